@@ -1,0 +1,105 @@
+# Every target sets itself up from nothing but python3 (3.11 or newer), pip and make.
+# Another interpreter:  PYTHON=python3.12 make test      More arguments:  make test ARGS="-k fair"
+
+# An interpreter that the caller names must be the one inside the virtual environment.
+PYTHON_NAMED := $(filter-out undefined default,$(origin PYTHON))
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+# Processes for the parallel tests; 1 means none beside pytest itself.
+JOBS   ?= 2
+
+PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
+SOURCES   := src tests $(wildcard benchmarks)
+INPUTS    := pyproject.toml constraints.txt Makefile
+
+.DEFAULT_GOAL := help
+.PHONY: help run bench test check lint types imports mutants format clean FORCE
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+run: $(VENV)/.core ## Run the demo (ARGS="..." goes to `fairlead demo`)
+	@$(BIN)/fairlead demo $(ARGS)
+
+bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fairlead bench`)
+	@$(BIN)/fairlead bench $(ARGS)
+
+# The timing tests come second and alone. pytest answers 5 when a selection is empty, which is
+# fine for one of the two runs but not for both.
+test: $(VENV)/.dev ## Run the tests (ARGS="..." goes to pytest, JOBS=1 for one process)
+	@parallel=0; serial=0; \
+	$(BIN)/pytest -m "not serial" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS)) $(ARGS) || parallel=$$?; \
+	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
+	$(BIN)/pytest -m serial $(ARGS) || serial=$$?; \
+	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
+
+check: lint types imports test ## The gate: lint, types, imports and tests
+	@echo "check: all passed"
+
+lint: $(VENV)/.dev ## Check style and formatting
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+
+types: $(VENV)/.dev ## Check types (mypy, strict)
+	@$(BIN)/mypy
+
+imports: $(VENV)/.dev ## Check that imports follow the layers
+	@$(BIN)/lint-imports
+
+mutants: $(VENV)/.dev ## Break the code on purpose and see that a test notices
+	@$(BIN)/python tests/mutants/run.py $(ARGS)
+
+format: $(VENV)/.dev ## Format the code and apply the safe fixes
+	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
+	@$(BIN)/ruff format $(SOURCES)
+
+clean: ## Remove the virtual environment, the caches and what was built
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# --- set-up ---------------------------------------------------------------------------------
+# .made   the environment exists: its content names the interpreter and the folder it is for
+# .core   what `make run` needs is installed
+# .dev    and the tools for tests and checks too
+
+MADE_WITH = $(PYTHON)
+MADE_IN   = $(CURDIR)
+
+# Made by another interpreter than the one named, in another folder (a copied tree), or for an
+# interpreter that has gone since: make it again.
+ifneq ($(shell \
+    [ -x $(BIN)/python ] \
+    && [ "$$(sed -n 2p $(VENV)/.made 2>/dev/null)" = "$(MADE_IN)" ] \
+    && { [ -z "$(PYTHON_NAMED)" ] || [ "$$(sed -n 1p $(VENV)/.made)" = "$(MADE_WITH)" ]; } \
+    && echo sound),sound)
+$(VENV)/.made: FORCE
+endif
+
+# Debian packs venv's copy of pip apart (python3-venv). Without it the environment is made
+# empty, and the pip of the interpreter outside installs into it.
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { \
+	    echo "error: $(PYTHON) was not found; install Python 3.11 or newer, or name one: PYTHON=python3.12 make" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "error: Fairlead needs Python 3.11 or newer and $(PYTHON) is $$($(PYTHON) --version 2>&1); name another: PYTHON=python3.12 make" >&2; exit 1; }
+	@echo "setup: virtual environment in $(VENV) ($$($(PYTHON) --version))"
+	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --version >/dev/null 2>&1 || { \
+	    echo "error: $(PYTHON) has no pip; install it (Debian and Ubuntu: apt install python3-pip) and run make again" >&2; exit 1; }
+	@printf '%s\n' "$(MADE_WITH)" "$(MADE_IN)" > $@
+
+INSTALL = if $(BIN)/python -m pip --version >/dev/null 2>&1; \
+    then $(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e $(1); \
+    else $(PYTHON) -m pip --python $(BIN)/python install $(PIP_FLAGS) -c constraints.txt -e $(1); fi
+
+$(VENV)/.core: $(VENV)/.made $(INPUTS)
+	@echo "setup: installing fairlead"
+	@$(call INSTALL,.)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made $(INPUTS)
+	@echo "setup: installing fairlead with the tools for tests and checks"
+	@$(call INSTALL,".[dev]")
+	@touch $(VENV)/.core $@
