@@ -1,0 +1,278 @@
+"""Everything Fairlead raises on purpose.
+
+    FairleadError
+    ├── InvalidInput (ValueError)       the call was wrong; nothing was written
+    │   ├── InvalidName                 a queue, tenant, id, key or limiter name
+    │   ├── InvalidOption               an option outside its limits
+    │   ├── UnknownPriority
+    │   ├── UnknownTask                 the name is not registered here
+    │   ├── NotSerializable             arguments, result or value of a kind we do not store
+    │   ├── TooLarge                    over its limit in bytes, depth or count
+    │   ├── DependencyCycle
+    │   └── UnknownDependency           a bare id that the broker does not know
+    ├── Conflict                        the id is taken by a task with other content
+    ├── BrokerError
+    │   ├── Unreachable                 not executed; try again
+    │   ├── Ambiguous                   perhaps executed; repeat the same exchange
+    │   ├── OutOfOrder                  an exchange number older than the last one
+    │   └── Refused                     understood and refused, nothing changed
+    │       └── QueueFull               back off and try again
+    ├── Fenced                          a worker wrote with a lease it no longer holds
+    └── TaskError                       asked for a result that there is not
+        ├── TaskFailed                  the task is dead; ``error`` says why
+        ├── TaskCancelled
+        ├── ResultGone                  finished, but past its retention
+        └── ResultTimeout (TimeoutError)
+
+    Signal                              raised *by handlers* to say how the attempt ended
+    ├── Retry, Snooze, Reject
+
+Errors say what happened in a sentence and carry the facts as fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = (
+    "Ambiguous",
+    "BrokerError",
+    "Conflict",
+    "DependencyCycle",
+    "FairleadError",
+    "Fenced",
+    "InvalidInput",
+    "InvalidName",
+    "InvalidOption",
+    "NotSerializable",
+    "OutOfOrder",
+    "QueueFull",
+    "Refused",
+    "Reject",
+    "ResultGone",
+    "ResultTimeout",
+    "Retry",
+    "Signal",
+    "Snooze",
+    "TaskCancelled",
+    "TaskError",
+    "TaskFailed",
+    "TooLarge",
+    "Unreachable",
+    "UnknownDependency",
+    "UnknownPriority",
+    "UnknownTask",
+)
+
+_SHOWN = 80  # characters of a bad value that an error repeats
+
+
+def _show(value: object) -> str:
+    """The value as an error may show it: short, on one line, never a whole payload."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+class FairleadError(Exception):
+    """The root of all errors that Fairlead raises."""
+
+
+class InvalidInput(FairleadError, ValueError):
+    """The call cannot be carried out as it stands; nothing was written."""
+
+
+class InvalidName(InvalidInput):
+    """A name breaks the rules of its kind."""
+
+    def __init__(self, kind: str, value: object, rule: str) -> None:
+        super().__init__(f"{kind} {_show(value)} is not valid: it must be {rule}")
+        self.kind, self.value, self.rule = kind, value, rule
+
+
+class InvalidOption(InvalidInput):
+    """An option lies outside its limits."""
+
+    def __init__(self, option: str, value: object, rule: str) -> None:
+        super().__init__(f"{option}={_show(value)} is not valid: it must be {rule}")
+        self.option, self.value, self.rule = option, value, rule
+
+
+class UnknownPriority(InvalidInput):
+    """The priority is none of the configured names or numbers."""
+
+    def __init__(self, value: object, known: Sequence[object]) -> None:
+        names = ", ".join(str(name) for name in known)
+        super().__init__(f"priority {_show(value)} is not known; configured are: {names}")
+        self.value, self.known = value, tuple(known)
+
+
+class UnknownTask(InvalidInput):
+    """No task of this name is registered with the app."""
+
+    def __init__(self, name: str, closest: Sequence[str] = ()) -> None:
+        hint = f"; did you mean {' or '.join(closest)}?" if closest else ""
+        super().__init__(
+            f"task {_show(name)} is not registered{hint} "
+            "(import the module that defines it before it is used)"
+        )
+        self.name, self.closest = name, tuple(closest)
+
+
+class NotSerializable(InvalidInput):
+    """A value of a kind that is not stored. Names where it stands and its type, not its content."""
+
+    def __init__(self, where: str, value: object, why: str) -> None:
+        super().__init__(f"{where} cannot be stored: {why}")
+        self.where, self.type, self.why = where, type(value).__name__, why
+
+
+class TooLarge(InvalidInput):
+    """Something is over its limit."""
+
+    def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
+        super().__init__(f"{what} is {size} {unit}; the limit is {limit} {unit}")
+        self.what, self.size, self.limit, self.unit = what, size, limit, unit
+
+
+class DependencyCycle(InvalidInput):
+    """Tasks would wait for each other for ever."""
+
+    def __init__(self, path: Sequence[str]) -> None:
+        super().__init__(f"dependencies form a cycle: {' -> '.join(path)}")
+        self.path = tuple(path)
+
+
+class UnknownDependency(InvalidInput):
+    """A dependency was given by an id that the broker does not know."""
+
+    def __init__(self, task: str, dependency: str) -> None:
+        super().__init__(
+            f"task {_show(task)} depends on {_show(dependency)}, which the broker does not know; "
+            "give the handle of the task if it may be finished and forgotten already"
+        )
+        self.task, self.dependency = task, dependency
+
+
+class Conflict(FairleadError):
+    """The id belongs to a task with other content; the first one stands."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"task id {_show(id)} exists already with other content")
+        self.id = id
+
+
+class BrokerError(FairleadError):
+    """The broker did not do what was asked; the subclass says what may be assumed."""
+
+
+class Unreachable(BrokerError):
+    """The call was not executed."""
+
+
+class Ambiguous(BrokerError):
+    """The call may have been executed: repeat it with the same number."""
+
+
+class OutOfOrder(BrokerError):
+    """An incarnation used an exchange number that is older than its last one."""
+
+    def __init__(self, incarnation: str, number: int, last: int) -> None:
+        super().__init__(
+            f"exchange {number} of incarnation {_show(incarnation)} comes after exchange {last}; "
+            "numbers must grow, and only the last one may be repeated"
+        )
+        self.incarnation, self.number, self.last = incarnation, number, last
+
+
+class Refused(BrokerError):
+    """The broker understood and refused; nothing changed. ``cause`` is one word."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class QueueFull(Refused):
+    """The queue, or the tenant's part of it, is at its limit; back off and try again."""
+
+    def __init__(self, queue: str, limit: int, tenant: str | None = None) -> None:
+        whose = f" for tenant {_show(tenant)}" if tenant is not None else ""
+        super().__init__("full", f"queue {queue!r} is full{whose} ({limit} waiting tasks)")
+        self.queue, self.tenant, self.limit = queue, tenant, limit
+
+
+class Fenced(FairleadError):
+    """A worker tried to write for a task whose lease it no longer holds; nothing changed."""
+
+    def __init__(self, id: str, token: int) -> None:
+        super().__init__(f"the lease {token} of task {_show(id)} is over; the write was refused")
+        self.id, self.token = id, token
+
+
+class TaskError(FairleadError):
+    """There is no result to be had for a task."""
+
+    def __init__(self, id: str, message: str) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class TaskFailed(TaskError):
+    """The task is dead. ``reason`` is why, ``error`` the last error as text."""
+
+    def __init__(self, id: str, reason: str, error: str = "") -> None:
+        super().__init__(id, f"task {_show(id)} is dead ({reason}){': ' if error else ''}{error}")
+        self.reason, self.error = reason, error
+
+
+class TaskCancelled(TaskError):
+    """The task was cancelled."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id, f"task {_show(id)} was cancelled")
+
+
+class ResultGone(TaskError):
+    """The broker no longer knows the task: it is past its retention, or was deleted."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            id,
+            f"the broker no longer knows task {_show(id)}; "
+            "finished tasks are kept for the retention of their queue only",
+        )
+
+
+class ResultTimeout(TaskError, TimeoutError):
+    """The task was not finished in time; it goes on."""
+
+    def __init__(self, id: str, timeout: float) -> None:
+        super().__init__(id, f"task {_show(id)} was not finished within {timeout:g} s")
+        self.timeout = timeout
+
+
+class Signal(Exception):
+    """Raised by a handler to say how its attempt ended; not an error."""
+
+
+class Retry(Signal):
+    """This attempt failed: try again after ``delay`` seconds (default: the task's backoff)."""
+
+    def __init__(self, delay: float | None = None, message: str = "") -> None:
+        super().__init__(message or "the handler asked for a retry")
+        self.delay = delay
+
+
+class Snooze(Signal):
+    """Not now: run again after ``delay`` seconds, without using up an attempt."""
+
+    def __init__(self, delay: float) -> None:
+        super().__init__(f"the handler asked to run again in {delay:g} s")
+        self.delay = delay
+
+
+class Reject(Signal):
+    """Never: the task is dead at once, with the reason ``rejected``."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)

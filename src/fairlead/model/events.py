@@ -1,0 +1,70 @@
+"""What can be said to have happened. The broker writes these; everything else only reads them."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from fairlead.model.errors import InvalidInput
+
+__all__ = ("EVENT_KINDS", "Event", "EventId", "EventKind")
+
+EventKind = Literal[
+    "enqueued",  # accepted; ``state`` says whether queued, scheduled or deferred
+    "queued",  # became due, or its last dependency finished
+    "started",  # an attempt began
+    "completed",
+    "retrying",  # an attempt failed, another will follow
+    "snoozed",
+    "released",  # handed back without an attempt used up
+    "recovered",  # its worker was gone; ``reason`` is "crash" if it had started
+    "dead",
+    "cancelling",  # cancel was asked for while it ran
+    "cancelled",
+    "requeued",  # an operator put it back from the dead
+    "deleted",  # an operator removed a finished task
+    "fenced",  # a write with a lease that was over; nothing changed
+    "progress",
+    "configured",  # limits, weights or pause of a queue, tenant or limiter changed
+    "warned",  # a queue reached its warn depth
+]
+EVENT_KINDS: tuple[str, ...] = get_args(EventKind)
+
+
+class EventId(msgspec.Struct, frozen=True, order=True):
+    """Where an event stands: never reused, not even by a server that was emptied."""
+
+    generation: str
+    shard: str
+    entry: int  # one entry per call that changed something
+    index: int  # its place among the events of that call
+
+    def __str__(self) -> str:
+        return f"{self.generation}-{self.shard}-{self.entry}-{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> EventId:
+        """The id that ``str()`` wrote."""
+        try:
+            generation, shard, entry, index = text.rsplit("-", 3)
+            return cls(generation, shard, int(entry), int(index))
+        except ValueError:
+            raise InvalidInput(
+                f"{text[:80]!r} is not an event id; it looks like GENERATION-SHARD-ENTRY-INDEX"
+            ) from None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened, at the broker's time."""
+
+    id: EventId
+    at: float
+    kind: EventKind
+    task: str = ""  # empty for events of queues, tenants and limiters
+    queue: str = ""
+    tenant: str = ""
+    state: str = ""  # the state it went to
+    token: int = 0  # the lease it happened under
+    attempt: int = 0
+    reason: str = ""

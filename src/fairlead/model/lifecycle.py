@@ -1,0 +1,244 @@
+"""The states of a task, and what follows an attempt. Brokers check a token and move; this decides.
+
+Every broker takes its transitions from ``TRANSITIONS``, every worker its settlements from
+``settle()``; nothing else decides whether a task is tried again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from fairlead.model.backoff import Backoff, RetryPolicy
+from fairlead.model.errors import Reject, Retry, Snooze
+from fairlead.model.message import ErrorInfo, Leased
+
+__all__ = (
+    "CRASH_LIMIT",
+    "CREATION",
+    "FINAL",
+    "ORIGINS",
+    "TRANSITIONS",
+    "WAITING",
+    "Cancelled",
+    "DeadReason",
+    "DependencyPolicy",
+    "Failed",
+    "Outcome",
+    "Released",
+    "Settlement",
+    "State",
+    "Succeeded",
+    "Unroutable",
+    "after_crash",
+    "on_dependency",
+    "overruled",
+    "settle",
+)
+
+
+class State(StrEnum):
+    """Where a task is. One word per thing, everywhere."""
+
+    SCHEDULED = "scheduled"  # due later
+    DEFERRED = "deferred"  # waits for dependencies
+    QUEUED = "queued"
+    RUNNING = "running"  # on loan to a worker, started or about to be
+    RETRYING = "retrying"  # failed, due again later
+    COMPLETED = "completed"
+    DEAD = "dead"  # the dead-letter queue; a reason says why
+    CANCELLED = "cancelled"
+
+
+DeadReason = Literal[
+    "exhausted", "expired", "dependency_failed", "poison", "unroutable", "rejected"
+]
+DependencyPolicy = Literal["dead", "cancel", "wait", "run"]
+
+FINAL = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
+WAITING = frozenset({State.SCHEDULED, State.DEFERRED, State.QUEUED, State.RETRYING})
+
+#: What a task may be from its first moment on.
+CREATION = frozenset({State.SCHEDULED, State.DEFERRED, State.QUEUED, State.DEAD, State.CANCELLED})
+
+#: From each state, where a task may go next. ``dead`` -> ``queued`` is an operator's requeue and
+#: raises the generation; within one generation the final states are final.
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.SCHEDULED: frozenset({State.QUEUED, State.DEAD, State.CANCELLED}),
+    State.DEFERRED: frozenset({State.SCHEDULED, State.QUEUED, State.DEAD, State.CANCELLED}),
+    State.QUEUED: frozenset({State.RUNNING, State.DEAD, State.CANCELLED}),
+    State.RUNNING: frozenset(
+        {
+            State.COMPLETED,
+            State.RETRYING,
+            State.DEAD,
+            State.CANCELLED,
+            State.QUEUED,  # released, or its worker is gone
+            State.SCHEDULED,  # snoozed
+        }
+    ),
+    State.RETRYING: frozenset({State.QUEUED, State.DEAD, State.CANCELLED}),
+    State.COMPLETED: frozenset(),
+    State.DEAD: frozenset({State.QUEUED}),
+    State.CANCELLED: frozenset(),
+}
+
+#: The same table read backwards: from which states each one can be reached.
+ORIGINS: dict[State, frozenset[State]] = {
+    to: frozenset(origin for origin, targets in TRANSITIONS.items() if to in targets)
+    for to in State
+}
+
+CRASH_LIMIT = 3  # crashes in a row that make a task poison
+_UNROUTABLE_BACKOFF = Backoff(initial=5.0, factor=2.0, max=300.0, jitter="none")
+_UNROUTABLE_LIMIT = 292  # hand-backs with that backoff last a day
+
+
+# What can become of one attempt. Workers report these, settle() turns them into moves.
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned; ``result`` is what it returned, packed."""
+
+    result: bytes | None = None
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The handler raised, or ran out of time."""
+
+    error: BaseException
+    info: ErrorInfo
+
+
+class Released(msgspec.Struct, frozen=True):
+    """The worker gives the task back untouched, or stops before it could finish."""
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The attempt was ended because somebody cancelled the task."""
+
+
+class Unroutable(msgspec.Struct, frozen=True):
+    """No handler here knows the task's name or the message's version."""
+
+    info: ErrorInfo
+
+
+Outcome = Succeeded | Failed | Released | Cancelled | Unroutable
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """A decided move out of ``running``; the broker checks the token and carries it out."""
+
+    id: str
+    token: int
+    to: State
+    delay: float = 0.0  # seconds until due again, for scheduled and retrying
+    burn: bool = True  # whether the attempt counts
+    reason: str = ""  # why dead, or why handed back
+    error: ErrorInfo | None = None
+    result: bytes | None = None
+    run_time: float = 0.0  # seconds, for the charge on the tenant's share
+    keep: float | None = None  # seconds to keep the finished task; None: the queue's retention
+
+
+def settle(
+    lease: Leased,
+    outcome: Outcome,
+    policy: RetryPolicy,
+    *,
+    dice: float,
+    run_time: float = 0.0,
+    keep: float | None = None,
+) -> Settlement:
+    """What follows an attempt: completed, retrying, dead, released, snoozed or cancelled.
+
+    ``dice`` is a number from [0, 1) for the jitter. ``lease.attempt`` counts from 1, so a task with
+    ``max_retries=2`` is dead when its third attempt fails.
+    """
+    id, token = lease.message.id, lease.token
+
+    def move(
+        to: State,
+        *,
+        delay: float = 0.0,
+        burn: bool = True,
+        reason: str = "",
+        error: ErrorInfo | None = None,
+        result: bytes | None = None,
+    ) -> Settlement:
+        return Settlement(
+            id=id,
+            token=token,
+            to=to,
+            delay=delay,
+            burn=burn,
+            reason=reason,
+            error=error,
+            result=result,
+            run_time=run_time,
+            keep=keep,
+        )
+
+    if isinstance(outcome, Succeeded):
+        return move(State.COMPLETED, result=outcome.result)
+    if isinstance(outcome, Released):
+        return move(State.QUEUED, burn=False, reason="released")
+    if isinstance(outcome, Cancelled):
+        return move(State.CANCELLED)
+    if isinstance(outcome, Unroutable):
+        if lease.unroutable >= _UNROUTABLE_LIMIT:
+            return move(State.DEAD, burn=False, reason="unroutable", error=outcome.info)
+        delay = _UNROUTABLE_BACKOFF.delay(lease.unroutable, dice)
+        return move(
+            State.RETRYING, delay=delay, burn=False, reason="unroutable", error=outcome.info
+        )
+
+    error, info = outcome.error, outcome.info
+    if isinstance(error, Snooze):
+        return move(State.SCHEDULED, delay=error.delay, burn=False, reason="snoozed")
+    if isinstance(error, Reject):
+        return move(State.DEAD, reason="rejected", error=info)
+    asked = isinstance(error, Retry)
+    if lease.attempt > policy.max_retries:
+        return move(State.DEAD, reason="exhausted", error=info)
+    if not asked and not policy.retries(error):
+        return move(State.DEAD, reason="rejected", error=info)
+    if isinstance(error, Retry) and error.delay is not None:
+        return move(State.RETRYING, delay=error.delay, error=info)
+    delay = policy.backoff_for(error).delay(lease.attempt - 1, dice)
+    return move(State.RETRYING, delay=delay, error=info)
+
+
+def overruled(to: State, *, cancel_requested: bool) -> State:
+    """Where a settled task goes, seeing that somebody may have cancelled it meanwhile.
+
+    An attempt that succeeded is ``completed`` all the same; anything else is ``cancelled``, and a
+    cancelled task is never tried again.
+    """
+    if cancel_requested and to is not State.COMPLETED:
+        return State.CANCELLED
+    return to
+
+
+def after_crash(crashes: int, *, cancel_requested: bool) -> State:
+    """Where a task goes whose worker died while it ran; ``crashes`` counts this one."""
+    if cancel_requested:
+        return State.CANCELLED
+    return State.DEAD if crashes >= CRASH_LIMIT else State.QUEUED
+
+
+def on_dependency(parent: State, policy: DependencyPolicy) -> Literal["met", "wait"] | State:
+    """What a parent in this state means for a task that depends on it.
+
+    ``met``: it no longer holds the task back. ``wait``: it still does. A State: the task's own end.
+    """
+    if parent is State.COMPLETED:
+        return "met"
+    if parent not in FINAL or policy == "wait":
+        return "wait"
+    if policy == "run":
+        return "met"
+    return State.CANCELLED if policy == "cancel" else State.DEAD

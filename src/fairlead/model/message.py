@@ -1,0 +1,156 @@
+"""The stored unit: a version, a fixed header that brokers read, a body that they never do.
+
+Stored messages are arrays that only grow at the end. A reader keeps trailing fields it does not
+know, and hands a message of a newer version back as unroutable instead of guessing at its body.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.model.errors import InvalidInput
+
+__all__ = ("LEVELS", "VERSION", "Body", "ErrorInfo", "Leased", "Message", "Trace")
+
+VERSION = 1
+LEVELS = ("critical", "high", "normal", "low")  # a message's level is an index into these
+
+_HEADER = 10  # fields of a message of this version, in their stored order
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as it is stored: written once, never changed."""
+
+    version: int = VERSION
+    id: str
+    queue: str
+    tenant: str
+    level: int = 2  # index into LEVELS
+    cost: float = 1.0  # what one dispatch takes from the tenant's share
+    limiters: tuple[str, ...] = ()  # named limiters it needs room in, all or none
+    flags: int = 0  # none defined in version 1; kept as they are
+    body: bytes  # an encoded Body; opaque to brokers
+    trace: bytes = b""  # an encoded Trace: where it came from, not part of the content
+    extra: tuple[Any, ...] = ()  # trailing fields of a later release, kept as they are
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return _encode(
+            (
+                self.version,
+                self.id,
+                self.queue,
+                self.tenant,
+                self.level,
+                self.cost,
+                self.limiters,
+                self.flags,
+                self.body,
+                self.trace,
+                *self.extra,
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Message:
+        """The message, whatever its version: the header's place never changes."""
+        try:
+            fields = _decode(data)
+            version, id, queue, tenant, level, cost, limiters, flags, body, trace = fields[:_HEADER]
+            message = cls(
+                version=version,
+                id=id,
+                queue=queue,
+                tenant=tenant,
+                level=level,
+                cost=cost,
+                limiters=tuple(limiters),
+                flags=flags,
+                body=body,
+                trace=trace,
+                extra=tuple(fields[_HEADER:]),
+            )
+            return msgspec.convert(msgspec.structs.asdict(message), cls)
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"not a stored message: {error}") from None
+
+    def without_body(self) -> Message:
+        """What is left of a message that will never run."""
+        return msgspec.structs.replace(self, body=b"", trace=b"")
+
+    def same_content(self, other: Message) -> bool:
+        """Whether both ask for the same work; where they came from does not matter."""
+        return (
+            self.body == other.body
+            and self.queue == other.queue
+            and self.tenant == other.tenant
+            and self.level == other.level
+            and self.cost == other.cost
+            and self.limiters == other.limiters
+        )
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What a worker needs to run one attempt; brokers never look inside."""
+
+    task: str
+    arguments: bytes  # values.pack_arguments
+    task_version: int = 1
+    max_retries: int | None = None  # None: as registered
+    timeout: float | None = None  # seconds; None: as registered
+    retention: float | None = None  # seconds; None: as registered, else the queue's
+
+    def encode(self) -> bytes:
+        """The bytes that travel in ``Message.body``."""
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Body:
+        """The body of a message of this version."""
+        return _decode_body(data)
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Where a task came from: travels with it, is not part of its content."""
+
+    correlation_id: str
+    headers: dict[str, str] = {}
+
+    def encode(self) -> bytes:
+        """The bytes that travel in ``Message.trace``."""
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Trace:
+        """The trace of a message; an empty one for a message that has none."""
+        return _decode_trace(data) if data else cls(correlation_id="")
+
+
+_decode_body = msgspec.msgpack.Decoder(Body).decode
+_decode_trace = msgspec.msgpack.Decoder(Trace).decode
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
+    """An error as text. It is never turned back into an exception object."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class Leased(msgspec.Struct, frozen=True, kw_only=True):
+    """A message on loan to one incarnation; ``token`` proves the loan in every write."""
+
+    message: Message
+    token: int
+    attempt: int  # 1 for the first run; attempts that were not burnt do not count
+    generation: int = 0  # how often an operator put it back from the dead
+    crashes: int = 0  # processes it took down in a row; from 2 on it should run alone
+    unroutable: int = 0  # hand-backs in a row because no handler knew it
+    started: bool = True  # granted to run at once, rather than to be held
+    enqueued_at: float = 0.0  # unix seconds, the broker's clock
+    deadline_at: float | None = None  # must have started by then; the broker's clock

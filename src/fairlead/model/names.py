@@ -1,0 +1,106 @@
+"""Names and ids: what they may look like. One rule per kind, one error for all of them."""
+
+from __future__ import annotations
+
+import re
+
+from fairlead.model.errors import InvalidName
+
+__all__ = (
+    "DEFAULT_QUEUE",
+    "DEFAULT_TENANT",
+    "check_id",
+    "check_key",
+    "check_limiter",
+    "check_queue",
+    "check_task_name",
+    "check_tenant",
+    "full_id",
+    "scoped_id",
+)
+
+DEFAULT_QUEUE = "default"
+DEFAULT_TENANT = "default"
+
+_QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
+_QUEUE_RULE = "1 to 64 characters out of A-Z a-z 0-9 _ . -"
+_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+_ID_RULE = "1 to 128 characters out of A-Z a-z 0-9 _ . -"
+_MADE = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}\Z")  # a UUIDv7 in hex
+_TASK = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}\Z")
+_TASK_RULE = "1 to 200 characters out of A-Z a-z 0-9 _ . : < > -, starting with a letter or _"
+_TENANT_BYTES = 128
+_KEY_BYTES = 256
+
+
+def check_queue(value: object) -> str:
+    """The queue name itself, or InvalidName."""
+    return _match("queue", value, _QUEUE, _QUEUE_RULE)
+
+
+def check_limiter(value: object) -> str:
+    """The limiter name itself, or InvalidName."""
+    return _match("limiter", value, _QUEUE, _QUEUE_RULE)
+
+
+def check_id(value: object) -> str:
+    """A caller-chosen id, before it is scoped to its tenant, or InvalidName."""
+    return _match("task id", value, _ID, _ID_RULE)
+
+
+def check_task_name(value: object) -> str:
+    """The name under which a task is registered, or InvalidName."""
+    return _match("task name", value, _TASK, _TASK_RULE)
+
+
+def check_tenant(value: object) -> str:
+    """The tenant itself, or InvalidName. Any text will do that a log line can carry."""
+    return _text("tenant", value, _TENANT_BYTES)
+
+
+def check_key(kind: str, value: object) -> str:
+    """A unique key or an XCom key, or InvalidName."""
+    return _text(kind, value, _KEY_BYTES)
+
+
+def scoped_id(tenant: str, chosen: object) -> str:
+    """The stored id of a task whose caller chose ``chosen``: no other tenant can mean it.
+
+    Ids that Fairlead makes have no colon and chosen ids may not hold one, so the three kinds of
+    string (made, chosen, scoped) can be told apart, and scoping twice changes nothing.
+    """
+    prefix = f"{tenant}:"
+    if isinstance(chosen, str) and chosen.startswith(prefix):
+        chosen = chosen[len(prefix) :]
+    id = check_id(chosen)
+    if _MADE.match(id):
+        raise InvalidName("task id", id, "unlike the ids that Fairlead makes (UUIDv7 in hex)")
+    return prefix + id
+
+
+def full_id(tenant: str, id: object) -> str:
+    """The stored id that ``id`` stands for: as it is if Fairlead made it, else of this tenant."""
+    if isinstance(id, str) and _MADE.match(id):
+        return id
+    return scoped_id(tenant, id)
+
+
+def _match(kind: str, value: object, pattern: re.Pattern[str], rule: str) -> str:
+    if not isinstance(value, str) or not pattern.match(value):
+        raise InvalidName(kind, value, rule)
+    return value
+
+
+def _text(kind: str, value: object, limit: int) -> str:
+    rule = f"1 to {limit} bytes of UTF-8 without control characters"
+    if not isinstance(value, str) or not value:
+        raise InvalidName(kind, value, rule)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidName(kind, value, rule) from None
+    # isprintable() is false for control characters, line separators and lone surrogates alike;
+    # spaces inside are fine, other invisible separators are not.
+    if size > limit or not value.isprintable():
+        raise InvalidName(kind, value, rule)
+    return value
