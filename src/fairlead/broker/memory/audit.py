@@ -1,0 +1,197 @@
+"""Looks for what must never be: a task in two places or none, counts that are off, lost waiters.
+
+Walks everything, so it is for operators and tests. Each finding is one sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from fairlead.broker.memory.fair import IDLE, PARKED, READY, Queue
+from fairlead.broker.memory.limits import Limiter
+from fairlead.broker.memory.shard import Shard
+from fairlead.model.lifecycle import FINAL, WAITING, State
+
+__all__ = ("audit",)
+
+
+def audit(shard: Shard) -> list[str]:
+    """Everything that is wrong; empty if nothing is."""
+    return [
+        *_places(shard),
+        *_counts(shard),
+        *_leases(shard),
+        *_dependencies(shard),
+        *_keys(shard),
+        *_tenants(shard),
+        *_limiters(shard),
+    ]
+
+
+def _places(shard: Shard) -> Iterator[str]:
+    """Every task is in exactly one place, and every index points at a task."""
+    in_level = Counter(
+        entry[0].id
+        for queue in shard.queues.values()
+        for tenant in queue.tenants.values()
+        for level in tenant.levels
+        for entry in level
+        if entry[0] is not None
+    )
+    for id, task in shard.tasks.items():
+        leased = task.incarnation in shard.incarnations and (
+            id in shard.incarnations[task.incarnation].leases
+        )
+        places = {
+            State.QUEUED: in_level[id],
+            State.RUNNING: int(task.state is State.RUNNING and leased),
+            State.DEFERRED: int(bool(task.blocked_by)),
+        }
+        places[State.SCHEDULED] = places[State.RETRYING] = int(id in shard.due)
+        kept = int(task.state in FINAL and id in shard.shelf(task))
+        expected = kept if task.state in FINAL else places[task.state]
+        if expected != 1:
+            yield f"task {id} is {task.state} but stands {expected} times where such tasks are"
+        for state, count in places.items():
+            if (
+                count
+                and state is not task.state
+                and {state, task.state}
+                != {
+                    State.SCHEDULED,
+                    State.RETRYING,
+                }
+            ):
+                yield f"task {id} is {task.state} but stands where {state} tasks are"
+        if (task.state in WAITING) != (id in task.tenant.waiting):
+            yield f"task {id} is {task.state}, which its tenant's backlog does not agree with"
+        if task.tenant.queue.tenants.get(task.message.tenant) is not task.tenant:
+            yield f"task {id} belongs to a tenant record that its queue has dropped"
+    for id in in_level:
+        if id not in shard.tasks:
+            yield f"a level holds {id}, which no longer exists"
+
+
+def _counts(shard: Shard) -> Iterator[str]:
+    """Counters say what a walk would."""
+    by_queue: Counter[tuple[str, State]] = Counter()
+    by_tenant: Counter[tuple[str, str, State]] = Counter()
+    for task in shard.tasks.values():
+        message = task.message
+        by_queue[message.queue, task.state] += 1
+        by_tenant[message.queue, message.tenant, task.state] += 1
+    for queue in shard.queues.values():
+        for state in State:
+            if queue.counts[state] != by_queue[queue.name, state]:
+                yield (
+                    f"queue {queue.name} counts {queue.counts[state]} {state} tasks, "
+                    f"there are {by_queue[queue.name, state]}"
+                )
+        if queue.depth != sum(queue.counts[state] for state in WAITING):
+            yield f"queue {queue.name} has depth {queue.depth}, which its counts do not add up to"
+        for tenant in queue.tenants.values():
+            for state in State:
+                if tenant.counts[state] != by_tenant[queue.name, tenant.name, state]:
+                    yield f"tenant {tenant.name} of {queue.name} miscounts its {state} tasks"
+            busy = bool(tenant.waiting) or tenant.counts[State.RUNNING] > 0
+            if busy != (tenant.name in queue.active):
+                yield f"tenant {tenant.name} of {queue.name} is wrongly listed as active or not"
+
+
+def _leases(shard: Shard) -> Iterator[str]:
+    """A lease belongs to one incarnation, and every one of those has an end."""
+    for name, incarnation in shard.incarnations.items():
+        if not incarnation.leases:
+            yield f"incarnation {name} is kept without leases"
+        if shard.lease_ends.get(name) != incarnation.lease_end:
+            yield f"incarnation {name} has a lease that the sweep would not find"
+        for id, task in incarnation.leases.items():
+            if shard.tasks.get(id) is not task or task.state is not State.RUNNING:
+                yield f"incarnation {name} holds {id}, which is not running"
+            elif task.incarnation != name or task.token > shard.token:
+                yield f"incarnation {name} holds {id} under a lease that is not its own"
+
+
+def _dependencies(shard: Shard) -> Iterator[str]:
+    """Both directions agree, and every wait has something that will end it."""
+    in_transit = {
+        (parent_id, child.id) for parent_id, _, children in shard.releases for child in children
+    }
+    for id, task in shard.tasks.items():
+        for parent_id in task.blocked_by or ():
+            parent = shard.tasks.get(parent_id)
+            known = parent is not None and id in (parent.dependents or ())
+            if not known and (parent_id, id) not in in_transit:
+                yield f"task {id} waits for {parent_id}, which does not know of it"
+            elif parent is not None and known and parent.state is State.COMPLETED:
+                yield f"task {id} waits for {parent_id}, which is completed"
+        for child_id, child in (task.dependents or {}).items():
+            if shard.tasks.get(child_id) is not child or id not in (child.blocked_by or ()):
+                yield f"task {id} would release {child_id}, which does not wait for it"
+
+
+def _keys(shard: Shard) -> Iterator[str]:
+    """Unique keys, deadlines and XCom values belong to something that lives."""
+    for (tenant, key), id in shard.unique.items():
+        if (tenant, key) in shard.windows:
+            continue
+        task = shard.tasks.get(id)
+        if task is None or task.state in FINAL or task.unique is None:
+            yield f"unique key {key} of {tenant} is held by {id}, which is over"
+    for id, task in shard.tasks.items():
+        timed = task.deadline_at is not None and task.state in WAITING
+        if timed != (id in shard.deadlines):
+            yield f"the deadline of {id} ({task.state}) is not kept as it should be"
+    if set(shard.xcom) != {key for key in shard.xcom if key in shard.xcom_ends}:
+        yield "an XCom value has no end"
+
+
+def _tenants(shard: Shard) -> Iterator[str]:
+    """Whoever has queued work and nothing against it is where fetch looks."""
+    for queue in shard.queues.values():
+        reachable = queue.ready_names
+        ready = [t for t in queue.tenants.values() if t.status is READY]
+        if queue.ready_weight != sum(t.weight for t in ready):
+            yield f"queue {queue.name} has a wrong sum of weights"
+        for tenant in queue.tenants.values():
+            queued = tenant.counts[State.QUEUED]
+            if (tenant.status is IDLE) != (queued == 0):
+                yield f"tenant {tenant.name} of {queue.name} is {tenant.status}, {queued} queued"
+            if tenant.status is READY and tenant.name not in reachable:
+                yield f"tenant {tenant.name} of {queue.name} is ready but fetch cannot find it"
+            if tenant.status is PARKED:
+                yield from _parked(shard, queue, tenant.name)
+
+
+def _parked(shard: Shard, queue: Queue, name: str) -> Iterator[str]:
+    tenant = queue.tenants[name]
+    gate = tenant.parked_on
+    if gate is None:
+        yield f"tenant {name} of {queue.name} is parked for no reason"
+    elif isinstance(gate, Limiter):
+        if (
+            gate.room(shard.now) is None
+            and ("", gate.name) not in shard.alarms
+            and not any(
+                t.woken_by is gate for q in shard.queues.values() for t in q.tenants.values()
+            )
+        ):
+            yield f"tenant {name} of {queue.name} waits for limiter {gate.name}, which has room"
+    elif (
+        gate.closed_until(tenant.counts[State.RUNNING], shard.now) is None
+        and (queue.name, name) not in shard.alarms
+    ):
+        yield f"tenant {name} of {queue.name} is parked although there is room"
+
+
+def _limiters(shard: Shard) -> Iterator[str]:
+    """Room is held by running tasks only, and by each once."""
+    used: Counter[str] = Counter()
+    for task in shard.tasks.values():
+        if task.held and task.state is not State.RUNNING:
+            yield f"task {task.id} holds limiters but does not run"
+        used.update(limiter.name for limiter in task.held)
+    for limiter in shard.limiters.values():
+        if limiter.used != used[limiter.name]:
+            yield f"limiter {limiter.name} counts {limiter.used}, {used[limiter.name]} are held"

@@ -1,0 +1,98 @@
+"""Waking those who wait, on whatever event loop they wait. Never polls.
+
+Everything here is called with the broker's lock held, except ``Sleeper.sleep``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+__all__ = ("Bell", "Sleeper")
+
+
+class Sleeper:
+    """One coroutine that waits, on the loop it runs on. Woken at most once."""
+
+    __slots__ = ("_future", "_loop", "woken")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+        self.woken = False
+
+    async def sleep(self, seconds: float) -> None:
+        """Until woken, or for so long."""
+        timer = self._loop.call_later(seconds, self._finish)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+
+    def wake(self) -> bool:
+        """Wake it from any thread; false if its loop is gone and nobody will hear it."""
+        if self.woken:
+            return False
+        self.woken = True
+        try:
+            self._loop.call_soon_threadsafe(self._finish)
+        except RuntimeError:  # the loop was closed under it
+            return False
+        return True
+
+    def _finish(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+
+class Bell:
+    """Who waits for work, by queue. The first of all also holds the alarm for what is due later."""
+
+    def __init__(self) -> None:
+        self._sleepers: dict[Sleeper, tuple[str, ...]] = {}
+        self._by_queue: dict[str, dict[Sleeper, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sleepers)
+
+    def add(self, sleeper: Sleeper, queues: Iterable[str]) -> None:
+        """Let a sleeper wait for these queues."""
+        names = tuple(queues)
+        self._sleepers[sleeper] = names
+        for name in names:
+            self._by_queue.setdefault(name, {})[sleeper] = None
+
+    def remove(self, sleeper: Sleeper) -> None:
+        """Forget a sleeper; if it held the alarm, the next one is woken to take it over."""
+        held_alarm = self.holds_alarm(sleeper)
+        for name in self._sleepers.pop(sleeper, ()):
+            waiting = self._by_queue[name]
+            waiting.pop(sleeper, None)
+            if not waiting:
+                del self._by_queue[name]
+        if held_alarm:
+            self.rearm()
+
+    def holds_alarm(self, sleeper: Sleeper) -> bool:
+        """Whether this sleeper has to wake up when something becomes due."""
+        return next(iter(self._sleepers), None) is sleeper
+
+    def rearm(self) -> None:
+        """Have the holder of the alarm look at the time again."""
+        holder = next(iter(self._sleepers), None)
+        if holder is not None and not holder.wake():
+            self.remove(holder)
+
+    def ring(self, queue: str) -> None:
+        """Wake one that waits for this queue; it stays listed until it has left by itself."""
+        for sleeper in list(self._by_queue.get(queue, ())):
+            if sleeper.woken:
+                continue
+            if sleeper.wake():
+                return
+            self.remove(sleeper)
+
+    def ring_all(self) -> None:
+        """Wake everyone."""
+        for sleeper in list(self._sleepers):
+            sleeper.wake()

@@ -1,0 +1,343 @@
+"""The in-memory broker: complete, for tests and for programs that are one process.
+
+One lock, one shard, one verb at a time: verbs may be awaited from event loops of several threads.
+Everything lives and dies with the process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from fairlead.broker.memory import audit as auditing
+from fairlead.broker.memory import enqueue as entry
+from fairlead.broker.memory import exchange as exchanging
+from fairlead.broker.memory import inspector, recovery, release, upkeep
+from fairlead.broker.memory import orders as ordering
+from fairlead.broker.memory.bell import Sleeper
+from fairlead.broker.memory.frame import Frame
+from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import (
+    LEASE,
+    MAX_PAGE,
+    Alter,
+    Altered,
+    BeatReply,
+    Call,
+    Change,
+    EventPage,
+    ExchangeReply,
+    Fetch,
+    Firing,
+    Hello,
+    LeaseRef,
+    Mail,
+    Moved,
+    Page,
+    Receipt,
+    Settled,
+    Snapshot,
+    Submission,
+    TaskRecord,
+    Watched,
+    WorkerRecord,
+    Write,
+)
+from fairlead.model.errors import InvalidOption
+from fairlead.model.events import EventId
+from fairlead.model.lifecycle import Settlement, State
+
+__all__ = ("MemoryBroker",)
+
+
+class MemoryBroker(Frame):
+    """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
+
+    # -- the verbs -----------------------------------------------------------------------------
+
+    async def hello(self) -> Hello:
+        return self._do(
+            None,
+            lambda shard: Hello(
+                now=shard.now, generation=self._generation, replication=self._generation
+            ),
+        )
+
+    async def enqueue(
+        self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
+    ) -> list[Receipt]:
+        entry.check(submissions)
+        return self._numbered(call, now, lambda shard: entry.enqueue(shard, submissions))
+
+    async def fire(
+        self, call: Call, firings: Sequence[Firing], *, now: float | None = None
+    ) -> list[Receipt]:
+        entry.check([firing.submission for firing in firings])
+        return self._numbered(call, now, lambda shard: entry.fire(shard, firings))
+
+    async def exchange(
+        self,
+        call: Call,
+        settlements: Sequence[Settlement] = (),
+        *,
+        started: Sequence[LeaseRef] = (),
+        fetch: Fetch | None = None,
+        now: float | None = None,
+    ) -> ExchangeReply:
+        exchanging.check(settlements, started, fetch)
+        incarnation = call.incarnation
+
+        def step(shard: Shard) -> tuple[ExchangeReply, list[tuple[str, int]]]:
+            settled = exchanging.settle(shard, incarnation, settlements)
+            marked = exchanging.start(shard, incarnation, started)
+            taken: list[Task] = []
+            more = False
+            if fetch is not None and not shard.closed:
+                _, left = upkeep.promote(shard, upkeep.PROMOTED_WITH_FETCH)
+                taken, more = exchanging.fetch(shard, incarnation, fetch)
+                more = more or left
+                # Whoever leaves work behind wakes the next.
+                shard.rung.update(name for name in fetch.queues if name in shard.queues)
+            reply = ExchangeReply(
+                now=shard.now, settled=settled, started=marked, more=more, due_in=shard.next_due()
+            )
+            return reply, [(task.id, task.token) for task in taken]
+
+        def answer(shard: Shard) -> ExchangeReply:
+            # Answers are kept without bodies; a repeated call reads them anew.
+            reply, lent = self._once(shard, call, step)
+            loans = [
+                exchanging.leased(task)
+                for id, token in lent
+                if (task := shard.tasks.get(id)) is not None and task.leased_as(incarnation, token)
+            ]
+            return msgspec.structs.replace(reply, leased=loans)
+
+        return self._do(now, answer)
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        ends = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                if self._shard.closed:
+                    return False
+                if self._look(queues):
+                    return True
+                left = ends - time.monotonic()
+                if left <= 0.0:
+                    return False
+                sleeper = Sleeper()
+                self._bell.add(sleeper, queues)
+                due = self._shard.next_due() if self._bell.holds_alarm(sleeper) else None
+            try:
+                await sleeper.sleep(left if due is None else min(left, due))
+            except BaseException:
+                with self._lock:
+                    self._bell.remove(sleeper)
+                    if sleeper.woken:  # cancelled after it was woken: somebody else must hear it
+                        self._shard.rung.update(name for name in queues if self._known(name))
+                        self._wake(None)
+                raise
+            with self._lock:
+                self._bell.remove(sleeper)
+
+    def _look(self, queues: Sequence[str]) -> bool:
+        """Promote what is due and say whether there is work in one of these queues."""
+        self._set_clock(None)
+        upkeep.promote(self._shard, upkeep.STEP)
+        self._wake(None)
+        return any(
+            self._known(name) and self._shard.runnable(self._shard.queues[name]) for name in queues
+        )
+
+    def _known(self, queue: str) -> bool:
+        return queue in self._shard.queues
+
+    async def beat(
+        self,
+        incarnation: str,
+        held: Sequence[LeaseRef] = (),
+        *,
+        worker: WorkerRecord | None = None,
+        lease: float = LEASE,
+        now: float | None = None,
+    ) -> BeatReply:
+        return self._do(now, lambda shard: recovery.beat(shard, incarnation, held, worker, lease))
+
+    async def give_back(
+        self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
+    ) -> Moved:
+        crashed = None if started is None else frozenset(started)
+
+        def step(shard: Shard) -> Moved:
+            count, more = recovery.give_back(shard, incarnation, crashed)
+            return Moved(now=shard.now, count=count, more=more)
+
+        return self._do(now, step)
+
+    async def sweep(self, *, now: float | None = None) -> Moved:
+        def step(shard: Shard) -> Moved:
+            count, more, guarded = recovery.sweep(shard)
+            return Moved(now=shard.now, count=count, more=more, guarded=guarded)
+
+        return self._do(now, step)
+
+    async def promote(self, *, now: float | None = None) -> Moved:
+        def step(shard: Shard) -> Moved:
+            count, more = upkeep.promote(shard, upkeep.STEP)
+            return Moved(now=shard.now, count=count, more=more)
+
+        return self._do(now, step)
+
+    async def deliver(self, *, now: float | None = None) -> Moved:
+        def step(shard: Shard) -> Moved:
+            count = release.deliver(shard, upkeep.STEP)
+            return Moved(now=shard.now, count=count, more=bool(shard.releases))
+
+        return self._do(now, step)
+
+    async def tidy(self, *, now: float | None = None) -> Moved:
+        def step(shard: Shard) -> Moved:
+            count, more = upkeep.tidy(shard)
+            return Moved(now=shard.now, count=count, more=more)
+
+        return self._do(now, step)
+
+    async def watch(
+        self, incarnation: str, ids: Sequence[str], *, now: float | None = None
+    ) -> list[Watched]:
+        return self._do(now, lambda shard: ordering.watch(shard, incarnation, ids))
+
+    async def collect(self, incarnation: str, after: int, timeout: float) -> list[Mail]:
+        ends = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                self._set_clock(None)
+                self._shard.touch(incarnation)
+                box = self._shard.mailbox(incarnation)
+                box.confirm(after)
+                left = ends - time.monotonic()
+                if box.letters or left <= 0.0 or self._shard.closed:
+                    return list(box.letters)
+                sleeper = Sleeper()
+                box.sleepers.append(sleeper)
+            try:
+                await sleeper.sleep(left)
+            finally:
+                with self._lock:
+                    box.sleepers.remove(sleeper)
+
+    async def write(
+        self, call: Call, writes: Sequence[Write], *, now: float | None = None
+    ) -> list[Settled]:
+        ordering.check_writes(writes)
+        return self._numbered(
+            call, now, lambda shard: ordering.write(shard, call.incarnation, writes)
+        )
+
+    async def pull(
+        self, tenant: str, keys: Sequence[str], *, now: float | None = None
+    ) -> list[bytes | None]:
+        return self._do(now, lambda shard: ordering.pull(shard, tenant, keys))
+
+    async def alter(
+        self, call: Call, orders: Sequence[Alter], *, now: float | None = None
+    ) -> list[Altered]:
+        return self._numbered(call, now, lambda shard: ordering.alter(shard, orders))
+
+    async def configure(
+        self, call: Call, changes: Sequence[Change], *, now: float | None = None
+    ) -> None:
+        ordering.check_changes(changes)
+        self._numbered(call, now, lambda shard: ordering.configure(shard, changes))
+
+    async def purge(
+        self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
+    ) -> Moved:
+        def step(shard: Shard) -> Moved:
+            if queue not in shard.queues:
+                return Moved(now=shard.now)
+            count, more = upkeep.purge(shard, shard.queues[queue], tenant)
+            return Moved(now=shard.now, count=count, more=more)
+
+        return self._numbered(call, now, step)
+
+    async def events(
+        self,
+        *,
+        after: EventId | None = None,
+        reader: str | None = None,
+        limit: int = 500,
+        timeout: float = 0.0,
+    ) -> EventPage:
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidOption("limit", limit, f"from 1 to {MAX_PAGE}")
+        ends = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                self._set_clock(None)
+                stream = self._shard.stream
+                start = stream.start(reader, after)
+                events, gap = stream.read(start, limit)
+                left = ends - time.monotonic()
+                if events or gap or left <= 0.0 or self._shard.closed:
+                    last = events[-1].id if events else start
+                    return EventPage(now=self._shard.now, events=events, gap=gap, last=last)
+                sleeper = Sleeper()
+                self._event_sleepers.append(sleeper)
+            try:
+                await sleeper.sleep(left)
+            finally:
+                with self._lock:
+                    self._event_sleepers.remove(sleeper)
+
+    async def close(self) -> None:
+        with self._lock:
+            self._shard.closed = True
+            self._bell.ring_all()
+            for box in self._shard.mailboxes.values():
+                for sleeper in box.sleepers:
+                    sleeper.wake()
+            for sleeper in self._event_sleepers:
+                sleeper.wake()
+
+    # -- reads for people ----------------------------------------------------------------------
+
+    async def snapshot(self, *, now: float | None = None) -> Snapshot:
+        return self._do(now, inspector.snapshot)
+
+    async def find(
+        self, ids: Sequence[str], *, now: float | None = None
+    ) -> list[TaskRecord | None]:
+        return self._do(
+            now,
+            lambda shard: [
+                task.record() if (task := shard.find(id)) is not None else None for id in ids
+            ],
+        )
+
+    async def page(
+        self,
+        *,
+        state: State | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> Page:
+        return self._do(
+            now,
+            lambda shard: inspector.page(
+                shard, state=state, queue=queue, tenant=tenant, cursor=cursor, limit=limit
+            ),
+        )
+
+    async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
+        return self._do(now, inspector.workers)
+
+    async def audit(self, *, now: float | None = None) -> list[str]:
+        return self._do(now, auditing.audit)

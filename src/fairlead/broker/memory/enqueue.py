@@ -1,0 +1,181 @@
+"""enqueue, fire: let tasks in, or say why not. A submission is checked in full before a write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fairlead.broker.memory import release
+from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import MAX_ENQUEUE, MAX_TENANTS, Firing, Receipt, Submission
+from fairlead.model.errors import InvalidOption, TooLarge
+from fairlead.model.lifecycle import State, on_dependency
+from fairlead.model.message import LEVELS, Message
+from fairlead.model.options import MAX_DEPENDENCIES, MAX_LIMITERS
+
+__all__ = ("check", "enqueue", "fire")
+
+
+def check(submissions: Sequence[Submission]) -> None:
+    """Refuse a batch that breaks the rules of the verb, before anything is written."""
+    if len(submissions) > MAX_ENQUEUE:
+        raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
+    tenants = set()
+    for submission in submissions:
+        message = submission.message
+        tenants.add(message.tenant)
+        delay, deadline = submission.delay, submission.deadline
+        if not 0.0 <= delay < math.inf:  # false for NaN as well
+            raise InvalidOption("delay", delay, "zero or more seconds")
+        if deadline is not None and not 0.0 <= deadline < math.inf:
+            raise InvalidOption("deadline", deadline, "zero or more seconds")
+        if not 0 <= message.level < len(LEVELS):
+            raise InvalidOption("level", message.level, f"from 0 to {len(LEVELS) - 1}")
+        if not 0.0 < message.cost < math.inf:
+            raise InvalidOption("cost", message.cost, "a finite number above 0")
+        if len(message.limiters) > MAX_LIMITERS:
+            raise TooLarge("limiters", len(message.limiters), MAX_LIMITERS, "names")
+        if len(submission.depends_on) > MAX_DEPENDENCIES:
+            raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
+    if len(tenants) > MAX_TENANTS:
+        raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
+
+
+def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:
+    """One receipt per submission; later ones may depend on earlier ones."""
+    receipts = [_enqueue(shard, submission) for submission in submissions]
+    if shard.releases:
+        release.deliver(shard, release.RELEASED_AT_ONCE)
+    return receipts
+
+
+def fire(shard: Shard, firings: Sequence[Firing]) -> list[Receipt]:
+    """Compare each slot with the last one fired and enqueue, in one step."""
+    receipts = []
+    for firing in firings:
+        last = shard.slots.get(firing.schedule)
+        if last is not None and firing.slot <= last:
+            receipts.append(Receipt(id=firing.submission.message.id, code="stale"))
+            continue
+        receipt = _enqueue(shard, firing.submission)
+        if receipt.code in ("accepted", "duplicate"):
+            shard.slots[firing.schedule] = firing.slot
+        receipts.append(receipt)
+    return receipts
+
+
+def _enqueue(shard: Shard, submission: Submission) -> Receipt:
+    refusal = _refusal(shard, submission)
+    if refusal is not None:
+        return refusal
+    parents: list[Task] = []
+    failed: tuple[str, State] | None = None
+    for dependency in submission.depends_on:
+        parent = shard.find(dependency.id)
+        if parent is None:
+            if not dependency.known:
+                id = submission.message.id
+                return Receipt(id=id, code="unknown_dependency", detail=dependency.id)
+            continue
+        verdict = on_dependency(parent.state, submission.on_dependency_failure)
+        if verdict == "wait":
+            parents.append(parent)
+        elif verdict != "met" and failed is None:
+            failed = (parent.id, State(verdict))
+    # Nothing was written so far, and nothing is refused from here on.
+    task = _new_task(shard, submission)
+    if failed is not None:
+        shard.admit(task, failed[1])
+        shard.emit("enqueued", task)
+        release.end_for(shard, task, *failed)
+    else:
+        _place(shard, task, submission, parents)
+        shard.emit("enqueued", task)
+    return Receipt(id=task.id, code="accepted", state=task.state)
+
+
+def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
+    """The answer to a submission that makes no new task, or None."""
+    message = submission.message
+    id = message.id
+    if shard.closed:
+        return Receipt(id=id, code="closed")
+    fence = submission.fence
+    if fence is not None:
+        parent = shard.tasks.get(fence.id)
+        if parent is None or not parent.leased_as(fence.incarnation, fence.token):
+            return Receipt(id=id, code="fenced")
+    known = shard.find(id)
+    if known is not None:
+        # A cancelled task has lost its body: there is nothing left to compare with.
+        same = known.state is State.CANCELLED or known.message.same_content(message)
+        return Receipt(id=id, code="duplicate" if same else "conflict", state=known.state)
+    if submission.unique is not None:
+        holder = _holder(shard, (message.tenant, submission.unique.key))
+        if holder is not None:
+            task = shard.find(holder)
+            return Receipt(id=holder, code="duplicate", state=task.state if task else None)
+    return _full(shard, message)
+
+
+def _full(shard: Shard, message: Message) -> Receipt | None:
+    queue = shard.queues.get(message.queue)
+    if queue is None:
+        return None
+    if queue.max_waiting is not None and queue.depth >= queue.max_waiting:
+        return Receipt(id=message.id, code="queue_full", limit=queue.max_waiting)
+    limit = queue.max_tenant_waiting
+    if limit is not None:
+        tenant = queue.tenants.get(message.tenant)
+        if (len(tenant.waiting) if tenant is not None else 0) >= limit:
+            return Receipt(id=message.id, code="tenant_full", limit=limit)
+    return None
+
+
+def _new_task(shard: Shard, submission: Submission) -> Task:
+    """The task, with what it holds from the start: its unique key, its policy."""
+    message, unique = submission.message, submission.unique
+    stale = shard.tasks.get(message.id)
+    if stale is not None:  # past its retention, not tidied away yet
+        shard.forget(stale)
+    tenant = shard.tenant(shard.queue(message.queue), message.tenant)
+    task = Task(message, tenant, 0, shard.now)
+    if unique is not None:
+        task.unique = unique
+        key = (message.tenant, unique.key)
+        shard.unique[key] = message.id
+        if unique.until == "window":
+            shard.windows.set(key, shard.now + unique.window)
+        else:
+            shard.windows.discard(key)  # of a holder whose window is over
+    if submission.depends_on:
+        task.policy = submission.on_dependency_failure
+    return task
+
+
+def _place(shard: Shard, task: Task, submission: Submission, parents: list[Task]) -> None:
+    """Put a new task where it belongs: behind its parents, its delay, or in its level."""
+    if submission.deadline is not None:
+        task.deadline_at = shard.now + submission.deadline
+        shard.deadlines.set(task.id, task.deadline_at)
+    if submission.delay > 0.0:
+        task.due_at = shard.now + submission.delay
+    if parents:
+        shard.admit(task, State.DEFERRED)
+        for parent in parents:
+            release.attach(task, parent)
+    elif task.due_at is not None:
+        shard.admit(task, State.SCHEDULED)
+        shard.due.set(task.id, task.due_at)
+    else:
+        shard.admit(task, State.QUEUED)
+        shard.enter_level(task)
+
+
+def _holder(shard: Shard, key: tuple[str, str]) -> str | None:
+    holder = shard.unique.get(key)
+    if holder is None:
+        return None
+    ends = shard.windows.get(key)
+    return None if ends is not None and ends <= shard.now else holder

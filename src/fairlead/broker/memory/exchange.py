@@ -1,0 +1,309 @@
+"""exchange: settle attempts, mark held tasks as started, lend more. In this order, in one step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fairlead.broker.memory import release, upkeep
+from fairlead.broker.memory.fair import IDLE, Queue, Tenant
+from fairlead.broker.memory.limits import Limiter
+from fairlead.broker.memory.records import Incarnation, Task
+from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import MAX_EXCHANGE, Fetch, LeaseRef, Settled
+from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
+from fairlead.model.lifecycle import FINAL, TRANSITIONS, Settlement, State, overruled
+from fairlead.model.message import Leased
+
+__all__ = ("check", "fetch", "leased", "settle", "start")
+
+_TRIMMED = 2  # finished tasks that one settlement may push out of the retention
+_DROPPED = 256  # entries of cancelled and expired tasks that one fetch clears away
+_SMOOTHING = 64  # settlements over which the average run time of a queue forgets
+_EVENTS = {State.SCHEDULED: "snoozed", State.QUEUED: "released"}
+
+
+def check(
+    settlements: Sequence[Settlement], started: Sequence[LeaseRef], fetch: Fetch | None
+) -> None:
+    """Refuse a call that breaks the rules of the verb, before anything is written."""
+    for what, batch in (("settlements", settlements), ("started", started)):
+        if len(batch) > MAX_EXCHANGE:
+            raise TooLarge(what, len(batch), MAX_EXCHANGE, "tasks")
+    if fetch is not None:
+        if not 0 <= fetch.max <= MAX_EXCHANGE:
+            raise InvalidOption("fetch.max", fetch.max, f"from 0 to {MAX_EXCHANGE}")
+        if not 0.0 < fetch.lease < math.inf:
+            raise InvalidOption("fetch.lease", fetch.lease, "a number of seconds above 0")
+    for settlement in settlements:
+        if settlement.to not in TRANSITIONS[State.RUNNING]:
+            raise InvalidInput(f"an attempt cannot end in {settlement.to!r}")
+        if not 0.0 <= settlement.delay < math.inf:  # false for NaN as well
+            raise InvalidOption("delay", settlement.delay, "zero or more seconds")
+        if not 0.0 <= settlement.run_time < math.inf:
+            raise InvalidOption("run_time", settlement.run_time, "zero or more seconds")
+
+
+# -- settle ------------------------------------------------------------------------------------
+
+
+def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) -> list[Settled]:
+    """Carry out decided moves under leases that are in force; refuse the others."""
+    answers: list[Settled] = []
+    for settlement in settlements:
+        task = shard.find(settlement.id)
+        if task is None:
+            answers.append("unknown")
+        elif not task.leased_as(incarnation, settlement.token):
+            answers.append("fenced")
+            _fenced(shard, task, settlement.token)
+        else:
+            _apply(shard, task, settlement)
+            answers.append("applied")
+    if shard.releases:
+        release.deliver(shard, release.RELEASED_AT_ONCE)
+    return answers
+
+
+def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
+    tenant = task.tenant
+    attempt = task.attempts + 1
+    shard.end_lease(task)
+    if settlement.burn:
+        task.attempts = attempt
+    if task.crashes:
+        task.crashes = 0
+    if settlement.reason == "unroutable":
+        task.unroutable += 1
+    elif task.unroutable:
+        task.unroutable = 0
+    to = overruled(settlement.to, cancel_requested=task.cancelling)
+    if to in FINAL:
+        shard.finish(
+            task,
+            to,
+            reason=settlement.reason if to is settlement.to else "",
+            error=settlement.error,
+            result=settlement.result,
+            keep=settlement.keep if to is State.COMPLETED else None,
+        )
+        shard.emit(to, task, task.reason, attempt)
+        upkeep.trim(shard, tenant.queue.name, _TRIMMED)
+    else:
+        if settlement.error is not None:
+            task.error = settlement.error
+        task.reason = settlement.reason
+        if to is State.QUEUED:
+            shard.queue_up(task, front=True)
+        else:
+            shard.schedule(task, to, shard.now + settlement.delay)
+        shard.emit(_EVENTS.get(to, to), task, task.reason, attempt)
+    if tenant.queue.charge_run_time:
+        _charge(tenant, task.message.cost, settlement.run_time)
+    shard.has_room_again(tenant)
+
+
+def _charge(tenant: Tenant, cost: float, run_time: float) -> None:
+    """Correct what the dispatch charged by what the attempt took, in average tasks of the queue.
+
+    Measured against the average and not in seconds, so that tags and the virtual clock keep the
+    pace of one stride per task, whether tasks run for milliseconds or for hours.
+    """
+    queue = tenant.queue
+    each = run_time / cost
+    queue.average += (each - queue.average) / _SMOOTHING if queue.average else each
+    if queue.average > 0.0:
+        queue.charge(tenant, run_time / queue.average - cost)
+
+
+def _fenced(shard: Shard, task: Task, token: int) -> None:
+    message = task.message
+    shard.stream.rows.append(
+        ("fenced", task.id, message.queue, message.tenant, task.state, token, 0, "")
+    )
+
+
+# -- started marks -----------------------------------------------------------------------------
+
+
+def start(shard: Shard, incarnation: str, started: Sequence[LeaseRef]) -> list[Settled]:
+    """Note that held tasks have begun to run: from now on a crash is charged to them."""
+    answers: list[Settled] = []
+    for ref in started:
+        task = shard.find(ref.id)
+        if task is None:
+            answers.append("unknown")
+        elif ref.incarnation != incarnation or not task.leased_as(incarnation, ref.token):
+            answers.append("fenced")
+        else:
+            answers.append("applied")
+            if task.started_at is None:
+                _begin(shard, task)
+    return answers
+
+
+def _begin(shard: Shard, task: Task) -> None:
+    task.started_at = shard.now
+    if task.unique is not None and task.unique.until == "started":
+        shard.release_unique(task)
+    shard.emit("started", task, "", task.attempts + 1)
+
+
+# -- fetch -------------------------------------------------------------------------------------
+
+
+def fetch(shard: Shard, incarnation: str, request: Fetch) -> tuple[list[Task], bool]:
+    """Lend up to ``request.max`` tasks, and say whether the call stopped before seeing all."""
+    budget = _Budget(request.max)
+    taken: list[Task] = []
+    for name in request.queues:
+        queue = shard.queues.get(name)
+        if queue is not None and not queue.paused and len(taken) < request.max:
+            _serve(shard, queue, request.max, taken, budget)
+    if taken:
+        _lend(shard, incarnation, request, taken)
+    if shard.releases:  # of tasks that were found to be past their deadline
+        release.deliver(shard, release.RELEASED_AT_ONCE)
+    return taken, budget.spent
+
+
+class _Budget:
+    """What one call may look at: visits of tenants, and entries of tasks that are gone."""
+
+    __slots__ = ("drops", "visits")
+
+    def __init__(self, wanted: int) -> None:
+        self.visits = 4 * wanted + 64
+        self.drops = _DROPPED
+
+    @property
+    def spent(self) -> bool:
+        return self.visits <= 0 or self.drops <= 0
+
+
+def _serve(shard: Shard, queue: Queue, wanted: int, taken: list[Task], budget: _Budget) -> None:
+    now = shard.now
+    while len(taken) < wanted and budget.visits > 0 and budget.drops > 0:
+        tenant = queue.first()
+        if tenant is None:
+            return
+        budget.visits -= 1
+        if queue.gate is not None:
+            until = queue.gate.closed_until(queue.counts[State.RUNNING], now)
+            if until is not None:
+                if until is not math.inf:
+                    shard.alarms.set((queue.name, ""), until)
+                return
+        gate = tenant.gate
+        if gate is not None:
+            until = gate.closed_until(tenant.counts[State.RUNNING], now)
+            if until is not None:
+                shard.park(tenant, gate, until)
+                continue
+        task = _head(shard, tenant, budget)
+        if task is None:
+            continue
+        if task.message.limiters and not _take_room(shard, tenant, task):
+            continue
+        _take(shard, queue, tenant, task)
+        taken.append(task)
+
+
+def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:
+    """The tenant's next task; what is cancelled or past its deadline on the way is dropped.
+
+    None if there is nothing left for this visit; the tenant is idle then, or the budget is spent.
+    """
+    while budget.drops > 0:
+        found = tenant.head()
+        if found is None:
+            shard.unready(tenant, IDLE)
+            return None
+        level = found[1]
+        task = level[0][0]
+        if task is not None:
+            if task.deadline_at is None or task.deadline_at > shard.now:
+                return task
+            level.popleft()
+            task.entry = None
+            upkeep.expire(shard, task)
+            if tenant.counts[State.QUEUED] == 0:
+                tenant.clear()
+                shard.unready(tenant, IDLE)
+                return None
+        else:
+            level.popleft()
+        budget.drops -= 1
+    return None
+
+
+def _take_room(shard: Shard, tenant: Tenant, task: Task) -> bool:
+    """Take room in all of the task's named limiters, or in none and park the tenant."""
+    limiters: list[Limiter] = []
+    for name in task.message.limiters:
+        limiter = shard.limiter(name)
+        until = limiter.room(shard.now)
+        if until is not None:
+            shard.park(tenant, limiter, until)
+            return False
+        limiters.append(limiter)
+    for limiter in limiters:
+        limiter.used += 1
+        limiter.pass_one(shard.now)
+    task.held = tuple(limiters)
+    return True
+
+
+def _take(shard: Shard, queue: Queue, tenant: Tenant, task: Task) -> None:
+    level = task.message.level
+    tenant.levels[level].popleft()
+    task.entry = None
+    if level:
+        tenant.next_turn()
+    shard.move(task, State.RUNNING)
+    if queue.gate is not None:
+        queue.gate.pass_one(shard.now)
+    if tenant.gate is not None:
+        tenant.gate.pass_one(shard.now)
+    queue.dispatched(tenant, task.message.cost)
+    if tenant.counts[State.QUEUED] == 0:
+        tenant.clear()
+        shard.unready(tenant, IDLE)
+    elif tenant.woken_by is not None:
+        shard.pass_on(tenant)
+
+
+def _lend(shard: Shard, name: str, request: Fetch, taken: list[Task]) -> None:
+    now = shard.now
+    token = shard.token = max(shard.token + 1, int(now * 1_000_000))
+    incarnation = shard.incarnations.get(name)
+    if incarnation is None:
+        incarnation = shard.incarnations[name] = Incarnation()
+    if now + request.lease > incarnation.lease_end:
+        incarnation.lease_end = now + request.lease
+        shard.lease_ends.set(name, incarnation.lease_end)
+    leases = incarnation.leases
+    started = len(taken) if request.start is None else request.start
+    for index, task in enumerate(taken):
+        leases[task.id] = task
+        task.token = token
+        task.incarnation = name
+        if task.deadline_at is not None:
+            shard.deadlines.discard(task.id)
+        if index < started:
+            _begin(shard, task)
+
+
+def leased(task: Task) -> Leased:
+    """The loan as its worker sees it."""
+    return Leased(
+        message=task.message,
+        token=task.token,
+        attempt=task.attempts + 1,
+        generation=task.generation,
+        crashes=task.crashes,
+        unroutable=task.unroutable,
+        started=task.started_at is not None,
+        enqueued_at=task.enqueued_at,
+        deadline_at=task.deadline_at,
+    )

@@ -1,0 +1,211 @@
+"""Fair dispatch inside one queue: stride scheduling over tenants with a virtual clock.
+
+Each runnable tenant has a tag; the lowest goes next and moves on by ``cost / weight``. The clock
+follows the tags, and a tenant that (re)appears starts at it, so that nobody saves up credit while
+idle and no stream of newcomers, who would all start at the lowest tag, can starve those who wait.
+A tenant that cannot run is parked and leaves the heap until an event brings it back: every visit
+either dispatches or parks, so the cost per task is O(log n) in tenants that have work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from fairlead.broker.memory.agenda import Agenda
+from fairlead.broker.memory.limits import Gate, Limiter
+from fairlead.broker.memory.records import Task
+from fairlead.model.lifecycle import State
+from fairlead.model.message import LEVELS
+
+__all__ = ("IDLE", "PARKED", "PAUSED", "READY", "STRIDE", "UNIT", "Queue", "Tenant")
+
+UNIT: Final = 1_000  # weights are whole thousandths, so that their sum stays exact
+STRIDE: Final = 1_000.0  # by how much one task of cost 1 moves a tenant of weight 1
+
+IDLE, READY, PARKED, PAUSED = "idle", "ready", "parked", "paused"
+
+# Of eight dispatches below critical, which level gets a turn of its own. The other six go to the
+# highest level that has work.
+_TURNS = {3: LEVELS.index("normal"), 7: LEVELS.index("low")}
+_STALE = 64  # heap entries that are not worth a rebuild
+
+
+class Tenant:
+    """One tenant's work in one queue."""
+
+    __slots__ = (
+        "_turn",
+        "counts",
+        "gate",
+        "levels",
+        "name",
+        "parked_on",
+        "paused",
+        "queue",
+        "status",
+        "tag",
+        "waiting",
+        "weight",
+        "woken_by",
+    )
+
+    def __init__(self, name: str, queue: Queue) -> None:
+        self.name = name
+        self.queue = queue
+        self.weight = UNIT
+        self.gate: Gate | None = None
+        self.paused = False
+        self.status = IDLE
+        self.tag = 0.0
+        self.levels: tuple[deque[list[Task | None]], ...] = tuple(deque() for _ in LEVELS)
+        self.counts: dict[State, int] = dict.fromkeys(State, 0)
+        self.waiting: dict[str, Task] = {}  # all that is not running and not finished
+        self.parked_on: Gate | None = None
+        self.woken_by: Limiter | None = None
+        self._turn = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing left to know about it but its tag."""
+        return not any(self.counts.values())
+
+    def push(self, task: Task, *, front: bool = False) -> None:
+        """Put a task at the back of its level, or at the front if it comes back unfinished."""
+        entry: list[Task | None] = [task]
+        task.entry = entry
+        level = self.levels[task.message.level]
+        if front:
+            level.appendleft(entry)
+        else:
+            level.append(entry)
+
+    def head(self) -> tuple[int, deque[list[Task | None]]] | None:
+        """The level whose turn it is; None if there is nothing. Its first entry may be dropped."""
+        levels = self.levels
+        if levels[0]:
+            return 0, levels[0]
+        turn = _TURNS.get(self._turn & 7)
+        if turn is not None and levels[turn]:
+            return turn, levels[turn]
+        for level in (1, 2, 3):
+            if levels[level]:
+                return level, levels[level]
+        return None
+
+    def next_turn(self) -> None:
+        """A task below critical went."""
+        self._turn += 1
+
+    def clear(self) -> None:
+        """Drop what is left of entries whose tasks are gone, and begin the turns anew."""
+        for level in self.levels:
+            level.clear()
+        self._turn = 0
+
+
+class Queue:
+    """A named lane: its tenants, its virtual clock, its counts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.paused = False
+        self.gate: Gate | None = None
+        self.max_waiting: int | None = None
+        self.max_tenant_waiting: int | None = None
+        self.warn_depth: int | None = None
+        self.warned = False
+        self.charge_run_time = False
+        self.average = 0.0  # seconds a task of cost 1 runs, smoothed
+        self.gates: dict[str, Gate] = {}  # of tenants with limits; they outlast the tenant's work
+        self.tenants: dict[str, Tenant] = {}
+        self.active: dict[str, Tenant] = {}  # those with something waiting or running
+        self.counts: dict[State, int] = dict.fromkeys(State, 0)
+        self.depth = 0  # all that waits
+        self.clock = 0.0
+        self.ready_weight = 0
+        self._heap: list[tuple[float, str, Tenant]] = []
+        self._saved: Agenda[str] = Agenda()  # tags of empty tenants, until the clock passes them
+
+    # -- who may run --------------------------------------------------------------------------
+
+    def first(self) -> Tenant | None:
+        """The runnable tenant with the lowest tag, ties by name; it stays where it is."""
+        heap = self._heap
+        while heap:
+            tag, _, tenant = heap[0]
+            if tenant.status is READY and tenant.tag == tag:
+                return tenant
+            heappop(heap)
+        return None
+
+    def make_ready(self, tenant: Tenant) -> None:
+        """Let a tenant run: from the clock on, or from its own tag if that is later."""
+        if tenant.tag < self.clock:
+            tenant.tag = self.clock
+        tenant.status = READY
+        tenant.parked_on = None
+        self.ready_weight += tenant.weight
+        self._enter(tenant)
+
+    def unready(self, tenant: Tenant, status: str) -> None:
+        """Take a runnable tenant out; its heap entry is skipped later."""
+        if tenant.status is READY:
+            self.ready_weight -= tenant.weight
+        tenant.status = status
+
+    def charge(self, tenant: Tenant, cost: float) -> None:
+        """Move a tenant's tag by what it used, or back by what it was charged too much."""
+        tenant.tag += cost * STRIDE * UNIT / tenant.weight
+        if tenant.status is READY:
+            self._enter(tenant)
+
+    def dispatched(self, tenant: Tenant, cost: float) -> None:
+        """One task of this tenant went: move the clock and the tenant's tag on."""
+        tag = tenant.tag
+        # All ready tenants together move one stride per round; the clock keeps that pace, but
+        # never leaves the tenant that is being served by more than one task.
+        clock = self.clock + STRIDE * UNIT / self.ready_weight
+        self.clock = max(self.clock, min(max(clock, tag), tag + STRIDE))
+        self.charge(tenant, cost)
+        for _ in range(2):
+            name = self._saved.pop_due(self.clock)
+            if name is None:
+                break
+            self._drop_if_empty(name)
+
+    def set_weight(self, tenant: Tenant, weight: int) -> None:
+        """Change a weight; it counts from the tenant's next dispatch on."""
+        if tenant.status is READY:
+            self.ready_weight += weight - tenant.weight
+        tenant.weight = weight
+
+    @property
+    def ready_names(self) -> set[str]:
+        """The tenants that the heap can still reach; for the audit."""
+        return {t.name for tag, _, t in self._heap if t.status is READY and t.tag == tag}
+
+    def _enter(self, tenant: Tenant) -> None:
+        heap = self._heap
+        heappush(heap, (tenant.tag, tenant.name, tenant))
+        if len(heap) > 2 * len(self.tenants) + _STALE:
+            self._heap = [(t.tag, t.name, t) for t in self.tenants.values() if t.status is READY]
+            heapify(self._heap)
+
+    # -- who is known -------------------------------------------------------------------------
+
+    def retire(self, tenant: Tenant) -> None:
+        """Forget an empty tenant, unless its tag must outlast a quick return."""
+        if not tenant.empty or tenant.status is READY:
+            return
+        if tenant.tag > self.clock:
+            self._saved.set(tenant.name, tenant.tag)
+        else:
+            self._saved.discard(tenant.name)
+            self.tenants.pop(tenant.name, None)
+
+    def _drop_if_empty(self, name: str) -> None:
+        tenant = self.tenants.get(name)
+        if tenant is not None and tenant.empty and tenant.tag <= self.clock:
+            del self.tenants[name]

@@ -1,0 +1,122 @@
+"""Around every verb of the memory broker: the lock, the clock, the numbers, the wake-ups."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from fairlead.broker.memory.bell import Bell, Sleeper
+from fairlead.broker.memory.records import Answered
+from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import Call
+from fairlead.model.errors import InvalidOption, OutOfOrder
+
+__all__ = ("Frame",)
+
+T = TypeVar("T")
+
+_EVENT_BYTES = 16 * 1024 * 1024
+_frames: weakref.WeakSet[Frame] = weakref.WeakSet()
+
+
+class Frame:
+    """One lock, one shard, one verb at a time; callers may be on loops of several threads."""
+
+    def __init__(self, *, test_clock: bool = False, event_bytes: int = _EVENT_BYTES) -> None:
+        self._test_clock = test_clock
+        self._lock = threading.Lock()
+        self._generation = os.urandom(8).hex()
+        self._shard = Shard(self._generation, event_bytes)
+        self._bell = Bell()
+        self._event_sleepers: list[Sleeper] = []
+        _frames.add(self)
+
+    def _do(self, now: float | None, step: Callable[[Shard], T]) -> T:
+        """Carry out one verb: set the clock, take the step, write its events, wake who must be."""
+        with self._lock:
+            shard = self._shard
+            self._set_clock(now)
+            before = shard.next_due() if self._bell else None
+            try:
+                return step(shard)
+            finally:
+                self._wake(before)
+
+    def _set_clock(self, now: float | None) -> None:
+        if now is None:
+            now = self._shard.now if self._test_clock else time.time()
+        elif not self._test_clock:
+            raise InvalidOption("now", now, "left out, unless the broker has a test clock")
+        if now > self._shard.now:  # never backwards
+            self._shard.now = now
+
+    def _wake(self, before: float | None) -> None:
+        shard = self._shard
+        if shard.stream.flush(shard.now) and self._event_sleepers:
+            for sleeper in self._event_sleepers:
+                sleeper.wake()
+        if shard.rung:
+            for name in shard.rung:
+                if shard.runnable(shard.queues[name]):
+                    self._bell.ring(name)
+            shard.rung.clear()
+        if self._bell:
+            due = shard.next_due()
+            if due is not None and (before is None or due < before):
+                self._bell.rearm()
+
+    def _numbered(self, call: Call, now: float | None, step: Callable[[Shard], T]) -> T:
+        return self._do(now, lambda shard: self._once(shard, call, step))
+
+    def _once(self, shard: Shard, call: Call, step: Callable[[Shard], T]) -> T:
+        """Take the step, unless this is the last number again: then the answers are the same."""
+        name = call.incarnation
+        last, ends = shard.answers.get(name), shard.idle_ends.get(name)
+        if last is not None and ends is not None and ends > shard.now:
+            if call.number == last.number:
+                shard.touch(name)
+                return cast(T, last.answer)
+            if call.number < last.number:
+                raise OutOfOrder(name, call.number, last.number)
+        answer = step(shard)
+        shard.answers[name] = Answered(call.number, answer)
+        shard.touch(name)
+        return answer
+
+    def _before_fork(self) -> None:
+        self._lock.acquire()
+
+    def _after_fork(self, *, child: bool) -> None:
+        if child:  # whoever waited waits on loops of the parent
+            self._bell = Bell()
+            self._event_sleepers = []
+            for box in self._shard.mailboxes.values():
+                box.sleepers.clear()
+        self._lock.release()
+
+
+def _fork_hooks() -> None:
+    """Fork only between verbs, so that the child's copy is whole and its lock is free."""
+    held: list[Frame] = []
+
+    def before() -> None:
+        held.extend(_frames)
+        for frame in held:
+            frame._before_fork()
+
+    def after(*, child: bool) -> None:
+        while held:
+            held.pop()._after_fork(child=child)
+
+    os.register_at_fork(
+        before=before,
+        after_in_parent=lambda: after(child=False),
+        after_in_child=lambda: after(child=True),
+    )
+
+
+_fork_hooks()

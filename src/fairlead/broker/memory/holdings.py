@@ -1,0 +1,144 @@
+"""What one shard holds: tasks, queues, leases, keys, mail. The moves on it are in ``shard``."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+
+from fairlead.broker.memory import settings
+from fairlead.broker.memory.agenda import Agenda
+from fairlead.broker.memory.fair import Queue, Tenant
+from fairlead.broker.memory.limits import Limiter
+from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
+from fairlead.broker.memory.shelf import Shelf
+from fairlead.broker.memory.stream import Stream
+from fairlead.broker.verbs import SHARD, TenantChange, WorkerRecord
+from fairlead.model.lifecycle import State
+
+__all__ = ("Holdings",)
+
+_KEEP_COMPLETED = 3_600.0
+_KEEP_COMPLETED_COUNT = 10_000
+_KEEP_COMPLETED_BYTES = 64 * 1024 * 1024
+_KEEP_DEAD = 7 * 86_400.0
+_KEEP_DEAD_BYTES = 256 * 1024 * 1024
+
+
+class Holdings:
+    """Everything the memory broker knows."""
+
+    def __init__(self, generation: str, event_bytes: int) -> None:
+        self.now = 0.0
+        self.closed = False
+        self.token = 0
+        self.last_sweep: float | None = None
+        self.guard_until = 0.0
+        self.tasks: dict[str, Task] = {}
+        self.queues: dict[str, Queue] = {}
+        self.finished: dict[str, Shelf] = {}  # by queue: completed and cancelled
+        self.dead: dict[str, Shelf] = {}  # by queue
+        self.due: Agenda[str] = Agenda()  # scheduled and retrying
+        self.deadlines: Agenda[str] = Agenda()  # waiting tasks that must start in time
+        self.alarms: Agenda[tuple[str, str]] = Agenda()  # rates: (queue, tenant), ("", limiter)
+        self.incarnations: dict[str, Incarnation] = {}
+        self.lease_ends: Agenda[str] = Agenda()
+        self.limiters: dict[str, Limiter] = {}
+        self.tenant_settings: dict[tuple[str, str], TenantChange] = {}  # ("", t): in all queues
+        self.unique: dict[tuple[str, str], str] = {}  # (tenant, key) -> id of the holder
+        self.windows: Agenda[tuple[str, str]] = Agenda()  # unique keys held for a time
+        self.xcom: dict[tuple[str, str], bytes] = {}  # (tenant, key)
+        self.xcom_ends: Agenda[tuple[str, str]] = Agenda()
+        self.releases: deque[tuple[str, State | None, deque[Task]]] = deque()  # continuations
+        self.slots: dict[str, float] = {}  # schedule -> last slot fired
+        self.answers: dict[str, Answered] = {}
+        self.mailboxes: dict[str, Mailbox] = {}
+        self.idle_ends: Agenda[str] = Agenda()  # when to forget an incarnation's answers and mail
+        self.workers: dict[str, WorkerRecord] = {}
+        self.worker_ends: Agenda[str] = Agenda()
+        self.stream = Stream(generation, SHARD, event_bytes)
+        self.rung: set[str] = set()  # queues that got runnable work in this call
+        self._order: list[int] = []  # sequence numbers, in the order of acceptance
+        self._by_sequence: dict[int, Task] = {}
+        self._sequence = 0
+
+    # -- looking things up ---------------------------------------------------------------------
+
+    def find(self, id: str) -> Task | None:
+        """The task, unless it is unknown or past its retention."""
+        task = self.tasks.get(id)
+        if task is None or (task.expires_at is not None and task.expires_at <= self.now):
+            return None
+        return task
+
+    def queue(self, name: str) -> Queue:
+        """The queue of this name, which begins to exist with its first use."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = Queue(name)
+            self.finished[name] = Shelf(
+                keep=_KEEP_COMPLETED, count=_KEEP_COMPLETED_COUNT, size=_KEEP_COMPLETED_BYTES
+            )
+            self.dead[name] = Shelf(keep=_KEEP_DEAD, size=_KEEP_DEAD_BYTES)
+        return queue
+
+    def tenant(self, queue: Queue, name: str) -> Tenant:
+        """The tenant's part of a queue, with whatever was configured for it."""
+        tenant = queue.tenants.get(name)
+        if tenant is None:
+            tenant = queue.tenants[name] = Tenant(name, queue)
+            if self.tenant_settings:
+                settings.apply(tenant, self.tenant_settings)
+        return tenant
+
+    def limiter(self, name: str) -> Limiter:
+        """The named limiter; it counts from its first use, even before it is configured."""
+        limiter = self.limiters.get(name)
+        if limiter is None:
+            limiter = self.limiters[name] = Limiter(name)
+        return limiter
+
+    def shelf(self, task: Task) -> Shelf:
+        """Where a finished task is kept."""
+        shelves = self.dead if task.state is State.DEAD else self.finished
+        return shelves[task.message.queue]
+
+    def walk(self, after: int, most: int) -> Iterable[Task | int]:
+        """Up to ``most`` tasks accepted after a sequence number; numbers where one is gone."""
+        start = bisect_left(self._order, after + 1)
+        for sequence in self._order[start : start + most]:
+            yield self._by_sequence.get(sequence, sequence)
+
+    # -- keys and mail -------------------------------------------------------------------------
+
+    def release_unique(self, task: Task) -> None:
+        """Free a task's unique key, if it is still the holder."""
+        if task.unique is not None:
+            key = (task.message.tenant, task.unique.key)
+            if self.unique.get(key) == task.id:
+                del self.unique[key]
+                self.windows.discard(key)
+
+    def mailbox(self, incarnation: str) -> Mailbox:
+        """The incarnation's mailbox, kept for an hour after its last sign of life."""
+        box = self.mailboxes.get(incarnation)
+        if box is None:
+            box = self.mailboxes[incarnation] = Mailbox()
+        if incarnation not in self.idle_ends:
+            self.touch(incarnation)
+        return box
+
+    def touch(self, incarnation: str) -> None:
+        """The incarnation called: keep its answers and its mail for another hour."""
+        self.idle_ends.set(incarnation, self.now + 3_600.0)
+
+    def next_due(self) -> float | None:
+        """Seconds until there is something to promote or deliver; 0 if there is now."""
+        if self.releases:
+            return 0.0
+        firsts = [
+            first[0]
+            for first in (self.due.first(), self.deadlines.first(), self.alarms.first())
+            if first is not None
+        ]
+        return max(0.0, min(firsts) - self.now) if firsts else None

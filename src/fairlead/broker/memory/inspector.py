@@ -1,0 +1,105 @@
+"""Reads for people: counts, records, pages. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from fairlead.broker.memory.fair import Queue
+from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import (
+    MAX_PAGE,
+    Counts,
+    Page,
+    QueueCounts,
+    Snapshot,
+    TaskRecord,
+    WorkerRecord,
+)
+from fairlead.model.errors import InvalidOption
+from fairlead.model.lifecycle import WAITING, State
+
+__all__ = ("page", "snapshot", "workers")
+
+
+def snapshot(shard: Shard) -> Snapshot:
+    """Counts of everything, in time that does not depend on how many tasks there are."""
+    totals = dict.fromkeys(State, 0)
+    for queue in shard.queues.values():
+        for state, count in queue.counts.items():
+            totals[state] += count
+    return Snapshot(
+        now=shard.now,
+        shutdown=shard.closed,
+        queues={name: _queue_counts(queue) for name, queue in shard.queues.items()},
+        **_named(totals),
+    )
+
+
+def _queue_counts(queue: Queue) -> QueueCounts:
+    return QueueCounts(
+        paused=queue.paused,
+        tenants={
+            tenant.name: Counts(**_named(tenant.counts))
+            for tenant in islice(queue.active.values(), MAX_PAGE)
+        },
+        more_tenants=len(queue.active) > MAX_PAGE,
+        **_named(queue.counts),
+    )
+
+
+def _named(counts: Mapping[State, int]) -> dict[str, int]:
+    named = {state.value: count for state, count in counts.items() if state is not State.QUEUED}
+    return {
+        "depth": sum(counts[state] for state in WAITING),
+        "ready": counts[State.QUEUED],
+        **named,
+    }
+
+
+def page(
+    shard: Shard,
+    *,
+    state: State | None,
+    queue: str | None,
+    tenant: str | None,
+    cursor: str | None,
+    limit: int,
+) -> Page:
+    """Tasks that match, in the order of acceptance, of at most 1,000 that were looked at."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidOption("limit", limit, f"from 1 to {MAX_PAGE}")
+    try:
+        place = int(cursor) if cursor is not None else 0
+    except ValueError:
+        raise InvalidOption("cursor", cursor, "one that an earlier page returned") from None
+    found: list[TaskRecord] = []
+    examined = 0
+    for item in shard.walk(place, MAX_PAGE):
+        examined += 1
+        if not isinstance(item, Task):
+            place = item
+            continue
+        place = item.sequence
+        message = item.message
+        if (
+            shard.find(item.id) is not None
+            and (state is None or item.state is state)
+            and (queue is None or message.queue == queue)
+            and (tenant is None or message.tenant == tenant)
+        ):
+            found.append(item.record())
+            if len(found) >= limit:
+                break
+    complete = examined < MAX_PAGE and len(found) < limit
+    return Page(tasks=found, cursor=None if complete else str(place))
+
+
+def workers(shard: Shard) -> list[WorkerRecord]:
+    """Workers whose record is not over."""
+    return [
+        record
+        for name, record in shard.workers.items()
+        if (ends := shard.worker_ends.get(name)) is not None and ends > shard.now
+    ]

@@ -1,0 +1,262 @@
+"""alter, configure, write, pull, watch: orders of operators, clients and running handlers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from fairlead.broker.memory import release, settings
+from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, Queue, Tenant
+from fairlead.broker.memory.limits import Gate
+from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import (
+    MAX_ENQUEUE,
+    MAX_XCOM,
+    Alter,
+    Altered,
+    Change,
+    LimiterChange,
+    QueueChange,
+    Settled,
+    TenantChange,
+    Watched,
+    Write,
+)
+from fairlead.model.errors import InvalidOption, TooLarge
+from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.limits import UNLIMITED
+from fairlead.model.names import check_key, check_limiter, check_queue, check_tenant
+
+__all__ = ("alter", "check_changes", "check_writes", "configure", "pull", "watch", "write")
+
+T = TypeVar("T")
+
+_WOKEN = 64  # tenants that a lifted limiter wakes at once; each passes the wake-up on
+_CAPS = ("max_waiting", "max_tenant_waiting", "warn_depth")
+_KEEPS = (
+    "keep_completed",
+    "keep_completed_count",
+    "keep_completed_bytes",
+    "keep_dead",
+    "keep_dead_bytes",
+)
+
+
+# -- alter -------------------------------------------------------------------------------------
+
+
+def alter(shard: Shard, orders: Sequence[Alter]) -> list[Altered]:
+    """Cancel, requeue or delete; one answer per order."""
+    if len(orders) > MAX_ENQUEUE:
+        raise TooLarge("the batch", len(orders), MAX_ENQUEUE, "orders")
+    answers = [_alter(shard, order) for order in orders]
+    if shard.releases:
+        release.deliver(shard, release.RELEASED_AT_ONCE)
+    return answers
+
+
+def _alter(shard: Shard, order: Alter) -> Altered:
+    task = shard.find(order.id)
+    if task is None or (order.tenant is not None and order.tenant != task.message.tenant):
+        return Altered(id=order.id, code="unknown")
+    state = task.state
+    if order.action == "cancel":
+        if state is State.RUNNING:
+            if not task.cancelling:
+                task.cancelling = True
+                shard.emit("cancelling", task, "", task.attempts + 1)
+                shard.mailbox(task.incarnation).put(kind="cancel", id=task.id, token=task.token)
+            return Altered(id=order.id, code="requested", state=state)
+        if state in FINAL:
+            return Altered(id=order.id, code="unchanged", state=state)
+        shard.finish(task, State.CANCELLED)
+        shard.emit("cancelled", task)
+        return Altered(id=order.id, code="done", state=State.CANCELLED)
+    if order.action == "requeue":
+        if state is not State.DEAD:
+            return Altered(id=order.id, code="unchanged", state=state)
+        shard.shelf(task).remove(task)
+        task.generation += 1
+        task.attempts = task.crashes = task.unroutable = 0
+        task.finished_at = task.deadline_at = None
+        task.reason, task.cancelling = "", False
+        shard.queue_up(task)
+        shard.emit("requeued", task)
+        return Altered(id=order.id, code="done", state=State.QUEUED)
+    if state not in FINAL:
+        return Altered(id=order.id, code="unchanged", state=state)
+    shard.emit("deleted", task)
+    shard.forget(task)
+    return Altered(id=order.id, code="done")
+
+
+# -- configure ---------------------------------------------------------------------------------
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    """Refuse what cannot be set, before anything is."""
+    for change in changes:
+        settings.changed_limit(UNLIMITED, change)
+        if isinstance(change, TenantChange):
+            check_tenant(change.tenant)
+            if change.queue is not None:
+                check_queue(change.queue)
+            settings.checked_weight(change)
+        elif isinstance(change, QueueChange):
+            check_queue(change.queue)
+            for name in (*_CAPS, *_KEEPS):
+                value = getattr(change, name)
+                if value is UNSET or (value is None and name in _CAPS):
+                    continue
+                if value is None or not 0 <= value < math.inf:
+                    raise InvalidOption(name, value, "zero or more")
+        else:
+            check_limiter(change.name)
+
+
+def configure(shard: Shard, changes: Sequence[Change]) -> None:
+    """Carry out changes that were checked."""
+    for change in changes:
+        if isinstance(change, QueueChange):
+            _configure_queue(shard, change)
+        elif isinstance(change, TenantChange):
+            _configure_tenant(shard, change)
+        else:
+            _configure_limiter(shard, change)
+
+
+def _configure_queue(shard: Shard, change: QueueChange) -> None:
+    queue = shard.queue(change.queue)
+    for name in ("paused", *_CAPS, "charge_run_time"):
+        value = getattr(change, name)
+        if value is not UNSET:
+            setattr(queue, name, value)
+    if queue.warn_depth is None or queue.depth < queue.warn_depth:
+        queue.warned = False
+    limit = settings.changed_limit(queue.gate.limit if queue.gate else UNLIMITED, change)
+    if limit == UNLIMITED:
+        queue.gate = None
+    elif queue.gate is None:
+        queue.gate = Gate(limit)
+    else:
+        queue.gate.limit = limit
+    shard.alarms.discard((queue.name, ""))
+    finished, dead = shard.finished[queue.name], shard.dead[queue.name]
+    finished.keep = _said(change.keep_completed, finished.keep)
+    finished.max_count = _said(change.keep_completed_count, finished.max_count)
+    finished.max_bytes = _said(change.keep_completed_bytes, finished.max_bytes)
+    dead.keep = _said(change.keep_dead, dead.keep)
+    dead.max_bytes = _said(change.keep_dead_bytes, dead.max_bytes)
+    shard.rung.add(queue.name)
+    _emit(shard, queue.name, "", "paused" if queue.paused else "")
+
+
+def _said(value: T | UnsetType, otherwise: T) -> T:
+    return otherwise if isinstance(value, UnsetType) else value
+
+
+def _configure_tenant(shard: Shard, change: TenantChange) -> None:
+    key = (change.queue or "", change.tenant)
+    shard.tenant_settings[key] = settings.laid_over(
+        shard.tenant_settings.get(key), change, change.tenant
+    )
+    queues = [shard.queue(change.queue)] if change.queue else list(shard.queues.values())
+    for queue in queues:
+        tenant = queue.tenants.get(change.tenant)
+        if tenant is not None:
+            settings.apply(tenant, shard.tenant_settings)
+            _reconsider(shard, queue, tenant)
+    _emit(shard, change.queue or "", change.tenant, "paused" if change.paused is True else "")
+
+
+def _reconsider(shard: Shard, queue: Queue, tenant: Tenant) -> None:
+    """Pause a tenant, or let it be looked at again under its new limits."""
+    shard.alarms.discard((queue.name, tenant.name))
+    if tenant.paused:
+        if tenant.status is not IDLE:
+            shard.unready(tenant, PAUSED)
+    elif tenant.status in (PAUSED, PARKED):
+        shard.make_ready(tenant)
+
+
+def _configure_limiter(shard: Shard, change: LimiterChange) -> None:
+    limiter = shard.limiter(change.name)
+    limiter.limit = settings.changed_limit(limiter.limit, change)
+    if limiter.limit == UNLIMITED:
+        limiter.limit = UNLIMITED  # the very object: that is how an unused limiter is known
+    shard.alarms.discard(("", limiter.name))
+    shard.wake_limiter(limiter, _WOKEN)
+    _emit(shard, "", "", f"limiter {limiter.name}")
+
+
+def _emit(shard: Shard, queue: str, tenant: str, reason: str) -> None:
+    shard.stream.rows.append(("configured", "", queue, tenant, "", 0, 0, reason))
+
+
+# -- write, pull, watch ------------------------------------------------------------------------
+
+
+def check_writes(writes: Sequence[Write]) -> None:
+    """Refuse what cannot be written, before anything is."""
+    if len(writes) > MAX_ENQUEUE:
+        raise TooLarge("the batch", len(writes), MAX_ENQUEUE, "writes")
+    for item in writes:
+        if len(item.value) > MAX_XCOM:
+            raise TooLarge(f"the {item.kind} value", len(item.value), MAX_XCOM)
+        if item.kind == "xcom":
+            check_key("XCom key", item.key)
+            if not 0.0 < item.ttl < math.inf:
+                raise InvalidOption("ttl", item.ttl, "a number of seconds above 0")
+
+
+def write(shard: Shard, incarnation: str, writes: Sequence[Write]) -> list[Settled]:
+    """Carry out a worker's writes, each under the lease of its task."""
+    answers: list[Settled] = []
+    for item in writes:
+        task = shard.find(item.lease.id)
+        if task is None:
+            answers.append("unknown")
+            continue
+        if item.lease.incarnation != incarnation or not task.leased_as(
+            incarnation, item.lease.token
+        ):
+            answers.append("fenced")
+            continue
+        answers.append("applied")
+        if item.kind == "progress":
+            task.progress = item.value
+            shard.emit("progress", task, "", task.attempts + 1)
+        elif item.kind == "checkpoint":
+            task.checkpoint = item.value
+        else:
+            key = (task.message.tenant, item.key)
+            shard.xcom[key] = item.value
+            shard.xcom_ends.set(key, shard.now + item.ttl)
+    return answers
+
+
+def pull(shard: Shard, tenant: str, keys: Sequence[str]) -> list[bytes | None]:
+    """XCom values whose time is not over."""
+    values: list[bytes | None] = []
+    for key in keys:
+        ends = shard.xcom_ends.get((tenant, key))
+        alive = ends is not None and ends > shard.now
+        values.append(shard.xcom[tenant, key] if alive else None)
+    return values
+
+
+def watch(shard: Shard, incarnation: str, ids: Sequence[str]) -> list[Watched]:
+    """Answer for what is final or unknown; remember who wants to hear of the rest."""
+    shard.touch(incarnation)
+    answers: list[Watched] = []
+    for id in ids:
+        task = shard.find(id)
+        answers.append(Watched(id, task.state if task is not None else None))
+        if task is not None and task.state not in FINAL:
+            if task.watchers is None:
+                task.watchers = set()
+            task.watchers.add(incarnation)
+    return answers

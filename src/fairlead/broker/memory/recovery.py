@@ -1,0 +1,128 @@
+"""beat, give_back, sweep: who is alive, and what becomes of the work of those who are not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from fairlead.broker.memory import release
+from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import HEARTBEAT, BeatReply, LeaseRef, WorkerRecord
+from fairlead.model.lifecycle import State, after_crash
+from fairlead.model.message import ErrorInfo
+
+__all__ = ("STEP", "beat", "give_back", "sweep")
+
+STEP = 500  # tasks that one call gives back
+_REGISTERED = 15.0  # seconds that a worker's record outlives its last heartbeat
+
+
+def beat(
+    shard: Shard,
+    name: str,
+    held: Sequence[LeaseRef],
+    worker: WorkerRecord | None,
+    lease: float,
+) -> BeatReply:
+    """Keep an incarnation's leases, and say what it must stop."""
+    now = shard.now
+    incarnation = shard.incarnations.get(name)
+    cancelled: list[LeaseRef] = []
+    if incarnation is not None:
+        if now + lease > incarnation.lease_end:
+            incarnation.lease_end = now + lease
+            shard.lease_ends.set(name, incarnation.lease_end)
+        cancelled = [
+            LeaseRef(task.id, name, task.token)
+            for task in incarnation.leases.values()
+            if task.cancelling
+        ]
+    lost = [
+        ref
+        for ref in held
+        if (task := shard.tasks.get(ref.id)) is None or not task.leased_as(name, ref.token)
+    ]
+    paused: list[str] = []
+    if worker is not None:
+        shard.workers[name] = msgspec.structs.replace(worker, incarnation=name, seen_at=now)
+        shard.worker_ends.set(name, now + _REGISTERED)
+        paused = [q for q in worker.queues if q in shard.queues and shard.queues[q].paused]
+    return BeatReply(now=now, lost=lost, cancelled=cancelled, paused=paused)
+
+
+def give_back(
+    shard: Shard, name: str, started: Collection[str] | None, most: int = STEP
+) -> tuple[int, bool]:
+    """Take everything from an incarnation; a crash is charged to what had started."""
+    incarnation = shard.incarnations.get(name)
+    if incarnation is None:
+        return 0, False
+    # From the last to the first: each goes to the front of its level, which restores their order.
+    tasks = list(incarnation.leases.values())[-most:]
+    for task in reversed(tasks):
+        crashed = task.started_at is not None if started is None else task.id in started
+        _recover(shard, task, crashed=crashed)
+    if shard.releases:
+        release.deliver(shard, release.RELEASED_AT_ONCE)
+    return len(tasks), name in shard.incarnations
+
+
+def _recover(shard: Shard, task: Task, *, crashed: bool) -> None:
+    attempt = task.attempts + 1
+    shard.end_lease(task)
+    if crashed:
+        task.attempts = attempt
+        task.crashes += 1
+    to = after_crash(task.crashes if crashed else 0, cancel_requested=task.cancelling)
+    reason = "crash" if crashed else ""
+    shard.stream.rows.append(
+        (
+            "recovered",
+            task.id,
+            task.message.queue,
+            task.message.tenant,
+            to,
+            task.token,
+            attempt,
+            reason,
+        )
+    )
+    if to is State.QUEUED:
+        task.reason = reason
+        shard.queue_up(task, front=True)
+    else:
+        error = None
+        if to is State.DEAD:
+            reason = "poison"
+            error = ErrorInfo("Poison", f"its process died {task.crashes} times in a row")
+        else:
+            reason = ""
+        shard.finish(task, to, reason=reason, error=error)
+        shard.emit(to, task, reason, attempt)
+    shard.has_room_again(task.tenant)
+
+
+def sweep(shard: Shard) -> tuple[int, bool, bool]:
+    """Give back what belongs to the dead: how many, whether there is more, whether guarded.
+
+    When nobody swept for longer than a heartbeat, heartbeats may have been held up as well (a
+    frozen server, a jump of its clock): everyone gets one more interval to be heard from.
+    """
+    now = shard.now
+    last, shard.last_sweep = shard.last_sweep, now
+    if last is None or now - last > HEARTBEAT:
+        shard.guard_until = now + HEARTBEAT
+    if now < shard.guard_until:
+        return 0, False, True
+    count = 0
+    while count < STEP:
+        first = shard.lease_ends.first()
+        if first is None or first[0] > now:
+            return count, False, False
+        moved, _ = give_back(shard, first[1], None, STEP - count)
+        count += moved
+        if not moved:
+            shard.lease_ends.discard(first[1])
+    return count, True, False

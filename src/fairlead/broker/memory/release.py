@@ -1,0 +1,86 @@
+"""Dependencies: what a task still waits for, and what its end means for those that wait for it."""
+
+from __future__ import annotations
+
+from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.shard import Shard
+from fairlead.model.lifecycle import State, on_dependency
+from fairlead.model.message import ErrorInfo
+
+__all__ = ("RELEASED_AT_ONCE", "attach", "deliver", "place")
+
+RELEASED_AT_ONCE = 100  # dependents that the call which ends their parent sees to itself
+
+
+def attach(task: Task, parent: Task) -> None:
+    """Let a task wait for a parent; both sides know of it."""
+    if task.blocked_by is None:
+        task.blocked_by = {}
+    task.blocked_by[parent.id] = None
+    if parent.dependents is None:
+        parent.dependents = {}
+    parent.dependents[task.id] = task
+
+
+def deliver(shard: Shard, most: int) -> int:
+    """Tell up to ``most`` waiting tasks of the end of a parent; the rest stays for the next call.
+
+    A task that ends because of its parent has dependents of its own: they join the end of the line,
+    so that a long chain or a wide tree is never walked in one go.
+    """
+    told = 0
+    releases = shard.releases
+    while releases and told < most:
+        parent_id, state, children = releases[0]
+        while children and told < most:
+            told += 1
+            child = children.popleft()
+            if child.blocked_by is not None and parent_id in child.blocked_by:
+                _tell(shard, child, parent_id, state)
+        if not children:
+            # Telling a child may have added to the end of the line, never to its front.
+            releases.popleft()
+    return told
+
+
+def place(shard: Shard, task: Task) -> None:
+    """Put a deferred task, whose last dependency is met, where it belongs now."""
+    if task.due_at is not None and task.due_at > shard.now:
+        shard.schedule(task, State.SCHEDULED, task.due_at)
+    else:
+        shard.queue_up(task)
+        shard.emit("queued", task)
+
+
+def _tell(shard: Shard, child: Task, parent_id: str, state: State | None) -> None:
+    parent = shard.tasks.get(parent_id)
+    if state is None:  # forgotten: nothing can come of waiting any longer
+        verdict = State.DEAD if child.policy == "wait" else on_dependency(State.DEAD, child.policy)
+    elif child.policy == "wait" and parent is not None:
+        verdict = on_dependency(parent.state, "wait")  # it may have been put to work again
+    else:
+        verdict = on_dependency(state, child.policy)
+    if verdict == "wait":
+        if parent is None:
+            _tell(shard, child, parent_id, None)
+        else:
+            attach(child, parent)
+        return
+    if verdict == "met":
+        assert child.blocked_by is not None  # noqa: S101 - deliver() has looked
+        del child.blocked_by[parent_id]
+        if not child.blocked_by:
+            child.blocked_by = None
+            place(shard, child)
+        return
+    end_for(shard, child, parent_id, State(verdict))
+
+
+def end_for(shard: Shard, child: Task, parent_id: str, to: State) -> None:
+    """End a task because of its parent; the reason names the parent."""
+    reason = f"dependency_failed: {parent_id}"
+    error = ErrorInfo(
+        "DependencyFailed", f"task {parent_id}, which it depends on, did not complete"
+    )
+    shard.finish(child, to, reason=reason, error=error)
+    shard.emit(to.value, child, reason)

@@ -1,0 +1,283 @@
+"""The moves on a shard. Every move keeps counts, indexes and events true.
+
+Nothing here decides what a task deserves: ``fairlead.model`` does. Nothing here is asynchronous or
+locked: the broker calls it under its lock, one verb at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, READY, Queue, Tenant
+from fairlead.broker.memory.holdings import Holdings
+from fairlead.broker.memory.limits import Gate, Limiter
+from fairlead.broker.memory.records import Task
+from fairlead.model.lifecycle import CREATION, FINAL, TRANSITIONS, WAITING, State
+from fairlead.model.message import ErrorInfo
+
+__all__ = ("Shard",)
+
+_STALE = 64  # holes in the order of acceptance that are not worth closing
+
+
+class Shard(Holdings):
+    """What one shard holds, and how it changes."""
+
+    # -- the moves -----------------------------------------------------------------------------
+
+    def emit(self, kind: str, task: Task, reason: str = "", attempt: int = 0) -> None:
+        """Say that something happened to a task."""
+        message = task.message
+        self.stream.rows.append(
+            (kind, task.id, message.queue, message.tenant, task.state, task.token, attempt, reason)
+        )
+
+    def admit(self, task: Task, state: State) -> None:
+        """Let a new task into the shard, in its first state."""
+        if state not in CREATION:
+            raise AssertionError(f"a task cannot begin as {state}")
+        self._sequence += 1
+        task.sequence = self._sequence
+        self._order.append(self._sequence)
+        self._by_sequence[self._sequence] = task
+        self.tasks[task.id] = task
+        task.state = state
+        tenant, queue = task.tenant, task.tenant.queue
+        tenant.counts[state] += 1
+        queue.counts[state] += 1
+        if state in WAITING:
+            self._waits(task, tenant, queue)
+
+    def move(self, task: Task, to: State) -> None:
+        """Change a task's state, and every count that hangs on it."""
+        origin = task.state
+        if to not in TRANSITIONS[origin]:
+            raise AssertionError(f"task {task.id} cannot go from {origin} to {to}")
+        task.state = to
+        tenant, queue = task.tenant, task.tenant.queue
+        counts = tenant.counts
+        counts[origin] -= 1
+        counts[to] += 1
+        counts = queue.counts
+        counts[origin] -= 1
+        counts[to] += 1
+        waits, waited = to in WAITING, origin in WAITING
+        if waits and not waited:
+            self._waits(task, tenant, queue)
+        elif waited and not waits:
+            del tenant.waiting[task.id]
+            queue.depth -= 1
+            if queue.warned and queue.depth < (queue.warn_depth or 0):
+                queue.warned = False
+        if to in FINAL and not tenant.waiting and not tenant.counts[State.RUNNING]:
+            queue.active.pop(tenant.name, None)
+
+    def _waits(self, task: Task, tenant: Tenant, queue: Queue) -> None:
+        tenant.waiting[task.id] = task
+        queue.active[tenant.name] = tenant
+        queue.depth += 1
+        if queue.warn_depth is not None and queue.depth >= queue.warn_depth and not queue.warned:
+            queue.warned = True
+            self.stream.rows.append(
+                ("warned", "", queue.name, "", "", 0, 0, f"{queue.depth} tasks wait")
+            )
+
+    def enter_level(self, task: Task, *, front: bool = False) -> None:
+        """Put a queued task where fetch finds it, and its tenant among the runnable ones."""
+        tenant = task.tenant
+        tenant.push(task, front=front)
+        status = tenant.status
+        if status is READY:
+            self.rung.add(tenant.queue.name)
+        elif status is IDLE:
+            if tenant.paused:
+                tenant.status = PAUSED
+            else:
+                self.make_ready(tenant)
+        elif status is PARKED and isinstance(tenant.parked_on, Limiter):
+            # It may be the new head of the line, and need no room there.
+            self.make_ready(tenant)
+
+    def queue_up(self, task: Task, *, front: bool = False) -> None:
+        """Make a task of another state queued."""
+        self._back_from_work(task)
+        self.move(task, State.QUEUED)
+        task.due_at = None
+        self.enter_level(task, front=front)
+
+    def schedule(self, task: Task, to: State, at: float) -> None:
+        """Make a task scheduled or retrying, due at a time."""
+        self._back_from_work(task)
+        self.move(task, to)
+        task.due_at = at
+        self.due.set(task.id, at)
+
+    def _back_from_work(self, task: Task) -> None:
+        if task.state is State.RUNNING and task.deadline_at is not None:
+            self.deadlines.set(task.id, task.deadline_at)  # it has to start in time once more
+
+    def leave_level(self, task: Task) -> None:
+        """Empty a queued task's entry: fetch drops it when it comes across it."""
+        if task.entry is None:
+            return
+        task.entry[0] = None
+        task.entry = None
+        tenant = task.tenant
+        if tenant.counts[State.QUEUED] == 0:  # nobody will come across it: drop them all now
+            tenant.clear()
+            self.unready(tenant, IDLE)
+        elif tenant.status is PARKED and isinstance(tenant.parked_on, Limiter):
+            self.make_ready(tenant)
+
+    def finish(
+        self,
+        task: Task,
+        to: State,
+        *,
+        reason: str = "",
+        error: ErrorInfo | None = None,
+        result: bytes | None = None,
+        keep: float | None = None,
+    ) -> None:
+        """End a task: tell who waits for it, let dependents go on, keep what has to be kept."""
+        origin = task.state
+        if origin is not to:  # a task may be born finished
+            self.move(task, to)
+        if origin is State.QUEUED:
+            self.leave_level(task)
+        elif origin is State.SCHEDULED or origin is State.RETRYING:
+            self.due.discard(task.id)
+        if task.deadline_at is not None:
+            self.deadlines.discard(task.id)
+        task.finished_at = self.now
+        task.reason = reason
+        if error is not None:
+            task.error = error
+        if result is not None:
+            task.result = result
+        if task.blocked_by is not None:
+            self._detach(task)
+        if task.unique is not None and task.unique.until != "window":
+            self.release_unique(task)
+        if to is State.CANCELLED:  # nothing will ever run it: the body goes at once
+            task.message = task.message.without_body()
+        if task.watchers is not None or task.dependents is not None:
+            self._tell(task, to)
+        self.shelf(task).add(task, self.now, keep)
+        if keep is not None and keep <= 0.0:
+            self.forget(task)
+
+    def _tell(self, task: Task, to: State) -> None:
+        """Write to those who watch a task, and let those who wait for it be told in their turn."""
+        for watcher in task.watchers or ():
+            self.mailbox(watcher).put(kind="finished", id=task.id, state=to)
+        task.watchers = None
+        if task.dependents is not None:
+            self.releases.append((task.id, to, deque(task.dependents.values())))
+            task.dependents = None
+
+    def forget(self, task: Task) -> None:
+        """Drop a finished task for good; who still waits for it will be told by ``deliver``."""
+        self.shelf(task).remove(task)
+        del self.tasks[task.id]
+        del self._by_sequence[task.sequence]
+        if len(self._order) > 2 * len(self._by_sequence) + _STALE:
+            self._order = [number for number in self._order if number in self._by_sequence]
+        tenant, queue = task.tenant, task.tenant.queue
+        tenant.counts[task.state] -= 1
+        queue.counts[task.state] -= 1
+        if task.dependents:
+            self.releases.append((task.id, None, deque(task.dependents.values())))
+            task.dependents = None
+        queue.retire(tenant)
+
+    def _detach(self, task: Task) -> None:
+        """Take a task out of the lists of those it waited for."""
+        for parent_id in task.blocked_by or ():
+            parent = self.tasks.get(parent_id)
+            if parent is not None and parent.dependents is not None:
+                parent.dependents.pop(task.id, None)
+                if not parent.dependents:
+                    parent.dependents = None
+        task.blocked_by = None
+
+    # -- leases --------------------------------------------------------------------------------
+
+    def end_lease(self, task: Task) -> None:
+        """Take a running task from its incarnation and return its room; its state comes next."""
+        incarnation = self.incarnations[task.incarnation]
+        del incarnation.leases[task.id]
+        if not incarnation.leases:
+            del self.incarnations[task.incarnation]
+            self.lease_ends.discard(task.incarnation)
+        for limiter in task.held:
+            limiter.used -= 1
+        held, task.held = task.held, ()
+        task.started_at = None
+        for limiter in held:
+            self.wake_limiter(limiter)
+
+    def has_room_again(self, tenant: Tenant) -> None:
+        """A task of this tenant stopped running: unpark it if that was what it waited for."""
+        if tenant.status is PARKED and tenant.parked_on is tenant.gate:
+            self.make_ready(tenant)
+        queue = tenant.queue
+        if queue.gate is not None and queue.ready_weight:
+            self.rung.add(queue.name)
+
+    # -- runnable or not -----------------------------------------------------------------------
+
+    def make_ready(self, tenant: Tenant) -> None:
+        """Put a tenant that is not ready among the runnable ones."""
+        if tenant.status is READY:
+            return
+        tenant.queue.make_ready(tenant)
+        self.rung.add(tenant.queue.name)
+
+    def unready(self, tenant: Tenant, status: str) -> None:
+        """Take a tenant out; if it was woken for room it did not take, the next one is woken."""
+        tenant.queue.unready(tenant, status)
+        tenant.parked_on = None
+        self.pass_on(tenant)
+
+    def park(self, tenant: Tenant, gate: Gate, until: float) -> None:
+        """Take a tenant out until there is room under this limit."""
+        self.unready(tenant, PARKED)
+        tenant.parked_on = gate
+        if isinstance(gate, Limiter):
+            gate.add_waiter(tenant)
+            if until is not math.inf:
+                self.alarms.set(("", gate.name), until)
+        elif until is not math.inf:
+            self.alarms.set((tenant.queue.name, tenant.name), until)
+
+    def pass_on(self, tenant: Tenant) -> None:
+        """A woken tenant was seen to; if the room it was woken for is still there, wake another."""
+        limiter = tenant.woken_by
+        if limiter is not None:
+            tenant.woken_by = None
+            self.wake_limiter(limiter)
+
+    def wake_limiter(self, limiter: Limiter, most: int = 1) -> None:
+        """Wake tenants that wait for room here, if there is any."""
+        for _ in range(most):
+            until = limiter.room(self.now)
+            if until is not None:
+                if until is not math.inf:
+                    self.alarms.set(("", limiter.name), until)
+                return
+            tenant = limiter.next_waiter()
+            if tenant is None:
+                if limiter.idle:
+                    self.limiters.pop(limiter.name, None)
+                return
+            tenant.woken_by = limiter
+            self.make_ready(tenant)
+
+    def runnable(self, queue: Queue) -> bool:
+        """Whether a fetch from this queue would find something now."""
+        if queue.paused or not queue.ready_weight:
+            return False
+        gate = queue.gate
+        return gate is None or gate.closed_until(queue.counts[State.RUNNING], self.now) is None

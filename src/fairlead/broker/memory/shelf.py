@@ -1,0 +1,58 @@
+"""Finished tasks of one queue, kept by age, count and bytes, whichever comes first."""
+
+from __future__ import annotations
+
+import math
+
+from fairlead.broker.memory.agenda import Agenda
+from fairlead.broker.memory.records import Task
+
+__all__ = ("Shelf",)
+
+_OVERHEAD = 100  # bytes that a kept task counts for beside its body, result and error
+
+
+class Shelf:
+    """The next to be forgotten is the one whose time is over first."""
+
+    def __init__(self, *, keep: float, count: float = math.inf, size: int) -> None:
+        self.keep = keep  # seconds
+        self.max_count = count
+        self.max_bytes = size
+        self.bytes = 0
+        self._agenda: Agenda[str] = Agenda()
+
+    def __len__(self) -> int:
+        return len(self._agenda)
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._agenda
+
+    def add(self, task: Task, now: float, keep: float | None) -> None:
+        """Keep a finished task for the shelf's time, or for its own."""
+        task.expires_at = now + (self.keep if keep is None else keep)
+        task.size = _OVERHEAD + len(task.message.body) + len(task.result or b"")
+        if task.error is not None:
+            task.size += len(task.error.message) + len(task.error.traceback)
+        self.bytes += task.size
+        self._agenda.set(task.id, task.expires_at)
+
+    def remove(self, task: Task) -> None:
+        """Take a task off, because it is put to work again or forgotten."""
+        self._agenda.discard(task.id)
+        self.bytes -= task.size
+        task.size = 0
+        task.expires_at = None
+
+    def overdue(self, now: float) -> str | None:
+        """The id of the next task to forget, if there is one too many; it is not removed."""
+        first = self._agenda.first()
+        if first is None:
+            return None
+        over = len(self._agenda) > self.max_count or self.bytes > self.max_bytes
+        return first[1] if over or first[0] <= now else None
+
+    def next_expiry(self) -> float | None:
+        """When the next task is past its age."""
+        first = self._agenda.first()
+        return first[0] if first is not None else None

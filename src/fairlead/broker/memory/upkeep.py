@@ -1,0 +1,120 @@
+"""promote, deliver, tidy, purge: what has to be done in time, in steps that are never large."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from fairlead.broker.memory import release
+from fairlead.broker.memory.fair import PARKED, Queue
+from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.shard import Shard
+from fairlead.model.lifecycle import WAITING, State
+from fairlead.model.message import ErrorInfo
+
+__all__ = ("PROMOTED_WITH_FETCH", "STEP", "expire", "promote", "purge", "tidy", "trim")
+
+STEP = 500  # tasks that one call moves
+PROMOTED_WITH_FETCH = 100  # due tasks that a fetch promotes before it looks
+
+
+def promote(shard: Shard, most: int) -> tuple[int, bool]:
+    """Queue what is due, end what is past its deadline, unpark tenants whose rate allows it."""
+    now = shard.now
+    moved = 0
+    while moved < most and (id := shard.due.pop_due(now)) is not None:
+        task = shard.tasks[id]
+        moved += 1
+        if task.deadline_at is not None and task.deadline_at <= now:
+            expire(shard, task)
+        else:
+            shard.queue_up(task)
+            shard.emit("queued", task)
+    while moved < most and (id := shard.deadlines.pop_due(now)) is not None:
+        moved += 1
+        expire(shard, shard.tasks[id])
+    while moved < most and (alarm := shard.alarms.pop_due(now)) is not None:
+        moved += 1
+        _ring(shard, *alarm)
+    if shard.releases:
+        release.deliver(shard, release.RELEASED_AT_ONCE)
+    return moved, moved >= most
+
+
+def _ring(shard: Shard, queue_name: str, name: str) -> None:
+    """A rate has a token again: of a named limiter, a whole queue, or one tenant of it."""
+    if not queue_name:
+        limiter = shard.limiters.get(name)
+        if limiter is not None:
+            shard.wake_limiter(limiter)
+        return
+    queue = shard.queues[queue_name]
+    if not name:
+        shard.rung.add(queue_name)
+        return
+    tenant = queue.tenants.get(name)
+    if tenant is not None and tenant.status is PARKED and tenant.parked_on is tenant.gate:
+        shard.make_ready(tenant)
+
+
+def expire(shard: Shard, task: Task) -> None:
+    """End a task that did not start in time."""
+    if task.state not in WAITING:
+        return
+    error = ErrorInfo("Expired", "its deadline passed before it could start")
+    shard.finish(task, State.DEAD, reason="expired", error=error)
+    shard.emit("dead", task, "expired")
+
+
+def trim(shard: Shard, queue: str, most: int) -> int:
+    """Forget finished tasks beyond the queue's retention."""
+    trimmed = 0
+    for shelf in (shard.finished[queue], shard.dead[queue]):
+        while trimmed < most and (id := shelf.overdue(shard.now)) is not None:
+            shard.forget(shard.tasks[id])
+            trimmed += 1
+    return trimmed
+
+
+def tidy(shard: Shard) -> tuple[int, bool]:
+    """Forget what is past its retention or TTL, whatever kind of thing it is."""
+    now = shard.now
+    done = 0
+    for queue in shard.queues:
+        done += trim(shard, queue, STEP - done)
+    while done < STEP and (key := shard.xcom_ends.pop_due(now)) is not None:
+        del shard.xcom[key]
+        done += 1
+    while done < STEP and (key := shard.windows.pop_due(now)) is not None:
+        shard.unique.pop(key, None)
+        done += 1
+    while done < STEP and (name := shard.worker_ends.pop_due(now)) is not None:
+        del shard.workers[name]
+        done += 1
+    while done < STEP and (name := shard.idle_ends.pop_due(now)) is not None:
+        shard.answers.pop(name, None)
+        shard.mailboxes.pop(name, None)
+        done += 1
+    if shard.releases:
+        release.deliver(shard, release.RELEASED_AT_ONCE)
+    return done, done >= STEP
+
+
+def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:
+    """Cancel what waits; dependents are told in the same steps as after any other end."""
+    if tenant is None:
+        lines = [line.waiting for line in queue.active.values()]
+    else:
+        lines = [queue.tenants[tenant].waiting] if tenant in queue.tenants else []
+    doomed: list[Task] = []
+    for waiting in lines:
+        doomed.extend(islice(waiting.values(), STEP - len(doomed)))
+        if len(doomed) >= STEP:
+            break
+    for task in doomed:
+        if task.state in WAITING:
+            shard.finish(task, State.CANCELLED, reason="purged")
+            shard.emit("cancelled", task, "purged")
+    if shard.releases:
+        release.deliver(shard, release.RELEASED_AT_ONCE)
+    left = queue.depth if tenant is None else sum(len(waiting) for waiting in lines)
+    return len(doomed), left > 0

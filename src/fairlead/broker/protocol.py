@@ -1,0 +1,296 @@
+"""The contract between Fairlead and a store of tasks.
+
+A broker moves tasks; it decides nothing that ``fairlead.model`` decides. Each sentence in a
+docstring below has a test in ``tests/broker/conformance`` that every broker passes, and what is not
+in those tests is not in the contract. The rules that hold for all verbs:
+
+* **Atomic.** A verb happens as a whole or not at all, and no verb sees half of another.
+* **Batches.** One answer per item, in order; the items of a batch are carried out in order. A batch
+  over its limit, or input that breaks its type's rules, raises and changes nothing.
+* **Numbered calls.** Verbs that take a ``Call`` keep the last number of each incarnation and the
+  answers to it, until an hour after its last call. The last number again returns the same answers
+  and changes nothing; an older one raises ``OutOfOrder``. So a lost reply is simply asked again.
+* **Fencing.** A worker's write names id, incarnation and token. All three must match a lease that
+  is in force; otherwise the answer is ``fenced`` (or ``unknown``) and nothing changes.
+* **Time** is the broker's, in unix seconds, and never goes backwards. Whatever a caller can observe
+  is compared with it. ``now`` is accepted only by a broker opened with a test clock; a moment
+  before the last one counts as the last one.
+* **Bounded.** What may be large (fan-out, promotion, recovery, purge) is done in steps with
+  ``more`` in the answer, and every step leaves a consistent state.
+* **Errors** say what may be assumed: ``Unreachable`` (not executed), ``Ambiguous`` (repeat the same
+  call), ``Refused`` (nothing changed).
+
+A broker may be wrapped by another; nothing outside this package asks for its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from fairlead.broker.verbs import (
+    Alter,
+    Altered,
+    BeatReply,
+    Call,
+    Change,
+    EventPage,
+    ExchangeReply,
+    Fetch,
+    Firing,
+    Hello,
+    LeaseRef,
+    Mail,
+    Moved,
+    Page,
+    Receipt,
+    Settled,
+    Snapshot,
+    Submission,
+    TaskRecord,
+    Watched,
+    WorkerRecord,
+    Write,
+)
+from fairlead.model.events import EventId
+from fairlead.model.lifecycle import Settlement, State
+
+__all__ = ("Broker", "Inspector")
+
+
+class Broker(Protocol):
+    """What a task store must do, and nothing it merely could do."""
+
+    async def hello(self) -> Hello:
+        """Say who the broker is: time, generation and layout."""
+        ...
+
+    async def enqueue(
+        self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
+    ) -> list[Receipt]:
+        """Take in up to 500 tasks of at most 200 tenants.
+
+        An id the broker knows with the same content is a ``duplicate``, with other content a
+        ``conflict``, and the first one stands. A unique key that is held makes a ``duplicate`` that
+        names the holder: until the holder started, until it is done, or for a window of time from
+        its acceptance; keys belong to their tenant. A queue, or a tenant's part of it, that is at
+        its limit refuses (``queue_full``, ``tenant_full``), while items that fit are accepted.
+
+        A delay makes a task ``scheduled``. Unfinished dependencies make it ``deferred``; finished
+        ones are settled at once by its policy: ``dead`` (the reason names the parent), ``cancel``,
+        ``wait`` (until the parent completes after all; dead once the parent is forgotten) or
+        ``run``. A dependency may be an earlier item of the same batch. One that is unknown counts
+        as completed if it was given as a handle, and refuses the task if it was a bare id. A
+        deferred task whose delay is not over when its dependencies are met becomes scheduled.
+
+        With a ``fence`` the task is accepted only while that lease is in force.
+        """
+        ...
+
+    async def exchange(
+        self,
+        call: Call,
+        settlements: Sequence[Settlement] = (),
+        *,
+        started: Sequence[LeaseRef] = (),
+        fetch: Fetch | None = None,
+        now: float | None = None,
+    ) -> ExchangeReply:
+        """Settle up to 128 attempts, then mark held tasks as started, then lend up to 128 more.
+
+        **Settle.** Applied if the lease is in force, ``fenced`` if the task is known but the lease
+        is not, ``unknown`` if the task is not known. An applied settlement ends the lease, returns
+        what the task held of limits exactly once, tells watchers if the new state is final, and
+        releases dependents (at most 100 in the call, the rest by ``deliver``). If cancel was asked
+        for, only success stands; anything else becomes ``cancelled``. A burnt attempt counts, any
+        settlement clears the crash count, a released task goes to the front of its level. Finished
+        tasks beyond the queue's retention (age, count, bytes) are forgotten, at most two per
+        settlement.
+
+        **Fetch.** Due tasks are promoted first. Queues are looked into in the order given; inside
+        a queue tenants are served by stride scheduling: each dispatch moves the tenant's tag on by
+        ``cost / weight``, the lowest tag goes next, ties go by tenant name, and a tenant that
+        comes back starts at the queue's virtual clock or its old tag, whichever is later. **One
+        fetch of n gives the same sequence as n fetches of one.** Inside a tenant ``critical`` goes
+        first; of its other dispatches at least one in eight goes to each lower level that has work
+        waiting; each level is first in, first out. A tenant at its concurrency or rate limit, or
+        whose next task finds no room in one of its named limiters, is parked until an event makes
+        room; nothing is taken from any limit unless there is room in all of them. Paused queues and
+        tenants are passed over. A task past its deadline is not handed out but ``dead``
+        (``expired``). Cancelled entries are dropped, at most 256 in a call; ``more`` says that the
+        call stopped before it had seen everything.
+
+        All leases of a call share a token, which is greater than any token before it and at least
+        the broker's time in microseconds. The first ``fetch.start`` tasks count as started at
+        once; the others are held until a ``started`` mark, and a crash is not charged to them.
+        Fetching moves the incarnation's lease end forward, never back.
+        """
+        ...
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        """Return when there may be something to fetch: at once, at the next item, when due.
+
+        Never polls. False after ``timeout`` seconds without any. A wake-up goes to one waiter at a
+        time; whoever fetches and leaves work behind wakes the next.
+        """
+        ...
+
+    async def beat(
+        self,
+        incarnation: str,
+        held: Sequence[LeaseRef] = (),
+        *,
+        worker: WorkerRecord | None = None,
+        lease: float = 30.0,
+        now: float | None = None,
+    ) -> BeatReply:
+        """Keep all leases of an incarnation for another ``lease`` seconds, never for less.
+
+        Of the leases named in ``held`` the answer tells which are lost, and of all its leases for
+        which cancel was asked. ``worker`` is kept in the registry for 15 seconds.
+        """
+        ...
+
+    async def give_back(
+        self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
+    ) -> Moved:
+        """End all leases of an incarnation whose process is gone (at most 500 in a call).
+
+        A crash is charged to the ids in ``started``, or if None to those marked as started. The
+        third crash in a row makes a task ``dead`` (``poison``); the others go to the front of their
+        level in their old order, a crash burns the attempt, and a task for which cancel was asked
+        is ``cancelled``.
+        """
+        ...
+
+    async def sweep(self, *, now: float | None = None) -> Moved:
+        """Give back what belongs to incarnations whose lease is over (at most 500 tasks).
+
+        After a silence of more than one heartbeat since the last sweep, a jump of the clock, or at
+        the very first, no lease is ended for one heartbeat: the silence may have been ours.
+        """
+        ...
+
+    async def promote(self, *, now: float | None = None) -> Moved:
+        """Make due tasks queued, and tasks past their deadline dead (at most 500), in time order.
+
+        Equal times go by id. A task that is due later never holds back one that is ready.
+        """
+        ...
+
+    async def deliver(self, *, now: float | None = None) -> Moved:
+        """Go on with releasing dependents where an earlier call stopped (at most 500)."""
+        ...
+
+    async def tidy(self, *, now: float | None = None) -> Moved:
+        """Forget what is past its retention or TTL (at most 500 things)."""
+        ...
+
+    async def watch(
+        self, incarnation: str, ids: Sequence[str], *, now: float | None = None
+    ) -> list[Watched]:
+        """Answer at once for final and unknown tasks; mail follows for the others."""
+        ...
+
+    async def collect(self, incarnation: str, after: int, timeout: float) -> list[Mail]:
+        """The incarnation's mail with numbers above ``after``; what is up to it is confirmed.
+
+        Waits up to ``timeout`` seconds for the first. Unconfirmed mail is returned again.
+        """
+        ...
+
+    async def write(
+        self, call: Call, writes: Sequence[Write], *, now: float | None = None
+    ) -> list[Settled]:
+        """Record progress, checkpoints and XCom values under the lease of their task."""
+        ...
+
+    async def pull(
+        self, tenant: str, keys: Sequence[str], *, now: float | None = None
+    ) -> list[bytes | None]:
+        """XCom values of one tenant; None where there is none or its TTL is over."""
+        ...
+
+    async def alter(
+        self, call: Call, orders: Sequence[Alter], *, now: float | None = None
+    ) -> list[Altered]:
+        """Cancel, requeue or delete up to 500 tasks.
+
+        Cancel of a waiting task ends it at once and drops its body; of a running one it is
+        ``requested`` and its worker told; of a finished one ``unchanged``. Requeue puts a dead task
+        back with a new generation, no attempts and no crashes. Delete forgets a finished task. A
+        task of another tenant than the order names is ``unknown``.
+        """
+        ...
+
+    async def configure(
+        self, call: Call, changes: Sequence[Change], *, now: float | None = None
+    ) -> None:
+        """Set limits, weights and pauses; they hold for the existing backlog from now on."""
+        ...
+
+    async def purge(
+        self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
+    ) -> Moved:
+        """Cancel what waits in a queue, or one tenant's part of it (at most 500 tasks)."""
+        ...
+
+    async def fire(
+        self, call: Call, firings: Sequence[Firing], *, now: float | None = None
+    ) -> list[Receipt]:
+        """Enqueue for slots of schedules; a slot not later than the last one fired is ``stale``."""
+        ...
+
+    async def events(
+        self,
+        *,
+        after: EventId | None = None,
+        reader: str | None = None,
+        limit: int = 500,
+        timeout: float = 0.0,
+    ) -> EventPage:
+        """Events behind ``after``; without it, behind a named reader's place, else the oldest kept.
+
+        ``after`` moves a named reader's place. Events are kept up to 16 MB; ``gap`` tells a reader
+        that some it had not seen were dropped, or that the generation is another.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Refuse what comes from now on with ``closed``, wake everyone who waits."""
+        ...
+
+
+class Inspector(Protocol):
+    """Reads for people: bounded, never needed to run tasks."""
+
+    async def snapshot(self, *, now: float | None = None) -> Snapshot:
+        """Counts of the shard, its queues and their tenants, without walking tasks."""
+        ...
+
+    async def find(
+        self, ids: Sequence[str], *, now: float | None = None
+    ) -> list[TaskRecord | None]:
+        """What is known of these tasks; None for unknown ones and those past their retention."""
+        ...
+
+    async def page(
+        self,
+        *,
+        state: State | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> Page:
+        """Tasks in the order of their acceptance; examines at most 1,000 in a call."""
+        ...
+
+    async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
+        """Workers heard of in the last 15 seconds."""
+        ...
+
+    async def audit(self, *, now: float | None = None) -> list[str]:
+        """What is wrong with the stored state, a sentence each; empty if nothing is."""
+        ...

@@ -1,0 +1,365 @@
+"""What goes into the verbs of a broker and what comes out: plain structs, one answer per item."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from fairlead.model.events import Event, EventId
+from fairlead.model.lifecycle import DependencyPolicy, State
+from fairlead.model.message import ErrorInfo, Leased, Message
+from fairlead.model.options import Dependency, Unique
+
+__all__ = (
+    "HEARTBEAT",
+    "LEASE",
+    "MAX_ENQUEUE",
+    "MAX_EXCHANGE",
+    "MAX_PAGE",
+    "MAX_TENANTS",
+    "MAX_XCOM",
+    "SHARD",
+    "Alter",
+    "Altered",
+    "BeatReply",
+    "Call",
+    "Change",
+    "Counts",
+    "EventPage",
+    "ExchangeReply",
+    "Fetch",
+    "Firing",
+    "Hello",
+    "LeaseRef",
+    "LimiterChange",
+    "Mail",
+    "Moved",
+    "Page",
+    "QueueChange",
+    "QueueCounts",
+    "Receipt",
+    "Settled",
+    "Snapshot",
+    "Submission",
+    "TaskRecord",
+    "TenantChange",
+    "Watched",
+    "WorkerRecord",
+    "Write",
+)
+
+SHARD = "0"  # where every queue lives unless the configuration says otherwise
+LEASE = 30.0  # seconds that one heartbeat keeps all leases of an incarnation
+HEARTBEAT = 10.0  # seconds between two of them
+MAX_ENQUEUE = 500  # submissions in one call
+MAX_TENANTS = 200  # distinct tenants in one such call
+MAX_EXCHANGE = 128  # settlements, started marks, and fetched tasks in one call
+MAX_PAGE = 1_000  # entries that one page examines
+MAX_XCOM = 64 * 1024  # bytes of one XCom value
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Whose call this is and which: numbers grow, and the last one may be repeated."""
+
+    incarnation: str
+    number: int
+
+
+class LeaseRef(msgspec.Struct, frozen=True):
+    """The proof that comes with every write of a worker; all three must match."""
+
+    id: str
+    incarnation: str
+    token: int
+
+
+# -- enqueue ----------------------------------------------------------------------------------
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A message and where it should go first. Times are delays: the broker's clock rules."""
+
+    message: Message
+    delay: float = 0.0  # seconds until due
+    deadline: float | None = None  # seconds by which it must have started
+    depends_on: tuple[Dependency, ...] = ()
+    on_dependency_failure: DependencyPolicy = "dead"
+    unique: Unique | None = None
+    fence: LeaseRef | None = None  # a child of a running task: accepted only under its lease
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one submission.
+
+    ``accepted``: a new task. ``duplicate``: ``id`` is the task that stands for it. The others
+    changed nothing: ``conflict`` (the id has other content), ``queue_full`` and ``tenant_full``
+    (``limit`` says how many may wait), ``unknown_dependency`` (``detail`` names it), ``fenced``
+    (the parent's lease is over), ``stale`` (a schedule's slot that was fired before), ``closed``.
+    """
+
+    id: str
+    code: Literal[
+        "accepted",
+        "duplicate",
+        "conflict",
+        "queue_full",
+        "tenant_full",
+        "unknown_dependency",
+        "fenced",
+        "stale",
+        "closed",
+    ]
+    state: State | None = None  # where the task is now, when there is one
+    durability: Literal["committed", "spooled"] = "committed"
+    limit: int = 0
+    detail: str = ""
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot of a schedule and what to enqueue for it."""
+
+    schedule: str
+    slot: float  # unix seconds
+    submission: Submission
+
+
+# -- exchange ---------------------------------------------------------------------------------
+
+
+class Fetch(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a worker asks for, and from where: queues in the order to look into them."""
+
+    queues: tuple[str, ...]
+    max: int
+    start: int | None = None  # of these, how many it will run at once; None: all
+    lease: float = LEASE  # seconds
+
+
+Settled = Literal["applied", "fenced", "unknown"]
+
+
+class ExchangeReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers to one exchange."""
+
+    now: float  # the broker's time
+    settled: list[Settled] = []
+    started: list[Settled] = []
+    leased: list[Leased] = []
+    more: bool = False  # there was more to look at than one call may; call again at once
+    due_in: float | None = None  # seconds until there is something to promote or deliver
+
+
+class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker must know after a heartbeat."""
+
+    now: float
+    lost: list[LeaseRef] = []  # named in the call, but no longer its own: stop these
+    cancelled: list[LeaseRef] = []  # its own, and cancel was asked for: stop these
+    paused: list[str] = []  # of the queues it serves
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks a maintenance step moved, and whether it should be called again."""
+
+    now: float
+    count: int = 0
+    more: bool = False
+    guarded: bool = False  # sweep only: the jump guard was up, no lease was ended
+
+
+# -- waiters, signals, writes -----------------------------------------------------------------
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """The state of a watched task: final, unfinished (mail will follow), or None if unknown."""
+
+    id: str
+    state: State | None
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True):
+    """Something an incarnation asked or has to be told; kept until it is confirmed."""
+
+    number: int
+    kind: Literal["finished", "cancel"]
+    id: str
+    state: State | None = None  # finished: the final state
+    token: int = 0  # cancel: the lease under which the task runs
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's write for a running task, under its lease."""
+
+    lease: LeaseRef
+    kind: Literal["progress", "xcom", "checkpoint"]
+    key: str = ""  # xcom only
+    value: bytes
+    ttl: float = 86_400.0  # seconds, xcom only
+
+
+# -- operators --------------------------------------------------------------------------------
+
+
+class Alter(msgspec.Struct, frozen=True, kw_only=True):
+    """An order about one task. ``tenant``, if given, must be the task's own."""
+
+    id: str
+    action: Literal["cancel", "requeue", "delete"]
+    tenant: str | None = None
+
+
+class Altered(msgspec.Struct, frozen=True, kw_only=True):
+    """``done``; ``requested`` (cancel of a running task); ``unchanged``, ``state`` says why."""
+
+    id: str
+    code: Literal["done", "requested", "unchanged", "unknown"]
+    state: State | None = None
+
+
+class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and switches of one queue; what is UNSET stays, None lifts a limit."""
+
+    queue: str
+    paused: bool | UnsetType = UNSET
+    max_waiting: int | UnsetType | None = UNSET  # tasks not yet running, in all
+    max_tenant_waiting: int | UnsetType | None = UNSET  # and of one tenant
+    warn_depth: int | UnsetType | None = UNSET
+    concurrency: int | UnsetType | None = UNSET  # running at a time, over all workers
+    rate: float | UnsetType | None = UNSET  # dispatched a second, over all workers
+    burst: int | UnsetType = UNSET
+    charge_run_time: bool | UnsetType = UNSET  # shares are of run time, not of task count
+    keep_completed: float | UnsetType = UNSET  # seconds
+    keep_completed_count: int | UnsetType = UNSET
+    keep_completed_bytes: int | UnsetType = UNSET
+    keep_dead: float | UnsetType = UNSET  # seconds
+    keep_dead_bytes: int | UnsetType = UNSET
+
+
+class TenantChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Weight, limits and pause of one tenant, in one queue or (None) in all of them.
+
+    What is set for one queue goes before what is set for all. Acts on the existing backlog at once.
+    """
+
+    tenant: str
+    queue: str | None = None
+    paused: bool | UnsetType = UNSET
+    weight: float | UnsetType = UNSET  # 0.001 to 1000
+    concurrency: int | UnsetType | None = UNSET
+    rate: float | UnsetType | None = UNSET
+    burst: int | UnsetType = UNSET
+
+
+class LimiterChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A named limiter, shared by all queues of the shard."""
+
+    name: str
+    concurrency: int | UnsetType | None = UNSET
+    rate: float | UnsetType | None = UNSET
+    burst: int | UnsetType = UNSET
+
+
+Change = QueueChange | TenantChange | LimiterChange
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the broker is. Another generation: it was emptied or replaced; replication: restarted."""
+
+    now: float
+    generation: str
+    replication: str
+    layout: int = 1
+    shard: str = SHARD
+    heartbeat: float = HEARTBEAT
+    lease: float = LEASE
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Events in order. ``gap``: some before the first were dropped; resynchronize by reading."""
+
+    now: float
+    events: list[Event] = []
+    gap: bool = False
+    last: EventId | None = None  # read on from here
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the broker knows of one task."""
+
+    message: Message
+    state: State
+    attempts: int = 0  # burnt so far
+    generation: int = 0
+    crashes: int = 0
+    reason: str = ""
+    error: ErrorInfo | None = None
+    result: bytes | None = None
+    progress: bytes | None = None
+    checkpoint: bytes | None = None
+    enqueued_at: float = 0.0
+    due_at: float | None = None  # scheduled and retrying
+    deadline_at: float | None = None
+    started_at: float | None = None  # running, if the attempt has begun
+    finished_at: float | None = None
+    token: int = 0  # running
+    incarnation: str = ""  # running
+    cancelling: bool = False  # running, and cancel was asked for
+    waiting_for: tuple[str, ...] = ()  # deferred: what it still waits for (at most 1,000)
+    dependents: int = 0  # tasks that wait for this one
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks there are, by state; ``depth`` is all that wait."""
+
+    depth: int = 0
+    ready: int = 0  # queued
+    scheduled: int = 0
+    retrying: int = 0
+    deferred: int = 0
+    running: int = 0
+    completed: int = 0
+    dead: int = 0
+    cancelled: int = 0
+
+
+class QueueCounts(Counts, frozen=True, kw_only=True):
+    """One queue; tenants are those that have work, at most 1,000 of them."""
+
+    paused: bool = False
+    tenants: dict[str, Counts] = {}
+    more_tenants: bool = False
+
+
+class Snapshot(Counts, frozen=True, kw_only=True):
+    """The whole shard at one moment."""
+
+    now: float
+    shutdown: bool = False
+    queues: dict[str, QueueCounts] = {}
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of a listing; ``cursor`` is None at its end. A page may be empty and not the last."""
+
+    tasks: list[TaskRecord] = []
+    cursor: str | None = None
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as it described itself in its last heartbeat."""
+
+    incarnation: str
+    host: str = ""
+    pid: int = 0
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    concurrency: int = 0
+    running: int = 0
+    started_at: float = 0.0
+    seen_at: float = 0.0  # written by the broker
+    details: dict[str, Any] = {}
