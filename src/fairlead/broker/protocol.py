@@ -257,7 +257,10 @@ class Broker(Protocol):
         ...
 
     async def close(self) -> None:
-        """Refuse what comes from now on with ``closed``, wake everyone who waits."""
+        """Take in and lend nothing more, and wake everyone who waits.
+
+        ``enqueue`` and ``fire`` answer ``closed`` from now on; what runs can still be settled.
+        """
         ...
 
 

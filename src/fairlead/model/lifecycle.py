@@ -179,7 +179,7 @@ def settle(
             error=error,
             result=result,
             run_time=run_time,
-            keep=keep,
+            keep=keep if to is State.COMPLETED else None,  # the dead are kept for operators
         )
 
     if isinstance(outcome, Succeeded):

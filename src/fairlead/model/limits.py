@@ -1,7 +1,7 @@
 """Limits on concurrency and rate: one kind for tenants, queues and named limiters.
 
-Rates are GCRA: one stored moment (the theoretical arrival time) per limit, no windows, no buckets
-to refill. ``burst`` tasks may go at once, then one every ``1 / rate`` seconds.
+Rates are GCRA: a moment and a count per limit (together the theoretical arrival time), no windows,
+no buckets to refill. ``burst`` tasks may go at once, then one every ``1 / rate`` seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import msgspec
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("UNLIMITED", "Limit", "room_at")
+__all__ = ("PRECISION", "UNLIMITED", "Limit", "counted", "room_at")
+
+PRECISION = 1e-6  # seconds; unix times are floats, their sums are exact to a quarter of that
 
 _MAX_COUNT = 1_000_000
 _MAX_RATE = 1_000_000.0
@@ -37,12 +39,14 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 UNLIMITED = Limit()
 
 
-def room_at(arrival: float, now: float, rate: float, burst: int) -> tuple[float, float]:
-    """When one more may go, and the theoretical arrival time to store once it goes.
+def room_at(since: float, gone: int, rate: float, burst: int) -> float:
+    """When one more may go, after ``gone`` went since ``since`` faster than the rate."""
+    return since + (gone - burst + 1) / rate
 
-    The first is at most ``now`` when it may go at once.
+
+def counted(since: float, gone: int, now: float, rate: float) -> tuple[float, int]:
+    """The same two numbers after one more went.
+
+    A count, not a sum of intervals: a sum would gather the rounding of every step.
     """
-    interval = 1.0 / rate
-    base = max(arrival, now)
-    # Not (base + interval) - burst * interval: rounding would put a first task after ``now``.
-    return base - (burst - 1) * interval, base + interval
+    return (now, 1) if since + gone / rate <= now else (since, gone + 1)

@@ -12,28 +12,26 @@ __all__ = ("Bell", "Sleeper")
 
 
 class Sleeper:
-    """One coroutine that waits, on the loop it runs on. Woken at most once."""
+    """One coroutine that waits, on the loop it runs on."""
 
-    __slots__ = ("_future", "_loop", "woken")
+    __slots__ = ("_future", "_loop", "rung")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[None] = self._loop.create_future()
-        self.woken = False
+        self.rung = False  # woken for work, rather than to look at the time again
 
     async def sleep(self, seconds: float) -> None:
-        """Until woken, or for so long."""
+        """Until woken, or for so long. May be called again."""
         timer = self._loop.call_later(seconds, self._finish)
         try:
             await self._future
         finally:
             timer.cancel()
+            self._future = self._loop.create_future()
 
     def wake(self) -> bool:
         """Wake it from any thread; false if its loop is gone and nobody will hear it."""
-        if self.woken:
-            return False
-        self.woken = True
         try:
             self._loop.call_soon_threadsafe(self._finish)
         except RuntimeError:  # the loop was closed under it
@@ -84,15 +82,17 @@ class Bell:
             self.remove(holder)
 
     def ring(self, queue: str) -> None:
-        """Wake one that waits for this queue; it stays listed until it has left by itself."""
+        """Wake one that waits for this queue and was not woken yet."""
         for sleeper in list(self._by_queue.get(queue, ())):
-            if sleeper.woken:
+            if sleeper.rung:
                 continue
+            sleeper.rung = True
             if sleeper.wake():
                 return
             self.remove(sleeper)
 
     def ring_all(self) -> None:
         """Wake everyone."""
-        for sleeper in list(self._sleepers):
+        for sleeper in self._sleepers:
+            sleeper.rung = True
             sleeper.wake()

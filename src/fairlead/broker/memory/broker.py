@@ -76,6 +76,7 @@ class MemoryBroker(Frame):
         self, call: Call, firings: Sequence[Firing], *, now: float | None = None
     ) -> list[Receipt]:
         entry.check([firing.submission for firing in firings])
+        entry.check_slots(firings)
         return self._numbered(call, now, lambda shard: entry.fire(shard, firings))
 
     async def exchange(
@@ -120,41 +121,43 @@ class MemoryBroker(Frame):
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         ends = time.monotonic() + timeout
-        while True:
-            with self._lock:
-                if self._shard.closed:
-                    return False
-                if self._look(queues):
-                    return True
-                left = ends - time.monotonic()
-                if left <= 0.0:
-                    return False
-                sleeper = Sleeper()
-                self._bell.add(sleeper, queues)
-                due = self._shard.next_due() if self._bell.holds_alarm(sleeper) else None
-            try:
-                await sleeper.sleep(left if due is None else min(left, due))
-            except BaseException:
+        with self._lock:
+            self._promote()
+            if self._runnable(queues):
+                return True
+            sleeper = Sleeper()
+            self._bell.add(sleeper, queues)
+        try:
+            while not self._shard.closed and (left := ends - time.monotonic()) > 0.0:
                 with self._lock:
-                    self._bell.remove(sleeper)
-                    if sleeper.woken:  # cancelled after it was woken: somebody else must hear it
-                        self._shard.rung.update(name for name in queues if self._known(name))
-                        self._wake(None)
-                raise
+                    due = self._shard.next_due() if self._bell.holds_alarm(sleeper) else None
+                await sleeper.sleep(left if due is None else min(left, due))
+                with self._lock:
+                    if self._bell.holds_alarm(sleeper):
+                        self._promote()  # and ring: perhaps for this one
+                    if sleeper.rung and self._runnable(queues):
+                        return True
+                    sleeper.rung = False  # somebody else was faster
+            return False
+        except BaseException:
+            if sleeper.rung:  # woken and then cancelled: somebody else must hear of the work
+                with self._lock:
+                    self._shard.rung.update(name for name in queues if name in self._shard.queues)
+                    self._wake(self._shard.next_due())
+            raise
+        finally:
             with self._lock:
                 self._bell.remove(sleeper)
 
-    def _look(self, queues: Sequence[str]) -> bool:
-        """Promote what is due and say whether there is work in one of these queues."""
+    def _promote(self) -> None:
         self._set_clock(None)
+        before = self._shard.next_due()
         upkeep.promote(self._shard, upkeep.STEP)
-        self._wake(None)
-        return any(
-            self._known(name) and self._shard.runnable(self._shard.queues[name]) for name in queues
-        )
+        self._wake(before)
 
-    def _known(self, queue: str) -> bool:
-        return queue in self._shard.queues
+    def _runnable(self, queues: Sequence[str]) -> bool:
+        known = self._shard.queues
+        return any(name in known and self._shard.runnable(known[name]) for name in queues)
 
     async def beat(
         self,

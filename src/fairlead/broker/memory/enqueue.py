@@ -14,7 +14,7 @@ from fairlead.model.lifecycle import State, on_dependency
 from fairlead.model.message import LEVELS, Message
 from fairlead.model.options import MAX_DEPENDENCIES, MAX_LIMITERS
 
-__all__ = ("check", "enqueue", "fire")
+__all__ = ("check", "check_slots", "enqueue", "fire")
 
 
 def check(submissions: Sequence[Submission]) -> None:
@@ -30,6 +30,9 @@ def check(submissions: Sequence[Submission]) -> None:
             raise InvalidOption("delay", delay, "zero or more seconds")
         if deadline is not None and not 0.0 <= deadline < math.inf:
             raise InvalidOption("deadline", deadline, "zero or more seconds")
+        unique = submission.unique
+        if unique is not None and unique.until == "window" and not 0.0 < unique.window < math.inf:
+            raise InvalidOption("unique window", unique.window, "a number of seconds above 0")
         if not 0 <= message.level < len(LEVELS):
             raise InvalidOption("level", message.level, f"from 0 to {len(LEVELS) - 1}")
         if not 0.0 < message.cost < math.inf:
@@ -40,6 +43,13 @@ def check(submissions: Sequence[Submission]) -> None:
             raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
     if len(tenants) > MAX_TENANTS:
         raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
+
+
+def check_slots(firings: Sequence[Firing]) -> None:
+    """Refuse slots that are no moments."""
+    for firing in firings:
+        if not math.isfinite(firing.slot):
+            raise InvalidOption("slot", firing.slot, "a finite unix time")
 
 
 def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:
@@ -158,7 +168,7 @@ def _place(shard: Shard, task: Task, submission: Submission, parents: list[Task]
     """Put a new task where it belongs: behind its parents, its delay, or in its level."""
     if submission.deadline is not None:
         task.deadline_at = shard.now + submission.deadline
-        shard.deadlines.set(task.id, task.deadline_at)
+        shard.must_start(task)
     if submission.delay > 0.0:
         task.due_at = shard.now + submission.delay
     if parents:

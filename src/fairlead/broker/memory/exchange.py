@@ -56,7 +56,7 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
             answers.append("unknown")
         elif not task.leased_as(incarnation, settlement.token):
             answers.append("fenced")
-            _fenced(shard, task, settlement.token)
+            shard.emit("fenced", task, "", 0, settlement.token)
         else:
             _apply(shard, task, settlement)
             answers.append("applied")
@@ -85,9 +85,9 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
             reason=settlement.reason if to is settlement.to else "",
             error=settlement.error,
             result=settlement.result,
-            keep=settlement.keep if to is State.COMPLETED else None,
+            keep=settlement.keep if to is settlement.to else None,
         )
-        shard.emit(to, task, task.reason, attempt)
+        shard.emit(to, task, task.reason, attempt, settlement.token)
         upkeep.trim(shard, tenant.queue.name, _TRIMMED)
     else:
         if settlement.error is not None:
@@ -97,7 +97,7 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
             shard.queue_up(task, front=True)
         else:
             shard.schedule(task, to, shard.now + settlement.delay)
-        shard.emit(_EVENTS.get(to, to), task, task.reason, attempt)
+        shard.emit(_EVENTS.get(to, to), task, task.reason, attempt, settlement.token)
     if tenant.queue.charge_run_time:
         _charge(tenant, task.message.cost, settlement.run_time)
     shard.has_room_again(tenant)
@@ -114,13 +114,6 @@ def _charge(tenant: Tenant, cost: float, run_time: float) -> None:
     queue.average += (each - queue.average) / _SMOOTHING if queue.average else each
     if queue.average > 0.0:
         queue.charge(tenant, run_time / queue.average - cost)
-
-
-def _fenced(shard: Shard, task: Task, token: int) -> None:
-    message = task.message
-    shard.stream.rows.append(
-        ("fenced", task.id, message.queue, message.tenant, task.state, token, 0, "")
-    )
 
 
 # -- started marks -----------------------------------------------------------------------------
@@ -146,7 +139,7 @@ def _begin(shard: Shard, task: Task) -> None:
     task.started_at = shard.now
     if task.unique is not None and task.unique.until == "started":
         shard.release_unique(task)
-    shard.emit("started", task, "", task.attempts + 1)
+    shard.emit("started", task, "", task.attempts + 1, task.token)
 
 
 # -- fetch -------------------------------------------------------------------------------------
@@ -222,7 +215,7 @@ def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:
         level = found[1]
         task = level[0][0]
         if task is not None:
-            if task.deadline_at is None or task.deadline_at > shard.now:
+            if task.deadline_at is None or task.deadline_at >= shard.now:
                 return task
             level.popleft()
             task.entry = None

@@ -66,6 +66,9 @@ class Tenant:
         self.woken_by: Limiter | None = None
         self._turn = 0
 
+    def __lt__(self, other: Tenant) -> bool:
+        return False  # heaps order tenants by tag and name; two entries of one tenant are equal
+
     @property
     def empty(self) -> bool:
         """Whether there is nothing left to know about it but its tag."""

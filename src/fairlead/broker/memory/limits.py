@@ -6,7 +6,7 @@ import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from fairlead.model.limits import UNLIMITED, Limit, room_at
+from fairlead.model.limits import PRECISION, UNLIMITED, Limit, counted, room_at
 
 if TYPE_CHECKING:
     from fairlead.broker.memory.fair import Tenant
@@ -15,13 +15,14 @@ __all__ = ("Gate", "Limiter")
 
 
 class Gate:
-    """A limit and the one moment that its rate needs to remember."""
+    """A limit, and what its rate needs to remember of the last dispatches."""
 
-    __slots__ = ("arrival", "limit")
+    __slots__ = ("_gone", "_since", "limit")
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
-        self.arrival = 0.0  # theoretical arrival time of the next dispatch
+        self._since = 0.0
+        self._gone = 0
 
     def closed_until(self, used: int, now: float) -> float | None:
         """None if there is room; else when there will be, infinity meaning: when one ends."""
@@ -29,15 +30,15 @@ class Gate:
         if limit.concurrency is not None and used >= limit.concurrency:
             return math.inf
         if limit.rate is not None:
-            at, _ = room_at(self.arrival, now, limit.rate, limit.burst)
-            if at > now:
+            at = room_at(self._since, self._gone, limit.rate, limit.burst)
+            if at > now + PRECISION:
                 return at
         return None
 
     def pass_one(self, now: float) -> None:
         """Count one dispatch against the rate."""
         if self.limit.rate is not None:
-            _, self.arrival = room_at(self.arrival, now, self.limit.rate, self.limit.burst)
+            self._since, self._gone = counted(self._since, self._gone, now, self.limit.rate)
 
 
 class Limiter(Gate):

@@ -67,7 +67,7 @@ def _alter(shard: Shard, order: Alter) -> Altered:
         if state is State.RUNNING:
             if not task.cancelling:
                 task.cancelling = True
-                shard.emit("cancelling", task, "", task.attempts + 1)
+                shard.emit("cancelling", task, "", task.attempts + 1, task.token)
                 shard.mailbox(task.incarnation).put(kind="cancel", id=task.id, token=task.token)
             return Altered(id=order.id, code="requested", state=state)
         if state in FINAL:
@@ -228,7 +228,7 @@ def write(shard: Shard, incarnation: str, writes: Sequence[Write]) -> list[Settl
         answers.append("applied")
         if item.kind == "progress":
             task.progress = item.value
-            shard.emit("progress", task, "", task.attempts + 1)
+            shard.emit("progress", task, "", task.attempts + 1, task.token)
         elif item.kind == "checkpoint":
             task.checkpoint = item.value
         else:

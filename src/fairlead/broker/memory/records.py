@@ -83,7 +83,7 @@ class Task:
             finished_at=self.finished_at,
             token=self.token if running else 0,
             incarnation=self.incarnation if running else "",
-            cancelling=self.cancelling,
+            cancelling=self.cancelling and running,
             waiting_for=tuple(self.blocked_by or ()),
             dependents=len(self.dependents or ()),
         )

@@ -77,21 +77,10 @@ def _recover(shard: Shard, task: Task, *, crashed: bool) -> None:
         task.crashes += 1
     to = after_crash(task.crashes if crashed else 0, cancel_requested=task.cancelling)
     reason = "crash" if crashed else ""
-    shard.stream.rows.append(
-        (
-            "recovered",
-            task.id,
-            task.message.queue,
-            task.message.tenant,
-            to,
-            task.token,
-            attempt,
-            reason,
-        )
-    )
     if to is State.QUEUED:
         task.reason = reason
         shard.queue_up(task, front=True)
+        shard.emit("recovered", task, reason, attempt, task.token)
     else:
         error = None
         if to is State.DEAD:
@@ -100,7 +89,7 @@ def _recover(shard: Shard, task: Task, *, crashed: bool) -> None:
         else:
             reason = ""
         shard.finish(task, to, reason=reason, error=error)
-        shard.emit(to, task, reason, attempt)
+        shard.emit(to, task, reason, attempt, task.token)
     shard.has_room_again(task.tenant)
 
 

@@ -67,13 +67,18 @@ def _tell(shard: Shard, child: Task, parent_id: str, state: State | None) -> Non
             attach(child, parent)
         return
     if verdict == "met":
-        assert child.blocked_by is not None  # noqa: S101 - deliver() has looked
+        _met(shard, child, parent_id)
+        return
+    end_for(shard, child, parent_id, State(verdict))
+
+
+def _met(shard: Shard, child: Task, parent_id: str) -> None:
+    shard.unlink(child, parent_id)
+    if child.blocked_by is not None:
         del child.blocked_by[parent_id]
         if not child.blocked_by:
             child.blocked_by = None
             place(shard, child)
-        return
-    end_for(shard, child, parent_id, State(verdict))
 
 
 def end_for(shard: Shard, child: Task, parent_id: str, to: State) -> None:

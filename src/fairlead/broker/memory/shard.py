@@ -26,11 +26,13 @@ class Shard(Holdings):
 
     # -- the moves -----------------------------------------------------------------------------
 
-    def emit(self, kind: str, task: Task, reason: str = "", attempt: int = 0) -> None:
-        """Say that something happened to a task."""
+    def emit(
+        self, kind: str, task: Task, reason: str = "", attempt: int = 0, token: int = 0
+    ) -> None:
+        """Say that something happened to a task; attempt and token if it was under a lease."""
         message = task.message
         self.stream.rows.append(
-            (kind, task.id, message.queue, message.tenant, task.state, task.token, attempt, reason)
+            (kind, task.id, message.queue, message.tenant, task.state, token, attempt, reason)
         )
 
     def admit(self, task: Task, state: State) -> None:
@@ -113,9 +115,14 @@ class Shard(Holdings):
         task.due_at = at
         self.due.set(task.id, at)
 
+    def must_start(self, task: Task) -> None:
+        """Watch the deadline of a waiting task: at that very moment it may still start."""
+        if task.deadline_at is not None:
+            self.deadlines.set(task.id, math.nextafter(task.deadline_at, math.inf))
+
     def _back_from_work(self, task: Task) -> None:
-        if task.state is State.RUNNING and task.deadline_at is not None:
-            self.deadlines.set(task.id, task.deadline_at)  # it has to start in time once more
+        if task.state is State.RUNNING:
+            self.must_start(task)  # in time once more
 
     def leave_level(self, task: Task) -> None:
         """Empty a queued task's entry: fetch drops it when it comes across it."""
@@ -175,7 +182,6 @@ class Shard(Holdings):
         task.watchers = None
         if task.dependents is not None:
             self.releases.append((task.id, to, deque(task.dependents.values())))
-            task.dependents = None
 
     def forget(self, task: Task) -> None:
         """Drop a finished task for good; who still waits for it will be told by ``deliver``."""
@@ -189,18 +195,21 @@ class Shard(Holdings):
         queue.counts[task.state] -= 1
         if task.dependents:
             self.releases.append((task.id, None, deque(task.dependents.values())))
-            task.dependents = None
         queue.retire(tenant)
 
     def _detach(self, task: Task) -> None:
         """Take a task out of the lists of those it waited for."""
         for parent_id in task.blocked_by or ():
-            parent = self.tasks.get(parent_id)
-            if parent is not None and parent.dependents is not None:
-                parent.dependents.pop(task.id, None)
-                if not parent.dependents:
-                    parent.dependents = None
+            self.unlink(task, parent_id)
         task.blocked_by = None
+
+    def unlink(self, task: Task, parent_id: str) -> None:
+        """Take a task out of the list of one that it waited for."""
+        parent = self.tasks.get(parent_id)
+        if parent is not None and parent.dependents is not None:
+            parent.dependents.pop(task.id, None)
+            if not parent.dependents:
+                parent.dependents = None
 
     # -- leases --------------------------------------------------------------------------------
 

@@ -21,23 +21,29 @@ def promote(shard: Shard, most: int) -> tuple[int, bool]:
     """Queue what is due, end what is past its deadline, unpark tenants whose rate allows it."""
     now = shard.now
     moved = 0
-    while moved < most and (id := shard.due.pop_due(now)) is not None:
-        task = shard.tasks[id]
+    while moved < most and (task := _next_due(shard)) is not None:
         moved += 1
-        if task.deadline_at is not None and task.deadline_at <= now:
+        if task.deadline_at is not None and task.deadline_at < now:
             expire(shard, task)
         else:
             shard.queue_up(task)
             shard.emit("queued", task)
-    while moved < most and (id := shard.deadlines.pop_due(now)) is not None:
-        moved += 1
-        expire(shard, shard.tasks[id])
     while moved < most and (alarm := shard.alarms.pop_due(now)) is not None:
         moved += 1
         _ring(shard, *alarm)
     if shard.releases:
         release.deliver(shard, release.RELEASED_AT_ONCE)
     return moved, moved >= most
+
+
+def _next_due(shard: Shard) -> Task | None:
+    """Take out the next task whose due time or deadline has passed, in one order of time."""
+    due, deadline = shard.due.first(), shard.deadlines.first()
+    if deadline is not None and (due is None or deadline < due):
+        id = shard.deadlines.pop_due(shard.now)
+    else:
+        id = shard.due.pop_due(shard.now)
+    return shard.tasks[id] if id is not None else None
 
 
 def _ring(shard: Shard, queue_name: str, name: str) -> None:
