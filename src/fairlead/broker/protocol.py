@@ -104,8 +104,8 @@ class Broker(Protocol):
         releases dependents (at most 100 in the call, the rest by ``deliver``). If cancel was asked
         for, only success stands; anything else becomes ``cancelled``. A burnt attempt counts, any
         settlement clears the crash count, a released task goes to the front of its level. Finished
-        tasks beyond the queue's retention (age, count, bytes) are forgotten, at most two per
-        settlement.
+        tasks (cancelled ones count with the completed) beyond the queue's retention in age, count
+        or bytes are forgotten, at most two per settlement.
 
         **Fetch.** Due tasks are promoted first. Queues are looked into in the order given; inside
         a queue tenants are served by stride scheduling: each dispatch moves the tenant's tag on by
@@ -117,7 +117,7 @@ class Broker(Protocol):
         whose next task finds no room in one of its named limiters, is parked until an event makes
         room; nothing is taken from any limit unless there is room in all of them. Paused queues and
         tenants are passed over. A task past its deadline is not handed out but ``dead``
-        (``expired``). Cancelled entries are dropped, at most 256 in a call; ``more`` says that the
+        (``expired``), be it the first attempt or a later one. Cancelled entries are dropped, at most 256 in a call; ``more`` says that the
         call stopped before it had seen everything.
 
         All leases of a call share a token, which is greater than any token before it and at least
@@ -218,8 +218,9 @@ class Broker(Protocol):
 
         Cancel of a waiting task ends it at once and drops its body; of a running one it is
         ``requested`` and its worker told; of a finished one ``unchanged``. Requeue puts a dead task
-        back with a new generation, no attempts and no crashes. Delete forgets a finished task. A
-        task of another tenant than the order names is ``unknown``.
+        back with a new generation, no attempts, no crashes and no deadline; it does not take its
+        unique key again. Delete forgets a finished task. A task of another tenant than the order
+        names is ``unknown``.
         """
         ...
 

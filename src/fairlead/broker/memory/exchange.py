@@ -50,6 +50,7 @@ def check(
 def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) -> list[Settled]:
     """Carry out decided moves under leases that are in force; refuse the others."""
     answers: list[Settled] = []
+    finished: dict[str, int] = {}  # by queue: how many finished tasks may be forgotten in turn
     for settlement in settlements:
         task = shard.find(settlement.id)
         if task is None:
@@ -60,6 +61,10 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
         else:
             _apply(shard, task, settlement)
             answers.append("applied")
+            queue = task.message.queue
+            finished[queue] = finished.get(queue, 0) + _TRIMMED
+    for queue, most in finished.items():
+        upkeep.trim(shard, queue, most)
     if shard.releases:
         release.deliver(shard, release.RELEASED_AT_ONCE)
     return answers
@@ -88,7 +93,6 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
             keep=settlement.keep if to is settlement.to else None,
         )
         shard.emit(to, task, task.reason, attempt, settlement.token)
-        upkeep.trim(shard, tenant.queue.name, _TRIMMED)
     else:
         if settlement.error is not None:
             task.error = settlement.error
@@ -153,6 +157,7 @@ def fetch(shard: Shard, incarnation: str, request: Fetch) -> tuple[list[Task], b
         queue = shard.queues.get(name)
         if queue is not None and not queue.paused and len(taken) < request.max:
             _serve(shard, queue, request.max, taken, budget)
+            queue.drop_saved(2 * request.max)
     if taken:
         _lend(shard, incarnation, request, taken)
     if shard.releases:  # of tasks that were found to be past their deadline

@@ -172,11 +172,6 @@ class Queue:
         clock = self.clock + STRIDE * UNIT / self.ready_weight
         self.clock = max(self.clock, min(max(clock, tag), tag + STRIDE))
         self.charge(tenant, cost)
-        for _ in range(2):
-            name = self._saved.pop_due(self.clock)
-            if name is None:
-                break
-            self._drop_if_empty(name)
 
     def set_weight(self, tenant: Tenant, weight: int) -> None:
         """Change a weight; it counts from the tenant's next dispatch on."""
@@ -208,7 +203,12 @@ class Queue:
             self._saved.discard(tenant.name)
             self.tenants.pop(tenant.name, None)
 
-    def _drop_if_empty(self, name: str) -> None:
-        tenant = self.tenants.get(name)
-        if tenant is not None and tenant.empty and tenant.tag <= self.clock:
-            del self.tenants[name]
+    def drop_saved(self, most: int) -> None:
+        """Forget empty tenants whose tags the clock has passed; they would start at it anyway."""
+        for _ in range(most):
+            name = self._saved.pop_due(self.clock)
+            if name is None:
+                return
+            tenant = self.tenants.get(name)
+            if tenant is not None and tenant.empty:
+                del self.tenants[name]

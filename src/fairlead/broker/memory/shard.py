@@ -286,7 +286,7 @@ class Shard(Holdings):
 
     def runnable(self, queue: Queue) -> bool:
         """Whether a fetch from this queue would find something now."""
-        if queue.paused or not queue.ready_weight:
+        if self.closed or queue.paused or not queue.ready_weight:
             return False
         gate = queue.gate
         return gate is None or gate.closed_until(queue.counts[State.RUNNING], self.now) is None

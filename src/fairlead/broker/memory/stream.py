@@ -11,7 +11,7 @@ from fairlead.model.events import Event, EventId, EventKind
 __all__ = ("Stream",)
 
 _ENTRY_BYTES = 48  # what an entry and an event cost beside their texts: an estimate, stored nowhere
-_EVENT_BYTES = 56
+_EVENT_BYTES = 72
 
 #: kind, task, queue, tenant, state, token, attempt, reason
 Row = tuple[str, str, str, str, str, int, int, str]
@@ -37,9 +37,9 @@ class Stream:
         if not rows:
             return False
         self.rows = []
-        size = _ENTRY_BYTES
-        for row in rows:
-            size += _EVENT_BYTES + len(row[1]) + len(row[2]) + len(row[3]) + len(row[7])
+        size = _ENTRY_BYTES + sum(
+            [_EVENT_BYTES + len(row[1]) + len(row[3]) + len(row[7]) for row in rows]
+        )
         self._last += 1
         self._entries.append((self._last, now, size, rows))
         self._bytes += size

@@ -1,0 +1,445 @@
+"""Any commands in any order: after each, the stored tasks are what the contract says they are.
+
+The machine knows a reference that is only dictionaries. FAIRLEAD_EXAMPLES multiplies its runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from fairlead.broker import Store
+from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.verbs import (
+    HEARTBEAT,
+    MAX_PAGE,
+    Alter,
+    Altered,
+    Call,
+    Change,
+    ExchangeReply,
+    Fetch,
+    LeaseRef,
+    LimiterChange,
+    Moved,
+    QueueChange,
+    Receipt,
+    Snapshot,
+    Submission,
+    TaskRecord,
+    TenantChange,
+)
+from fairlead.model.events import EventId
+from fairlead.model.lifecycle import FINAL, WAITING, Settlement, State, overruled
+from fairlead.model.message import Leased
+from fairlead.model.options import Dependency, Unique
+from tests.support.fair import examples
+from tests.support.reference import Reference
+from tests.support.store import NOW, ids, submit
+
+IDS = st.integers(0, 19).map("t{}".format)
+TENANTS = st.sampled_from("abc")
+QUEUES = st.sampled_from(["x", "y"])
+CLIENTS = st.sampled_from(["w1", "w2", "w3"])
+LIMITERS = st.sampled_from([(), (), (), ("l1",), ("l1", "l2")])
+POLICIES = st.sampled_from(["dead", "cancel", "wait", "run"])
+UNIQUES = st.none() | st.builds(
+    Unique,
+    key=st.sampled_from(["k1", "k2"]),
+    until=st.sampled_from(["started", "done", "window"]),
+    window=st.sampled_from([1.0, 10.0]),
+)
+DEPENDENCIES = st.lists(st.builds(Dependency, IDS, st.booleans()), max_size=2).map(
+    lambda found: list({d.id: d for d in found}.values())
+)
+SUBMISSIONS = st.builds(
+    submit,
+    IDS,
+    TENANTS,
+    QUEUES,
+    level=st.integers(0, 3),
+    limiters=LIMITERS,
+    body=st.sampled_from([b"x", b"x", b"x", b"y"]),
+    delay=st.sampled_from([0.0, 0.0, 0.0, 1.0, 7.0]),
+    deadline=st.sampled_from([None, None, None, 5.0, 20.0]),
+    after=st.just(()) | DEPENDENCIES,
+    policy=POLICIES,
+    unique=UNIQUES,
+)
+ENDS: dict[State, dict[str, Any]] = {
+    State.COMPLETED: {"result": b"r"},
+    State.RETRYING: {"delay": 2.0},
+    State.DEAD: {"reason": "exhausted"},
+    State.QUEUED: {"burn": False, "reason": "released"},
+    State.SCHEDULED: {"burn": False, "delay": 3.0, "reason": "snoozed"},
+    State.CANCELLED: {},
+}
+LIMITS = st.sampled_from([None, None, 0, 1, 2, 5])
+CHANGES: st.SearchStrategy[Change] = st.one_of(
+    st.builds(QueueChange, queue=QUEUES, paused=st.booleans()),
+    st.builds(QueueChange, queue=QUEUES, concurrency=LIMITS),
+    st.builds(
+        QueueChange,
+        queue=QUEUES,
+        max_waiting=st.sampled_from([None, None, 12]),
+        max_tenant_waiting=st.sampled_from([None, None, 5]),
+    ),
+    st.builds(TenantChange, tenant=TENANTS, queue=st.none() | QUEUES, paused=st.booleans()),
+    st.builds(TenantChange, tenant=TENANTS, queue=st.none() | QUEUES, concurrency=LIMITS),
+    st.builds(TenantChange, tenant=TENANTS, weight=st.sampled_from([0.5, 1.0, 3.0])),
+    st.builds(LimiterChange, name=st.sampled_from(["l1", "l2"]), concurrency=LIMITS),
+)
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    """Drives one broker and the reference side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.broker: Store = MemoryBroker(test_clock=True)
+        self.model = Reference(NOW)
+        self.numbers: Counter[str] = Counter()
+        self.granted: list[tuple[str, Leased]] = []  # every lease there ever was
+        self.ends: dict[str, float] = {}  # of the leases of each incarnation
+        self.last_sweep: float | None = None
+        self.guard = 0.0
+        self.seen: EventId | None = None
+        self.fresh: set[str] = set()
+        self.repeat: dict[str, tuple[Callable[[Call], Awaitable[Any]], Call, Any]] = {}
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.broker.close())
+        self.loop.close()
+
+    def run(self, answer: Awaitable[Any]) -> Any:
+        async def wait() -> Any:
+            return await answer
+
+        return self.loop.run_until_complete(wait())
+
+    def numbered(self, client: str, verb: Callable[[Call], Awaitable[Any]]) -> Any:
+        """Make the next call of a client, and remember how to repeat it."""
+        self.numbers[client] += 1
+        call = Call(client, self.numbers[client])
+        reply = self.run(verb(call))
+        self.repeat[client] = (verb, call, reply)
+        return reply
+
+    def follow(self) -> list[str]:
+        """Let the reference carry out what the broker says it did; the kinds of events."""
+        page = self.run(self.broker.events(after=self.seen, limit=MAX_PAGE))
+        assert not page.gap
+        for event in page.events:
+            assert event.at <= self.model.now
+            assert self.seen is None or self.seen < event.id
+            self.seen = event.id
+            self.model.follow(event, self.fresh)
+        self.fresh.clear()
+        return [event.kind for event in page.events]
+
+    def must_be(self, expected: dict[str, State]) -> None:
+        for id, state in expected.items():
+            assert self.model.tasks[id].state is state, id
+
+    # -- producers --------------------------------------------------------------------------
+
+    @rule(client=CLIENTS, submissions=st.lists(SUBMISSIONS, min_size=1, max_size=6))
+    def enqueue(self, client: str, submissions: list[Submission]) -> None:
+        now = self.model.now
+        receipts: list[Receipt] = self.numbered(
+            client, lambda call: self.broker.enqueue(call, submissions, now=now)
+        )
+        for submission, receipt in zip(submissions, receipts, strict=True):
+            self.model.enqueued(submission, receipt)
+            if receipt.code == "accepted":
+                self.fresh.add(receipt.id)
+
+    @rule(client=CLIENTS, submission=SUBMISSIONS, which=st.integers(0, 1_000))
+    def enqueue_child(self, client: str, submission: Submission, which: int) -> None:
+        if self.granted:
+            owner, lease = self.granted[which % len(self.granted)]
+            fence = LeaseRef(lease.message.id, owner, lease.token)
+            self.enqueue(client, [msgspec.structs.replace(submission, fence=fence)])
+
+    # -- workers ----------------------------------------------------------------------------
+
+    @rule(
+        client=CLIENTS,
+        queues=st.sampled_from([("x",), ("y",), ("x", "y"), ("y", "x")]),
+        size=st.integers(0, 8),
+        start=st.none() | st.integers(0, 4),
+        ends=st.lists(
+            st.tuples(st.integers(0, 1_000), st.sampled_from(list(ENDS)), st.booleans()), max_size=4
+        ),
+        marks=st.lists(st.integers(0, 1_000), max_size=2),
+    )
+    def exchange(
+        self,
+        client: str,
+        queues: tuple[str, ...],
+        size: int,
+        start: int | None,
+        ends: list[tuple[int, State, bool]],
+        marks: list[int],
+    ) -> None:
+        settlements = [s for end in ends if (s := self._settlement(client, *end)) is not None]
+        started = [r for mark in marks if (r := self._mark(client, mark)) is not None]
+        fetch = Fetch(queues=queues, max=size, start=start, lease=30.0) if size else None
+        now = self.model.now
+        reply: ExchangeReply = self.numbered(
+            client,
+            lambda call: self.broker.exchange(
+                call, settlements, started=started, fetch=fetch, now=now
+            ),
+        )
+        ended = self._settled(client, settlements, started, reply)
+        self.follow()
+        if fetch is not None:
+            self._fetched(client, fetch, reply)
+        self.must_be(ended | dict.fromkeys(ids(reply.leased), State.RUNNING))
+
+    def _settlement(self, client: str, which: int, to: State, mine: bool) -> Settlement | None:
+        leases = self.model.leases(client)
+        if mine and leases:
+            id, task = sorted(leases.items())[which % len(leases)]
+            return Settlement(id=id, token=task.token, to=to, **ENDS[to])
+        if self.granted:  # of anybody, at any time: most are over
+            _, lease = self.granted[which % len(self.granted)]
+            return Settlement(id=lease.message.id, token=lease.token, to=to, **ENDS[to])
+        return None
+
+    def _mark(self, client: str, which: int) -> LeaseRef | None:
+        if not self.granted:
+            return None
+        owner, lease = self.granted[which % len(self.granted)]
+        return LeaseRef(lease.message.id, owner, lease.token)
+
+    def _settled(
+        self,
+        client: str,
+        settlements: list[Settlement],
+        started: list[LeaseRef],
+        reply: ExchangeReply,
+    ) -> dict[str, State]:
+        """Check the answers; what must have become of the settled tasks."""
+        ended: dict[str, State] = {}
+        for settlement, answer in zip(settlements, reply.settled, strict=True):
+            task = self.model.tasks.get(settlement.id)
+            if task is not None and settlement.id in ended:
+                assert answer == "fenced"
+                continue
+            assert answer == self.model.settled(client, settlement)
+            if task is not None and answer == "applied":
+                to = overruled(settlement.to, cancel_requested=task.cancelling)
+                ended[settlement.id] = to
+        for mark, answer in zip(started, reply.started, strict=True):
+            expected = self.model.answer(mark.id, mark.incarnation, mark.token)
+            over = mark.id in ended or mark.incarnation != client
+            assert answer == ("fenced" if over and expected == "applied" else expected)
+        return ended
+
+    def _fetched(self, client: str, fetch: Fetch, reply: ExchangeReply) -> None:
+        model = self.model
+        assert len(reply.leased) <= fetch.max
+        at_once = fetch.max if fetch.start is None else fetch.start
+        for place, lease in enumerate(reply.leased):
+            assert lease.started == (place < at_once)
+            assert lease.message.queue in fetch.queues
+            assert lease.token > model.last_token
+            assert lease.token >= int(model.now * 1_000_000)
+            model.leased(client, lease)
+            self.granted.append((client, lease))
+        assert len({lease.token for lease in reply.leased}) <= 1
+        model.last_token = max([model.last_token, *(lease.token for lease in reply.leased)])
+        self.ends[client] = max(self.ends.get(client, 0.0), model.now + fetch.lease)
+        for lease in reply.leased:
+            assert all(running <= limit for limit, running in model.limits(lease.message))
+        due = [t for t in model.having(State.SCHEDULED, State.RETRYING) if t.due is not None]
+        assert all(task.due is None or task.due > model.now for task in due)
+        if len(reply.leased) < fetch.max and not reply.more:
+            for queue in fetch.queues:
+                assert not model.servable(queue), "work was left though there was room"
+
+    @rule(client=CLIENTS, lease=st.sampled_from([5.0, 30.0]))
+    def beat(self, client: str, lease: float) -> None:
+        held = [LeaseRef(x.message.id, owner, x.token) for owner, x in self.granted[-6:]]
+        held = [ref for ref in held if ref.incarnation == client]
+        reply = self.run(self.broker.beat(client, held, lease=lease, now=self.model.now))
+        mine = self.model.leases(client)
+        lost = [r for r in held if self.model.answer(r.id, client, r.token) != "applied"]
+        assert reply.lost == lost
+        assert {ref.id for ref in reply.cancelled} == {i for i, t in mine.items() if t.cancelling}
+        if mine:
+            self.ends[client] = max(self.ends[client], self.model.now + lease)
+
+    @rule(client=CLIENTS, started=st.none() | st.lists(IDS, max_size=3))
+    def crash(self, client: str, started: list[str] | None) -> None:
+        expected = self.model.lost(client, started)
+        moved: Moved = self.run(self.broker.give_back(client, started, now=self.model.now))
+        assert (moved.count, moved.more) == (len(expected), False)
+        self.follow()
+        self.must_be(expected)
+
+    # -- time and upkeep --------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 3.0, 6.0, 9.0, 20.0]))
+    def tick(self, seconds: float) -> None:
+        self.model.now += seconds
+
+    @rule(days=st.sampled_from([0.05, 3.0, 8.0]))
+    def long_silence(self, days: float) -> None:
+        self.model.now += days * 86_400
+        self.repeat.clear()  # answers are kept for an hour
+
+    @rule()
+    def sweep(self) -> None:
+        now = self.model.now
+        if self.last_sweep is None or now - self.last_sweep > HEARTBEAT:
+            self.guard = now + HEARTBEAT
+        self.last_sweep = now
+        over = [
+            client
+            for client, end in self.ends.items()
+            if end < now and self.model.leases(client) and now >= self.guard
+        ]
+        expected: dict[str, State] = {}
+        for client in over:
+            expected |= self.model.lost(client, None)
+        moved: Moved = self.run(self.broker.sweep(now=now))
+        assert moved.guarded == (now < self.guard)
+        assert (moved.count, moved.more) == (len(expected), False)
+        self.follow()
+        self.must_be(expected)
+
+    @rule()
+    def promote(self) -> None:
+        now = self.model.now
+        self.run(self.broker.promote(now=now))
+        self.follow()
+        for task in self.model.having(*WAITING):
+            if task.state in {State.SCHEDULED, State.RETRYING}:
+                assert task.due is not None
+                assert task.due > now
+            if not task.ever_started:
+                assert task.deadline is None or now <= task.deadline
+
+    @rule()
+    def deliver(self) -> None:
+        self.run(self.broker.deliver(now=self.model.now))
+
+    @rule()
+    def tidy(self) -> None:
+        self.run(self.broker.tidy(now=self.model.now))
+
+    # -- operators --------------------------------------------------------------------------
+
+    @rule(
+        client=CLIENTS,
+        action=st.sampled_from(["cancel", "cancel", "requeue", "delete"]),
+        orders=st.lists(IDS, min_size=1, max_size=3, unique=True),
+        tenant=st.none() | TENANTS,
+    )
+    def alter(self, client: str, action: Any, orders: list[str], tenant: str | None) -> None:
+        now = self.model.now
+        asked = [Alter(id=id, action=action, tenant=tenant) for id in orders]
+        before = {id: self.model.tasks[id].state for id in orders if id in self.model.tasks}
+        answers: list[Altered] = self.numbered(
+            client, lambda call: self.broker.alter(call, asked, now=now)
+        )
+        for order, answer in zip(asked, answers, strict=True):
+            task, state = self.model.tasks.get(order.id), before.get(order.id)
+            if task is None or tenant not in (None, task.message.tenant):
+                assert answer.code == "unknown"
+            elif action == "cancel" and state in WAITING and len(orders) == 1:
+                assert answer.code == "done"
+            elif action == "cancel" and state is State.RUNNING:
+                assert answer.code == "requested"
+            elif (action == "requeue" and state is State.DEAD) or (
+                action == "delete" and state in FINAL
+            ):
+                assert answer.code == "done"
+            elif len(orders) == 1:
+                assert (answer.code, answer.state) == ("unchanged", state)
+        self.follow()
+        for answer in answers:
+            if answer.code == "done" and action == "cancel":
+                assert self.model.tasks[answer.id].state is State.CANCELLED
+            elif answer.code == "done" and action == "requeue":
+                assert self.model.tasks[answer.id].state is State.QUEUED
+            elif answer.code == "done":
+                assert answer.id not in self.model.tasks
+            elif answer.code == "requested":
+                assert self.model.tasks[answer.id].cancelling
+
+    @rule(client=CLIENTS, queue=QUEUES, tenant=st.none() | TENANTS)
+    def purge(self, client: str, queue: str, tenant: str | None) -> None:
+        now = self.model.now
+        self.numbered(client, lambda call: self.broker.purge(call, queue, tenant, now=now))
+        self.follow()
+        assert self.model.waiting(queue, tenant) == []
+
+    @rule(client=CLIENTS, changes=st.lists(CHANGES, min_size=1, max_size=2))
+    def configure(self, client: str, changes: list[Change]) -> None:
+        now = self.model.now
+        self.numbered(client, lambda call: self.broker.configure(call, changes, now=now))
+        for change in changes:
+            self.model.configured(change)
+
+    @rule(client=CLIENTS)
+    def repeat_the_last_call(self, client: str) -> None:
+        if client not in self.repeat:
+            return
+        verb, call, reply = self.repeat[client]
+        again = self.run(verb(call))
+        if isinstance(reply, ExchangeReply):
+            assert (again.settled, again.started) == (reply.settled, reply.started)
+            kept = [x for x in reply.leased if self._in_force(client, x)]
+            assert [x for x in again.leased if self._in_force(client, x)] == kept
+        else:
+            assert again == reply
+        assert self.follow() == [], "a repeated call changed something"
+
+    def _in_force(self, client: str, lease: Leased) -> bool:
+        return self.model.answer(lease.message.id, client, lease.token) == "applied"
+
+    # -- after every step -------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_lost_or_twice(self) -> None:
+        self.follow()
+        model = self.model
+        known = list(model.tasks)
+        records: list[TaskRecord | None] = self.run(self.broker.find(known, now=model.now))
+        for id, record in zip(known, records, strict=True):
+            model.compare(id, record)
+        assert self._pages() == Counter(list(model.tasks))
+        snapshot: Snapshot = self.run(self.broker.snapshot(now=model.now))
+        states = Counter(task.state for task in model.tasks.values())
+        assert snapshot.depth == sum(states[state] for state in WAITING)
+        assert snapshot.ready == states[State.QUEUED]
+        for state in set(State) - {State.QUEUED}:
+            assert getattr(snapshot, state) == states[state], state
+
+    def _pages(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        cursor: str | None = None
+        while True:
+            page = self.run(self.broker.page(limit=7, cursor=cursor, now=self.model.now))
+            found.update(task.message.id for task in page.tasks)
+            if (cursor := page.cursor) is None:
+                return found
+
+    @invariant()
+    def the_audit_finds_nothing(self) -> None:
+        assert self.run(self.broker.audit(now=self.model.now)) == []
+
+
+TestBrokerMachine = BrokerMachine.TestCase
+TestBrokerMachine.settings = examples(20)

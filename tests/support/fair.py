@@ -1,0 +1,148 @@
+"""Helpers of the tests about order and limits: long queues, runs of dispatches, fresh brokers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from hypothesis import HealthCheck, settings
+
+from fairlead.broker import Store
+from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.verbs import MAX_ENQUEUE, Call, Change, Fetch, Submission
+from fairlead.model.lifecycle import Settlement
+from fairlead.model.message import Leased
+from tests.support.store import NOW, Client, completed, submit
+
+#: New brokers by name, as the fixtures have them: for tests that need more than one.
+WITH_TEST_CLOCK: dict[str, Callable[[], Store]] = {
+    "memory": lambda: MemoryBroker(test_clock=True),
+}
+WITH_REAL_CLOCK: dict[str, Callable[[], Store]] = {"memory": MemoryBroker}
+
+EXAMPLES = max(1, int(os.environ.get("FAIRLEAD_EXAMPLES", "1")))  # a factor, for long runs
+
+
+def examples(count: int) -> settings:
+    """The settings of a property: the same examples in every run, and no clock of its own."""
+    return settings(
+        max_examples=count * EXAMPLES,
+        deadline=None,
+        derandomize=EXAMPLES == 1,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@asynccontextmanager
+async def opened(make: Callable[[], Store]) -> AsyncIterator[Store]:
+    """A new broker for one example of a property, audited at its end."""
+    store = make()
+    try:
+        yield store
+        assert await store.audit(now=NOW) == []
+    finally:
+        await store.close()
+
+
+async def enqueue_all(
+    client: Client, submissions: Iterable[Submission], *, now: float = NOW
+) -> None:
+    """Enqueue any number of tasks, in calls of the largest size; all must be accepted."""
+    batch: list[Submission] = []
+
+    async def flush() -> None:
+        receipts = await client.enqueue(*batch, now=now)
+        assert {receipt.code for receipt in receipts} <= {"accepted"}
+        batch.clear()
+
+    for submission in submissions:
+        batch.append(submission)
+        if len(batch) == MAX_ENQUEUE:
+            await flush()
+    if batch:
+        await flush()
+
+
+async def backlog(
+    client: Client, tenant: str, count: int, *, queue: str = "default", now: float = NOW
+) -> None:
+    """``count`` tasks of one tenant, named tenant.0, tenant.1, …"""
+    await enqueue_all(
+        client, (submit(f"{tenant}.{i}", tenant, queue) for i in range(count)), now=now
+    )
+
+
+async def dispatches(
+    client: Client,
+    count: int,
+    size: int = 1,
+    *,
+    run_times: dict[str, float] | None = None,
+    now: float = NOW,
+) -> list[str]:
+    """The tenants of the next ``count`` dispatches, fetched ``size`` at a time.
+
+    Each call settles what the call before it fetched; ``run_times`` says how long a task of each
+    tenant ran.
+    """
+    served: list[str] = []
+    done: list[Settlement] = []
+    while len(served) < count:
+        order = Fetch(queues=("default",), max=min(size, count - len(served)))
+        reply = await client.exchange(done, fetch=order, now=now)
+        assert reply.settled == ["applied"] * len(done)
+        if not reply.leased:
+            break
+        served += [lease.message.tenant for lease in reply.leased]
+        done = [_finished(lease, run_times or {}) for lease in reply.leased]
+    assert await client.settle(*done, now=now) == ["applied"] * len(done)
+    return served
+
+
+def _finished(lease: Leased, run_times: dict[str, float]) -> Settlement:
+    return completed(lease, run_time=run_times.get(lease.message.tenant, 0.0))
+
+
+async def taken(
+    client: Client,
+    count: int,
+    size: int,
+    queues: tuple[str, ...] = ("default",),
+    *,
+    now: float = NOW,
+) -> list[Leased]:
+    """Up to ``count`` leases, fetched ``size`` at a time and not settled."""
+    leases: list[Leased] = []
+    while len(leases) < count:
+        found = await client.fetch(min(size, count - len(leases)), queues, now=now)
+        if not found:
+            break
+        leases += found
+    return leases
+
+
+class LiveClient:
+    """One incarnation that talks to a broker with a real clock."""
+
+    def __init__(self, broker: Store, incarnation: str = "w1") -> None:
+        self.broker = broker
+        self.incarnation = incarnation
+        self.number = 0
+
+    def call(self) -> Call:
+        self.number += 1
+        return Call(self.incarnation, self.number)
+
+    async def enqueue(self, *submissions: Submission) -> None:
+        receipts = await self.broker.enqueue(self.call(), submissions)
+        assert {receipt.code for receipt in receipts} <= {"accepted"}
+
+    async def exchange(self, n: int, *done: Settlement, queue: str = "default") -> list[Leased]:
+        """Settle, then fetch up to ``n``."""
+        fetch = Fetch(queues=(queue,), max=n) if n else None
+        return (await self.broker.exchange(self.call(), done, fetch=fetch)).leased
+
+    async def configure(self, *changes: Change) -> None:
+        await self.broker.configure(self.call(), changes)

@@ -1,0 +1,338 @@
+"""A broker's promises as plain dictionaries: what may be answered, and what must have become of it.
+
+It does not say which tenant is served next. It checks that whatever was handed out could be, that
+every change the events tell of is one the lifecycle allows, and that nothing else changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+
+from fairlead.broker.verbs import Change, Receipt, Settled, Submission, TaskRecord
+from fairlead.model.events import Event
+from fairlead.model.lifecycle import (
+    FINAL,
+    TRANSITIONS,
+    WAITING,
+    Settlement,
+    State,
+    after_crash,
+    on_dependency,
+)
+from fairlead.model.message import Leased, Message
+
+GOES_TO = {
+    "started": State.RUNNING,
+    "completed": State.COMPLETED,
+    "retrying": State.RETRYING,
+    "snoozed": State.SCHEDULED,
+    "released": State.QUEUED,
+    "recovered": State.QUEUED,
+    "dead": State.DEAD,
+    "cancelled": State.CANCELLED,
+    "requeued": State.QUEUED,
+}
+SILENT = {"fenced", "progress", "configured", "warned"}
+KEPT = {State.COMPLETED: 3600.0, State.CANCELLED: 3600.0, State.DEAD: 7 * 86400.0}  # seconds
+
+
+@dataclass
+class Task:
+    """What is known of one task."""
+
+    given: Submission
+    state: State
+    born: float
+    rank: tuple[int, int]  # its place in its level: what was given back, then by arrival
+    due: float | None = None
+    waits_for: set[str] = field(default_factory=set)
+    generation: int = 0
+    attempts: int = 0
+    crashes: int = 0
+    token: int = 0
+    owner: str = ""
+    started: bool = False
+    ever_started: bool = False
+    cancelling: bool = False
+    ends: int = 0  # terminal transitions in this generation
+    released: int = 0  # transitions out of deferred in this generation
+    finished: float = 0.0
+
+    @property
+    def message(self) -> Message:
+        return self.given.message
+
+    @property
+    def deadline(self) -> float | None:
+        return None if self.given.deadline is None else self.born + self.given.deadline
+
+
+@dataclass
+class Reference:
+    """Every task, lease and setting, by the contract."""
+
+    now: float
+    tasks: dict[str, Task] = field(default_factory=dict)
+    unique: dict[tuple[str, str], str] = field(default_factory=dict)  # key -> last holder
+    unsure: set[tuple[str, str]] = field(default_factory=set)  # keys of tasks that were requeued
+    settings: dict[tuple[str, ...], dict[str, object]] = field(default_factory=dict)
+    last_token: int = 0
+    arrivals: int = 0
+
+    # -- questions --------------------------------------------------------------------------
+
+    def having(self, *states: State) -> list[Task]:
+        return [task for task in self.tasks.values() if task.state in states]
+
+    def leases(self, owner: str) -> dict[str, Task]:
+        return {t.message.id: t for t in self.having(State.RUNNING) if t.owner == owner}
+
+    def answer(self, id: str, owner: str, token: int) -> Settled:
+        task = self.tasks.get(id)
+        if task is None:
+            return "unknown"
+        mine = task.state is State.RUNNING and (task.owner, task.token) == (owner, token)
+        return "applied" if mine else "fenced"
+
+    def waiting(self, queue: str, tenant: str | None = None) -> list[Task]:
+        here = [task for task in self.having(*WAITING) if task.message.queue == queue]
+        return [task for task in here if tenant in (None, task.message.tenant)]
+
+    def setting(self, name: str, *places: tuple[str, ...]) -> object:
+        """What is set at the first of these places where anything is."""
+        found = [self.settings.get(place, {}).get(name, UNSET) for place in places]
+        return next((value for value in found if value is not UNSET), None)
+
+    def paused(self, message: Message) -> bool:
+        queue, tenant = message.queue, message.tenant
+        return bool(
+            self.setting("paused", ("queue", queue))
+            or self.setting("paused", ("tenant", tenant, queue), ("tenant", tenant, ""))
+        )
+
+    def limits(self, message: Message) -> Iterator[tuple[int, int]]:
+        """Each limit that a task is under, and how many run under it now."""
+        running = [task.message for task in self.having(State.RUNNING)]
+        here = [other for other in running if other.queue == message.queue]
+        tenant = ("tenant", message.tenant, message.queue), ("tenant", message.tenant, "")
+        found = [
+            (self.setting("concurrency", ("queue", message.queue)), len(here)),
+            (
+                self.setting("concurrency", *tenant),
+                sum(other.tenant == message.tenant for other in here),
+            ),
+        ]
+        for name in message.limiters:
+            held = sum(name in other.limiters for other in running)
+            found.append((self.setting("concurrency", ("limiter", name)), held))
+        yield from ((limit, count) for limit, count in found if isinstance(limit, int))
+
+    def servable(self, queue: str) -> set[str]:
+        """Tenants with queued work whom nothing holds back, whichever of it comes next."""
+        ready = [t.message for t in self.having(State.QUEUED) if t.message.queue == queue]
+        full = {m.tenant for m in ready if any(n >= limit for limit, n in self.limits(m))}
+        return {m.tenant for m in ready if not self.paused(m)} - full
+
+    # -- enqueue ----------------------------------------------------------------------------
+
+    def enqueued(self, given: Submission, receipt: Receipt) -> None:
+        """Check one receipt against every reason to refuse, and take the task in if accepted."""
+        message = given.message
+        refusals = dict(self._refusals(given))
+        perhaps = given.unique is not None and (message.tenant, given.unique.key) in self.unsure
+        if receipt.code != "accepted":
+            assert receipt.code in refusals, (receipt, refusals)
+            if receipt.code == "duplicate":
+                assert receipt.id == refusals["duplicate"]
+                assert receipt.state == self.tasks[receipt.id].state
+            return
+        assert not refusals or (perhaps and refusals.keys() == {"duplicate"}), refusals
+        outcomes = {
+            parent.id: on_dependency(self.tasks[parent.id].state, given.on_dependency_failure)
+            for parent in given.depends_on
+            if parent.id in self.tasks
+        }
+        self.arrivals += 1
+        task = Task(given, State.QUEUED, self.now, (1, self.arrivals))
+        self.tasks[message.id] = task
+        task.due = self.now + given.delay if given.delay else None
+        task.waits_for = {id for id, outcome in outcomes.items() if outcome == "wait"}
+        final = [outcome for outcome in outcomes.values() if isinstance(outcome, State)]
+        if final:
+            task.state, task.ends, task.finished = final[0], 1, self.now
+        elif task.waits_for:
+            task.state = State.DEFERRED
+        elif task.due is not None:
+            task.state = State.SCHEDULED
+        assert (receipt.id, receipt.state) == (message.id, task.state)
+        if given.unique is not None and not final:
+            self.unique[message.tenant, given.unique.key] = message.id
+
+    def _refusals(self, given: Submission) -> Iterator[tuple[str, str]]:
+        message, unique, fence = given.message, given.unique, given.fence
+        if message.id in self.tasks:
+            same = message.same_content(self.tasks[message.id].message)
+            yield ("duplicate" if same else "conflict"), message.id
+        elif unique is not None:
+            key = (message.tenant, unique.key)
+            holder = self.tasks.get(self.unique.get(key, ""))
+            if holder is not None and (self._holds(holder) or key in self.unsure):
+                yield "duplicate", holder.message.id
+        here = ("queue", message.queue)
+        whole = self.setting("max_waiting", here)
+        if isinstance(whole, int) and len(self.waiting(message.queue)) >= whole:
+            yield "queue_full", ""
+        part = self.setting("max_tenant_waiting", here)
+        if isinstance(part, int) and len(self.waiting(message.queue, message.tenant)) >= part:
+            yield "tenant_full", ""
+        if any(p.id not in self.tasks and not p.known for p in given.depends_on):
+            yield "unknown_dependency", ""
+        if fence and self.answer(fence.id, fence.incarnation, fence.token) != "applied":
+            yield "fenced", ""
+
+    def _holds(self, holder: Task) -> bool:
+        unique = holder.given.unique
+        assert unique is not None
+        if unique.until == "window":
+            return self.now < holder.born + unique.window
+        return holder.state not in FINAL and not (unique.until == "started" and holder.ever_started)
+
+    # -- leases and settings ----------------------------------------------------------------
+
+    def settled(self, owner: str, settlement: Settlement) -> Settled:
+        """The answer that is due; counts what an applied settlement counts."""
+        answer = self.answer(settlement.id, owner, settlement.token)
+        if answer == "applied":
+            task = self.tasks[settlement.id]
+            task.attempts += settlement.burn
+            task.crashes = 0
+            task.due = self.now + settlement.delay if settlement.delay else None
+        return answer
+
+    def leased(self, owner: str, lease: Leased) -> None:
+        """Check one loan. A held task changes its state here, a started one by its event."""
+        task = self.tasks[lease.message.id]
+        if not lease.started:
+            assert task.state is State.QUEUED, "only queued tasks are lent"
+            self._first_of_its_level(task)
+            task.state, task.token = State.RUNNING, lease.token
+        assert task.state is State.RUNNING
+        assert (task.started, task.token) == (lease.started, lease.token)
+        task.owner = owner
+        assert lease.message == task.message
+        assert (lease.attempt, lease.generation) == (task.attempts + 1, task.generation)
+        assert lease.crashes == task.crashes
+        assert not self.paused(task.message)
+        assert task.deadline is None or task.generation or self.now <= task.deadline
+
+    def lost(self, owner: str, started: Sequence[str] | None) -> dict[str, State]:
+        """What must become of the tasks of an incarnation that is gone."""
+        expected = {}
+        for id, task in self.leases(owner).items():
+            charged = task.started if started is None else id in started
+            task.attempts += charged
+            task.crashes += charged
+            crashes = task.crashes if charged else 0
+            expected[id] = after_crash(crashes, cancel_requested=task.cancelling)
+        return expected
+
+    def configured(self, change: Change) -> None:
+        names = [getattr(change, name, None) for name in ("tenant", "queue", "name")]
+        kind = {"QueueChange": "queue", "TenantChange": "tenant"}.get(type(change).__name__)
+        place = (kind or "limiter", *(name or "" for name in names if name is not None))
+        if kind == "tenant":
+            place = (*place, "")[:3]
+        said = {name: getattr(change, name) for name in change.__struct_fields__}
+        self.settings.setdefault(place, {}).update(
+            {name: value for name, value in said.items() if value is not UNSET}
+        )
+
+    # -- events -----------------------------------------------------------------------------
+
+    def follow(self, event: Event, fresh: set[str]) -> None:
+        """Carry out what the broker says it did, if it may. ``fresh`` were just accepted."""
+        if event.kind in SILENT:
+            return
+        task = self.tasks[event.task]
+        assert (event.queue, event.tenant) == (task.message.queue, task.message.tenant)
+        if event.kind == "deleted":
+            assert task.state in FINAL
+            del self.tasks[event.task]
+        elif event.kind == "cancelling":
+            assert task.state is State.RUNNING
+            task.cancelling = True
+        elif event.kind == "started" and task.state is State.RUNNING:
+            assert not task.started, "an attempt begins once"
+            task.started = task.ever_started = True
+        elif event.task not in fresh or event.state != task.state:
+            to = State(event.state)
+            assert GOES_TO.get(event.kind, to) is to
+            assert to in TRANSITIONS[task.state], f"{event.task}: {task.state} -> {to}"
+            self._move(task, to, event)
+
+    def _move(self, task: Task, to: State, event: Event) -> None:
+        was, task.state = task.state, to
+        if was in {State.SCHEDULED, State.RETRYING} and to is State.QUEUED:
+            assert task.due is not None
+            assert task.due <= self.now
+        if was is State.DEFERRED and to not in FINAL:
+            task.released += 1
+            assert task.released == 1, "dependents are released once"
+            assert not task.waits_for
+            assert (to is State.SCHEDULED) == (task.due is not None and task.due > self.now)
+        if to is State.RUNNING:
+            self._first_of_its_level(task)
+            task.token, task.started, task.ever_started = event.token, True, True
+        if was is State.RUNNING:
+            task.owner, task.token, task.started, task.cancelling = "", 0, False, False
+        if to is State.QUEUED:
+            self.arrivals += 1
+            task.rank = (0, 0) if was is State.RUNNING else (1, self.arrivals)
+        if was is State.DEAD:
+            task.generation += 1
+            task.attempts = task.crashes = task.ends = task.released = 0
+            if task.given.unique is not None:
+                self.unsure.add((task.message.tenant, task.given.unique.key))
+        if to in FINAL:
+            task.ends, task.finished = task.ends + 1, self.now
+            assert task.ends == 1, "one terminal effect per generation"
+            for child in self.having(State.DEFERRED):
+                if on_dependency(to, child.given.on_dependency_failure) == "met":
+                    child.waits_for.discard(event.task)
+        if event.reason == "expired":
+            assert task.deadline is not None
+            assert self.now >= task.deadline
+
+    def _first_of_its_level(self, task: Task) -> None:
+        """Each level of a tenant is first in, first out, behind what was given back."""
+
+        def lane(message: Message) -> tuple[str, str, int]:
+            return message.queue, message.tenant, message.level
+
+        for other in self.having(State.QUEUED):
+            if lane(other.message) == lane(task.message):
+                assert task.rank <= other.rank, f"{other.message.id} was first"
+
+    # -- comparing --------------------------------------------------------------------------
+
+    def compare(self, id: str, record: TaskRecord | None) -> None:
+        """The record says what the reference says; only what is past its retention is gone."""
+        task = self.tasks[id]
+        if record is None:
+            assert task.state in FINAL, f"{id} was {task.state} and is lost"
+            assert self.now >= task.finished + KEPT[task.state], f"{id} was forgotten too soon"
+            del self.tasks[id]
+            return
+        assert (record.state, record.generation) == (task.state, task.generation)
+        assert (record.attempts, record.crashes) == (task.attempts, task.crashes)
+        assert (record.token, record.incarnation) == (task.token, task.owner)
+        assert (record.cancelling, record.message) == (task.cancelling, task.message)
+        deferred = task.state is State.DEFERRED
+        assert sorted(record.waiting_for) == (sorted(task.waits_for) if deferred else [])
+        if deferred:
+            policy = task.given.on_dependency_failure
+            parents = [self.tasks[parent].state for parent in task.waits_for]
+            assert [on_dependency(parent, policy) for parent in parents].count("wait") >= 1
