@@ -1,3 +1,80 @@
 """Fairlead: a task queue that shares workers fairly between tenants."""
 
-__all__: tuple[str, ...] = ()
+from __future__ import annotations
+
+from fairlead.app import Fairlead
+from fairlead.client import Handle, Task, TaskCall
+from fairlead.model.backoff import Backoff
+from fairlead.model.errors import (
+    Ambiguous,
+    BrokerError,
+    Conflict,
+    DependencyCycle,
+    FairleadError,
+    Fenced,
+    InvalidInput,
+    InvalidName,
+    InvalidOption,
+    NotSerializable,
+    OutOfOrder,
+    QueueFull,
+    Refused,
+    Reject,
+    ResultGone,
+    ResultTimeout,
+    Retry,
+    Signal,
+    Snooze,
+    TaskCancelled,
+    TaskError,
+    TaskFailed,
+    TooLarge,
+    UnknownDependency,
+    UnknownPriority,
+    UnknownTask,
+    Unreachable,
+)
+from fairlead.model.lifecycle import State
+from fairlead.runtime.correlation import correlation
+from fairlead.worker.context import Context
+
+__all__ = (
+    # what programs are made of
+    "Fairlead",
+    "Context",
+    "Task",
+    "TaskCall",
+    "Handle",
+    "State",
+    "Backoff",
+    "correlation",
+    # what handlers raise
+    "Signal",
+    "Retry",
+    "Snooze",
+    "Reject",
+    # errors
+    "FairleadError",
+    "InvalidInput",
+    "InvalidName",
+    "InvalidOption",
+    "UnknownPriority",
+    "UnknownTask",
+    "NotSerializable",
+    "TooLarge",
+    "DependencyCycle",
+    "UnknownDependency",
+    "Conflict",
+    "BrokerError",
+    "Unreachable",
+    "Ambiguous",
+    "OutOfOrder",
+    "Refused",
+    "QueueFull",
+    "Fenced",
+    "TaskError",
+    "TaskFailed",
+    "TaskCancelled",
+    "ResultGone",
+    "ResultTimeout",
+)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -39,11 +40,12 @@ from fairlead.model.events import EventId
 from fairlead.model.lifecycle import FINAL, WAITING, Settlement, State, overruled
 from fairlead.model.message import Leased
 from fairlead.model.options import Dependency, Unique
-from tests.support.fair import examples
+from tests.support.fair import EXAMPLES, examples
 from tests.support.reference import Reference
 from tests.support.store import NOW, ids, submit
 
-IDS = st.integers(0, 19).map("t{}".format)
+IDS = st.integers(0, 59).map("t{}".format)
+ANY = st.integers(0, 1_000)  # one of what there is, whatever that is
 TENANTS = st.sampled_from("abc")
 QUEUES = st.sampled_from(["x", "y"])
 CLIENTS = st.sampled_from(["w1", "w2", "w3"])
@@ -55,9 +57,7 @@ UNIQUES = st.none() | st.builds(
     until=st.sampled_from(["started", "done", "window"]),
     window=st.sampled_from([1.0, 10.0]),
 )
-DEPENDENCIES = st.lists(st.builds(Dependency, IDS, st.booleans()), max_size=2).map(
-    lambda found: list({d.id: d for d in found}.values())
-)
+DEPENDENCIES = st.lists(st.builds(Dependency, ANY.map(str), st.booleans()), max_size=2)
 SUBMISSIONS = st.builds(
     submit,
     IDS,
@@ -80,9 +80,10 @@ ENDS: dict[State, dict[str, Any]] = {
     State.SCHEDULED: {"burn": False, "delay": 3.0, "reason": "snoozed"},
     State.CANCELLED: {},
 }
-LIMITS = st.sampled_from([None, None, 0, 1, 2, 5])
+RARELY = st.sampled_from([False, False, False, True])
+LIMITS = st.sampled_from([None, None, None, 0, 1, 2, 5])
 CHANGES: st.SearchStrategy[Change] = st.one_of(
-    st.builds(QueueChange, queue=QUEUES, paused=st.booleans()),
+    st.builds(QueueChange, queue=QUEUES, paused=RARELY),
     st.builds(QueueChange, queue=QUEUES, concurrency=LIMITS),
     st.builds(
         QueueChange,
@@ -90,11 +91,18 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
         max_waiting=st.sampled_from([None, None, 12]),
         max_tenant_waiting=st.sampled_from([None, None, 5]),
     ),
-    st.builds(TenantChange, tenant=TENANTS, queue=st.none() | QUEUES, paused=st.booleans()),
+    st.builds(TenantChange, tenant=TENANTS, queue=st.none() | QUEUES, paused=RARELY),
     st.builds(TenantChange, tenant=TENANTS, queue=st.none() | QUEUES, concurrency=LIMITS),
     st.builds(TenantChange, tenant=TENANTS, weight=st.sampled_from([0.5, 1.0, 3.0])),
     st.builds(LimiterChange, name=st.sampled_from(["l1", "l2"]), concurrency=LIMITS),
 )
+
+
+def _resolved(submission: Submission, names: list[str]) -> Submission:
+    """The submission with its dependencies by name instead of by number."""
+    found = {names[int(d.id) % len(names)]: d.known for d in submission.depends_on}
+    edges = tuple(Dependency(name, known) for name, known in found.items())
+    return msgspec.structs.replace(submission, depends_on=edges)
 
 
 class BrokerMachine(RuleBasedStateMachine):
@@ -108,6 +116,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.numbers: Counter[str] = Counter()
         self.granted: list[tuple[str, Leased]] = []  # every lease there ever was
         self.ends: dict[str, float] = {}  # of the leases of each incarnation
+        self.tidied = True
         self.last_sweep: float | None = None
         self.guard = 0.0
         self.seen: EventId | None = None
@@ -146,13 +155,17 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def must_be(self, expected: dict[str, State]) -> None:
         for id, state in expected.items():
-            assert self.model.tasks[id].state is state, id
+            task = self.model.tasks[id]
+            late = task.deadline is not None and task.deadline <= self.model.now
+            assert task.state is state or (late and task.state is State.DEAD), id
 
     # -- producers --------------------------------------------------------------------------
 
     @rule(client=CLIENTS, submissions=st.lists(SUBMISSIONS, min_size=1, max_size=6))
     def enqueue(self, client: str, submissions: list[Submission]) -> None:
         now = self.model.now
+        names = [*self.model.tasks, *(s.message.id for s in submissions), "ghost"]
+        submissions = [_resolved(submission, names) for submission in submissions]
         receipts: list[Receipt] = self.numbered(
             client, lambda call: self.broker.enqueue(call, submissions, now=now)
         )
@@ -204,6 +217,23 @@ class BrokerMachine(RuleBasedStateMachine):
         if fetch is not None:
             self._fetched(client, fetch, reply)
         self.must_be(ended | dict.fromkeys(ids(reply.leased), State.RUNNING))
+
+    @rule(client=CLIENTS, size=st.integers(1, 8), held=st.sampled_from([False, False, True]))
+    def fetch(self, client: str, size: int, held: bool) -> None:
+        self.exchange(client, ("x", "y"), size, 1 if held else None, [], [])
+
+    @rule(which=st.integers(0, 1_000), to=st.sampled_from([State.COMPLETED, *ENDS]))
+    def settle(self, which: int, to: State) -> None:
+        running = self.model.having(State.RUNNING)
+        if running:
+            owner = running[which % len(running)].owner
+            self.exchange(owner, ("x", "y"), which % 3, None, [(which, to, True)], [which])
+
+    @rule(client=CLIENTS, size=st.integers(1, 4), times=st.integers(1, 3))
+    def crash_again_and_again(self, client: str, size: int, times: int) -> None:
+        for _ in range(times):
+            self.fetch(client, size, held=False)
+            self.crash(client, None)
 
     def _settlement(self, client: str, which: int, to: State, mine: bool) -> Settlement | None:
         leases = self.model.leases(client)
@@ -279,7 +309,7 @@ class BrokerMachine(RuleBasedStateMachine):
         if mine:
             self.ends[client] = max(self.ends[client], self.model.now + lease)
 
-    @rule(client=CLIENTS, started=st.none() | st.lists(IDS, max_size=3))
+    @rule(client=CLIENTS, started=st.none() | st.lists(IDS, max_size=6))
     def crash(self, client: str, started: list[str] | None) -> None:
         expected = self.model.lost(client, started)
         moved: Moved = self.run(self.broker.give_back(client, started, now=self.model.now))
@@ -293,8 +323,10 @@ class BrokerMachine(RuleBasedStateMachine):
     def tick(self, seconds: float) -> None:
         self.model.now += seconds
 
-    @rule(days=st.sampled_from([0.05, 3.0, 8.0]))
-    def long_silence(self, days: float) -> None:
+    @rule(days=st.sampled_from([0.05, 3.0, 8.0]), sure=st.integers(0, 3))
+    def long_silence(self, days: float, sure: int) -> None:
+        if sure:
+            return
         self.model.now += days * 86_400
         self.repeat.clear()  # answers are kept for an hour
 
@@ -327,7 +359,7 @@ class BrokerMachine(RuleBasedStateMachine):
             if task.state in {State.SCHEDULED, State.RETRYING}:
                 assert task.due is not None
                 assert task.due > now
-            if not task.ever_started:
+            if not task.ever_started and not task.generation:
                 assert task.deadline is None or now <= task.deadline
 
     @rule()
@@ -336,18 +368,22 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def tidy(self) -> None:
-        self.run(self.broker.tidy(now=self.model.now))
+        while self.run(self.broker.tidy(now=self.model.now)).more:
+            pass
+        self.tidied = True
 
     # -- operators --------------------------------------------------------------------------
 
     @rule(
         client=CLIENTS,
         action=st.sampled_from(["cancel", "cancel", "requeue", "delete"]),
-        orders=st.lists(IDS, min_size=1, max_size=3, unique=True),
+        which=st.lists(ANY, min_size=1, max_size=3),
         tenant=st.none() | TENANTS,
     )
-    def alter(self, client: str, action: Any, orders: list[str], tenant: str | None) -> None:
+    def alter(self, client: str, action: Any, which: list[int], tenant: str | None) -> None:
         now = self.model.now
+        names = [*self.model.tasks, "ghost"]
+        orders = list(dict.fromkeys(names[i % len(names)] for i in which))
         asked = [Alter(id=id, action=action, tenant=tenant) for id in orders]
         before = {id: self.model.tasks[id].state for id in orders if id in self.model.tasks}
         answers: list[Altered] = self.numbered(
@@ -378,8 +414,10 @@ class BrokerMachine(RuleBasedStateMachine):
             elif answer.code == "requested":
                 assert self.model.tasks[answer.id].cancelling
 
-    @rule(client=CLIENTS, queue=QUEUES, tenant=st.none() | TENANTS)
-    def purge(self, client: str, queue: str, tenant: str | None) -> None:
+    @rule(client=CLIENTS, queue=QUEUES, tenant=st.none() | TENANTS, sure=st.integers(0, 5))
+    def purge(self, client: str, queue: str, tenant: str | None, sure: int) -> None:
+        if sure:
+            return
         now = self.model.now
         self.numbered(client, lambda call: self.broker.purge(call, queue, tenant, now=now))
         self.follow()
@@ -390,7 +428,7 @@ class BrokerMachine(RuleBasedStateMachine):
         now = self.model.now
         self.numbered(client, lambda call: self.broker.configure(call, changes, now=now))
         for change in changes:
-            self.model.configured(change)
+            self.model.settings.change(change)
 
     @rule(client=CLIENTS)
     def repeat_the_last_call(self, client: str) -> None:
@@ -424,8 +462,15 @@ class BrokerMachine(RuleBasedStateMachine):
         states = Counter(task.state for task in model.tasks.values())
         assert snapshot.depth == sum(states[state] for state in WAITING)
         assert snapshot.ready == states[State.QUEUED]
-        for state in set(State) - {State.QUEUED}:
+        for state in (WAITING | {State.RUNNING}) - {State.QUEUED}:
             assert getattr(snapshot, state) == states[state], state
+        for state in FINAL:  # what is past its retention is counted until it is tidied up
+            assert getattr(snapshot, state) >= states[state], state
+            assert getattr(snapshot, state) == states[state] or not self.tidied, state
+        if self.tidied:
+            for task in model.having(State.DEFERRED):
+                assert task.waits_for <= model.tasks.keys(), "it waits for a forgotten task"
+        self.tidied = False
 
     def _pages(self) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -441,5 +486,5 @@ class BrokerMachine(RuleBasedStateMachine):
         assert self.run(self.broker.audit(now=self.model.now)) == []
 
 
-TestBrokerMachine = BrokerMachine.TestCase
-TestBrokerMachine.settings = examples(20)
+TestBrokerMachine = pytest.mark.timeout(120 * EXAMPLES)(BrokerMachine.TestCase)
+TestBrokerMachine.settings = examples(300)

@@ -6,13 +6,22 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
+from msgspec import UNSET
 
 from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import MAX_ENQUEUE, Call, Change, Fetch, Submission
+from fairlead.broker.verbs import (
+    MAX_ENQUEUE,
+    Call,
+    Change,
+    Fetch,
+    QueueChange,
+    Submission,
+    TenantChange,
+)
 from fairlead.model.lifecycle import Settlement
-from fairlead.model.message import Leased
+from fairlead.model.message import Leased, Message
 from tests.support.store import NOW, Client, completed, submit
 
 #: New brokers by name, as the fixtures have them: for tests that need more than one.
@@ -31,6 +40,8 @@ def examples(count: int) -> settings:
         deadline=None,
         derandomize=EXAMPLES == 1,
         print_blob=True,
+        report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
 
@@ -146,3 +157,50 @@ class LiveClient:
 
     async def configure(self, *changes: Change) -> None:
         await self.broker.configure(self.call(), changes)
+
+
+class Settings:
+    """What was configured, as plain dictionaries by place: a queue, a tenant, a limiter."""
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[str, ...], dict[str, object]] = {}
+
+    def change(self, change: Change) -> None:
+        """Take over what a change says; what is UNSET stays."""
+        if isinstance(change, QueueChange):
+            place: tuple[str, ...] = ("queue", change.queue)
+        elif isinstance(change, TenantChange):
+            place = ("tenant", change.tenant, change.queue or "")
+        else:
+            place = ("limiter", change.name)
+        kept = self.places.setdefault(place, {})
+        for name in change.__struct_fields__:
+            if (value := getattr(change, name)) is not UNSET:
+                kept[name] = value
+
+    def get(self, name: str, *places: tuple[str, ...]) -> object:
+        """What is set at the first of these places where anything is."""
+        found = [self.places.get(place, {}).get(name, UNSET) for place in places]
+        return next((value for value in found if value is not UNSET), None)
+
+    def paused(self, message: Message) -> bool:
+        """Whether the queue of a task is paused, or its tenant."""
+        queue, tenant = message.queue, message.tenant
+        return bool(
+            self.get("paused", ("queue", queue))
+            or self.get("paused", ("tenant", tenant, queue), ("tenant", tenant, ""))
+        )
+
+    def limits(self, message: Message, running: list[Message]) -> list[tuple[int, int]]:
+        """Each limit on concurrency that a task is under, and how many run under it."""
+        here = [other for other in running if other.queue == message.queue]
+        mine = [other for other in here if other.tenant == message.tenant]
+        tenant = ("tenant", message.tenant, message.queue), ("tenant", message.tenant, "")
+        found = [
+            (self.get("concurrency", ("queue", message.queue)), len(here)),
+            (self.get("concurrency", *tenant), len(mine)),
+        ]
+        for name in message.limiters:
+            held = sum(name in other.limiters for other in running)
+            found.append((self.get("concurrency", ("limiter", name)), held))
+        return [(limit, count) for limit, count in found if isinstance(limit, int)]

@@ -1,17 +1,15 @@
 """A broker's promises as plain dictionaries: what may be answered, and what must have become of it.
 
-It does not say which tenant is served next. It checks that whatever was handed out could be, that
-every change the events tell of is one the lifecycle allows, and that nothing else changed.
+It does not say who is served next; it checks that what was handed out could be, and every change.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from msgspec import UNSET
-
-from fairlead.broker.verbs import Change, Receipt, Settled, Submission, TaskRecord
+from fairlead.broker.verbs import Receipt, Settled, Submission, TaskRecord
 from fairlead.model.events import Event
 from fairlead.model.lifecycle import (
     FINAL,
@@ -23,6 +21,8 @@ from fairlead.model.lifecycle import (
     on_dependency,
 )
 from fairlead.model.message import Leased, Message
+from fairlead.model.options import Unique
+from tests.support.fair import Settings
 
 GOES_TO = {
     "started": State.RUNNING,
@@ -66,19 +66,23 @@ class Task:
         return self.given.message
 
     @property
+    def lane(self) -> tuple[str, str, int]:
+        return self.message.queue, self.message.tenant, self.message.level
+
+    @property
     def deadline(self) -> float | None:
         return None if self.given.deadline is None else self.born + self.given.deadline
 
 
 @dataclass
 class Reference:
-    """Every task, lease and setting, by the contract."""
+    """Every task, lease and setting."""
 
     now: float
     tasks: dict[str, Task] = field(default_factory=dict)
     unique: dict[tuple[str, str], str] = field(default_factory=dict)  # key -> last holder
     unsure: set[tuple[str, str]] = field(default_factory=set)  # keys of tasks that were requeued
-    settings: dict[tuple[str, ...], dict[str, object]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
     last_token: int = 0
     arrivals: int = 0
 
@@ -91,8 +95,7 @@ class Reference:
         return {t.message.id: t for t in self.having(State.RUNNING) if t.owner == owner}
 
     def answer(self, id: str, owner: str, token: int) -> Settled:
-        task = self.tasks.get(id)
-        if task is None:
+        if (task := self.tasks.get(id)) is None:
             return "unknown"
         mine = task.state is State.RUNNING and (task.owner, task.token) == (owner, token)
         return "applied" if mine else "fenced"
@@ -101,40 +104,15 @@ class Reference:
         here = [task for task in self.having(*WAITING) if task.message.queue == queue]
         return [task for task in here if tenant in (None, task.message.tenant)]
 
-    def setting(self, name: str, *places: tuple[str, ...]) -> object:
-        """What is set at the first of these places where anything is."""
-        found = [self.settings.get(place, {}).get(name, UNSET) for place in places]
-        return next((value for value in found if value is not UNSET), None)
-
-    def paused(self, message: Message) -> bool:
-        queue, tenant = message.queue, message.tenant
-        return bool(
-            self.setting("paused", ("queue", queue))
-            or self.setting("paused", ("tenant", tenant, queue), ("tenant", tenant, ""))
-        )
-
-    def limits(self, message: Message) -> Iterator[tuple[int, int]]:
+    def limits(self, message: Message) -> list[tuple[int, int]]:
         """Each limit that a task is under, and how many run under it now."""
-        running = [task.message for task in self.having(State.RUNNING)]
-        here = [other for other in running if other.queue == message.queue]
-        tenant = ("tenant", message.tenant, message.queue), ("tenant", message.tenant, "")
-        found = [
-            (self.setting("concurrency", ("queue", message.queue)), len(here)),
-            (
-                self.setting("concurrency", *tenant),
-                sum(other.tenant == message.tenant for other in here),
-            ),
-        ]
-        for name in message.limiters:
-            held = sum(name in other.limiters for other in running)
-            found.append((self.setting("concurrency", ("limiter", name)), held))
-        yield from ((limit, count) for limit, count in found if isinstance(limit, int))
+        return self.settings.limits(message, [t.message for t in self.having(State.RUNNING)])
 
     def servable(self, queue: str) -> set[str]:
         """Tenants with queued work whom nothing holds back, whichever of it comes next."""
         ready = [t.message for t in self.having(State.QUEUED) if t.message.queue == queue]
         full = {m.tenant for m in ready if any(n >= limit for limit, n in self.limits(m))}
-        return {m.tenant for m in ready if not self.paused(m)} - full
+        return {m.tenant for m in ready if not self.settings.paused(m)} - full
 
     # -- enqueue ----------------------------------------------------------------------------
 
@@ -160,32 +138,34 @@ class Reference:
         self.tasks[message.id] = task
         task.due = self.now + given.delay if given.delay else None
         task.waits_for = {id for id, outcome in outcomes.items() if outcome == "wait"}
-        final = [outcome for outcome in outcomes.values() if isinstance(outcome, State)]
-        if final:
+        if final := [o for o in outcomes.values() if isinstance(o, State)]:
             task.state, task.ends, task.finished = final[0], 1, self.now
         elif task.waits_for:
             task.state = State.DEFERRED
         elif task.due is not None:
             task.state = State.SCHEDULED
         assert (receipt.id, receipt.state) == (message.id, task.state)
-        if given.unique is not None and not final:
+        if given.unique is not None:
             self.unique[message.tenant, given.unique.key] = message.id
 
     def _refusals(self, given: Submission) -> Iterator[tuple[str, str]]:
         message, unique, fence = given.message, given.unique, given.fence
         if message.id in self.tasks:
-            same = message.same_content(self.tasks[message.id].message)
-            yield ("duplicate" if same else "conflict"), message.id
+            known = self.tasks[message.id]
+            same = message.same_content(known.message)
+            if same or known.state is State.CANCELLED:  # its body is gone
+                yield "duplicate", message.id
+            if not same:
+                yield "conflict", message.id
         elif unique is not None:
             key = (message.tenant, unique.key)
             holder = self.tasks.get(self.unique.get(key, ""))
             if holder is not None and (self._holds(holder) or key in self.unsure):
                 yield "duplicate", holder.message.id
-        here = ("queue", message.queue)
-        whole = self.setting("max_waiting", here)
+        whole = self.settings.get("max_waiting", ("queue", message.queue))
         if isinstance(whole, int) and len(self.waiting(message.queue)) >= whole:
             yield "queue_full", ""
-        part = self.setting("max_tenant_waiting", here)
+        part = self.settings.get("max_tenant_waiting", ("queue", message.queue))
         if isinstance(part, int) and len(self.waiting(message.queue, message.tenant)) >= part:
             yield "tenant_full", ""
         if any(p.id not in self.tasks and not p.known for p in given.depends_on):
@@ -194,8 +174,7 @@ class Reference:
             yield "fenced", ""
 
     def _holds(self, holder: Task) -> bool:
-        unique = holder.given.unique
-        assert unique is not None
+        unique = holder.given.unique or Unique(key="")
         if unique.until == "window":
             return self.now < holder.born + unique.window
         return holder.state not in FINAL and not (unique.until == "started" and holder.ever_started)
@@ -225,7 +204,7 @@ class Reference:
         assert lease.message == task.message
         assert (lease.attempt, lease.generation) == (task.attempts + 1, task.generation)
         assert lease.crashes == task.crashes
-        assert not self.paused(task.message)
+        assert not self.settings.paused(task.message)
         assert task.deadline is None or task.generation or self.now <= task.deadline
 
     def lost(self, owner: str, started: Sequence[str] | None) -> dict[str, State]:
@@ -233,22 +212,10 @@ class Reference:
         expected = {}
         for id, task in self.leases(owner).items():
             charged = task.started if started is None else id in started
-            task.attempts += charged
-            task.crashes += charged
+            task.attempts, task.crashes = task.attempts + charged, task.crashes + charged
             crashes = task.crashes if charged else 0
             expected[id] = after_crash(crashes, cancel_requested=task.cancelling)
         return expected
-
-    def configured(self, change: Change) -> None:
-        names = [getattr(change, name, None) for name in ("tenant", "queue", "name")]
-        kind = {"QueueChange": "queue", "TenantChange": "tenant"}.get(type(change).__name__)
-        place = (kind or "limiter", *(name or "" for name in names if name is not None))
-        if kind == "tenant":
-            place = (*place, "")[:3]
-        said = {name: getattr(change, name) for name in change.__struct_fields__}
-        self.settings.setdefault(place, {}).update(
-            {name: value for name, value in said.items() if value is not UNSET}
-        )
 
     # -- events -----------------------------------------------------------------------------
 
@@ -270,14 +237,13 @@ class Reference:
         elif event.task not in fresh or event.state != task.state:
             to = State(event.state)
             assert GOES_TO.get(event.kind, to) is to
-            assert to in TRANSITIONS[task.state], f"{event.task}: {task.state} -> {to}"
-            self._move(task, to, event)
+            assert to in TRANSITIONS[task.state], f"{task.state} -> {to}"
+            self._move(task, to, event.token, event.reason)
 
-    def _move(self, task: Task, to: State, event: Event) -> None:
+    def _move(self, task: Task, to: State, token: int = 0, reason: str = "") -> None:
         was, task.state = task.state, to
         if was in {State.SCHEDULED, State.RETRYING} and to is State.QUEUED:
-            assert task.due is not None
-            assert task.due <= self.now
+            assert (task.due or 0.0) <= self.now
         if was is State.DEFERRED and to not in FINAL:
             task.released += 1
             assert task.released == 1, "dependents are released once"
@@ -285,7 +251,7 @@ class Reference:
             assert (to is State.SCHEDULED) == (task.due is not None and task.due > self.now)
         if to is State.RUNNING:
             self._first_of_its_level(task)
-            task.token, task.started, task.ever_started = event.token, True, True
+            task.token, task.started, task.ever_started = token, True, True
         if was is State.RUNNING:
             task.owner, task.token, task.started, task.cancelling = "", 0, False, False
         if to is State.QUEUED:
@@ -301,22 +267,14 @@ class Reference:
             assert task.ends == 1, "one terminal effect per generation"
             for child in self.having(State.DEFERRED):
                 if on_dependency(to, child.given.on_dependency_failure) == "met":
-                    child.waits_for.discard(event.task)
-        if event.reason == "expired":
-            assert task.deadline is not None
-            assert self.now >= task.deadline
+                    child.waits_for.discard(task.message.id)
+        assert reason != "expired" or (task.deadline or math.inf) <= self.now
 
     def _first_of_its_level(self, task: Task) -> None:
         """Each level of a tenant is first in, first out, behind what was given back."""
-
-        def lane(message: Message) -> tuple[str, str, int]:
-            return message.queue, message.tenant, message.level
-
         for other in self.having(State.QUEUED):
-            if lane(other.message) == lane(task.message):
+            if task.lane == other.lane:
                 assert task.rank <= other.rank, f"{other.message.id} was first"
-
-    # -- comparing --------------------------------------------------------------------------
 
     def compare(self, id: str, record: TaskRecord | None) -> None:
         """The record says what the reference says; only what is past its retention is gone."""
@@ -326,13 +284,16 @@ class Reference:
             assert self.now >= task.finished + KEPT[task.state], f"{id} was forgotten too soon"
             del self.tasks[id]
             return
+        if (task.state, record.state) == (State.DEFERRED, State.SCHEDULED):  # no event tells of it
+            self._move(task, State.SCHEDULED)
         assert (record.state, record.generation) == (task.state, task.generation)
         assert (record.attempts, record.crashes) == (task.attempts, task.crashes)
-        assert (record.token, record.incarnation) == (task.token, task.owner)
-        assert (record.cancelling, record.message) == (task.cancelling, task.message)
-        deferred = task.state is State.DEFERRED
+        kept = (record.token, record.incarnation, record.cancelling)
+        assert kept == (task.token, task.owner, task.cancelling)
+        assert record.message == task.message or task.state is State.CANCELLED  # without its body
+        deferred = task.state is State.DEFERRED  # a parent may be past its retention, not tidied up
         assert sorted(record.waiting_for) == (sorted(task.waits_for) if deferred else [])
         if deferred:
             policy = task.given.on_dependency_failure
-            parents = [self.tasks[parent].state for parent in task.waits_for]
-            assert [on_dependency(parent, policy) for parent in parents].count("wait") >= 1
+            parents = [self.tasks[parent] for parent in task.waits_for if parent in self.tasks]
+            assert all(on_dependency(parent.state, policy) == "wait" for parent in parents)

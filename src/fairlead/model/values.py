@@ -42,7 +42,11 @@ def unpack(data: bytes) -> Any:
 def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """The stored form of a call's arguments."""
     plain_args = [_plain(value, f"argument {index}", 1) for index, value in enumerate(args)]
-    plain_kwargs = {key: _plain(value, f"argument {key!r}", 1) for key, value in kwargs.items()}
+    plain_kwargs = {
+        _key(key, where): _plain(value, where, 1)
+        for key, value in kwargs.items()
+        for where in (f"argument {key!r}",)
+    }
     data = _encode((plain_args, plain_kwargs))
     if len(data) > MAX_BODY:
         raise TooLarge("the arguments", len(data), MAX_BODY)
@@ -70,21 +74,22 @@ def _plain(value: Any, where: str, depth: int) -> Any:
         if not math.isfinite(value):
             raise NotSerializable(where, value, f"{value} is not a finite number")
         return value
-    if depth >= MAX_DEPTH:
-        raise TooLarge(where, depth + 1, MAX_DEPTH, "levels deep")
-    if kind is list or kind is tuple:
+    if kind is list or kind is tuple or kind is dict:
+        if depth >= MAX_DEPTH:
+            raise TooLarge(where, depth + 1, MAX_DEPTH, "levels deep")
+        if kind is dict:
+            return {_key(key, where): _plain(item, where, depth + 1) for key, item in value.items()}
         return [_plain(item, where, depth + 1) for item in value]
-    if kind is dict:
-        return {_key(key, where): _plain(item, where, depth + 1) for key, item in value.items()}
-    return _plain(_reduced(value, where), where, depth + 1)
+    return _plain(_reduced(value, where), where, depth)  # a reduction is no level of its own
 
 
 def _reduced(value: Any, where: str) -> Any:
     """One step from a richer type towards plain data, by msgspec's rules."""
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
     try:
-        reduced = msgspec.to_builtins(value, builtin_types=(bytes,))
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        # Not only bytes: msgspec would make base64 of the other two, wherever they stand inside.
+        reduced = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
     except (TypeError, ValueError, RecursionError, UnicodeError, OverflowError) as error:
         raise NotSerializable(where, value, f"{type(value).__name__}: {error}") from None
     if type(reduced) is type(value):  # nothing gained: a type whose reduction is itself

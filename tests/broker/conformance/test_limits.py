@@ -56,10 +56,10 @@ RATED: dict[str, Callable[[float, int], Change]] = {
 
 async def sweep_out(broker: Store, at: float) -> float:
     """Sweep until leases that are over at ``at`` are ended: past the guard of the first sweep."""
-    for wait in (0.0, 5.0, 10.0):
-        moved = await broker.sweep(now=at + wait)
-    assert moved.count > 0
-    return at + 10.0
+    for wait in (0.0, 9.0):
+        assert (await broker.sweep(now=at + wait)).guarded
+    assert (await broker.sweep(now=at + 11.0)).count > 0
+    return at + 11.0
 
 
 # -- concurrency ------------------------------------------------------------------------------

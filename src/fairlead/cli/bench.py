@@ -1,0 +1,151 @@
+"""``fairlead bench``: what a task costs on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import platform
+from typing import Any
+
+import click
+
+from fairlead.cli.benchmarks import memory, process
+from fairlead.cli.benchmarks.memory import Cost, Load
+from fairlead.cli.commands import Command, Number, talk
+
+__all__ = ("bench", "figures", "loads")
+
+_ROUNDS = 3
+_TASKS = 20_000  # that pass through each load in a round
+_WARM_UP = 60_000  # enough to fill the retention of a queue and its events
+_SMALL, _MIDDLE, _LARGE = Load(1_000, 100), Load(100_000, 10_000), Load(1_000_000, 100_000)
+_ONE = Load(1_000, 1)
+_LIMITED = Load(100_000, 10_000, limited=True)
+
+
+def loads(*, quick: bool, scale: float = 1.0) -> list[Load]:
+    """The rows of the table: one tenant, 100, then ever more of both, and last one with limits."""
+    rows = [_ONE, _SMALL, _MIDDLE, *([] if quick else [_LARGE]), _LIMITED]
+    return [
+        row._replace(
+            queued=max(round(row.queued * scale), memory.BATCH),
+            tenants=max(round(row.tenants * scale), min(row.tenants, 2)),
+        )
+        for row in rows
+    ]
+
+
+@click.command(
+    cls=Command,
+    section="Try it",
+    examples=(
+        ("fairlead bench", "everything: about half a minute, and 2 GB of memory"),
+        ("fairlead bench --quick", "without the largest backlog: about ten seconds"),
+        ("fairlead bench memory --json > before.json", "to compare with later"),
+    ),
+)
+@click.argument("what", type=click.Choice(["memory"]), default="memory")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
+@click.option("--quick", is_flag=True, help="Stop at 100,000 tasks of 10,000 tenants.")
+@click.option("--scale", type=Number(0.001, 1.0), default=1.0, hidden=True)
+def bench(what: str, as_json: bool, quick: bool, scale: float) -> None:
+    """Measure what a task costs on this machine, in the memory broker.
+
+    The broker is called directly, by one thread, with 100 tasks of 100 bytes at a time, while a
+    backlog of the size given stays as large as it is; then client and worker run in one process.
+    Each figure is the best of three rounds.
+    """
+    found = asyncio.run(_MEASURES[what](quick=quick, scale=scale))
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _show(found)
+
+
+async def figures(*, quick: bool, scale: float = 1.0) -> dict[str, Any]:
+    """Measure everything; a smaller scale is for tests."""
+    rows = loads(quick=quick, scale=scale)
+    tasks, warm_up = (max(round(count * scale), memory.BATCH) for count in (_TASKS, _WARM_UP))
+    costs = await memory.costs(rows, rounds=_ROUNDS, tasks=tasks, warm_up=warm_up, say=_say)
+    gc.collect()  # the backlogs, before anything else is measured
+    rates = await process.measure(tasks, rounds=_ROUNDS, say=_say)
+    one, small, large = costs[0], costs[1], costs[-2]
+    return {
+        "broker": "memory",
+        "machine": {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "cpus": os.cpu_count(),
+        },
+        "rounds": _ROUNDS,
+        "batch": memory.BATCH,
+        "rows": [_row(load, cost) for load, cost in zip(rows, costs, strict=True)],
+        "growth": {
+            "from": rows[1].name,
+            "to": rows[-2].name,
+            "ratio": round(large.total / small.total, 3),
+        },
+        "one_tenant": {
+            "from": rows[1].name,
+            "to": rows[0].name,
+            "ratio": round(one.total / small.total, 3),
+        },
+        "process": [
+            {
+                "name": rate.name,
+                "tasks_per_second": round(rate.tasks_per_second),
+                "cpu_us": round(rate.cpu_us, 2),
+            }
+            for rate in rates
+        ],
+    }
+
+
+_MEASURES = {"memory": figures}
+
+
+def _row(load: Load, cost: Cost) -> dict[str, Any]:
+    return {
+        "name": load.name,
+        "queued": load.queued,
+        "tenants": load.tenants,
+        "limited": load.limited,
+        "enqueue_us": round(cost.enqueue, 3),
+        "fetch_us": round(cost.fetch, 3),
+        "settle_us": round(cost.settle, 3),
+        "total_us": round(cost.total, 3),
+        "tasks_per_second": round(1e6 / cost.total),
+    }
+
+
+def _say(text: str) -> None:
+    talk(f"bench: {text}")
+
+
+def _show(found: dict[str, Any]) -> None:
+    from fairlead.cli.terminal import console, table
+
+    out = console()
+    machine = found["machine"]
+    rows = table(
+        f"Broker in memory, µs a task (Python {machine['python']}, {machine['cpus']} CPUs)",
+        "backlog",
+        "enqueue",
+        "fetch",
+        "settle",
+        "all three",
+        "tasks/s",
+    )
+    for row in found["rows"]:
+        parts = (f"{row[f'{part}_us']:.2f}" for part in ("enqueue", "fetch", "settle", "total"))
+        rows.add_row(row["name"], *parts, f"{row['tasks_per_second']:,}")
+    out.print(rows)
+    ways = table("Client and worker in one process", "way", "tasks/s", "CPU µs a task")
+    for way in found["process"]:
+        ways.add_row(way["name"], f"{way['tasks_per_second']:,}", f"{way['cpu_us']:.1f}")
+    out.print(ways)
+    for key in ("growth", "one_tenant"):
+        ratio = found[key]
+        out.print(f"{ratio['to']} costs {ratio['ratio']:.2f} times what {ratio['from']} does.")

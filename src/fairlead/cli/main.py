@@ -1,0 +1,129 @@
+"""The entry point: finds the command, and turns what goes wrong into a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from fairlead.cli.bench import bench
+from fairlead.cli.commands import Group, talk
+from fairlead.cli.demo import demo
+from fairlead.model.errors import (
+    Ambiguous,
+    FairleadError,
+    InvalidInput,
+    QueueFull,
+    ResultGone,
+    TaskFailed,
+    Unreachable,
+)
+
+__all__ = ("cli", "exit_code", "main", "run")
+
+OK, FAILURE, USAGE, UNREACHABLE, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+_NEXT: tuple[tuple[type[FairleadError], str], ...] = (
+    (Unreachable, "check the address and that the server runs"),
+    (Ambiguous, "try again; what was done already is recognized"),
+    (QueueFull, "wait until the queue is shorter, or raise its limit"),
+    (ResultGone, "ask earlier, or raise the retention of the task"),
+    (TaskFailed, "mend the cause and requeue the task"),
+    (InvalidInput, "correct the value"),
+)
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    examples=(
+        ("fairlead demo", "see how four tenants share a worker"),
+        ("fairlead bench --quick", "measure this machine, in ten seconds or so"),
+        ("fairlead demo --help", "what a command does, and its options"),
+    ),
+)
+@click.version_option(package_name="fairlead", message="%(prog)s %(version)s")
+@click.option(
+    "--debug",
+    is_flag=True,
+    envvar="FAIRLEAD_DEBUG",
+    show_envvar=True,
+    expose_value=False,  # run() looks for it itself
+    help="Show the traceback of an error.",
+)
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """A task queue that shares workers fairly between tenants.
+
+    Data goes to stdout, everything else to stderr. Exit codes: 0 fine, 1 failed, 2 wrong usage,
+    3 the broker cannot be reached, 4 timed out, 130 interrupted. NO_COLOR turns colors off.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+cli.add_command(demo)
+cli.add_command(bench)
+
+
+def main() -> None:
+    """Run the command that the arguments of this process name, and exit with its code."""
+    sys.exit(run(cli, sys.argv[1:]))
+
+
+def run(command: click.Command, args: Sequence[str]) -> int:
+    """Run a command; errors become one line on stderr, and every end an exit code."""
+    try:
+        code = command.main(list(args), prog_name="fairlead", standalone_mode=False)
+    except click.Abort:
+        talk("interrupted")
+        return INTERRUPTED
+    except click.ClickException as error:
+        talk(_usage_line(error))
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - whatever it is, people get a line and scripts a code
+        if _debugging(args):
+            sys.excepthook(type(error), error, error.__traceback__)
+        else:
+            talk(_error_line(error))
+        return exit_code(error)
+    return code if isinstance(code, int) else OK
+
+
+def exit_code(error: BaseException) -> int:
+    """What scripts are told about an error."""
+    match error:
+        case Unreachable() | Ambiguous():
+            return UNREACHABLE
+        case TimeoutError():
+            return TIMEOUT
+        case InvalidInput():
+            return USAGE
+        case _:
+            return FAILURE
+
+
+def _debugging(args: Sequence[str]) -> bool:
+    """Whether tracebacks were asked for; the command's own parsing may have failed before it."""
+    said = os.environ.get("FAIRLEAD_DEBUG", "").strip().lower()
+    return "--debug" in args or said not in ("", "0", "false", "no", "off", "n", "f")
+
+
+def _error_line(error: Exception) -> str:
+    """What failed, with the value, and what to do next: one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, FairleadError):
+        text = f"{type(error).__name__}: {text}"
+    steps = [step for kind, step in _NEXT if isinstance(error, kind)]
+    step = steps[0] if steps else "run it with --debug in front of the command to see where"
+    return f"error: {text} (next: {step})"
+
+
+def _usage_line(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split()).removesuffix(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context is not None else "fairlead"
+    return f"error: {text} (next: {path} --help)"

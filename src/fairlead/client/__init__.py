@@ -1,0 +1,45 @@
+"""Enqueueing, and what comes back: clients, tasks, calls and handles."""
+
+from __future__ import annotations
+
+from fairlead.broker.verbs import Receipt, Snapshot, Submission
+from fairlead.client.call import CallOptions, TaskCall
+from fairlead.client.changes import (
+    LimiterSettings,
+    QueueSettings,
+    TenantSettings,
+    limiter_change,
+    queue_change,
+    tenant_change,
+)
+from fairlead.client.client import Client, error_of, raise_for
+from fairlead.client.clients import Clients
+from fairlead.client.declaration import TaskOptions, declared
+from fairlead.client.handle import Handle
+from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
+
+__all__ = (
+    "AsyncTask",
+    "CallOptions",
+    "Client",
+    "Clients",
+    "Handle",
+    "LimiterSettings",
+    "QueueSettings",
+    "Receipt",
+    "Sender",
+    "Snapshot",
+    "Submission",
+    "SyncTask",
+    "Task",
+    "TaskCall",
+    "TaskOptions",
+    "TenantSettings",
+    "declared",
+    "error_of",
+    "handles_of",
+    "limiter_change",
+    "queue_change",
+    "raise_for",
+    "tenant_change",
+)

@@ -1,0 +1,160 @@
+"""One call of a task, not yet made: what to run, with which arguments and options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
+
+from msgspec import UNSET, UnsetType
+
+from fairlead.broker.verbs import Submission
+from fairlead.model.errors import InvalidOption
+from fairlead.model.lifecycle import DependencyPolicy
+from fairlead.model.message import Body, Message, Trace
+from fairlead.model.names import DEFAULT_TENANT, check_key, check_tenant, scoped_id
+from fairlead.model.options import (
+    Dependency,
+    Duration,
+    HasId,
+    Options,
+    Priorities,
+    Priority,
+    merged,
+    resolved,
+)
+from fairlead.model.registry import TaskSpec
+from fairlead.model.values import pack_arguments
+from fairlead.runtime.correlation import correlation_id
+from fairlead.runtime.ids import new_id
+
+__all__ = ("CallOptions", "Kind", "TaskCall")
+
+R = TypeVar("R", covariant=True)
+
+
+class CallOptions(TypedDict, total=False):
+    """What ``using`` takes. Durations are seconds, a timedelta, or text such as "5m" or "1h"."""
+
+    queue: str
+    tenant: str
+    priority: Priority | Callable[..., Priority]
+    delay: Duration  # from now until it is due
+    deadline: Duration  # from now until it must have started
+    id: str  # chosen by the caller, belongs to the tenant
+    unique: str
+    unique_until: Literal["started", "done"]
+    unique_for: Duration
+    depends_on: Sequence[HasId | str]  # handles, calls of the same batch, ids
+    on_dependency_failure: DependencyPolicy
+    correlation_id: str
+    cost: float
+    limiters: Sequence[str]
+    max_retries: int
+    timeout: Duration
+    retention: Duration
+
+
+class Kind:
+    """A task with what was said about its calls so far."""
+
+    __slots__ = ("options", "priorities", "said", "spec")
+
+    def __init__(self, spec: TaskSpec, priorities: Priorities, said: Options | None = None) -> None:
+        self.spec = spec
+        self.priorities = priorities
+        self.said = said or Options()
+        self.options = merged(spec.options, self.said)
+
+    def using(self, options: CallOptions) -> Kind:
+        """The same with more said. Values are checked together, when a call is enqueued."""
+        return Kind(self.spec, self.priorities, merged(self.said, _stated(options)))
+
+
+class TaskCall(Generic[R]):
+    """A call to be enqueued with others. Its ``id`` is known at once, so others may depend on it.
+
+    The same call enqueued twice is one task.
+    """
+
+    __slots__ = ("_kind", "args", "id", "kwargs")
+
+    def __init__(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.id = new_id() if kind.options.id is UNSET else _chosen_id(kind.options)
+        self._kind = kind
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The task to be called."""
+        return self._kind.spec
+
+    def using(self, **options: Unpack[CallOptions]) -> TaskCall[R]:
+        """Another call, with an id of its own, to which these options apply as well."""
+        return TaskCall(self._kind.using(options), self.args, self.kwargs)
+
+    def submission(self) -> Submission:
+        """What the broker gets. Checks everything; errors name the value."""
+        kind = self._kind
+        spec, over = kind.spec, kind.said
+        spec.check_call(self.args, self.kwargs)
+        found = resolved(kind.options, kind.priorities, self.args, self.kwargs, task=spec.name)
+        body = Body(
+            task=spec.name,
+            arguments=pack_arguments(self.args, self.kwargs),
+            task_version=spec.version,
+            # What the call did not say stays with the registered task, which may change meanwhile.
+            max_retries=None if over.max_retries is UNSET else found.max_retries,
+            timeout=None if over.timeout is UNSET else found.timeout,
+            retention=None if over.retention is UNSET else found.retention,
+        )
+        inherited = found.correlation_id or correlation_id.get()
+        origin = check_key("correlation id", inherited) if inherited else self.id
+        message = Message(
+            id=self.id,
+            queue=found.queue,
+            tenant=found.tenant,
+            level=found.level,
+            cost=found.cost,
+            limiters=found.limiters,
+            body=body.encode(),
+            trace=Trace(correlation_id=origin).encode(),
+        )
+        return Submission(
+            message=message,
+            delay=found.delay,
+            deadline=found.deadline,
+            depends_on=_dependencies(over.depends_on, found.depends_on),
+            on_dependency_failure=found.on_dependency_failure,
+            unique=found.unique,
+        )
+
+    def __repr__(self) -> str:
+        return f"<TaskCall {self.spec.name} {self.id}>"
+
+
+def _stated(options: CallOptions) -> Options:
+    if options.get("timeout", UNSET) is None:
+        raise InvalidOption("timeout", None, "a duration; leave it out for the task's own")
+    if "depends_on" in options and not isinstance(options["depends_on"], str):
+        try:  # a copy: it is read more than once, and a generator can be read only once
+            options["depends_on"] = tuple(options["depends_on"])
+        except TypeError:
+            raise InvalidOption(
+                "depends_on", options["depends_on"], "a list of handles or ids"
+            ) from None
+    return Options(**options)
+
+
+def _chosen_id(options: Options) -> str:
+    tenant = DEFAULT_TENANT if options.tenant is UNSET else check_tenant(options.tenant)
+    return scoped_id(tenant, "" if options.id is UNSET else options.id)
+
+
+def _dependencies(
+    given: Sequence[HasId | str] | UnsetType, found: tuple[Dependency, ...]
+) -> tuple[Dependency, ...]:
+    """A call is no handle: it may never have been accepted, so its id has to be known."""
+    calls = () if given is UNSET else {item.id for item in given if isinstance(item, TaskCall)}
+    if not calls:
+        return found
+    return tuple(Dependency(d.id) if d.id in calls else d for d in found)

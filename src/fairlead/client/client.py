@@ -1,0 +1,237 @@
+"""One incarnation's way to the broker: grouped enqueues, orders, reads and waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from fairlead.broker import Caller, Store
+from fairlead.broker.verbs import (
+    MAX_ENQUEUE,
+    MAX_TENANTS,
+    Alter,
+    Altered,
+    Change,
+    Receipt,
+    Snapshot,
+    Submission,
+    TaskRecord,
+)
+from fairlead.client.waiter import Waiter
+from fairlead.model.errors import Conflict, Fenced, QueueFull, Refused, UnknownDependency
+from fairlead.model.graph import sort
+from fairlead.model.lifecycle import State
+from fairlead.model.options import Dependency
+from fairlead.runtime.batcher import Batcher
+from fairlead.runtime.ids import new_id
+
+__all__ = ("Client", "error_of", "raise_for")
+
+_MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call, so that one call never takes long
+_MAX_FIND = 500  # ids in one read
+
+
+class Client:
+    """Enqueues, orders, reads and waits. One per event loop: its calls are numbered in one line."""
+
+    def __init__(self, store: Store, *, incarnation: str | None = None) -> None:
+        self.incarnation = incarnation or new_id()
+        self._store = store
+        self._caller = Caller(self.incarnation)
+        self._batcher: Batcher[Submission, Receipt] = Batcher(
+            self._enqueue, limit=MAX_ENQUEUE, fits=_Room()
+        )
+        self._finder: Batcher[str, TaskRecord | None] = Batcher(store.find, limit=_MAX_FIND)
+        self._waiter = Waiter(store, self.incarnation)
+
+    async def submit(self, submission: Submission) -> Receipt:
+        """Enqueue one task; concurrent calls share a trip. A refusal is in the receipt."""
+        return await self._batcher.submit(submission)
+
+    async def submit_many(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        """Enqueue tasks that may depend on each other, in as few calls as the limits allow.
+
+        Receipts come in the order given. A cycle raises before anything is written. A task whose
+        parent in the same list was refused is refused too (``unknown_dependency``); one whose
+        parent was a duplicate depends on the task that stands for it.
+
+        If a call in the middle fails, those before it stand; the same list again is safe, because
+        the broker knows the ids it has accepted.
+        """
+        todo = _ordered(submissions)
+        receipts: dict[str, list[Receipt]] = {}
+        while todo:
+            for chunk in _chunks(todo):
+                for submission, receipt in zip(chunk, await self._enqueue(chunk), strict=True):
+                    receipts.setdefault(submission.message.id, []).append(receipt)
+            todo = _redirected(todo, receipts)
+        # Equal ids were submitted in the order given, so their receipts come in that order too.
+        taken = {id: iter(found) for id, found in receipts.items()}
+        return [next(taken[submission.message.id]) for submission in submissions]
+
+    async def alter(self, orders: Sequence[Alter]) -> list[Altered]:
+        """Cancel, requeue or delete tasks; one answer per order."""
+        answers: list[Altered] = []
+        for start in range(0, len(orders), MAX_ENQUEUE):
+            part = orders[start : start + MAX_ENQUEUE]
+            answers += await self._caller.call(partial(self._store.alter, orders=part))
+        return answers
+
+    async def configure(self, changes: Sequence[Change]) -> None:
+        """Set limits, weights and pauses."""
+        await self._caller.call(lambda call: self._store.configure(call, changes))
+
+    async def purge(self, queue: str, tenant: str | None = None) -> int:
+        """Cancel all that waits in a queue, or one tenant's part of it; how many there were."""
+        count, more = 0, True
+        while more:
+            moved = await self._caller.call(lambda call: self._store.purge(call, queue, tenant))
+            count, more = count + moved.count, moved.more
+        return count
+
+    async def find(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+        """What the broker knows of these tasks; None where it knows nothing."""
+        found: list[TaskRecord | None] = []
+        for start in range(0, len(ids), _MAX_FIND):
+            found += await self._store.find(ids[start : start + _MAX_FIND])
+        return found
+
+    async def find_one(self, id: str) -> TaskRecord | None:
+        """What the broker knows of one task; concurrent calls share a trip."""
+        return await self._finder.submit(id)
+
+    async def snapshot(self) -> Snapshot:
+        """The counts of the whole shard."""
+        return await self._store.snapshot()
+
+    async def wait_final(self, id: str, timeout: float | None = None) -> State | None:
+        """The state in which the task ended, or None if the broker does not know the task.
+
+        Raises ``TimeoutError`` after ``timeout`` seconds.
+        """
+        return await self._waiter.wait(id, timeout)
+
+    async def close(self) -> None:
+        """Finish what is outstanding and refuse the rest. The store stays open."""
+        await self._batcher.close()
+        await self._waiter.close()
+
+    async def _enqueue(self, submissions: list[Submission]) -> list[Receipt]:
+        return await self._caller.call(lambda call: self._store.enqueue(call, submissions))
+
+
+class _Room:
+    """Whether one call can take one more: a running total over the batch that grows."""
+
+    def __init__(self) -> None:
+        self._tenants: set[str] = set()
+        self._bytes = 0
+
+    def __call__(self, batch: list[Submission], item: Submission) -> bool:
+        if not batch:
+            self._tenants, self._bytes = set(), 0
+        self._tenants.add(item.message.tenant)
+        self._bytes += len(item.message.body)
+        return len(self._tenants) <= MAX_TENANTS and self._bytes <= _MAX_BYTES
+
+
+def _chunks(submissions: list[Submission]) -> Iterator[list[Submission]]:
+    room, chunk = _Room(), list[Submission]()
+    for submission in submissions:
+        if not (room(chunk, submission) and len(chunk) < MAX_ENQUEUE) and chunk:
+            yield chunk
+            chunk = []
+            room(chunk, submission)
+        chunk.append(submission)
+    if chunk:
+        yield chunk
+
+
+def _ordered(submissions: Sequence[Submission]) -> list[Submission]:
+    """The submissions, each behind those it depends on."""
+    if not any(submission.depends_on for submission in submissions):
+        return list(submissions)
+    members: dict[str, list[Submission]] = {}
+    for submission in submissions:
+        members.setdefault(submission.message.id, []).append(submission)
+    order = sort({id: {d.id for s in same for d in s.depends_on} for id, same in members.items()})
+    return [_within(submission, members) for id in order for submission in members[id]]
+
+
+def _within(submission: Submission, members: dict[str, list[Submission]]) -> Submission:
+    """The submission with its dependencies on other members as ids that must exist.
+
+    A handle that the broker does not know counts as completed. A member is not known yet, and if
+    it is refused, what depends on it must not run as if it had completed.
+    """
+    return _depending(
+        submission,
+        tuple(Dependency(d.id) if d.id in members else d for d in submission.depends_on),
+    )
+
+
+def _redirected(
+    submissions: list[Submission], receipts: dict[str, list[Receipt]]
+) -> list[Submission]:
+    """Of those refused for a dependency, the ones that can be tried again, with it put right.
+
+    A unique key may have turned a parent into another task, which its children did not name.
+    Their receipts are taken back.
+    """
+    again: list[Submission] = []
+    ids: set[str] = set()
+    for submission in submissions:
+        id = submission.message.id
+        if receipts[id][-1].code != "unknown_dependency":
+            continue
+        dependencies = tuple(_standing(d, receipts) for d in submission.depends_on)
+        if dependencies != submission.depends_on or any(d.id in ids for d in dependencies):
+            again.append(_depending(submission, dependencies))
+            ids.add(id)
+    for id in ids:
+        del receipts[id]
+    return again
+
+
+def _standing(dependency: Dependency, receipts: dict[str, list[Receipt]]) -> Dependency:
+    for receipt in receipts.get(dependency.id, ()):
+        if receipt.code == "duplicate" and receipt.id != dependency.id:
+            return Dependency(receipt.id, known=True)
+    return dependency
+
+
+def _depending(submission: Submission, dependencies: tuple[Dependency, ...]) -> Submission:
+    if dependencies == submission.depends_on:
+        return submission
+    return msgspec.structs.replace(submission, depends_on=dependencies)
+
+
+def raise_for(receipt: Receipt, submission: Submission) -> None:
+    """Raise the typed error that a refusal stands for."""
+    error = error_of(receipt, submission)
+    if error is not None:
+        raise error
+
+
+def error_of(receipt: Receipt, submission: Submission) -> Exception | None:
+    """The typed error that a refusal stands for; None if there is a task."""
+    message, fence = submission.message, submission.fence
+    match receipt.code:
+        case "accepted" | "duplicate":
+            return None
+        case "conflict":
+            return Conflict(message.id)
+        case "queue_full":
+            return QueueFull(message.queue, receipt.limit)
+        case "tenant_full":
+            return QueueFull(message.queue, receipt.limit, message.tenant)
+        case "unknown_dependency":
+            return UnknownDependency(message.id, receipt.detail)
+        case "fenced":
+            return Fenced(fence.id if fence else message.id, fence.token if fence else 0)
+        case "closed":
+            return Refused("closed", f"the broker is closed; task {message.id!r} was not accepted")
+        case "stale":
+            return Refused("stale", f"the slot of task {message.id!r} was fired before")

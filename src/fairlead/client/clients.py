@@ -1,0 +1,72 @@
+"""The clients of one app: one for each running loop, and the portal's for sync code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from fairlead.broker import Store
+from fairlead.client.client import Client
+from fairlead.runtime.portal import portal
+
+__all__ = ("Clients",)
+
+T = TypeVar("T")
+
+
+class Clients:
+    """Finds the client for whoever asks. The store behind them is one."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._inherited: list[object] = []
+        _all.add(self)
+
+    def current(self) -> Client:
+        """The client of the running loop; made at the first call."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            client = self._by_loop.get(loop)
+            if client is None:
+                # A client may hold on to its loop, and so keep the weak key alive.
+                for closed in [each for each in self._by_loop if each.is_closed()]:
+                    del self._by_loop[closed]
+                client = self._by_loop[loop] = Client(self.store)
+            return client
+
+    def sync(self, action: Callable[[Client], Awaitable[T]], timeout: float | None = None) -> T:
+        """Carry out ``action`` with the portal's client and wait for it. For sync code."""
+        return portal.run(lambda: action(self.current()), timeout)
+
+    async def close(self) -> None:
+        """Finish what the running loop's client has outstanding, then close the store."""
+        # Taken out: whoever calls later gets a new one, and the answer of a closed store.
+        client = self._by_loop.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+        await self.store.close()
+
+    def _renew(self) -> None:
+        """In a forked child: new clients, hence new incarnations, whose calls count from one."""
+        # The parent's clients are kept unused: collecting their pending tasks here would complain.
+        self._inherited.append(dict(self._by_loop))
+        self._by_loop = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+
+_all: weakref.WeakSet[Clients] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for clients in list(_all):
+        clients._renew()
+
+
+os.register_at_fork(after_in_child=_renew_all)

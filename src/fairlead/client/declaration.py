@@ -1,0 +1,106 @@
+"""What ``@app.task`` is told about a function, and the registered task that comes of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Literal, TypedDict
+
+from fairlead.model.backoff import Backoff, RetryPolicy
+from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
+from fairlead.model.registry import TaskSpec
+
+__all__ = ("TaskOptions", "declared")
+
+_Errors = type[BaseException] | Sequence[type[BaseException]]
+_POLICY = ("max_retries", "backoff", "retry_on", "give_up_on", "backoff_for")
+_MAX_VERSION = 1_000_000
+
+
+class TaskOptions(TypedDict, total=False):
+    """What ``@app.task`` takes. Durations are seconds, a timedelta, or text such as "1h"."""
+
+    name: str  # default: the module and the function's name in it
+    queue: str
+    tenant: str
+    priority: Priority | Callable[..., Priority]  # a function gets the arguments of the call
+    max_retries: int
+    backoff: Backoff
+    backoff_for: Mapping[type[BaseException], Backoff]  # the most specific class counts
+    retry_on: _Errors
+    give_up_on: _Errors
+    timeout: Duration | None
+    retention: Duration
+    cost: float
+    limiters: Sequence[str]
+    unique: str  # one at a time, of all calls that do not say otherwise
+    unique_until: Literal["started", "done"]
+    unique_for: Duration
+    version: int  # raise it when old arguments no longer fit
+
+
+def declared(
+    function: Callable[..., Any],
+    options: TaskOptions,
+    priorities: Priorities,
+    context_type: type | None,
+) -> TaskSpec:
+    """The task to register. Every option is checked now, not at the first call."""
+    if not callable(function):
+        raise InvalidInput(f"{function!r} cannot be a task: it is not a function")
+    said: dict[str, Any] = dict(options)
+    name = said.pop("name") if "name" in said else _name_of(function)
+    version = said.pop("version", 1)
+    if not isinstance(version, int) or not 1 <= version <= _MAX_VERSION:
+        raise InvalidOption("version", version, f"a whole number from 1 to {_MAX_VERSION}")
+    policy = _policy({key: said[key] for key in _POLICY if key in said})
+    stated = Options(**{key: value for key, value in said.items() if key not in _POLICY[1:]})
+    # What a priority function answers is checked at each call.
+    fixed = merged(stated, Options(priority="normal")) if callable(stated.priority) else stated
+    resolved(fixed, priorities)
+    try:
+        return TaskSpec(
+            name,
+            function,
+            options=stated,
+            policy=policy,
+            version=version,
+            context_type=context_type,
+        )
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput(f"{function!r} cannot be a task: {error}") from None
+
+
+def _policy(said: dict[str, Any]) -> RetryPolicy:
+    for option in ("retry_on", "give_up_on"):
+        if option in said:
+            given = said[option]
+            said[option] = (given,) if isinstance(given, type) else tuple(given)
+    if "backoff_for" in said:
+        said["per_exception"] = tuple(said.pop("backoff_for").items())
+    backoffs = [said["backoff"]] if "backoff" in said else []
+    for backoff in (*backoffs, *(each for _, each in said.get("per_exception", ()))):
+        if not isinstance(backoff, Backoff):
+            raise InvalidOption("backoff", backoff, "a Backoff, e.g. Backoff(initial=1, max=60)")
+    return RetryPolicy(**said)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    module = getattr(function, "__module__", None) or "unknown"
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{_main() if module == '__main__' else module}.{name}"
+
+
+def _main() -> str:
+    """The name under which another process would import the program that runs."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    stem = PurePath(file).stem if file else ""
+    return stem if stem.isidentifier() else "__main__"

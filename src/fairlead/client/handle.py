@@ -1,0 +1,129 @@
+"""A task that was accepted: its state, its result, and a way to cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Generic, Literal, TypeVar, cast
+
+import msgspec
+
+from fairlead.broker.verbs import Alter, TaskRecord
+from fairlead.client.client import Client
+from fairlead.client.clients import Clients
+from fairlead.model.errors import (
+    NotSerializable,
+    ResultGone,
+    ResultTimeout,
+    TaskCancelled,
+    TaskFailed,
+)
+from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.values import unpack
+
+__all__ = ("Handle",)
+
+R = TypeVar("R", covariant=True)
+
+
+class Handle(Generic[R]):
+    """Stands for one task. Holds its id, not its content; may be made anew from the id."""
+
+    __slots__ = ("_clients", "_returns", "duplicate", "durability", "id", "tenant")
+
+    def __init__(
+        self,
+        clients: Clients,
+        id: str,
+        tenant: str,
+        *,
+        returns: Any = Any,
+        duplicate: bool = False,
+        durability: Literal["committed", "spooled"] = "committed",
+    ) -> None:
+        self.id = id
+        self.tenant = tenant
+        self.duplicate = duplicate  # the task was there before, and this is it
+        self.durability = durability  # what the broker promised when it accepted the task
+        self._clients = clients
+        self._returns = returns
+
+    @property
+    def state(self) -> State:
+        """Where the task is now, from sync code. Raises ``ResultGone`` if it is forgotten."""
+        return self._clients.sync(self._state)
+
+    async def astate(self) -> State:
+        """Where the task is now. Raises ``ResultGone`` if it is forgotten."""
+        return await self._state(self._clients.current())
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the end of the task from sync code; see ``aresult``."""
+        return self._clients.sync(lambda client: self._result(client, timeout))
+
+    async def aresult(self, timeout: float | None = None) -> R:
+        """Wait for the end of the task and return what it returned.
+
+        Raises ``TaskFailed``, ``TaskCancelled``, ``ResultGone`` if the broker no longer knows the
+        task, and ``ResultTimeout`` after ``timeout`` seconds; the task itself goes on.
+        """
+        return await self._result(self._clients.current(), timeout)
+
+    def cancel(self) -> bool:
+        """Cancel the task from sync code; see ``acancel``."""
+        return self._clients.sync(self._cancel)
+
+    async def acancel(self) -> bool:
+        """Cancel the task, or ask for it if it runs; False if it has finished or is unknown."""
+        return await self._cancel(self._clients.current())
+
+    async def _state(self, client: Client) -> State:
+        return (await self._record(client)).state
+
+    async def _record(self, client: Client) -> TaskRecord:
+        record = await client.find_one(self.id)
+        if record is None or record.message.tenant != self.tenant:
+            raise ResultGone(self.id)
+        return record
+
+    async def _result(self, client: Client, timeout: float | None) -> R:
+        end = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while True:
+            left = None if end is None else max(0.0, end - asyncio.get_running_loop().time())
+            try:
+                state = await client.wait_final(self.id, left)
+            except TimeoutError:
+                raise ResultTimeout(self.id, timeout or 0.0) from None
+            if state is State.CANCELLED:
+                raise TaskCancelled(self.id)
+            record = await self._record(client)
+            if record.state in FINAL:  # it may have been put back from the dead meanwhile
+                return self._outcome(record)
+
+    def _outcome(self, record: TaskRecord) -> R:
+        if record.state is State.CANCELLED:
+            raise TaskCancelled(self.id)
+        if record.state is State.DEAD:
+            error = record.error
+            text = f"{error.type}: {error.message}" if error is not None else ""
+            raise TaskFailed(self.id, record.reason, text)
+        value = None if record.result is None else unpack(record.result)
+        try:
+            return cast(R, msgspec.convert(value, self._returns, builtin_types=(bytes,)))
+        except msgspec.ValidationError as error:
+            raise NotSerializable("the result", value, str(error)) from None
+        except TypeError:  # an annotation that msgspec has no conversion for: the plain data
+            return cast(R, value)
+
+    async def _cancel(self, client: Client) -> bool:
+        order = Alter(id=self.id, action="cancel", tenant=self.tenant)
+        (answer,) = await client.alter([order])
+        return answer.code in ("done", "requested")
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id} tenant={self.tenant!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, Handle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)

@@ -1,0 +1,143 @@
+"""What ``@app.task`` makes of a function: still callable, and ready to be enqueued."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, get_type_hints
+
+from fairlead.broker.verbs import Receipt, Submission
+from fairlead.client.call import CallOptions, Kind, TaskCall
+from fairlead.client.client import error_of, raise_for
+from fairlead.client.clients import Clients
+from fairlead.client.handle import Handle
+from fairlead.model.options import Priorities
+from fairlead.model.registry import TaskSpec
+
+__all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "handles_of")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Sender(Generic[P, R]):
+    """Enqueues one task, with some options said beforehand."""
+
+    def __init__(self, kind: Kind, clients: Clients) -> None:
+        self._kind = kind
+        self._clients = clients
+
+    @property
+    def name(self) -> str:
+        """The name under which the task is registered."""
+        return self._kind.spec.name
+
+    def using(self, **options: Unpack[CallOptions]) -> Sender[P, R]:
+        """The same task with other options; what is not said here stays as it was."""
+        return Sender(self._kind.using(options), self._clients)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
+        """A call to be enqueued later, with others: ``app.enqueue_many``."""
+        return TaskCall(self._kind, args, kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueue the task from sync code and return once the broker has accepted it."""
+        submission = self.call(*args, **kwargs).submission()
+        receipt = self._clients.sync(lambda client: client.submit(submission))
+        return self._handle(receipt, submission)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueue the task and return once the broker has accepted it.
+
+        Everything is checked before anything is written. Concurrent calls share one trip.
+        """
+        submission = self.call(*args, **kwargs).submission()
+        receipt = await self._clients.current().submit(submission)
+        return self._handle(receipt, submission)
+
+    def _handle(self, receipt: Receipt, submission: Submission) -> Handle[R]:
+        raise_for(receipt, submission)
+        return _made(self._clients, self._kind.spec, receipt, submission)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class Task(Sender[P, R]):
+    """A registered function: call it directly, or enqueue it.
+
+    ``P`` are the arguments to enqueue it with: those of the function, without the context that
+    the worker puts in front. ``R`` is what the function returns, once awaited.
+    """
+
+    def __init__(self, spec: TaskSpec, clients: Clients, priorities: Priorities) -> None:
+        super().__init__(Kind(spec, priorities), clients)
+        self._function: Callable[..., Any] = spec.handler
+        functools.update_wrapper(self, spec.handler)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function here and now, as if it had never been registered."""
+        return self._function(*args, **kwargs)
+
+
+class SyncTask(Task[P, R]):
+    """A registered ``def``."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now, as if it had never been registered."""
+        value: R = self._function(*args, **kwargs)
+        return value
+
+
+class AsyncTask(Task[P, R]):
+    """A registered ``async def``."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function here and now, as if it had never been registered."""
+        coroutine: Coroutine[Any, Any, R] = self._function(*args, **kwargs)
+        return coroutine
+
+
+def handles_of(
+    clients: Clients,
+    calls: Sequence[TaskCall[R]],
+    submissions: Sequence[Submission],
+    receipts: Sequence[Receipt],
+) -> list[Handle[R]]:
+    """A handle for each call of a batch; if some were refused, the first refusal is raised."""
+    errors = list(map(error_of, receipts, submissions))
+    refused = next((error for error in errors if error is not None), None)
+    if refused is not None:
+        stand = errors.count(None)
+        refused.add_note(
+            f"{stand} of {len(calls)} tasks were accepted. The same calls may be enqueued again: "
+            "those that were accepted are recognized by their ids."
+        )
+        raise refused
+    return [
+        _made(clients, call.spec, receipt, submission)
+        for call, receipt, submission in zip(calls, receipts, submissions, strict=True)
+    ]
+
+
+def _made(
+    clients: Clients, spec: TaskSpec, receipt: Receipt, submission: Submission
+) -> Handle[Any]:
+    return Handle(
+        clients,
+        receipt.id,
+        submission.message.tenant,
+        returns=_returned(spec.handler),
+        duplicate=receipt.code == "duplicate",
+        durability=receipt.durability,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _returned(handler: Callable[..., Any]) -> Any:
+    """The type that the function says it returns; Any if it does not say."""
+    # Not at registration: annotations may name things that the module defines further down.
+    try:
+        return get_type_hints(handler).get("return", Any)
+    except (NameError, TypeError):  # names under TYPE_CHECKING only, or no plain function
+        return Any

@@ -1,0 +1,117 @@
+"""Waiting for tasks to end: one collecting call serves all who wait on one client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fairlead.broker import Store
+from fairlead.model.errors import Ambiguous, Refused, Unreachable
+from fairlead.model.lifecycle import FINAL, State
+from fairlead.runtime.batcher import Batcher
+
+__all__ = ("Waiter",)
+
+_COLLECT = 10.0  # seconds of one collecting call; afterwards the watches are renewed
+_PAUSE = 0.5  # seconds before the next try when the broker cannot be reached
+_MAX_WATCH = 500  # ids in one call
+
+_Ended = State | None | Exception
+
+
+class Waiter:
+    """Tells many callers in which state their tasks ended.
+
+    The collecting task exists while somebody waits. The broker mails each end at least once; mail
+    that was not confirmed comes again, and watches are renewed when none came for a while, so a
+    broker that lost them costs time and not an answer.
+    """
+
+    def __init__(self, store: Store, incarnation: str) -> None:
+        self._store = store
+        self._incarnation = incarnation
+        self._watcher: Batcher[str, State | None] = Batcher(self._watch, limit=_MAX_WATCH)
+        self._waiting: dict[str, list[asyncio.Future[_Ended]]] = {}
+        self._collector: asyncio.Task[None] | None = None
+        self._last = 0  # number of the last mail that was read
+
+    async def wait(self, id: str, timeout: float | None) -> State | None:
+        """The final state, or None if the task is unknown; ``TimeoutError`` if it takes longer."""
+        async with asyncio.timeout(timeout):
+            future: asyncio.Future[_Ended] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(id, []).append(future)
+            try:
+                state = await self._watcher.submit(id)
+                if state is None or state in FINAL:
+                    return state
+                if self._collector is None:
+                    self._collector = asyncio.create_task(self._collect(), name="collector")
+                ended = await future
+            finally:
+                self._leave(id, future)
+        if isinstance(ended, Exception):
+            raise ended
+        return ended
+
+    async def close(self) -> None:
+        """Tell those who still wait that the client is closed."""
+        self._fail(Refused("closed", "the client was closed while waiting for a task"))
+        if self._collector is not None:
+            self._collector.cancel()
+            await asyncio.wait([self._collector])
+        await self._watcher.close()
+
+    def _leave(self, id: str, future: asyncio.Future[_Ended]) -> None:
+        futures = self._waiting[id]
+        futures.remove(future)
+        if not futures:
+            del self._waiting[id]
+        if not self._waiting and self._collector is not None:
+            self._collector.cancel()
+            self._collector = None
+
+    async def _watch(self, ids: list[str]) -> Sequence[State | None]:
+        watched = await self._store.watch(self._incarnation, ids)
+        return [watch.state for watch in watched]
+
+    async def _collect(self) -> None:
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                mails = await self._store.collect(self._incarnation, self._last, _COLLECT)
+                for mail in mails:
+                    self._last = max(self._last, mail.number)
+                    if mail.kind == "finished":
+                        self._tell(mail.id, mail.state)
+                if not mails:
+                    await self._renew()
+                    if asyncio.get_running_loop().time() - began < _COLLECT / 2:
+                        await self._check_open()  # woken without mail: closed, as it seems
+            except (Unreachable, Ambiguous):
+                await asyncio.sleep(_PAUSE)
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+                self._collector = None
+                self._fail(error)
+                return
+
+    async def _check_open(self) -> None:
+        if (await self._store.snapshot()).shutdown:
+            raise Refused("closed", "the broker was closed while waiting for a task")
+        await asyncio.sleep(_PAUSE)
+
+    async def _renew(self) -> None:
+        waiting = list(self._waiting)
+        for start in range(0, len(waiting), _MAX_WATCH):
+            ids = waiting[start : start + _MAX_WATCH]
+            for id, state in zip(ids, await self._watch(ids), strict=True):
+                if state is None or state in FINAL:
+                    self._tell(id, state)
+
+    def _tell(self, id: str, ended: _Ended) -> None:
+        for future in self._waiting.get(id, ()):
+            if not future.done():
+                future.set_result(ended)
+
+    def _fail(self, error: Exception) -> None:
+        for id in self._waiting:
+            self._tell(id, error)

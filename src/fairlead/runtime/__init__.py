@@ -1,0 +1,3 @@
+"""asyncio tools that know nothing of tasks."""
+
+__all__: tuple[str, ...] = ()

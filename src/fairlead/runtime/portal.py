@@ -1,0 +1,143 @@
+"""The way from sync code into asyncio: one background event loop per process.
+
+Calls of all threads meet on one loop, so they share its group commits. The thread is a daemon and
+starts with the first call. A forked child starts its own; at exit the process waits for calls of
+daemon threads that are still under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import math
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+__all__ = ("Portal", "portal")
+
+T = TypeVar("T")
+
+_AT_EXIT = 5.0  # seconds that the process waits for outstanding calls
+_SLICE = 1.0  # seconds after which a caller looks up from waiting
+_AT_FORK = 1.0  # seconds that a fork waits for the loop to stand still
+
+
+class Portal:
+    """Runs coroutines for sync callers on a loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._outstanding: set[concurrent.futures.Future[Any]] = set()
+        self._lock = threading.Lock()
+        self._go_on = threading.Event()
+        self._inherited: list[object] = []
+
+    def run(self, factory: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
+        """Await ``factory()`` on the portal's loop and return its value or raise its error.
+
+        May be called from any thread, also from one whose own loop is running (which stands still
+        meanwhile). After ``timeout`` seconds, or at Ctrl-C, the call is cancelled.
+        """
+        loop = self._start() if self._loop is None else self._loop
+        if self._thread is threading.current_thread():
+            raise RuntimeError(
+                "a sync call inside the portal's own loop would wait for itself; "
+                "use the async form (aenqueue, aresult, ...) here"
+            )
+        future = asyncio.run_coroutine_threadsafe(_awaited(factory), loop)
+        try:
+            self._outstanding.add(future)
+            future.add_done_callback(self._outstanding.discard)
+            return _result(future, timeout)
+        except BaseException:
+            future.cancel()  # changes nothing if the error is the coroutine's own
+            raise
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until the calls made so far have ended; whether they did in time."""
+        return not concurrent.futures.wait(list(self._outstanding), timeout).not_done
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                loop = _new_loop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(loop,), name="fairlead-portal", daemon=True
+                )
+                self._thread.start()
+                self._loop = loop
+            return self._loop
+
+    def _renew(self) -> None:
+        """After a fork, in the child, where the loop's thread does not exist: begin anew."""
+        # The parent's loop is kept, not closed: its epoll and its pipe are shared with the parent,
+        # and closing it here would deafen the one there.
+        self._inherited.append((self._loop, self._outstanding))
+        self._loop = self._thread = None
+        self._outstanding = set()
+        self._lock = threading.Lock()
+
+    def _stand_still(self) -> None:
+        """Before a fork: stop the loop between two callbacks, so that it holds no lock."""
+        self._lock.acquire()
+        if self._loop is None or self._thread is threading.current_thread():
+            return
+        stopped, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            stopped.set()
+            go_on.wait()
+
+        self._go_on = go_on
+        self._loop.call_soon_threadsafe(hold)
+        stopped.wait(_AT_FORK)
+
+    def _move_on(self) -> None:
+        """After a fork, in the parent."""
+        self._go_on.set()
+        self._lock.release()
+
+
+async def _awaited(factory: Callable[[], Awaitable[T]]) -> T:
+    return await factory()
+
+
+def _result(future: concurrent.futures.Future[T], timeout: float | None) -> T:
+    # In slices: a Ctrl-C that arrives just before the thread blocks is only seen when it wakes.
+    ends = math.inf if timeout is None else time.monotonic() + timeout
+    while (left := ends - time.monotonic()) > _SLICE:
+        try:
+            return future.result(_SLICE)
+        except TimeoutError:
+            if future.done():  # then it is the coroutine's own, or was too late to count
+                return future.result()
+    return future.result(max(left, 0.0))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+
+
+#: The one of this process.
+portal = Portal()
+
+os.register_at_fork(
+    before=portal._stand_still,
+    after_in_parent=portal._move_on,
+    after_in_child=portal._renew,
+)
+atexit.register(portal.flush, _AT_EXIT)

@@ -1,0 +1,232 @@
+"""What a handler sees of its own attempt.
+
+Whatever talks to the broker comes in two forms. Async handlers use the awaited one (``aprogress``,
+``xcom.apush``). Sync handlers run in threads and use the plain one (``progress``, ``xcom.push``),
+which goes through the worker's loop and blocks only its own thread. The plain form on the loop's
+thread would wait for itself for ever, so it is refused there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from fairlead.broker.verbs import MAX_XCOM, LeaseRef, Write
+from fairlead.model.errors import Fenced, InvalidInput, TaskCancelled
+from fairlead.model.message import Leased
+from fairlead.model.names import check_key
+from fairlead.model.options import Duration, seconds
+from fairlead.model.values import pack, unpack
+from fairlead.worker.writer import Writer
+
+__all__ = ("Context", "XCom", "current", "current_context")
+
+T = TypeVar("T")
+
+_SYNC_TIMEOUT = 60.0  # seconds that a sync handler waits for the broker
+_DAY = 86_400.0
+
+_log = logging.getLogger("fairlead.task")
+
+#: Set inside handlers, and in threads and tasks that copy their context.
+current: ContextVar[Context | None] = ContextVar("fairlead_context", default=None)
+
+
+def current_context() -> Context | None:
+    """The context of the attempt that this code runs in; None outside of handlers."""
+    return current.get()
+
+
+class Context:
+    """One attempt, as its handler sees it."""
+
+    __slots__ = (
+        "_cancelled",
+        "_lease",
+        "_loop",
+        "_over",
+        "_writer",
+        "correlation_id",
+        "deadline",
+        "task",
+    )
+
+    def __init__(
+        self,
+        lease: Leased,
+        task: str,
+        writer: Writer,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        correlation_id: str = "",
+    ) -> None:
+        self.task = task  # the name it is registered under
+        self.correlation_id = correlation_id  # inherited by everything that the handler enqueues
+        self.deadline: float | None = None  # unix seconds when the attempt is out of time
+        self._lease = lease
+        self._writer = writer
+        self._loop = loop
+        self._cancelled = False  # both are set by the attempt that owns this context
+        self._over = False
+
+    @property
+    def id(self) -> str:
+        """The id of the task, the same for all its attempts."""
+        return self._lease.message.id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first run; runs that were not charged do not count."""
+        return self._lease.attempt
+
+    @property
+    def generation(self) -> int:
+        """How often an operator put the task back from the dead."""
+        return self._lease.generation
+
+    @property
+    def tenant(self) -> str:
+        """Whose work it is."""
+        return self._lease.message.tenant
+
+    @property
+    def queue(self) -> str:
+        """The queue it came through."""
+        return self._lease.message.queue
+
+    @property
+    def token(self) -> int:
+        """Greater than that of any earlier attempt: hand it to whatever must refuse late writes."""
+        return self._lease.token
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the attempt should stop: cancelled, out of time, or no longer this worker's.
+
+        Async handlers get a CancelledError as well. Sync ones cannot be interrupted: those that
+        take long look here from time to time, or call ``raise_if_cancelled``.
+        """
+        return self._cancelled
+
+    @property
+    def xcom(self) -> XCom:
+        """Values that tasks of this tenant leave for each other."""
+        return XCom(self)
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines name the task and the attempt; the arguments are never in them."""
+        return _Adapter(
+            _log,
+            {
+                "task_id": self.id,
+                "task": self.task,
+                "attempt": self.attempt,
+                "tenant": self.tenant,
+                "queue": self.queue,
+                "correlation_id": self.correlation_id,
+            },
+        )
+
+    def raise_if_cancelled(self) -> None:
+        """Raise TaskCancelled if the attempt should stop."""
+        if self._cancelled:
+            raise TaskCancelled(self.id)
+
+    async def aprogress(self, value: Any) -> None:
+        """Record how far the attempt has come: a number, a text, any small value."""
+        await self._write("progress", pack(value, "progress", MAX_XCOM))
+
+    def progress(self, value: Any) -> None:
+        """``aprogress`` for sync handlers."""
+        self._wait("progress", "aprogress", self.aprogress, value)
+
+    async def _write(
+        self, kind: Literal["progress", "xcom"], value: bytes, key: str = "", ttl: float = _DAY
+    ) -> None:
+        self._check()
+        lease = LeaseRef(self.id, self._writer.incarnation, self.token)
+        await self._writer.write(Write(lease=lease, kind=kind, key=key, value=value, ttl=ttl))
+
+    async def _pull(self, key: str) -> bytes | None:
+        self._check()
+        return await self._writer.pull(self.tenant, key)
+
+    def _check(self) -> None:
+        # A handler that was given up on may still run: the broker would refuse what it writes.
+        if self._over:
+            raise Fenced(self.id, self.token)
+
+    def _wait(self, name: str, better: str, call: Callable[..., Awaitable[T]], *args: Any) -> T:
+        self._check()
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            raise InvalidInput(
+                f"ctx.{name}() would block the event loop that it waits for; "
+                f"in async code use: await ctx.{better}()"
+            )
+
+        async def awaited() -> T:
+            return await call(*args)
+
+        future = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
+        try:
+            return future.result(_SYNC_TIMEOUT)
+        except TimeoutError:
+            future.cancel()
+            raise
+
+
+class XCom:
+    """Small values that tasks of one tenant leave for each other, under keys, for a while."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def apush(self, key: str, value: Any, *, ttl: Duration = _DAY) -> None:
+        """Leave a value of up to 64 KiB under a key of this tenant."""
+        where = f"xcom value {check_key('xcom key', key)!r}"
+        data = pack(value, where, MAX_XCOM)
+        life = seconds("ttl", ttl, least=0.001)
+        await self._context._write("xcom", data, key, life)
+
+    async def apull(self, key: str, default: Any = None) -> Any:
+        """The value under a key of this tenant, as plain data; ``default`` if there is none."""
+        data = await self._context._pull(check_key("xcom key", key))
+        return default if data is None else unpack(data)
+
+    def push(self, key: str, value: Any, *, ttl: Duration = _DAY) -> None:
+        """``apush`` for sync handlers."""
+
+        async def call() -> None:
+            await self.apush(key, value, ttl=ttl)
+
+        self._context._wait("xcom.push", "xcom.apush", call)
+
+    def pull(self, key: str, default: Any = None) -> Any:
+        """``apull`` for sync handlers."""
+        return self._context._wait("xcom.pull", "xcom.apull", self.apull, key, default)
+
+
+if TYPE_CHECKING:
+    _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
+else:
+    _LoggerAdapter = logging.LoggerAdapter
+
+
+class _Adapter(_LoggerAdapter):
+    """Keeps the fields that a call brings itself; the stdlib's adapter drops them."""
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs

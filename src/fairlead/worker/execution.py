@@ -1,0 +1,314 @@
+"""One attempt, from the lease to its outcome. Never raises, never touches the broker.
+
+An attempt that has to stop is asked once and then given a moment. One that does not end by then is
+abandoned: its outcome is decided without it and its slot is free, so that a handler that swallows
+its cancellation, or a thread that cannot be interrupted, costs the worker nothing but memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from asyncio import CancelledError
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+from fairlead.model.errors import InvalidOption, Reject, Retry, Signal, Snooze, TaskCancelled
+from fairlead.model.lifecycle import Cancelled, Failed, Outcome, Released, Succeeded
+from fairlead.model.options import seconds
+from fairlead.model.values import pack
+from fairlead.runtime.correlation import correlation_id
+from fairlead.worker.context import Context, current
+from fairlead.worker.deadlines import Deadlines
+from fairlead.worker.failure import describe, stack_of_task, stack_of_thread
+from fairlead.worker.inflight import Stop
+from fairlead.worker.router import Assignment
+from fairlead.worker.threads import Threads
+
+__all__ = ("Attempt", "Finished", "Floor", "begin")
+
+log = logging.getLogger("fairlead.worker")
+
+_NOTHING = Succeeded()
+
+#: Called on the loop when an attempt is over, with its outcome; None: there is nothing to say,
+#: because the task belongs to somebody else by now.
+Finished = Callable[["Attempt", Outcome | None], None]
+
+
+class Floor:
+    """Where attempts run: what all attempts of a worker share."""
+
+    __slots__ = ("deadlines", "finished", "patience", "threads")
+
+    def __init__(
+        self, threads: Threads, deadlines: Deadlines, finished: Finished, *, patience: float
+    ) -> None:
+        self.threads = threads
+        self.deadlines = deadlines
+        self.finished = finished
+        self.patience = patience  # seconds between being told to stop and being abandoned
+
+
+def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
+    """Start an attempt: async handlers on the loop, sync ones in a thread.
+
+    ``floor.finished`` is never called before this returns.
+    """
+    if assignment.spec.is_async:
+        return _LoopAttempt(assignment, context, floor)
+    return _ThreadAttempt(assignment, context, floor)
+
+
+class Attempt:
+    """One run of a handler that is under way, or over."""
+
+    __slots__ = (
+        "_ending", "_floor", "assignment", "context", "error", "lease",
+        "over", "started", "why",
+    )  # fmt: skip
+
+    def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
+        self.assignment = assignment
+        self.lease = assignment.lease
+        self.context = context
+        self.started: float | None = None  # when the handler began, by the loop's clock
+        self.over = False
+        self.why: Stop | None = None  # it was told to stop
+        self.error: BaseException | None = None  # what the handler raised
+        self._floor = floor
+        self._ending: asyncio.TimerHandle | None = None  # until it is abandoned
+
+    @property
+    def run_time(self) -> float:
+        """Seconds since the handler began."""
+        return 0.0 if self.started is None else self._loop.time() - self.started
+
+    def stop(self, why: Stop) -> None:
+        """Have the attempt end soon. Of several reasons the last one counts, but ``lost`` stays."""
+        if self.over:
+            return
+        first = self.why is None
+        if self.why != "lost":
+            self.why = why
+        self.context._cancelled = True
+        if self._withdraw():
+            self._finish(self._stopped())
+            return
+        if first:
+            self._interrupt()
+        if self._must_end() and self._ending is None:
+            # Not asyncio.wait_for: it waits for ever for a handler that swallows its cancellation.
+            self._ending = self._loop.call_later(self._floor.patience, self._abandon)
+
+    def expire(self) -> None:
+        """Its time is up."""
+        self.stop("timeout")
+
+    # -- what the two kinds of handler do differently ----------------------------------------
+
+    def _withdraw(self) -> bool:
+        """Take it back if the handler has not begun."""
+        raise NotImplementedError
+
+    def _interrupt(self) -> None:
+        """Tell the handler to stop."""
+
+    def _must_end(self) -> bool:
+        """Whether it is abandoned if it goes on."""
+        return True
+
+    def _give_up(self) -> str:
+        """Let go of the handler and say where it is."""
+        raise NotImplementedError
+
+    # -- shared ------------------------------------------------------------------------------
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self.context._loop
+
+    def _begun(self) -> None:
+        """The handler is about to run: its time starts now."""
+        self.started = self._loop.time()
+        timeout = self.assignment.timeout
+        if timeout is not None:
+            self.context.deadline = time.time() + timeout
+            self._floor.deadlines.add(self, self.started + timeout)
+
+    def _abandon(self) -> None:
+        if self.over:
+            return
+        where = self._give_up()
+        log.error("handler abandoned", extra=self.fields())
+        self._finish(self._stopped(stack=where))
+
+    def _finish(self, outcome: Outcome | None) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+        if self.assignment.timeout is not None:
+            self._floor.deadlines.remove(self)
+        if self.over:
+            log.warning("abandoned handler ended", extra=self.fields())
+            return
+        self.over = True
+        self.context._cancelled = self.context._over = True
+        self._floor.finished(self, outcome)
+
+    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        assignment = self.assignment
+        args, kwargs = assignment.args, assignment.kwargs
+        if args or kwargs:
+            args, kwargs = assignment.spec.convert(args, kwargs)
+        return ([self.context, *args] if assignment.takes_context else args), kwargs
+
+    def _returned(self, value: Any) -> Outcome | None:
+        if self.why == "lost":
+            return None
+        if value is None:
+            return _NOTHING
+        try:
+            return Succeeded(pack(value, "the result"))
+        except Exception as error:  # noqa: BLE001 - a value may run its own code when it is read
+            # It would return the same again: no retry, and the effects have happened.
+            self.error = error
+            info = describe(error)
+            return Failed(Reject(info.message), info)
+
+    def _raised(self, error: BaseException) -> Outcome | None:
+        if self.why is not None and (self.why != "timeout" or self._obeyed(error)):
+            return self._stopped(error)
+        if isinstance(error, CancelledError):
+            # Something that it awaited was cancelled; nobody had asked for this attempt to stop.
+            error = _chained(RuntimeError("the handler ended with CancelledError"), error)
+        if isinstance(error, Retry | Snooze) and error.delay is not None:
+            try:
+                seconds("delay", error.delay)
+            except InvalidOption as wrong:
+                error = _chained(wrong, error)
+        return self._failed(error)
+
+    def _obeyed(self, error: BaseException) -> bool:
+        if isinstance(error, TaskCancelled):  # that of another task may have come out of a handle
+            return error.id == self.lease.message.id
+        return isinstance(error, CancelledError)
+
+    def _stopped(self, error: BaseException | None = None, stack: str = "") -> Outcome | None:
+        if self.why == "lost":
+            return None
+        if self.why == "cancel":
+            return Cancelled()
+        if self.why == "release":
+            return Released()
+        late = TimeoutError(f"the attempt took longer than {self.assignment.timeout:g} s")
+        return self._failed(_chained(late, error), stack)
+
+    def _failed(self, error: BaseException, stack: str = "") -> Failed:
+        if not isinstance(error, Signal):
+            self.error = error
+        return Failed(error, describe(error, stack))
+
+    def fields(self) -> dict[str, object]:
+        return {
+            "task_id": self.lease.message.id,
+            "task": self.assignment.spec.name,
+            "attempt": self.lease.attempt,
+            "why": self.why,
+        }
+
+
+class _LoopAttempt(Attempt):
+    """An async handler: one asyncio task, and nothing else unless it has a time limit."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
+        super().__init__(assignment, context, floor)
+        self._task = context._loop.create_task(self._run(), name=assignment.spec.name)
+
+    async def _run(self) -> None:
+        self._begun()
+        current.set(self.context)  # the task has a copy of the context of its own
+        correlation_id.set(self.context.correlation_id)
+        outcome: Outcome | None
+        try:
+            args, kwargs = self._arguments()
+            value = await self.assignment.spec.handler(*args, **kwargs)
+        except (Exception, SystemExit, CancelledError) as error:  # noqa: BLE001 - may be anything
+            outcome = self._raised(error)
+        else:
+            outcome = self._returned(value)
+        self._finish(outcome)
+
+    def _withdraw(self) -> bool:
+        # A task that is cancelled before its first step never runs, so nobody would report it.
+        if self.started is None:
+            self._task.cancel()
+            return True
+        return False
+
+    def _interrupt(self) -> None:
+        self._task.cancel()
+
+    def _give_up(self) -> str:
+        _abandoned.add(self._task)
+        self._task.add_done_callback(_abandoned.discard)
+        return stack_of_task(self._task)
+
+
+class _ThreadAttempt(Attempt):
+    """A sync handler: asked by ``ctx.cancelled``, which it may look at or not."""
+
+    __slots__ = ("_outcome", "_vars", "abandoned", "ident", "left")
+
+    def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
+        super().__init__(assignment, context, floor)
+        self.abandoned = False
+        self.left = False
+        self.ident: int | None = None
+        self._vars = copy_context()
+        self._outcome: Outcome | None = None
+        floor.threads.submit(self)
+
+    def begin(self) -> None:
+        self._begun()
+
+    def work(self) -> None:
+        try:
+            value = self._vars.run(self._call)
+        except BaseException as error:  # noqa: BLE001 - a handler may raise anything
+            self._outcome = self._raised(error)
+        else:
+            self._outcome = self._returned(value)
+
+    def end(self) -> None:
+        self._finish(self._outcome)
+
+    def _call(self) -> Any:
+        current.set(self.context)
+        correlation_id.set(self.context.correlation_id)
+        args, kwargs = self._arguments()
+        return self.assignment.spec.handler(*args, **kwargs)
+
+    def _withdraw(self) -> bool:
+        return self._floor.threads.withdraw(self)
+
+    def _must_end(self) -> bool:
+        # To abandon it means a thread more for as long as it likes. A cancelled or lost attempt
+        # keeps its slot instead: there is no hurry, and nothing is hidden.
+        return self.why in ("timeout", "release")
+
+    def _give_up(self) -> str:
+        self._floor.threads.abandon(self)
+        return stack_of_thread(self.ident)
+
+
+#: Tasks that did not end when they were told to. The loop itself holds tasks only weakly.
+_abandoned: set[asyncio.Task[None]] = set()
+
+
+def _chained(error: BaseException, cause: BaseException | None) -> BaseException:
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,101 @@
+"""An error as bounded text: type, message and traceback, without the values of variables."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fairlead.model.errors import FairleadError
+from fairlead.model.message import ErrorInfo
+
+__all__ = ("describe", "stack_of_task", "stack_of_thread")
+
+_MAX_TYPE = 256  # bytes
+_MAX_MESSAGE = 2 * 1024  # bytes
+_MAX_TRACEBACK = 16 * 1024  # bytes
+_MAX_FRAMES = 100  # of each error in a chain, the innermost ones
+_CUT = "\n[...]\n"
+_OURS = str(Path(__file__).with_name("execution.py"))  # what calls handlers
+_PLAIN = (
+    "builtins",
+    FairleadError.__module__,
+)  # modules whose errors are known by their bare names
+
+
+def describe(error: BaseException, stack: str = "") -> ErrorInfo:
+    """The error as it is stored. ``stack`` stands in where the error has no traceback itself."""
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in _PLAIN:
+        name = f"{kind.__module__}.{name}"
+    return ErrorInfo(
+        _head(name, _MAX_TYPE),
+        _head(_message(error), _MAX_MESSAGE),
+        _both_ends(_traceback(error) or stack, _MAX_TRACEBACK),
+    )
+
+
+def stack_of_thread(ident: int | None) -> str:
+    """Where a thread is right now, as text; empty if it is gone."""
+    frame: FrameType | None = sys._current_frames().get(ident or 0)
+    if frame is None:
+        return ""
+    return "".join(traceback.format_stack(frame, limit=-_MAX_FRAMES))
+
+
+def stack_of_task(task: asyncio.Task[None]) -> str:
+    """Where a task waits right now, as text, down to the innermost coroutine."""
+    frames: list[FrameType] = []
+    waits: Any = task.get_coro()  # the task's own get_stack() shows the outermost frame only
+    while (frame := getattr(waits, "cr_frame", None)) is not None and len(frames) < _MAX_FRAMES:
+        frames.append(frame)
+        waits = waits.cr_await
+    lines = [(frame, frame.f_lineno) for frame in frames if frame.f_code.co_filename != _OURS]
+    return "".join(traceback.StackSummary.extract(iter(lines)).format())
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the handler's own error class may do anything here
+        return "(the error cannot be shown: its __str__ failed)"
+
+
+def _traceback(error: BaseException) -> str:
+    trace = error.__traceback__
+    if trace is None and error.__cause__ is None:
+        return ""
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_frame.f_code.co_filename != _OURS:
+            break
+        trace = trace.tb_next  # the same for every error
+    try:
+        report = traceback.TracebackException(type(error), error, trace, limit=-_MAX_FRAMES)
+        return "".join(report.format())
+    except Exception:  # noqa: BLE001 - it calls code of the handler's error classes
+        return ""
+
+
+def _head(text: str, limit: int) -> str:
+    data = _utf8(text)
+    if len(data) <= limit:
+        return data.decode()
+    return data[:limit].decode(errors="ignore")
+
+
+def _both_ends(text: str, limit: int) -> str:
+    """The start says where it came from and the end what it was: cut in between."""
+    data = _utf8(text)
+    if len(data) <= limit:
+        return data.decode()
+    start = limit // 4
+    end = limit - start - len(_CUT)
+    return data[:start].decode(errors="ignore") + _CUT + data[-end:].decode(errors="ignore")
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="replace")  # lone surrogates have no place in a stored text

@@ -1,0 +1,65 @@
+"""Makes tasks ready whose time has come, and goes on with releasing dependents."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+from fairlead.broker import Broker
+from fairlead.runtime.component import every
+
+__all__ = ("Forwarder",)
+
+_SAFETY = 5.0  # seconds: what no reply had told of is found by then
+
+
+class Forwarder:
+    """Wakes when something is due, as the broker's replies foretell.
+
+    A full worker needs it most: while one fetches or waits, the broker promotes by itself.
+    """
+
+    name = "forwarder"
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._due = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._at = math.inf  # when the alarm goes, by the loop's clock
+
+    async def run(self) -> None:
+        """Forward whenever something is due."""
+        try:
+            await every(_SAFETY, self.forward, wake=self._due)
+        finally:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm, self._at = None, math.inf
+
+    async def forward(self) -> int:
+        """Promote and deliver until there is no more; how many tasks moved."""
+        count = 0
+        for step in (self._broker.promote, self._broker.deliver):
+            more = True
+            while more:
+                moved = await step()
+                count += moved.count
+                more = moved.more
+        return count
+
+    def expect(self, due_in: float | None) -> None:
+        """Learn from a reply in how many seconds there is something to forward."""
+        if due_in is None:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + due_in
+        if at >= self._at or due_in > _SAFETY:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._at = at
+        self._alarm = loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm, self._at = None, math.inf
+        self._due.set()

@@ -1,0 +1,121 @@
+"""From a lease to the handler that can run it, or the reason why none here can."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from fairlead.model.backoff import RetryPolicy
+from fairlead.model.errors import UnknownTask
+from fairlead.model.lifecycle import Unroutable
+from fairlead.model.message import VERSION, Body, ErrorInfo, Leased
+from fairlead.model.options import seconds
+from fairlead.model.registry import Registry, TaskSpec
+from fairlead.model.values import unpack_arguments
+
+__all__ = ("Assignment", "Router")
+
+
+class Assignment:
+    """All that is needed to run one attempt: the lease, the handler, and how to treat it."""
+
+    __slots__ = ("args", "keep", "kwargs", "lease", "policy", "spec", "takes_context", "timeout")
+
+    def __init__(
+        self,
+        lease: Leased,
+        spec: TaskSpec,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        *,
+        policy: RetryPolicy,
+        timeout: float | None = None,
+        keep: float | None = None,
+        takes_context: bool = False,
+    ) -> None:
+        self.lease = lease
+        self.spec = spec
+        self.args = args  # plain data still, not yet converted
+        self.kwargs = kwargs
+        self.policy = policy
+        self.timeout = timeout  # seconds
+        self.keep = keep  # seconds, after it has finished
+        self.takes_context = takes_context
+
+
+class Router:
+    """Finds the handler of a message. What was said at the call goes before what was registered."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._plans: dict[str, _Plan] = {}
+
+    def route(self, lease: Leased) -> Assignment | Unroutable:
+        """The assignment for a lease; Unroutable if another worker, or a later one, must run it."""
+        message = lease.message
+        if message.version > VERSION:
+            return _unroutable(
+                "NewerMessage",
+                f"the message has version {message.version}, this worker reads up to {VERSION}",
+            )
+        try:
+            body = Body.decode(message.body)
+            args, kwargs = unpack_arguments(body.arguments)
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            # Only the kind of the error: its text may repeat what it could not read.
+            return _unroutable("UnreadableBody", f"the body cannot be read: {type(error).__name__}")
+        try:
+            spec = self._registry.get(body.task)
+        except UnknownTask as error:
+            return _unroutable("UnknownTask", str(error))
+        if body.task_version > spec.version:
+            return _unroutable(
+                "NewerTask",
+                f"the call is for version {body.task_version} of task {spec.name!r}, "
+                f"version {spec.version} is registered here",
+            )
+        plan = self._plans.get(body.task)
+        if plan is None or plan.spec is not spec:
+            plan = self._plans[body.task] = _Plan(spec)
+        return Assignment(
+            lease,
+            spec,
+            args,
+            kwargs,
+            policy=plan.policy(body.max_retries),
+            timeout=plan.timeout if body.timeout is None else body.timeout,
+            keep=plan.keep if body.retention is None else body.retention,
+            takes_context=plan.takes_context,
+        )
+
+
+class _Plan:
+    """What follows from a task's registration, worked out once."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        options = spec.options
+        self.spec = spec
+        self.takes_context = spec.takes_context
+        self.timeout = _seconds("timeout", options.timeout)
+        self.keep = _seconds("retention", options.retention)
+        policy = spec.policy
+        if options.max_retries is not UNSET:
+            policy = dataclasses.replace(policy, max_retries=options.max_retries)
+        self._policy = policy
+
+    def policy(self, max_retries: int | None) -> RetryPolicy:
+        """The registered policy, with the call's own number of retries if it gave one."""
+        if max_retries is None or max_retries == self._policy.max_retries:
+            return self._policy
+        return dataclasses.replace(self._policy, max_retries=max_retries)
+
+
+def _seconds(option: str, value: object) -> float | None:
+    return None if value is UNSET or value is None else seconds(option, value)
+
+
+def _unroutable(kind: str, message: str) -> Unroutable:
+    return Unroutable(ErrorInfo(kind, message))

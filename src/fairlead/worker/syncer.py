@@ -1,0 +1,113 @@
+"""The only writer of outcomes: they wait in an outbox and travel with the next fetch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from fairlead.broker import Broker, Caller
+from fairlead.broker.verbs import MAX_EXCHANGE, Call, ExchangeReply, Fetch, Settled
+from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
+from fairlead.model.lifecycle import Settlement
+
+__all__ = ("Syncer",)
+
+log = logging.getLogger("fairlead.worker")
+
+_FIRST_PAUSE = 0.05  # seconds before an exchange without an answer is repeated, doubled each time
+_LONGEST_PAUSE = 2.0  # seconds
+
+
+class Syncer:
+    """Carries outcomes to the broker and leases back, in one numbered exchange at a time.
+
+    An outcome leaves the outbox when the broker has answered for it, whatever the answer. Until
+    then it is repeated, even beyond the lease by our own clock: in an outage nobody else could
+    take the task either, and the broker refuses what comes too late.
+    """
+
+    name = "syncer"
+
+    def __init__(self, broker: Broker, caller: Caller) -> None:
+        self._broker = broker
+        self._caller = caller
+        self._outbox: deque[Settlement] = deque()
+        self._line = asyncio.Lock()
+        self._until = math.inf  # by the loop's clock
+        self.settled = 0  # outcomes that were applied
+        self.fenced = 0  # outcomes that came too late: another worker has the task, or had it
+
+    @property
+    def pending(self) -> int:
+        """Outcomes that the broker has not answered for."""
+        return len(self._outbox)
+
+    def add(self, settlement: Settlement) -> None:
+        """Take a decided outcome; the next exchange carries it."""
+        self._outbox.append(settlement)
+
+    def insist_until(self, moment: float) -> None:
+        """Repeat an unanswered exchange no longer than this moment of the loop's clock."""
+        self._until = moment
+
+    async def sync(self, fetch: Fetch | None = None) -> ExchangeReply | None:
+        """Exchange up to 128 outcomes for new leases; None if there was nothing to say or ask."""
+        async with self._line:  # from choosing the outcomes to crossing them off
+            batch = list(islice(self._outbox, MAX_EXCHANGE))
+            if not batch and fetch is None:
+                return None
+
+            async def verb(call: Call) -> ExchangeReply:
+                return await self._exchange(call, batch, fetch)
+
+            reply = await self._caller.call(verb)
+            for settlement, answer in zip(batch, reply.settled, strict=True):
+                self._outbox.popleft()
+                if answer == "applied":
+                    self.settled += 1
+                else:
+                    self._refused(settlement, answer)
+            return reply
+
+    def _refused(self, settlement: Settlement, answer: Settled) -> None:
+        self.fenced += 1
+        log.warning(
+            "outcome fenced",
+            extra={
+                "component": self.name,
+                "task_id": settlement.id,
+                "token": settlement.token,
+                "answer": answer,
+            },
+        )
+
+    async def _exchange(
+        self, call: Call, batch: Sequence[Settlement], fetch: Fetch | None
+    ) -> ExchangeReply:
+        # Under the same number until there is an answer: a new number after a lost reply would
+        # leave tasks on loan that nobody here knows of, while our heartbeats keep them.
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self._broker.exchange(call, batch, fetch=fetch)
+            except (Ambiguous, Unreachable) as error:
+                if pause == _FIRST_PAUSE:
+                    log.warning(
+                        "broker failed",
+                        extra={"component": self.name, "error": type(error).__name__},
+                    )
+                if loop.time() + pause > self._until:
+                    raise _GaveUp(
+                        "no answer to the last outcomes before the worker stops"
+                    ) from error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _GaveUp(BrokerError):
+    """Not Ambiguous, which would have the caller repeat it."""

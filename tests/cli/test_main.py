@@ -1,0 +1,164 @@
+"""What every command owes its user: help with examples, an error in one line, an exit code."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from fairlead.cli.commands import Command, Group
+from fairlead.cli.main import cli, exit_code, run
+from fairlead.model.errors import (
+    Ambiguous,
+    FairleadError,
+    InvalidOption,
+    QueueFull,
+    ResultTimeout,
+    Unreachable,
+)
+from tests.cli.running import fairlead
+
+COMMANDS = sorted(cli.commands)
+
+
+def failing(error: BaseException) -> Group:
+    """A command line like ours whose only command fails."""
+
+    @click.command(cls=Command, name="fail")
+    def fail() -> None:
+        raise error
+
+    group = Group(name="fairlead", params=[click.Option(["--debug"], is_flag=True)])
+    group.callback = lambda debug: None
+    group.add_command(fail)
+    return group
+
+
+@pytest.mark.parametrize("args", [["--help"], ["-h"], []])
+def test_the_help_groups_the_commands_and_ends_with_examples(args: list[str]) -> None:
+    answer = fairlead(*args)
+    assert answer.returncode == 0
+    assert answer.stderr == ""
+    assert "Try it:" in answer.stdout
+    assert "Examples:" in answer.stdout
+    assert all(f"\n  {name} " in answer.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_each_command_has_examples_to_copy(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cli, [name, "--help"]) == 0
+    answer = capsys.readouterr().out
+    examples = answer.partition("Examples:")[2]
+    assert examples.count(f"  fairlead {name}") >= 3
+    assert "--scale" not in answer  # for tests only
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_are_commands_that_exist(name: str) -> None:
+    command = cli.commands[name]
+    assert isinstance(command, Command)
+    for line, _ in command.examples:
+        words = line.partition(" > ")[0].split()
+        assert words[:2] == ["fairlead", name]
+        command.make_context(name, words[2:])  # would raise for an option that there is not
+
+
+def test_help_does_not_wait_for_the_tables() -> None:
+    """rich takes longer to import than everything else; whoever asks for help needs none of it."""
+    program = (
+        "import sys; from fairlead.cli.main import cli, run; "
+        "code = run(cli, ['demo', '--help']); sys.exit(code or 'rich' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
+
+
+def test_the_version_is_data() -> None:
+    answer = fairlead("--version")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith("fairlead 0.")
+
+
+def test_an_unknown_command_is_answered_with_the_closest_one() -> None:
+    answer = fairlead("dmeo")
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert answer.stderr == (
+        "error: there is no command 'dmeo'; did you mean demo? (next: fairlead --help)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "value"),
+    [
+        (["demo", "--concurrency", "0"], "0"),
+        (["demo", "--tasks-scale", "many"], "many"),
+        (["demo", "--task-ms", "nan"], "nan"),
+        (["bench", "sqlite"], "sqlite"),
+        (["bench", "--fast"], "--fast"),
+        (["nothing-like-it"], "nothing-like-it"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_the_value(
+    args: list[str], value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cli, args) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert value in err
+    assert "--help)" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FairleadError("something"), 1),
+        (QueueFull("mail", 10), 1),
+        (InvalidOption("delay", -1, "zero or more"), 2),
+        (Unreachable("no server at localhost:6379"), 3),
+        (Ambiguous("no reply from localhost:6379"), 3),
+        (ResultTimeout("42", 5.0), 4),
+        (KeyError("a mistake of ours"), 1),
+    ],
+)
+def test_an_error_is_one_line_with_a_next_step_and_a_code_of_its_own(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAIRLEAD_DEBUG", raising=False)
+    assert run(failing(error), ["fail"]) == code == exit_code(error)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert " (next: " in err
+    assert str(error) in err
+    assert "Traceback" not in err
+
+
+def test_an_error_of_several_lines_is_still_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(failing(FairleadError("first\nsecond")), ["fail"]) == 1
+    assert capsys.readouterr().err.startswith("error: first second (next: ")
+
+
+def test_debug_shows_where_it_happened(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = failing(Unreachable("no server"))
+    assert run(group, ["--debug", "fail"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+    monkeypatch.setenv("FAIRLEAD_DEBUG", "1")
+    assert run(group, ["fail"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+    monkeypatch.setenv("FAIRLEAD_DEBUG", "0")
+    assert run(group, ["fail"]) == 3
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_interrupted_command_says_so_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(failing(KeyboardInterrupt()), ["fail"]) == 130
+    assert capsys.readouterr().err.split() == ["interrupted"]

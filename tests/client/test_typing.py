@@ -1,0 +1,92 @@
+"""What a type checker sees of the public interface."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """\
+from fairlead import Context, Fairlead
+
+app = Fairlead("memory://", priorities={"urgent": "critical"})
+
+@app.task
+async def send(to: str, subject: str = "hi") -> str:
+    return to
+
+@app.task(queue="numbers", max_retries=5, timeout=30, retention="1h")
+def double(n: int) -> int:
+    return 2 * n
+
+@app.task(priority=lambda n: "high")
+async def report(ctx: Context, n: int) -> list[int]:
+    return [n]
+
+async def program() -> None:
+    reveal_type(await send("a"))                    # R: str
+    reveal_type(double(1))                          # R: int
+    reveal_type(await send.aenqueue("a"))           # R: Handle[str]
+    reveal_type(double.enqueue(1).result())         # R: int
+    reveal_type(await report.enqueue(1).aresult())  # R: list[int]
+    reveal_type(send.using(tenant="acme", delay="5m").enqueue("a", subject="b"))  # R: Handle[str]
+    reveal_type(send.call("a").using(priority=1))   # R: TaskCall[str]
+    reveal_type(await app.aenqueue_many(send.call(to) for to in "ab"))  # R: list[Handle[str]]
+    reveal_type(app.handle("x").state)              # R: State
+    await send.using(depends_on=[double.enqueue(1), send.call("a"), "id"]).aenqueue("a")
+    await app.aconfigure_queue("mail", max_waiting=None, paused=True)
+    async with app, app.worker(concurrency=10, queues=["mail"]):
+        reveal_type(await app.drain())              # R: int
+
+    await send.aenqueue(1)                # E: arg-type
+    send.enqueue("a", subjekt="b")        # E: call-arg
+    double.enqueue("1")                   # E: arg-type
+    report.enqueue("x")                   # E: arg-type
+    send.call()                           # E: call-arg
+    send.using(delya=1)                   # E: call-arg
+    send.using(delay=[1])                 # E: arg-type
+    send.using(unique_until="finished")   # E: typeddict-item|arg-type
+    app.configure_tenant("acme", weigth=2)  # E: call-arg
+    text: str = double.enqueue(1).result()  # E: assignment
+"""
+
+
+def test_arguments_options_and_results_are_typed(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    checked = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--cache-dir",
+            str(tmp_path / "cache"),
+            "program.py",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    found: dict[int, str] = {}
+    for line in checked.stdout.splitlines():
+        if match := re.match(r'program\.py:(\d+): note: Revealed type is "(.*)"', line):
+            found[int(match[1])] = "R: " + re.sub(r"\b[a-z_]+\.(?:[a-z_]+\.)*", "", match[2])
+        elif match := re.match(r"program\.py:(\d+): error: .*\[([a-z-]+)\]", line):
+            found[int(match[1])] = f"E: {match[2]}"
+        elif "error" in line and not line.startswith("Found"):
+            found[-1] = line
+    wanted = {
+        number: line.split("  # ")[1]
+        for number, line in enumerate(PROGRAM.splitlines(), 1)
+        if "  # " in line
+    }
+    assert {number: text for number, text in found.items() if number not in wanted} == {}
+    for number, text in wanted.items():
+        assert re.fullmatch(re.escape(text).replace(r"\|", "|E: "), found.get(number, "")), (
+            number,
+            text,
+            found.get(number),
+        )

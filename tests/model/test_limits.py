@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.model.errors import InvalidOption
+from fairlead.model.limits import PRECISION, UNLIMITED, Limit, counted, room_at
+
+START = 1_763_230_000.25  # a unix time, with the rounding that comes with it
+
+rates = st.floats(0.01, 10_000)
+bursts = st.integers(1, 50)
+gaps = st.floats(0, 1) | st.sampled_from([0.0, 0.0, 0.0, 1e-7, 1e-6, 0.001, 100.0])
+
+
+class Gate:
+    """A rate limit as a broker keeps it: two numbers, asked and counted."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self.rate, self.burst = rate, burst
+        self.since, self.gone = 0.0, 0
+        self.passed: list[float] = []
+
+    @property
+    def room(self) -> float:
+        return room_at(self.since, self.gone, self.rate, self.burst)
+
+    def attempt(self, now: float) -> bool:
+        if self.room > now + PRECISION:
+            return False
+        self.since, self.gone = counted(self.since, self.gone, now, self.rate)
+        self.passed.append(now)
+        return True
+
+
+def test_no_limit_is_the_default() -> None:
+    assert Limit() == UNLIMITED
+    assert (UNLIMITED.concurrency, UNLIMITED.rate, UNLIMITED.burst) == (None, None, 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"concurrency": 0},
+        {"concurrency": 1_000_000},
+        {"rate": 1e-9},
+        {"rate": 1_000_000},
+        {"rate": 1_000_000.0, "burst": 1_000_000},
+        {"burst": 1},
+    ],
+    ids=str,
+)
+def test_the_bounds_themselves_are_allowed(fields: dict[str, Any]) -> None:
+    limit = Limit(**fields)
+    assert {name: getattr(limit, name) for name in fields} == fields
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(limit), type=Limit) == limit
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("concurrency", -1),
+        ("concurrency", 1_000_001),
+        ("rate", 0),
+        ("rate", -1.0),
+        ("rate", math.nan),
+        ("rate", math.inf),
+        ("rate", 1_000_000.5),
+        ("burst", 0),
+        ("burst", -1),
+        ("burst", 1_000_001),
+        ("burst", math.nan),
+    ],
+)
+def test_what_lies_beyond_is_refused_by_field_and_value(field: str, value: Any) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        Limit(**{field: value})
+    assert caught.value.option == field
+    assert str(caught.value).startswith(f"{field}={value!r} is not valid: it must be ")
+
+
+@pytest.mark.xfail(reason="the types of a limit's fields are not checked")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("concurrency", "x"),
+        ("concurrency", 1.5),
+        ("concurrency", True),
+        ("rate", "5"),
+        ("rate", True),
+        ("rate", 10**400),
+        ("burst", 1.5),
+        ("burst", None),
+    ],
+    ids=lambda value: repr(value)[:8],
+)
+def test_values_of_another_type_are_refused_by_field_and_value(field: str, value: Any) -> None:
+    with pytest.raises(InvalidOption, match=field):
+        Limit(**{field: value})
+
+
+def test_a_burst_goes_at_once_and_then_one_every_interval() -> None:
+    gate = Gate(rate=4, burst=3)
+    assert [gate.attempt(START) for _ in range(5)] == [True, True, True, False, False]
+    for step in range(1, 20):
+        assert gate.room == START + step / 4
+        assert not gate.attempt(START + step / 4 - 0.001)
+        assert gate.attempt(START + step / 4)
+
+
+def test_a_burst_is_there_again_after_a_rest() -> None:
+    gate = Gate(rate=4, burst=3)
+    for now in (START, START + 0.75, START + 1_000):
+        assert [gate.attempt(now) for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_short_rest_gives_back_a_part_of_the_burst() -> None:
+    gate = Gate(rate=4, burst=3)
+    assert all(gate.attempt(START) for _ in range(3))
+    assert [gate.attempt(START + 0.5) for _ in range(3)] == [True, True, False]
+
+
+def test_a_fresh_limit_has_room_at_once() -> None:
+    assert room_at(0.0, 0, 0.001, 1) <= START
+    assert counted(0.0, 0, START, 0.001) == (START, 1)
+
+
+@settings(deadline=None)
+@given(rates, bursts, st.lists(gaps, max_size=120))
+def test_never_more_than_burst_and_rate_pass_in_any_window(
+    rate: float, burst: int, steps: list[float]
+) -> None:
+    gate = Gate(rate, burst)
+    now = START
+    for step in steps:
+        now += step
+        gate.attempt(now)
+    for first, begin in enumerate(gate.passed):
+        for last in range(first, len(gate.passed)):
+            elapsed = gate.passed[last] - begin
+            allowed = burst + rate * (elapsed + 2 * PRECISION) + 1e-6
+            assert last - first + 1 <= allowed + (1 if rate * PRECISION > 0.001 else 0)
+
+
+@settings(deadline=None)
+@given(rates, bursts, st.lists(gaps, max_size=60))
+def test_one_passes_exactly_when_room_at_says_and_not_before(
+    rate: float, burst: int, steps: list[float]
+) -> None:
+    gate = Gate(rate, burst)
+    now = START
+    for step in steps:
+        now += step
+        if not gate.attempt(now):
+            at = gate.room
+            assert now < at <= now + burst / rate + 1 / rate + PRECISION
+            early = at - max(2 * PRECISION, 0.01 / rate)
+            assert early <= now or not gate.attempt(early)
+            assert gate.attempt(at)
+            now = at
+
+
+@settings(deadline=None)
+@given(rates, st.integers(2, 50), st.integers(2, 150))
+def test_a_crowd_that_never_rests_is_spaced_exactly(rate: float, burst: int, count: int) -> None:
+    gate = Gate(rate, burst)
+    now = START
+    while len(gate.passed) < count:
+        if not gate.attempt(now):
+            now = gate.room
+    expected = [START + max(0, n - burst + 1) / rate for n in range(count)]
+    assert gate.passed == pytest.approx(expected, rel=0, abs=2 * PRECISION)
+
+
+@pytest.mark.parametrize(
+    "burst",
+    [
+        pytest.param(1, marks=pytest.mark.xfail(reason="one that is just in time counts as late")),
+        2,
+        10,
+    ],
+)
+def test_the_rounding_of_many_steps_does_not_add_up(burst: int) -> None:
+    gate = Gate(rate=3, burst=burst)
+    now = START
+    for _ in range(20_000):
+        now = max(now, gate.room)
+        assert gate.attempt(now)
+    assert gate.passed[-1] - START == pytest.approx((20_000 - burst) / 3, abs=2 * PRECISION)
+
+
+@settings(deadline=None)
+@given(rates, bursts, st.lists(gaps, max_size=60))
+def test_counting_never_moves_the_moment_of_room_backwards(
+    rate: float, burst: int, steps: list[float]
+) -> None:
+    gate = Gate(rate, burst)
+    now, last = START, -math.inf
+    for step in steps:
+        now += step
+        if gate.attempt(now):
+            assert gate.room >= last - PRECISION
+            assert gate.gone >= 1
+            last = gate.room

@@ -1,0 +1,72 @@
+"""Ids: well-formed, ordered by time, never the same twice."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fairlead.model.names import full_id
+from fairlead.runtime import ids
+from fairlead.runtime.ids import new_id
+from tests.runtime.programs import run
+
+
+def test_an_id_is_a_uuid_of_version_7() -> None:
+    for _ in range(1_000):
+        id = new_id()
+        parsed = uuid.UUID(id)
+        assert parsed.hex == id
+        assert (parsed.version, parsed.variant) == (7, uuid.RFC_4122)
+
+
+def test_the_model_recognizes_an_id_as_made_here() -> None:
+    assert all(full_id("acme", id) == id for id in (new_id() for _ in range(1_000)))
+
+
+def test_ids_sort_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter(range(10**18, 10**18 + 10**9, 10**6))
+    monkeypatch.setattr(ids.time, "time_ns", lambda: next(moments))  # type: ignore[attr-defined]
+    made = [new_id() for _ in range(1_000)]
+    assert made == sorted(made)
+
+
+def test_an_id_tells_when_it_was_made() -> None:
+    before = time.time_ns() // 1_000_000
+    made = int(new_id()[:12], 16)
+    assert before <= made <= time.time_ns() // 1_000_000
+
+
+def test_ids_of_many_threads_differ() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = [
+            id
+            for part in pool.map(lambda _: [new_id() for _ in range(2_000)], range(8))
+            for id in part
+        ]
+    assert len(set(made)) == 16_000
+
+
+def test_a_forked_child_makes_other_ids() -> None:
+    assert run(FORK).split() == ["200"]
+
+
+FORK = """
+import os
+from fairlead.runtime.ids import new_id
+
+new_id()
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(writing, "".join(new_id() for _ in range(100)).encode())
+    os._exit(0)
+os.close(writing)
+own = {new_id() for _ in range(100)}
+with os.fdopen(reading) as pipe:
+    text = pipe.read()
+assert os.waitpid(child, 0)[1] == 0
+print(len({text[i : i + 32] for i in range(0, len(text), 32)} | own))
+"""

@@ -1,0 +1,61 @@
+"""The README's examples are programs: the first one runs, and satisfies a strict type checker."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCK = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+
+
+def blocks() -> list[str]:
+    """The Python blocks of the README, in order, without the indentation of lists."""
+    found = []
+    for match in BLOCK.finditer(README.read_text(encoding="utf-8")):
+        indent = len(match[1])
+        found.append("".join(line[indent:] for line in match[2].splitlines(keepends=True)))
+    return found
+
+
+def environment() -> dict[str, str]:
+    """Without what could lead the example to another broker than its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+
+
+def test_there_is_an_example() -> None:
+    assert blocks()
+
+
+def test_every_example_is_python() -> None:
+    for block in blocks():
+        compile(block, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_the_first_example_runs(tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    example.write_text(blocks()[0], encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", example],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_first_example_is_typed(tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    example.write_text(blocks()[0], encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
+    done = subprocess.run(
+        [*command, example.name], cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

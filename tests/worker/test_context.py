@@ -1,0 +1,291 @@
+"""What handlers see and write: ids, progress, XCom, correlation, logging."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from fairlead.model.errors import Fenced, InvalidInput, NotSerializable, TooLarge
+from fairlead.model.lifecycle import State
+from fairlead.model.values import unpack
+from fairlead.runtime.correlation import correlation, correlation_id
+from fairlead.worker import Context, current_context
+from tests.worker.harness import NOW, Rig, until
+
+
+async def test_a_handler_sees_its_attempt(rig: Rig) -> None:
+    @rig.task(timeout=60.0)
+    async def look(ctx: Context, n: int) -> list[Any]:
+        assert current_context() is ctx
+        assert ctx.deadline is not None
+        assert not ctx.cancelled
+        ctx.raise_if_cancelled()
+        assert ctx.token > 1_000_000
+        return [ctx.id, ctx.task, ctx.attempt, ctx.generation, ctx.tenant, ctx.queue, n]
+
+    id = await rig.enqueue("look", 7, tenant="acme")
+
+    await rig.worker().drain()
+    assert await rig.result(id) == [id, "look", 1, 0, "acme", "default", 7]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_progress_can_be_read_while_the_handler_runs(rig: Rig, is_async: bool) -> None:
+    go = threading.Event()
+
+    async def on_the_loop(ctx: Context) -> None:
+        await ctx.aprogress({"done": 0.5})
+        await until(go.is_set)
+
+    def in_a_thread(ctx: Context) -> None:
+        ctx.progress({"done": 0.5})
+        go.wait(20)
+
+    rig.task(name="work")(on_the_loop if is_async else in_a_thread)
+    id = await rig.enqueue("work")
+    async with rig.worker():
+
+        async def there() -> bool:
+            return (await rig.find(id)).progress is not None
+
+        await until(there)
+        progress = (await rig.find(id)).progress
+        go.set()
+
+    assert progress is not None
+    assert unpack(progress) == {"done": 0.5}
+    assert await rig.state(id) is State.COMPLETED
+
+
+async def test_tasks_of_a_tenant_leave_values_for_each_other(rig: Rig) -> None:
+    @rig.task()
+    async def push(ctx: Context) -> None:
+        await ctx.xcom.apush("k", [1, 2])
+        await ctx.xcom.apush("nothing", None)
+
+    @rig.task()
+    def push_in_thread(ctx: Context) -> None:
+        ctx.xcom.push("t", "from a thread", ttl="1h")
+
+    @rig.task()
+    async def pull(ctx: Context) -> list[Any]:
+        keys = ("k", "t", "nothing", "missing")
+        return [await ctx.xcom.apull(key, "default") for key in keys]
+
+    @rig.task()
+    def pull_in_thread(ctx: Context) -> list[Any]:
+        return [ctx.xcom.pull("k"), ctx.xcom.pull("missing"), ctx.xcom.pull("missing", 3)]
+
+    worker = rig.worker()
+    await rig.enqueue("push")
+    await rig.enqueue("push_in_thread")
+    await worker.drain()
+    one, two = await rig.enqueue("pull"), await rig.enqueue("pull_in_thread")
+    foreign = await rig.enqueue("pull", tenant="b")
+    await worker.drain()
+
+    assert await rig.result(one) == [[1, 2], "from a thread", None, "default"]
+    assert await rig.result(two) == [[1, 2], None, 3]
+    assert await rig.result(foreign) == ["default"] * 4
+
+
+async def test_the_blocking_forms_are_refused_on_the_loop_and_name_the_right_one(
+    rig: Rig,
+) -> None:
+    errors: list[str] = []
+
+    @rig.task()
+    async def wrong(ctx: Context) -> None:
+        for call in (
+            lambda: ctx.progress(1),
+            lambda: ctx.xcom.push("k", 1),
+            lambda: ctx.xcom.pull("k"),
+        ):
+            with pytest.raises(InvalidInput) as caught:
+                call()
+            errors.append(str(caught.value))
+
+    id = await rig.enqueue("wrong")
+
+    await rig.worker().drain()
+    assert await rig.state(id) is State.COMPLETED
+    for error, name in zip(errors, ("aprogress", "xcom.apush", "xcom.apull"), strict=True):
+        assert f"await ctx.{name}()" in error
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_values_that_cannot_be_stored_are_refused(rig: Rig, is_async: bool) -> None:
+    async def on_the_loop(ctx: Context) -> None:
+        with pytest.raises(NotSerializable):
+            await ctx.aprogress(object())
+        with pytest.raises(TooLarge):
+            await ctx.xcom.apush("k", b"x" * 100_000)
+        with pytest.raises(InvalidInput):
+            await ctx.xcom.apush("", 1)
+
+    def in_a_thread(ctx: Context) -> None:
+        with pytest.raises(NotSerializable):
+            ctx.progress(object())
+        with pytest.raises(TooLarge):
+            ctx.xcom.push("k", b"x" * 100_000)
+
+    rig.task(name="work")(on_the_loop if is_async else in_a_thread)
+    id = await rig.enqueue("work")
+
+    await rig.worker().drain()
+    assert await rig.state(id) is State.COMPLETED
+
+
+async def test_a_write_under_a_lease_that_is_over_raises_fenced(slow: Rig) -> None:
+    go = asyncio.Event()
+    fenced = []
+
+    @slow.task()
+    async def long(ctx: Context) -> None:
+        if ctx.attempt > 1:
+            return
+        await go.wait()
+        with pytest.raises(Fenced):
+            await ctx.aprogress(1)
+        with pytest.raises(Fenced):
+            await ctx.xcom.apush("k", 1)
+        fenced.append(ctx.id)
+
+    id = await slow.enqueue("long")
+    async with slow.worker(lease=5.0, concurrency=1) as worker:
+        await until(lambda: len(worker.inflight) == 1)
+        for seconds in (0, 9, 18):
+            await slow.broker.sweep(now=NOW + seconds)
+        go.set()
+        await until(lambda: bool(fenced))
+        await slow.finished(id)
+        assert (await slow.broker.pull("a", ["k"])) == [None]
+
+
+async def test_what_outlives_its_attempt_can_write_no_more(rig: Rig) -> None:
+    contexts: list[Context] = []
+
+    @rig.task()
+    async def leaves(ctx: Context) -> None:
+        contexts.append(ctx)
+
+    await rig.enqueue("leaves")
+    await rig.worker().drain()
+
+    (ctx,) = contexts
+    assert ctx.cancelled
+    with pytest.raises(Fenced):
+        await ctx.aprogress(1)
+    with pytest.raises(Fenced):
+        await asyncio.to_thread(ctx.progress, 1)
+    with pytest.raises(Fenced):
+        await asyncio.to_thread(ctx.xcom.pull, "k")
+
+
+async def test_writes_of_one_moment_share_a_call(rig: Rig) -> None:
+    calls = 0
+    write = rig.broker.write
+
+    async def counted(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return await write(*args)
+
+    rig.broker.write = counted  # type: ignore[assignment,method-assign]
+
+    @rig.task()
+    async def tells(ctx: Context) -> None:
+        await ctx.aprogress(1)
+
+    for _ in range(50):
+        await rig.enqueue("tells")
+
+    assert await rig.worker(concurrency=50).drain() == 50
+    assert calls == 1
+
+
+# -- correlation -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_the_correlation_id_is_inherited(rig: Rig, is_async: bool) -> None:
+    seen: list[tuple[str | None, str]] = []
+
+    def in_a_thread(ctx: Context) -> None:
+        seen.append((correlation_id.get(), ctx.correlation_id))
+
+    async def on_the_loop(ctx: Context) -> None:
+        seen.append((correlation_id.get(), ctx.correlation_id))
+
+    rig.task(name="note")(on_the_loop if is_async else in_a_thread)
+    await rig.enqueue("note", correlation="order-7")
+    alone = await rig.enqueue("note")
+
+    with correlation("not the worker's"):
+        await rig.worker(concurrency=1).drain()
+        assert correlation_id.get() == "not the worker's"
+    assert seen == [("order-7", "order-7"), (alone, alone)]
+    assert correlation_id.get() is None
+
+
+async def test_a_trace_that_cannot_be_read_does_not_fail_the_task(rig: Rig) -> None:
+    from fairlead.broker.verbs import Submission
+    from fairlead.model.message import Body, Message
+    from fairlead.model.values import pack_arguments
+
+    @rig.task()
+    async def nothing() -> None: ...
+
+    body = Body(task="nothing", arguments=pack_arguments((), {})).encode()
+    message = Message(id="odd", queue="default", tenant="a", body=body, trace=b"\xc1")
+    await rig.submit(Submission(message=message))
+
+    assert await rig.worker().drain() == 1
+    assert await rig.state("odd") is State.COMPLETED
+
+
+# -- logging -----------------------------------------------------------------------------------
+
+
+async def test_lines_of_a_handler_name_the_task_and_keep_their_own_fields(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    @rig.task()
+    async def talks(ctx: Context, secret: str) -> None:
+        ctx.log.warning("careful", extra={"step": 3})
+
+    id = await rig.enqueue("talks", "hunter2", tenant="acme")
+    with caplog.at_level(logging.WARNING):
+        await rig.worker().drain()
+
+    (line,) = [line for line in caplog.records if line.name == "fairlead.task"]
+    fields = vars(line)
+    assert (fields["task_id"], fields["task"], fields["step"]) == (id, "talks", 3)
+    assert (fields["attempt"], fields["tenant"]) == (1, "acme")
+
+
+async def test_the_worker_logs_failures_without_arguments_and_success_not_at_all(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    @rig.task(max_retries=1)
+    async def fail(secret: str) -> None:
+        raise ValueError(f"cannot use {secret}")
+
+    @rig.task()
+    async def succeed(secret: str) -> str:
+        return secret
+
+    id = await rig.enqueue("fail", "hunter2")
+    await rig.enqueue("succeed", "hunter2")
+    with caplog.at_level(logging.DEBUG, "fairlead"):
+        await rig.worker().drain()
+
+    lines = [line for line in caplog.records if line.name.startswith("fairlead")]
+    assert [line.message for line in lines] == ["attempt failed", "task dead"]
+    assert [vars(line)["task_id"] for line in lines] == [id, id]
+    assert vars(lines[1])["reason"] == "exhausted"
+    assert not any("hunter2" in str(vars(line)) for line in lines)

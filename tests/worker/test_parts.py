@@ -1,0 +1,189 @@
+"""The small parts on their own: repeating, deadlines, threads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from fairlead.model.errors import Unreachable
+from fairlead.runtime.component import every, serving
+from fairlead.worker.deadlines import Deadlines
+from fairlead.worker.threads import Threads
+from tests.worker.harness import until
+
+
+class Part:
+    """A component that notes when it runs."""
+
+    def __init__(self, name: str, notes: list[str], error: Exception | None = None) -> None:
+        self.name = name
+        self.notes = notes
+        self.error = error
+
+    async def run(self) -> None:
+        self.notes.append(f"{self.name} starts")
+        try:
+            if self.error is not None:
+                raise self.error
+            await asyncio.Event().wait()
+        finally:
+            self.notes.append(f"{self.name} stops")
+
+
+async def test_components_stop_from_the_inside_out() -> None:
+    notes: list[str] = []
+
+    async with serving(Part("outer", notes)), serving(Part("inner", notes)):
+        await until(lambda: len(notes) == 2)
+
+    assert notes[2:] == ["inner stops", "outer stops"]
+
+
+async def test_an_error_of_the_block_comes_out_as_it_is_and_a_crash_as_a_group() -> None:
+    notes: list[str] = []
+
+    async def program(*parts: Part) -> None:
+        async with serving(*parts):
+            await asyncio.sleep(0.01)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await program(Part("a", notes))
+    with pytest.raises(ExceptionGroup) as caught:
+        await program(Part("a", notes), Part("b", notes, ZeroDivisionError()))
+    assert caught.value.subgroup(ZeroDivisionError) is not None
+    assert notes.count("a stops") == 2
+
+
+async def test_a_step_is_taken_at_once_and_again_after_an_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    steps = 0
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps in (2, 3):
+            raise Unreachable("x")
+        if steps == 5:
+            raise ZeroDivisionError
+
+    with caplog.at_level(logging.INFO, "fairlead"), pytest.raises(ZeroDivisionError):
+        await every(0.001, step)
+    assert steps == 5
+    lines = [line.message for line in caplog.records]
+    assert lines == ["broker failed", "broker answers again"]
+
+
+async def test_a_step_is_taken_early_when_somebody_wakes_it() -> None:
+    steps = 0
+    wake = asyncio.Event()
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 2:
+            wake.set()  # during the step: another follows at once
+
+    running = asyncio.create_task(every(1000.0, step, wake=wake))
+    await until(lambda: steps == 1)
+    wake.set()
+    await until(lambda: steps == 3)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+class Timed:
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self.name = name
+        self.notes = notes
+
+    def expire(self) -> None:
+        self.notes.append(self.name)
+
+
+async def test_deadlines_expire_in_order_and_removed_ones_never() -> None:
+    notes: list[str] = []
+    deadlines = Deadlines()
+    now = asyncio.get_running_loop().time()
+    gone = Timed("gone", notes)
+    for name, after in (("late", 0.03), ("early", 0.01), ("never", 1000.0)):
+        deadlines.add(Timed(name, notes), now + after)
+    deadlines.add(gone, now + 0.005)
+    deadlines.remove(gone)
+
+    await until(lambda: len(notes) == 2)
+    assert notes == ["early", "late"]
+    assert len(deadlines) == 1
+    deadlines.close()
+    assert len(deadlines) == 0
+
+
+class Job:
+    def __init__(self, threads: Threads, gate: threading.Event | None = None) -> None:
+        self.abandoned = False
+        self.left = False
+        self.ident: int | None = None
+        self.gate = gate
+        self.state = "waiting"
+        threads.submit(self)
+
+    def begin(self) -> None:
+        self.state = "begun"
+
+    def work(self) -> None:
+        if self.gate is not None:
+            self.gate.wait(20)
+
+    def end(self) -> None:
+        self.state = "ended"
+
+
+async def test_jobs_beyond_the_number_of_threads_wait_and_can_be_withdrawn() -> None:
+    threads, gate = Threads(1), threading.Event()
+    first, second, third = (Job(threads, gate) for _ in range(3))
+
+    assert (first.state, second.state, third.state) == ("begun", "waiting", "waiting")
+    assert threads.withdraw(second)
+    assert not threads.withdraw(first)
+    gate.set()
+    await until(lambda: third.state == "ended")
+    assert second.state == "waiting"
+    threads.close()
+
+
+async def test_an_abandoned_job_gives_its_place_to_the_next_and_its_thread_ends() -> None:
+    before = threading.active_count()
+    threads, gate = Threads(1), threading.Event()
+    stuck = Job(threads, gate)
+    for _ in range(3):
+        other = Job(threads)
+        if not stuck.abandoned:
+            await until(lambda: stuck.ident is not None)
+            threads.abandon(stuck)
+        await until(lambda job=other: job.state == "ended")  # type: ignore[misc]
+    assert threading.active_count() == before + 2
+
+    gate.set()
+    await until(lambda: stuck.state == "ended")
+    threads.close()
+    await until(lambda: threading.active_count() == before)
+
+
+async def test_a_job_that_is_abandoned_as_it_ends_costs_no_thread() -> None:
+    before = threading.active_count()
+    threads, gate = Threads(2), threading.Event()
+    gate.set()
+    for _ in range(50):
+        job = Job(threads, gate)
+        while not job.left and job.ident is None:
+            pass  # block the loop until the thread has begun: it may end before we abandon it
+        threads.abandon(job)
+        await until(lambda job=job: job.state == "ended")  # type: ignore[misc]
+        assert threading.active_count() <= before + 2
+    threads.close()
+    await until(lambda: threading.active_count() == before)
