@@ -16,6 +16,8 @@ from fairlead import (
     InvalidName,
     InvalidOption,
     Refused,
+    ResultGone,
+    ResultTimeout,
     Retry,
     State,
     TaskFailed,
@@ -92,7 +94,8 @@ def test_all_public_errors_are_offered_at_the_front_door() -> None:
         ({"give_up_on": [int]}, InvalidOption, "give_up_on=<class 'int'>"),
         ({"version": 0}, InvalidOption, "version=0"),
         ({"unique_for": 5}, InvalidOption, "unique_for=5"),
-        ({"quue": "x"}, TypeError, "quue"),
+        ({"quue": "x"}, InvalidInput, "quue"),
+        ({"delay": 5}, InvalidInput, "delay"),
     ],
 )
 def test_a_bad_option_is_named_when_the_task_is_registered(
@@ -290,15 +293,54 @@ async def test_exceptions_of_handlers_are_recorded(app: Fairlead) -> None:
 
     one = await fails.aenqueue("while draining")
     await app.drain()
-    async with app.worker(concurrency=1, threads=1) as worker:
+    async with app.worker(concurrency=1, threads=1):
         two = await fails.aenqueue("while serving")
         with pytest.raises(TaskFailed):
             await two.aresult(30)
-        assert len(worker.exceptions) == 1
     assert [(each.task_id, str(each.exception)) for each in app.exceptions] == [
         (one.id, "while draining"),
         (two.id, "while serving"),
     ]
+
+
+async def test_a_dead_task_is_browsed_requeued_and_deleted(app: Fairlead) -> None:
+    failing = True
+
+    @app.task(max_retries=0)
+    async def work() -> str:
+        if failing:
+            raise ValueError("not today")
+        return "done"
+
+    handle = await work.using(tenant="acme").aenqueue()
+    await app.drain()
+    page = await app.apage(state="dead", tenant="acme")
+    assert [(task.message.id, task.reason) for task in page.tasks] == [(handle.id, "exhausted")]
+    assert page.cursor is None
+
+    failing = False
+    assert await handle.arequeue() is True
+    assert await handle.arequeue() is False  # it is not dead any more
+    assert await handle.adelete() is False  # nor finished
+    await app.drain()
+    assert await handle.aresult(0) == "done"
+    assert handle.delete() is True
+    with pytest.raises(ResultGone):
+        await handle.aresult(0)
+    with pytest.raises(InvalidOption, match="gone"):
+        app.page(state="gone")
+
+
+async def test_a_timeout_of_zero_looks_and_does_not_wait(app: Fairlead) -> None:
+    @app.task
+    async def work() -> int:
+        return 7
+
+    handle = await work.aenqueue()
+    with pytest.raises(ResultTimeout):
+        await handle.aresult(0)
+    await app.drain()
+    assert handle.result(0) == 7
 
 
 async def test_a_worker_serves_what_comes(app: Fairlead) -> None:

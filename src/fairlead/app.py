@@ -15,6 +15,8 @@ from fairlead.client import (
     Clients,
     Handle,
     LimiterSettings,
+    Page,
+    PageSelection,
     QueueSettings,
     Receipt,
     Snapshot,
@@ -44,7 +46,7 @@ __all__ = ("Fairlead", "TaskDecorator")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_KEPT = 100  # exceptions of drained tasks
+_KEPT = 100  # exceptions of handlers
 
 
 class TaskDecorator(Protocol):
@@ -91,8 +93,7 @@ class Fairlead:
         self._clients = Clients(store)
         self._priorities = Priorities(priorities)
         self._registry = Registry()
-        self._workers: list[Worker] = []
-        self._raised: deque[Raised] = deque(maxlen=_KEPT)  # while draining
+        self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -215,6 +216,17 @@ class Fairlead:
         """Cancel all that waits, from sync code; see ``apurge``."""
         return self._clients.sync(lambda client: _purge(client, queue, tenant))
 
+    async def apage(self, **selection: Unpack[PageSelection]) -> Page:
+        """Tasks in the order of their acceptance: ``apage(state="dead")`` is the dead letters.
+
+        Read on with ``cursor=page.cursor`` until it is None; a page may be empty before that.
+        """
+        return await self._clients.current().page(selection)
+
+    def page(self, **selection: Unpack[PageSelection]) -> Page:
+        """Tasks in the order of their acceptance, from sync code; see ``apage``."""
+        return self._clients.sync(lambda client: client.page(selection))
+
     # -- working --------------------------------------------------------------------------------
 
     def worker(
@@ -232,11 +244,9 @@ class Fairlead:
         that a task of this app names. ``strict`` empties earlier queues before later ones. At the
         end of the block what runs has ``grace`` seconds to finish before it is handed back.
         """
-        worker = self._worker(
+        return self._worker(
             queues=queues, strict=strict, concurrency=concurrency, threads=threads, grace=grace
         )
-        self._workers.append(worker)
-        return worker
 
     async def drain(self, *, queues: Sequence[str] | None = None) -> int:
         """Run all that is due now and all that comes of it; how many attempts there were.
@@ -248,7 +258,6 @@ class Fairlead:
         while True:
             worker = self._worker(queues=queues or await self._all_queues())
             attempts = await worker.drain()
-            self._raised.extend(worker.exceptions)
             total += attempts
             if not attempts:  # asked once more, for queues that did not exist before
                 return total
@@ -256,7 +265,7 @@ class Fairlead:
     @property
     def exceptions(self) -> list[Raised]:
         """The last exceptions that handlers raised in the workers of this app, for tests."""
-        return [*self._raised, *(each for worker in self._workers for each in worker.exceptions)]
+        return list(self._raised)
 
     def _worker(self, **options: Any) -> Worker:
         return Worker(
@@ -264,6 +273,7 @@ class Fairlead:
             self._registry,
             incarnation=new_id(),
             enqueue=self._submit,
+            exceptions=self._raised,
             **options,
         )
 

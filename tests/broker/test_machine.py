@@ -229,6 +229,25 @@ class BrokerMachine(RuleBasedStateMachine):
             owner = running[which % len(running)].owner
             self.exchange(owner, ("x", "y"), which % 3, None, [(which, to, True)], [which])
 
+    @rule(which=ANY, to=st.sampled_from(list(ENDS)))
+    def settle_with_an_old_token(self, which: int, to: State) -> None:
+        """By whoever holds the task now: id and incarnation match, only the token does not."""
+        tokens = {t.message.id: (t.token, t.owner) for t in self.model.having(State.RUNNING)}
+        old = [
+            (tokens[lease.message.id][1], lease)
+            for _, lease in self.granted
+            if tokens.get(lease.message.id, (lease.token,))[0] != lease.token
+        ]
+        if old:
+            owner, lease = old[which % len(old)]
+            stale = Settlement(id=lease.message.id, token=lease.token, to=to, **ENDS[to])
+            now = self.model.now
+            reply: ExchangeReply = self.numbered(
+                owner, lambda call: self.broker.exchange(call, [stale], now=now)
+            )
+            assert reply.settled == ["fenced"]
+            assert set(self.follow()) <= {"fenced"}
+
     @rule(client=CLIENTS, size=st.integers(1, 4), times=st.integers(1, 3))
     def crash_again_and_again(self, client: str, size: int, times: int) -> None:
         for _ in range(times):

@@ -97,7 +97,8 @@ def test_a_number_that_str_would_not_write_is_refused(text: str) -> None:
 
 
 def test_every_kind_of_event_is_named_once() -> None:
-    assert len(set(EVENT_KINDS)) == len(EVENT_KINDS) == 17
+    assert len(set(EVENT_KINDS)) == len(EVENT_KINDS)
+    assert {"enqueued", "started", "completed", "dead", "fenced"} <= set(EVENT_KINDS)
 
 
 def test_kinds_are_single_lower_case_words() -> None:

@@ -68,6 +68,9 @@ async def fetch(ctx: Context, url: str, depth: int = 0) -> None: ...
 def anything(*args: int, **kwargs: date) -> None: ...
 
 
+def strict(*args: int, key: int, **kwargs: int) -> None: ...
+
+
 def spec(handler: Callable[..., Any], **more: Any) -> TaskSpec:
     return TaskSpec("task", handler, context_type=Context, **more)
 
@@ -163,7 +166,6 @@ def test_one_function_may_have_two_names() -> None:
     assert len(named("one", "two")) == 2
 
 
-@pytest.mark.xfail(reason="functions are told apart by module and qualified name only")
 @pytest.mark.parametrize(
     "handlers",
     [
@@ -222,7 +224,6 @@ def test_a_context_that_is_annotated_as_text_is_recognized() -> None:
     assert spec(handler).takes_context
 
 
-@pytest.mark.xfail(reason="one annotation that cannot be resolved hides all the others")
 def test_the_context_is_recognized_beside_an_annotation_that_cannot_be_resolved() -> None:
     def handler(ctx: Context, x: Unknown) -> None: ...
 
@@ -260,6 +261,15 @@ def test_arguments_that_fit_are_accepted_and_the_context_is_not_among_them(
         (fetch, (), {}, "'url'"),
         (fetch, ("u", 1, 2), {}, "too many positional"),
         (fetch, ("u",), {"ctx": 1}, "'ctx'"),
+        (strict, (), {}, "'key'"),
+        pytest.param(
+            strict,
+            (1, 2, 3, 4, 5),
+            {},
+            "'key'",
+            marks=pytest.mark.xfail(reason="many positions pass for the keyword that is missing"),
+        ),
+        (strict, (1,), {"other": 1}, "'key'"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_by_task_and_argument(
@@ -367,7 +377,6 @@ def test_fixed_and_variable_arguments_keep_their_types_apart() -> None:
     assert found == ([date(2030, 1, 2), Color.RED, Color.RED], {"last": Order(1)})
 
 
-@pytest.mark.xfail(reason="a keyword that is spelled like a parameter gets that parameter's type")
 @pytest.mark.parametrize("name", ["args", "due"])
 def test_a_keyword_may_be_spelled_like_a_parameter_that_takes_no_keyword(name: str) -> None:
     def handler(due: int, /, *args: int, **kwargs: date) -> None: ...
@@ -465,14 +474,13 @@ def test_a_value_of_the_wrong_type_is_refused_by_the_name_of_its_argument(
         (dict[str, int], {SECRET: SECRET}),
         (Order, {"number": SECRET}),
         (Order, {SECRET: 1}),
-        pytest.param(Color, SECRET, marks=pytest.mark.xfail(reason="msgspec repeats the value")),
-        pytest.param(
-            Literal["a"], SECRET, marks=pytest.mark.xfail(reason="msgspec repeats the value")
-        ),
+        (Color, SECRET),
+        (Literal["a"], SECRET),
+        (Careful, {"value": SECRET}),
         pytest.param(
             Careful,
-            {"value": SECRET},
-            marks=pytest.mark.xfail(reason="the error of a handler's own class is repeated"),
+            {"value": f"this - at {SECRET}"},
+            marks=pytest.mark.xfail(reason="words that look like a place are taken for one"),
         ),
     ],
     ids=repr,

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from fairlead.broker import Caller, connect
+from fairlead.broker import Caller
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.verbs import Alter, Altered, Receipt, Submission, TaskRecord
 from fairlead.model.backoff import Backoff, RetryPolicy
@@ -18,7 +18,7 @@ from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import pack_arguments, unpack
 from fairlead.worker import Context, Worker
 
-__all__ = ("AT_ONCE", "NOW", "Rig", "connect", "until")
+__all__ = ("AT_ONCE", "NOW", "Rig", "until")
 
 H = TypeVar("H", bound=Callable[..., Any])
 

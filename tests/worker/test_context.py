@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from fairlead.broker.verbs import Submission
 from fairlead.model.errors import Fenced, InvalidInput, NotSerializable, TooLarge
 from fairlead.model.lifecycle import State
-from fairlead.model.values import unpack
+from fairlead.model.message import Body, Message
+from fairlead.model.values import pack_arguments, unpack
 from fairlead.runtime.correlation import correlation, correlation_id
 from fairlead.worker import Context, current_context
 from tests.worker.harness import NOW, Rig, until
@@ -233,10 +235,6 @@ async def test_the_correlation_id_is_inherited(rig: Rig, is_async: bool) -> None
 
 
 async def test_a_trace_that_cannot_be_read_does_not_fail_the_task(rig: Rig) -> None:
-    from fairlead.broker.verbs import Submission
-    from fairlead.model.message import Body, Message
-    from fairlead.model.values import pack_arguments
-
     @rig.task()
     async def nothing() -> None: ...
 

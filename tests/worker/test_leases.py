@@ -184,11 +184,6 @@ async def test_a_running_sync_task_is_asked_to_stop(rig: Rig) -> None:
             threading.Event().wait(0.001)
         ctx.raise_if_cancelled()
 
-    @rig.task()
-    def deaf() -> str:
-        begun.wait(20)
-        return "done"
-
     id = await rig.enqueue("loops")
     async with rig.worker():
         await until(begun.is_set)

@@ -9,7 +9,8 @@ in those tests is not in the contract. The rules that hold for all verbs:
   over its limit, or input that breaks its type's rules, raises and changes nothing.
 * **Numbered calls.** Verbs that take a ``Call`` keep the last number of each incarnation and the
   answers to it, until an hour after its last call. The last number again returns the same answers
-  and changes nothing; an older one raises ``OutOfOrder``. So a lost reply is simply asked again.
+  and changes nothing (as another verb it raises); an older one raises ``OutOfOrder``. So a lost
+  reply is simply asked again.
 * **Fencing.** A worker's write names id, incarnation and token. All three must match a lease that
   is in force; otherwise the answer is ``fenced`` (or ``unknown``) and nothing changes.
 * **Time** is the broker's, in unix seconds, and never goes backwards. Whatever a caller can observe
@@ -117,8 +118,8 @@ class Broker(Protocol):
         whose next task finds no room in one of its named limiters, is parked until an event makes
         room; nothing is taken from any limit unless there is room in all of them. Paused queues and
         tenants are passed over. A task past its deadline is not handed out but ``dead``
-        (``expired``), be it the first attempt or a later one. Cancelled entries are dropped, at most 256 in a call; ``more`` says that the
-        call stopped before it had seen everything.
+        (``expired``), be it the first attempt or a later one. Cancelled entries are dropped, at
+        most 256 in a call; ``more`` says that the call stopped before it had seen everything.
 
         All leases of a call share a token, which is greater than any token before it and at least
         the broker's time in microseconds. The first ``fetch.start`` tasks count as started at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.broker.verbs import Receipt, Snapshot, Submission
+from fairlead.broker.verbs import Page, Receipt, Snapshot, Submission
 from fairlead.client.call import CallOptions, TaskCall
 from fairlead.client.changes import (
     LimiterSettings,
@@ -12,7 +12,7 @@ from fairlead.client.changes import (
     queue_change,
     tenant_change,
 )
-from fairlead.client.client import Client, error_of, raise_for
+from fairlead.client.client import Client, PageSelection, error_of, raise_for
 from fairlead.client.clients import Clients
 from fairlead.client.declaration import TaskOptions, declared
 from fairlead.client.handle import Handle
@@ -25,6 +25,8 @@ __all__ = (
     "Clients",
     "Handle",
     "LimiterSettings",
+    "Page",
+    "PageSelection",
     "QueueSettings",
     "Receipt",
     "Sender",

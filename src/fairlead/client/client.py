@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TypedDict
 
 import msgspec
 
@@ -14,23 +15,41 @@ from fairlead.broker.verbs import (
     Alter,
     Altered,
     Change,
+    Page,
     Receipt,
     Snapshot,
     Submission,
     TaskRecord,
 )
 from fairlead.client.waiter import Waiter
-from fairlead.model.errors import Conflict, Fenced, QueueFull, Refused, UnknownDependency
+from fairlead.model.errors import (
+    Conflict,
+    Fenced,
+    InvalidOption,
+    QueueFull,
+    Refused,
+    UnknownDependency,
+)
 from fairlead.model.graph import sort
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Dependency
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.ids import new_id
 
-__all__ = ("Client", "error_of", "raise_for")
+__all__ = ("Client", "PageSelection", "error_of", "raise_for")
 
 _MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call, so that one call never takes long
 _MAX_FIND = 500  # ids in one read
+
+
+class PageSelection(TypedDict, total=False):
+    """Which tasks to list: what is left out does not matter."""
+
+    state: State | str
+    queue: str
+    tenant: str
+    cursor: str | None
+    limit: int  # at most 1,000
 
 
 class Client:
@@ -105,6 +124,19 @@ class Client:
     async def snapshot(self) -> Snapshot:
         """The counts of the whole shard."""
         return await self._store.snapshot()
+
+    async def page(self, selection: PageSelection) -> Page:
+        """Part of a listing of tasks; bounded, with a cursor to read on."""
+        state = selection.get("state")
+        if state is not None and state not in tuple(State):
+            raise InvalidOption("state", state, f"one of {', '.join(State)}")
+        return await self._store.page(
+            state=None if state is None else State(state),
+            queue=selection.get("queue"),
+            tenant=selection.get("tenant"),
+            cursor=selection.get("cursor"),
+            limit=selection.get("limit", 100),
+        )
 
     async def wait_final(self, id: str, timeout: float | None = None) -> State | None:
         """The state in which the task ended, or None if the broker does not know the task.

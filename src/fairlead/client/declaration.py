@@ -51,6 +51,12 @@ def declared(
     if not callable(function):
         raise InvalidInput(f"{function!r} cannot be a task: it is not a function")
     said: dict[str, Any] = dict(options)
+    for option in said:
+        if option not in TaskOptions.__annotations__:
+            raise InvalidInput(
+                f"{option!r} is no option of a task; there are: "
+                f"{', '.join(TaskOptions.__annotations__)} (others belong to task.using(...))"
+            )
     name = said.pop("name") if "name" in said else _name_of(function)
     version = said.pop("version", 1)
     if not isinstance(version, int) or not 1 <= version <= _MAX_VERSION:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Generic, Literal, TypeVar, cast
 
-import msgspec
-
 from fairlead.broker.verbs import Alter, TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.model.errors import (
-    NotSerializable,
     ResultGone,
     ResultTimeout,
     TaskCancelled,
     TaskFailed,
 )
 from fairlead.model.lifecycle import FINAL, State
-from fairlead.model.values import unpack
+from fairlead.model.values import convert, unpack
 
 __all__ = ("Handle",)
 
@@ -70,11 +67,27 @@ class Handle(Generic[R]):
 
     def cancel(self) -> bool:
         """Cancel the task from sync code; see ``acancel``."""
-        return self._clients.sync(self._cancel)
+        return self._clients.sync(lambda client: self._alter(client, "cancel"))
 
     async def acancel(self) -> bool:
         """Cancel the task, or ask for it if it runs; False if it has finished or is unknown."""
-        return await self._cancel(self._clients.current())
+        return await self._alter(self._clients.current(), "cancel")
+
+    def requeue(self) -> bool:
+        """Put a dead task back to work from sync code; see ``arequeue``."""
+        return self._clients.sync(lambda client: self._alter(client, "requeue"))
+
+    async def arequeue(self) -> bool:
+        """Put a dead task back to work, with all its attempts; False if it is not dead."""
+        return await self._alter(self._clients.current(), "requeue")
+
+    def delete(self) -> bool:
+        """Forget a finished task from sync code; see ``adelete``."""
+        return self._clients.sync(lambda client: self._alter(client, "delete"))
+
+    async def adelete(self) -> bool:
+        """Forget a finished task and its result; False if it is not finished or unknown."""
+        return await self._alter(self._clients.current(), "delete")
 
     async def _state(self, client: Client) -> State:
         return (await self._record(client)).state
@@ -86,6 +99,11 @@ class Handle(Generic[R]):
         return record
 
     async def _result(self, client: Client, timeout: float | None) -> R:
+        if timeout is not None and timeout <= 0.0:  # only a look, not a wait
+            record = await self._record(client)
+            if record.state not in FINAL:
+                raise ResultTimeout(self.id, timeout)
+            return self._outcome(record)
         end = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             left = None if end is None else max(0.0, end - asyncio.get_running_loop().time())
@@ -107,16 +125,10 @@ class Handle(Generic[R]):
             text = f"{error.type}: {error.message}" if error is not None else ""
             raise TaskFailed(self.id, record.reason, text)
         value = None if record.result is None else unpack(record.result)
-        try:
-            return cast(R, msgspec.convert(value, self._returns, builtin_types=(bytes,)))
-        except msgspec.ValidationError as error:
-            raise NotSerializable("the result", value, str(error)) from None
-        except TypeError:  # an annotation that msgspec has no conversion for: the plain data
-            return cast(R, value)
+        return cast(R, convert(value, self._returns, "the result"))
 
-    async def _cancel(self, client: Client) -> bool:
-        order = Alter(id=self.id, action="cancel", tenant=self.tenant)
-        (answer,) = await client.alter([order])
+    async def _alter(self, client: Client, action: Literal["cancel", "requeue", "delete"]) -> bool:
+        (answer,) = await client.alter([Alter(id=self.id, action=action, tenant=self.tenant)])
         return answer.code in ("done", "requested")
 
     def __repr__(self) -> str:

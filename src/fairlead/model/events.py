@@ -13,6 +13,7 @@ __all__ = ("EVENT_KINDS", "Event", "EventId", "EventKind")
 EventKind = Literal[
     "enqueued",  # accepted; ``state`` says whether queued, scheduled or deferred
     "queued",  # became due, or its last dependency finished
+    "scheduled",  # its last dependency finished, but it is due later
     "started",  # an attempt began
     "completed",
     "retrying",  # an attempt failed, another will follow

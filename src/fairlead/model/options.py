@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, Protocol, get_args
 
@@ -233,7 +233,7 @@ def _unique(options: Options, task: str) -> Unique | None:
                 raise InvalidOption(option, getattr(options, option), "given together with unique")
         return None
     key = check_key("unique key", options.unique)
-    key = f"{task}:{key}" if task else key
+    key = f"{task}\x1f{key}" if task else key  # neither of the two may hold a control character
     if options.unique_for is not UNSET:
         if options.unique_until is not UNSET:
             raise InvalidOption("unique_for", options.unique_for, "given without unique_until")
@@ -248,7 +248,7 @@ def _unique(options: Options, task: str) -> Unique | None:
 def _dependencies(options: Options, tenant: str) -> tuple[Dependency, ...]:
     if options.depends_on is UNSET:
         return ()
-    if isinstance(options.depends_on, str):
+    if isinstance(options.depends_on, str) or not isinstance(options.depends_on, Iterable):
         raise InvalidOption("depends_on", options.depends_on, "a list of handles or ids")
     found: dict[str, Dependency] = {}
     for item in options.depends_on:
@@ -274,10 +274,10 @@ def _cost(value: object) -> float:
     return number
 
 
-def _limiters(value: Sequence[str] | UnsetType) -> tuple[str, ...]:
+def _limiters(value: object) -> tuple[str, ...]:
     if value is UNSET:
         return ()
-    if isinstance(value, str):
+    if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidOption("limiters", value, "a list of limiter names")
     names = tuple(dict.fromkeys(check_limiter(name) for name in value))
     if len(names) > MAX_LIMITERS:

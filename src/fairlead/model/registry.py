@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, get_type_hints
-
-import msgspec
+from typing import Any, NamedTuple, get_type_hints
 
 from fairlead.model.backoff import RetryPolicy
-from fairlead.model.errors import InvalidInput, NotSerializable, UnknownTask
+from fairlead.model.errors import InvalidInput, UnknownTask
 from fairlead.model.names import check_task_name
 from fairlead.model.options import Options
+from fairlead.model.values import convert
 
 __all__ = ("Registry", "TaskSpec")
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class TaskSpec:
@@ -41,18 +43,16 @@ class TaskSpec:
         self.is_async = inspect.iscoroutinefunction(handler)
         self._signature = inspect.signature(handler)
         self._context_type = context_type
-        self._hints: dict[str, Any] | None = None
 
     @property
     def takes_context(self) -> bool:
         """Whether the handler's first parameter is annotated with the context type."""
-        first = next(iter(self._signature.parameters.values()), None)
-        if first is None or first.kind not in _POSITIONAL or self._context_type is None:
-            return False
-        return self._types().get(first.name) is self._context_type
+        return self._shape.takes_context
 
     def check_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuse arguments that the handler would not take, before anything is written."""
+        if self._shape.fits(args, kwargs):
+            return
         given = (None, *args) if self.takes_context else args
         try:
             self._signature.bind(*given, **kwargs)
@@ -61,47 +61,93 @@ class TaskSpec:
 
     def convert(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Turn stored plain data back into what the handler's annotations ask for."""
-        types = self._types()
-        parameters = list(self._signature.parameters.values())
+        shape = self._shape
+        if not shape.converts:
+            return args, kwargs
+        count = len(shape.positional)
+        return (
+            [
+                _converted(shape.positional[i] if i < count else shape.rest, value)
+                for i, value in enumerate(args)
+            ],
+            {
+                name: _converted(shape.named.get(name, shape.extra), value)
+                for name, value in kwargs.items()
+            },
+        )
+
+    @functools.cached_property
+    def _shape(self) -> _Shape:
+        # At the first use, not at registration: annotations may name things that the module
+        # defines further down.
+        return _Shape(self.handler, self._signature, self._context_type)
+
+
+class _Slot(NamedTuple):
+    """A parameter, and the type it asks for: None if it does not say, or says Any."""
+
+    name: str
+    type: Any
+
+
+class _Shape:
+    """What a handler takes, worked out once: every call is checked and converted by it."""
+
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        signature: inspect.Signature,
+        context_type: type | None,
+    ) -> None:
+        types = _types(handler)
+        parameters = list(signature.parameters.values())
+        first = parameters[0] if parameters else None
+        self.takes_context = (
+            first is not None
+            and first.kind in _POSITIONAL
+            and context_type is not None
+            and _is_context(types.get(first.name, first.annotation), context_type)
+        )
         if self.takes_context:
             parameters = parameters[1:]
-        positional = [p for p in parameters if p.kind in _POSITIONAL]
-        rest = next((p for p in parameters if p.kind is p.VAR_POSITIONAL), None)
-        extra = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
-        named = {p.name for p in parameters}
-        converted_args = [
-            self._converted(positional[i] if i < len(positional) else rest, value, types)
-            for i, value in enumerate(args)
-        ]
-        converted_kwargs = {
-            name: self._converted(
-                self._signature.parameters[name] if name in named else extra, value, types
-            )
-            for name, value in kwargs.items()
-        }
-        return converted_args, converted_kwargs
+        slots = {p.name: _Slot(p.name, _asked(types.get(p.name))) for p in parameters}
+        self.positional = [slots[p.name] for p in parameters if p.kind in _POSITIONAL]
+        self.named = {p.name: slots[p.name] for p in parameters if p.kind in _KEYWORD}
+        self.rest = next((slots[p.name] for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        self.extra = next((slots[p.name] for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        self.converts = any(slot.type is not None for slot in slots.values())
+        # For the quick check: calls by position only, of handlers without required keywords.
+        required = [p for p in parameters if p.default is p.empty and p.kind in _POSITIONAL]
+        needs_keywords = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
+        self._least = len(required) if not needs_keywords else len(parameters) + 1
+        self._most = len(self.positional) if self.rest is None else sys.maxsize
 
-    def _converted(
-        self, parameter: inspect.Parameter | None, value: Any, types: dict[str, Any]
-    ) -> Any:
-        if parameter is None or parameter.name not in types:
-            return value
-        try:
-            return msgspec.convert(value, types[parameter.name], builtin_types=(bytes,))
-        except msgspec.ValidationError as error:
-            raise NotSerializable(f"argument {parameter.name!r}", value, str(error)) from None
-        except TypeError:  # an annotation that msgspec has no conversion for: leave the plain data
-            return value
+    def fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the call is plainly right; false if it takes a closer look."""
+        return not kwargs and self._least <= len(args) <= self._most
 
-    def _types(self) -> dict[str, Any]:
-        # Resolved at the first use, not at registration: annotations may name things that the
-        # module defines further down.
-        if self._hints is None:
-            try:
-                self._hints = get_type_hints(self.handler)
-            except NameError:  # names under TYPE_CHECKING only: no conversion, plain data as it is
-                self._hints = {}
-        return self._hints
+
+def _types(handler: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(handler)
+    except NameError:  # names under TYPE_CHECKING only: no conversion, plain data as it is
+        return {}
+
+
+def _asked(annotation: Any) -> Any:
+    return None if annotation is Any else annotation
+
+
+def _is_context(annotation: Any, context_type: type) -> bool:
+    if isinstance(annotation, str):  # could not be resolved, because of another one perhaps
+        return annotation.rpartition(".")[2] == context_type.__name__
+    return annotation is context_type
+
+
+def _converted(slot: _Slot | None, value: Any) -> Any:
+    if slot is None or slot.type is None:
+        return value
+    return convert(value, slot.type, f"argument {slot.name!r}")
 
 
 class Registry:
@@ -139,7 +185,14 @@ class Registry:
 
 
 def _same_function(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    return _place(one) == _place(other)  # a reloaded module defines the same function anew
+    """Whether it is one function; a module that is loaded again defines it anew."""
+    if one is other:
+        return True
+    code, again = getattr(one, "__code__", None), getattr(other, "__code__", None)
+    if code is None or again is None or one.__name__ == "<lambda>":
+        return False
+    closed = getattr(one, "__closure__", None) or getattr(other, "__closure__", None)
+    return closed is None and _place(one) == _place(other)
 
 
 def _place(handler: Callable[..., Any]) -> str:

@@ -15,7 +15,15 @@ import msgspec
 
 from fairlead.model.errors import NotSerializable, TooLarge
 
-__all__ = ("MAX_BODY", "MAX_DEPTH", "pack", "pack_arguments", "unpack", "unpack_arguments")
+__all__ = (
+    "MAX_BODY",
+    "MAX_DEPTH",
+    "convert",
+    "pack",
+    "pack_arguments",
+    "unpack",
+    "unpack_arguments",
+)
 
 MAX_BODY = 1024 * 1024  # bytes of a task's arguments or result
 MAX_DEPTH = 64  # levels of nesting
@@ -57,6 +65,20 @@ def unpack_arguments(data: bytes) -> tuple[list[Any], dict[str, Any]]:
     """The positional and keyword arguments that ``pack_arguments`` stored."""
     args, kwargs = _decode(data)
     return args, kwargs
+
+
+def convert(value: Any, wanted: Any, where: str) -> Any:
+    """Turn plain data into what an annotation asks for; as it is where msgspec knows no way."""
+    try:
+        return msgspec.convert(value, wanted, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        # Of msgspec's own words only the place: for some types they repeat the value.
+        _, _, place = str(error).partition(" - at ")
+        name = getattr(wanted, "__name__", None) or wanted
+        why = f"it does not fit {name}{f' at {place}' if place else ''}"
+        raise NotSerializable(where, value, why) from None
+    except TypeError:
+        return value
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:

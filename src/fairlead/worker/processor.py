@@ -31,7 +31,6 @@ __all__ = ("Processor", "Raised")
 log = logging.getLogger("fairlead.worker")
 
 _SAFETY = 5.0  # seconds: a wake-up that was lost costs no more
-_KEPT = 100  # exceptions of handlers that are kept for tests
 _FIRST_PAUSE = 0.1  # seconds after an exchange that was refused, doubled each time
 _LONGEST_PAUSE = 5.0  # seconds
 _LAST_WORDS = 2.0  # seconds to deliver outcomes in once nothing runs any more
@@ -70,6 +69,7 @@ class Processor:
         concurrency: int,
         patience: float,
         dice: Callable[[], float],
+        exceptions: deque[Raised],
     ) -> None:
         self._broker = broker
         self._syncer = syncer
@@ -89,7 +89,7 @@ class Processor:
         self.order = order
         self.lease = LEASE  # seconds
         self.started = 0  # attempts so far
-        self.exceptions: deque[Raised] = deque(maxlen=_KEPT)
+        self.exceptions = exceptions
 
     async def run(self) -> None:
         """Fetch and run until ``stop`` is called, which settles the rest."""

@@ -37,6 +37,7 @@ __all__ = ("Worker",)
 log = logging.getLogger("fairlead.worker")
 
 _MAX_SLOTS = 10_000
+_KEPT = 100  # exceptions of handlers, for tests
 
 
 class Worker:
@@ -49,7 +50,7 @@ class Worker:
     ``incarnation`` belongs to this worker alone. On leaving the block it stops fetching, lets what
     runs finish for ``grace`` seconds, cancels the rest and hands it back without using up an
     attempt. ``patience`` is how long a handler may take to obey before it is abandoned.
-    ``lease`` is in seconds; None leaves it to the broker.
+    ``lease`` is in seconds; None leaves it to the broker. ``exceptions`` takes what handlers raise.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Worker:
         lease: float | None = None,
         enqueue: Callable[[Submission], Awaitable[Receipt]] | None = None,
         dice: Callable[[], float] = random.random,
+        exceptions: deque[Raised] | None = None,
     ) -> None:
         _check_count("concurrency", concurrency)
         _check_count("threads", threads)
@@ -113,6 +115,7 @@ class Worker:
             concurrency=concurrency,
             patience=patience,
             dice=dice,
+            exceptions=exceptions if exceptions is not None else deque(maxlen=_KEPT),
         )
 
     @property

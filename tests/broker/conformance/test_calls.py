@@ -349,3 +349,15 @@ async def test_empty_batches_have_no_answers_and_change_nothing(broker: Store) -
     assert (reply.settled, reply.started, reply.leased) == ([], [], [])
     await c.configure()
     assert await events(broker) == []
+
+
+async def test_the_last_number_as_another_verb_raises_and_changes_nothing(broker: Store) -> None:
+    c = Client(broker)
+    await c.enqueue(submit("t"))
+    last = Call(c.incarnation, c.number)
+
+    with pytest.raises(InvalidInput, match="enqueue"):
+        await broker.exchange(last, fetch=Fetch(queues=("default",), max=1), now=NOW)
+    with pytest.raises(InvalidInput, match="enqueue"):
+        await broker.alter(last, [Alter(id="t", action="cancel")], now=NOW)
+    assert [lease.message.id for lease in await c.fetch(1)] == ["t"]

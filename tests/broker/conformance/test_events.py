@@ -36,6 +36,7 @@ async def test_each_kind_of_event_can_be_told(broker: Store, c: Client) -> None:
     names = ("done", "retried", "snoozed", "released", "lost", "dead", "cancelled", "late")
     leases = {lease.message.id: lease for lease in await c.run(*map(submit, names))}
     await c.write(Write(lease=c.ref(leases["done"]), kind="progress", value=b"1/2"))
+    await c.enqueue(submit("later", delay=60, after=["done"]))  # scheduled, once it is done
     await c.settle(
         completed(leases["done"]),
         failed(leases["retried"], 1),

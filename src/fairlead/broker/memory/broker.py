@@ -70,14 +70,14 @@ class MemoryBroker(Frame):
         self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
     ) -> list[Receipt]:
         entry.check(submissions)
-        return self._numbered(call, now, lambda shard: entry.enqueue(shard, submissions))
+        return self._numbered("enqueue", call, now, lambda shard: entry.enqueue(shard, submissions))
 
     async def fire(
         self, call: Call, firings: Sequence[Firing], *, now: float | None = None
     ) -> list[Receipt]:
         entry.check([firing.submission for firing in firings])
         entry.check_slots(firings)
-        return self._numbered(call, now, lambda shard: entry.fire(shard, firings))
+        return self._numbered("fire", call, now, lambda shard: entry.fire(shard, firings))
 
     async def exchange(
         self,
@@ -109,7 +109,7 @@ class MemoryBroker(Frame):
 
         def answer(shard: Shard) -> ExchangeReply:
             # Answers are kept without bodies; a repeated call reads them anew.
-            reply, lent = self._once(shard, call, step)
+            reply, lent = self._once(shard, "exchange", call, step)
             loans = [
                 exchanging.leased(task)
                 for id, token in lent
@@ -238,7 +238,7 @@ class MemoryBroker(Frame):
     ) -> list[Settled]:
         ordering.check_writes(writes)
         return self._numbered(
-            call, now, lambda shard: ordering.write(shard, call.incarnation, writes)
+            "write", call, now, lambda shard: ordering.write(shard, call.incarnation, writes)
         )
 
     async def pull(
@@ -249,13 +249,13 @@ class MemoryBroker(Frame):
     async def alter(
         self, call: Call, orders: Sequence[Alter], *, now: float | None = None
     ) -> list[Altered]:
-        return self._numbered(call, now, lambda shard: ordering.alter(shard, orders))
+        return self._numbered("alter", call, now, lambda shard: ordering.alter(shard, orders))
 
     async def configure(
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
     ) -> None:
         ordering.check_changes(changes)
-        self._numbered(call, now, lambda shard: ordering.configure(shard, changes))
+        self._numbered("configure", call, now, lambda shard: ordering.configure(shard, changes))
 
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
@@ -266,7 +266,7 @@ class MemoryBroker(Frame):
             count, more = upkeep.purge(shard, shard.queues[queue], tenant)
             return Moved(now=shard.now, count=count, more=more)
 
-        return self._numbered(call, now, step)
+        return self._numbered("purge", call, now, step)
 
     async def events(
         self,

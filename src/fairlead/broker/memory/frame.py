@@ -13,7 +13,7 @@ from fairlead.broker.memory.bell import Bell, Sleeper
 from fairlead.broker.memory.records import Answered
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import Call
-from fairlead.model.errors import InvalidOption, OutOfOrder
+from fairlead.model.errors import InvalidInput, InvalidOption, OutOfOrder
 
 __all__ = ("Frame",)
 
@@ -69,21 +69,25 @@ class Frame:
             if due is not None and (before is None or due < before):
                 self._bell.rearm()
 
-    def _numbered(self, call: Call, now: float | None, step: Callable[[Shard], T]) -> T:
-        return self._do(now, lambda shard: self._once(shard, call, step))
+    def _numbered(self, verb: str, call: Call, now: float | None, step: Callable[[Shard], T]) -> T:
+        return self._do(now, lambda shard: self._once(shard, verb, call, step))
 
-    def _once(self, shard: Shard, call: Call, step: Callable[[Shard], T]) -> T:
+    def _once(self, shard: Shard, verb: str, call: Call, step: Callable[[Shard], T]) -> T:
         """Take the step, unless this is the last number again: then the answers are the same."""
         name = call.incarnation
         last, ends = shard.answers.get(name), shard.idle_ends.get(name)
         if last is not None and ends is not None and ends > shard.now:
             if call.number == last.number:
+                if last.verb != verb:
+                    raise InvalidInput(
+                        f"exchange {call.number} was {last.verb}; it cannot be repeated as {verb}"
+                    )
                 shard.touch(name)
                 return cast(T, last.answer)
             if call.number < last.number:
                 raise OutOfOrder(name, call.number, last.number)
         answer = step(shard)
-        shard.answers[name] = Answered(call.number, answer)
+        shard.answers[name] = Answered(call.number, verb, answer)
         shard.touch(name)
         return answer
 

@@ -125,8 +125,9 @@ class Mailbox:
 class Answered:
     """The last numbered call of an incarnation and what was answered: ids and codes, no bodies."""
 
-    __slots__ = ("answer", "number")
+    __slots__ = ("answer", "number", "verb")
 
-    def __init__(self, number: int, answer: Any) -> None:
+    def __init__(self, number: int, verb: str, answer: Any) -> None:
         self.number = number
+        self.verb = verb
         self.answer = answer

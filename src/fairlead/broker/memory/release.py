@@ -47,6 +47,7 @@ def place(shard: Shard, task: Task) -> None:
     """Put a deferred task, whose last dependency is met, where it belongs now."""
     if task.due_at is not None and task.due_at > shard.now:
         shard.schedule(task, State.SCHEDULED, task.due_at)
+        shard.emit("scheduled", task)
     else:
         shard.queue_up(task)
         shard.emit("queued", task)

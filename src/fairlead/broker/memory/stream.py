@@ -82,7 +82,7 @@ class Stream:
         return Event(
             id=self._id(number, index),
             at=at,
-            kind=cast(EventKind, kind),
+            kind=cast(EventKind, str(kind)),
             task=task,
             queue=queue,
             tenant=tenant,
