@@ -108,7 +108,7 @@ class Broker(Protocol):
         tasks (cancelled ones count with the completed) beyond the queue's retention in age, count
         or bytes are forgotten, at most two per settlement.
 
-        **Fetch.** Due tasks are promoted first. Queues are looked into in the order given; inside
+        **Fetch.** Due tasks are promoted first, at most 100 of them. Queues are looked into in the order given; inside
         a queue tenants are served by stride scheduling: each dispatch moves the tenant's tag on by
         ``cost / weight``, the lowest tag goes next, ties go by tenant name, and a tenant that
         comes back starts at the queue's virtual clock or its old tag, whichever is later. **One

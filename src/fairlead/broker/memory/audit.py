@@ -116,7 +116,7 @@ def _leases(shard: Shard) -> Iterator[str]:
 def _dependencies(shard: Shard) -> Iterator[str]:
     """Both directions agree, and every wait has something that will end it."""
     in_transit = {
-        (parent_id, child.id) for parent_id, _, children in shard.releases for child in children
+        (parent.id, child.id) for parent, _, children in shard.releases for child in children
     }
     for id, task in shard.tasks.items():
         for parent_id in task.blocked_by or ():
@@ -170,13 +170,8 @@ def _parked(shard: Shard, queue: Queue, name: str) -> Iterator[str]:
     if gate is None:
         yield f"tenant {name} of {queue.name} is parked for no reason"
     elif isinstance(gate, Limiter):
-        if (
-            gate.room(shard.now) is None
-            and ("", gate.name) not in shard.alarms
-            and not any(
-                t.woken_by is gate for q in shard.queues.values() for t in q.tenants.values()
-            )
-        ):
+        woken = any(t.woken_by is gate for t in queue.tenants.values())
+        if gate.room(shard.now) is None and ("", gate.name) not in shard.alarms and not woken:
             yield f"tenant {name} of {queue.name} waits for limiter {gate.name}, which has room"
     elif (
         gate.closed_until(tenant.counts[State.RUNNING], shard.now) is None

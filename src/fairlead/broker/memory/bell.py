@@ -14,12 +14,13 @@ __all__ = ("Bell", "Sleeper")
 class Sleeper:
     """One coroutine that waits, on the loop it runs on."""
 
-    __slots__ = ("_future", "_loop", "rung")
+    __slots__ = ("_future", "_loop", "gone", "rung")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._future: asyncio.Future[None] = self._loop.create_future()
         self.rung = False  # woken for work, rather than to look at the time again
+        self.gone = False  # its coroutine was thrown away with its loop
 
     async def sleep(self, seconds: float) -> None:
         """Until woken, or for so long. May be called again."""
@@ -32,6 +33,8 @@ class Sleeper:
 
     def wake(self) -> bool:
         """Wake it from any thread; false if its loop is gone and nobody will hear it."""
+        if self.gone:
+            return False
         try:
             self._loop.call_soon_threadsafe(self._finish)
         except RuntimeError:  # the loop was closed under it
@@ -55,7 +58,7 @@ class Bell:
 
     def add(self, sleeper: Sleeper, queues: Iterable[str]) -> None:
         """Let a sleeper wait for these queues."""
-        names = tuple(queues)
+        names = tuple(dict.fromkeys(queues))
         self._sleepers[sleeper] = names
         for name in names:
             self._by_queue.setdefault(name, {})[sleeper] = None
@@ -63,11 +66,7 @@ class Bell:
     def remove(self, sleeper: Sleeper) -> None:
         """Forget a sleeper; if it held the alarm, the next one is woken to take it over."""
         held_alarm = self.holds_alarm(sleeper)
-        for name in self._sleepers.pop(sleeper, ()):
-            waiting = self._by_queue[name]
-            waiting.pop(sleeper, None)
-            if not waiting:
-                del self._by_queue[name]
+        self._drop(sleeper)
         if held_alarm:
             self.rearm()
 
@@ -77,18 +76,20 @@ class Bell:
 
     def rearm(self) -> None:
         """Have the holder of the alarm look at the time again."""
-        holder = next(iter(self._sleepers), None)
-        if holder is not None and not holder.wake():
-            self.remove(holder)
+        while (holder := next(iter(self._sleepers), None)) is not None and not holder.wake():
+            self._drop(holder)
 
     def ring(self, queue: str) -> None:
         """Wake one that waits for this queue and was not woken yet."""
-        for sleeper in list(self._by_queue.get(queue, ())):
-            if sleeper.rung:
-                continue
-            sleeper.rung = True
-            if sleeper.wake():
-                return
+        waiting = self._by_queue.get(queue, {})
+        deaf: list[Sleeper] = []
+        for sleeper in waiting:
+            if not sleeper.rung:
+                sleeper.rung = True
+                if sleeper.wake():
+                    break
+                deaf.append(sleeper)
+        for sleeper in deaf:
             self.remove(sleeper)
 
     def ring_all(self) -> None:
@@ -96,3 +97,10 @@ class Bell:
         for sleeper in self._sleepers:
             sleeper.rung = True
             sleeper.wake()
+
+    def _drop(self, sleeper: Sleeper) -> None:
+        for name in self._sleepers.pop(sleeper, ()):
+            waiting = self._by_queue[name]
+            waiting.pop(sleeper, None)
+            if not waiting:
+                del self._by_queue[name]

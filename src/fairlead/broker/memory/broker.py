@@ -6,6 +6,7 @@ Everything lives and dies with the process.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -100,8 +101,9 @@ class MemoryBroker(Frame):
                 _, left = upkeep.promote(shard, upkeep.PROMOTED_WITH_FETCH)
                 taken, more = exchanging.fetch(shard, incarnation, fetch)
                 more = more or left
-                # Whoever leaves work behind wakes the next.
-                shard.rung.update(name for name in fetch.queues if name in shard.queues)
+                for name in shard.queues.keys() & fetch.queues:
+                    shard.rung.add(name)  # whoever leaves work behind wakes the next
+                    shard.set_alarm(shard.queues[name])
             reply = ExchangeReply(
                 now=shard.now, settled=settled, started=marked, more=more, due_in=shard.next_due()
             )
@@ -127,6 +129,7 @@ class MemoryBroker(Frame):
                 return True
             sleeper = Sleeper()
             self._bell.add(sleeper, queues)
+        found = False
         try:
             while not self._shard.closed and (left := ends - time.monotonic()) > 0.0:
                 with self._lock:
@@ -136,24 +139,28 @@ class MemoryBroker(Frame):
                     if self._bell.holds_alarm(sleeper):
                         self._promote()  # and ring: perhaps for this one
                     if sleeper.rung and self._runnable(queues):
+                        found = True
                         return True
                     sleeper.rung = False  # somebody else was faster
             return False
-        except BaseException:
-            if sleeper.rung:  # woken and then cancelled: somebody else must hear of the work
-                with self._lock:
-                    self._shard.rung.update(name for name in queues if name in self._shard.queues)
-                    self._wake(self._shard.next_due())
+        except GeneratorExit:
+            # Thrown away with its loop, by the garbage collector, perhaps in the middle of a verb
+            # of this very thread: the lock must not be touched.
+            sleeper.gone = True
             raise
         finally:
-            with self._lock:
-                self._bell.remove(sleeper)
+            if not sleeper.gone:
+                with self._lock:
+                    self._bell.remove(sleeper)
+                    if sleeper.rung and not found:  # in vain: somebody else must hear of the work
+                        self._shard.rung.update(set(queues).intersection(self._shard.queues))
+                        self._conclude(self._shard.next_due())
 
     def _promote(self) -> None:
         self._set_clock(None)
         before = self._shard.next_due()
         upkeep.promote(self._shard, upkeep.STEP)
-        self._wake(before)
+        self._conclude(before)
 
     def _runnable(self, queues: Sequence[str]) -> bool:
         known = self._shard.queues
@@ -168,6 +175,8 @@ class MemoryBroker(Frame):
         lease: float = LEASE,
         now: float | None = None,
     ) -> BeatReply:
+        if not 0.0 < lease < math.inf:
+            raise InvalidOption("lease", lease, "a number of seconds above 0")
         return self._do(now, lambda shard: recovery.beat(shard, incarnation, held, worker, lease))
 
     async def give_back(
@@ -227,11 +236,7 @@ class MemoryBroker(Frame):
                     return list(box.letters)
                 sleeper = Sleeper()
                 box.sleepers.append(sleeper)
-            try:
-                await sleeper.sleep(left)
-            finally:
-                with self._lock:
-                    box.sleepers.remove(sleeper)
+            await self._slept(sleeper, left, box.sleepers)
 
     async def write(
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
@@ -249,6 +254,7 @@ class MemoryBroker(Frame):
     async def alter(
         self, call: Call, orders: Sequence[Alter], *, now: float | None = None
     ) -> list[Altered]:
+        ordering.check_orders(orders)
         return self._numbered("alter", call, now, lambda shard: ordering.alter(shard, orders))
 
     async def configure(
@@ -283,19 +289,26 @@ class MemoryBroker(Frame):
             with self._lock:
                 self._set_clock(None)
                 stream = self._shard.stream
-                start = stream.start(reader, after)
-                events, gap = stream.read(start, limit)
+                events, gap, last = stream.read(stream.start(reader, after), limit)
                 left = ends - time.monotonic()
                 if events or gap or left <= 0.0 or self._shard.closed:
-                    last = events[-1].id if events else start
                     return EventPage(now=self._shard.now, events=events, gap=gap, last=last)
                 sleeper = Sleeper()
                 self._event_sleepers.append(sleeper)
-            try:
-                await sleeper.sleep(left)
-            finally:
+            await self._slept(sleeper, left, self._event_sleepers)
+
+    async def _slept(self, sleeper: Sleeper, seconds: float, among: list[Sleeper]) -> None:
+        """Sleep, and leave the list again, unless thrown away: then ``wake`` finds it gone."""
+        try:
+            await sleeper.sleep(seconds)
+        except GeneratorExit:
+            sleeper.gone = True
+            raise
+        finally:
+            if not sleeper.gone:
                 with self._lock:
-                    self._event_sleepers.remove(sleeper)
+                    if sleeper in among:
+                        among.remove(sleeper)
 
     async def close(self) -> None:
         with self._lock:

@@ -69,7 +69,7 @@ def fire(shard: Shard, firings: Sequence[Firing]) -> list[Receipt]:
             receipts.append(Receipt(id=firing.submission.message.id, code="stale"))
             continue
         receipt = _enqueue(shard, firing.submission)
-        if receipt.code in ("accepted", "duplicate"):
+        if receipt.code in ("accepted", "duplicate", "conflict"):  # another try would not help
             shard.slots[firing.schedule] = firing.slot
         receipts.append(receipt)
     return receipts
@@ -118,8 +118,7 @@ def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
             return Receipt(id=id, code="fenced")
     known = shard.find(id)
     if known is not None:
-        # A cancelled task has lost its body: there is nothing left to compare with.
-        same = known.state is State.CANCELLED or known.message.same_content(message)
+        same = known.same_content(message)
         return Receipt(id=id, code="duplicate" if same else "conflict", state=known.state)
     if submission.unique is not None:
         holder = _holder(shard, (message.tenant, submission.unique.key))

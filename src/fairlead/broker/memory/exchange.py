@@ -7,17 +7,15 @@ from collections.abc import Sequence
 
 from fairlead.broker.memory import release, upkeep
 from fairlead.broker.memory.fair import IDLE, Queue, Tenant
-from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import MAX_EXCHANGE, Fetch, LeaseRef, Settled
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import FINAL, TRANSITIONS, Settlement, State, overruled
-from fairlead.model.message import Leased
+from fairlead.model.message import ErrorInfo, Leased
 
 __all__ = ("check", "fetch", "leased", "settle", "start")
 
-_TRIMMED = 2  # finished tasks that one settlement may push out of the retention
 _DROPPED = 256  # entries of cancelled and expired tasks that one fetch clears away
 _SMOOTHING = 64  # settlements over which the average run time of a queue forgets
 _EVENTS = {State.SCHEDULED: "snoozed", State.QUEUED: "released"}
@@ -36,12 +34,23 @@ def check(
         if not 0.0 < fetch.lease < math.inf:
             raise InvalidOption("fetch.lease", fetch.lease, "a number of seconds above 0")
     for settlement in settlements:
-        if settlement.to not in TRANSITIONS[State.RUNNING]:
-            raise InvalidInput(f"an attempt cannot end in {settlement.to!r}")
-        if not 0.0 <= settlement.delay < math.inf:  # false for NaN as well
-            raise InvalidOption("delay", settlement.delay, "zero or more seconds")
-        if not 0.0 <= settlement.run_time < math.inf:
-            raise InvalidOption("run_time", settlement.run_time, "zero or more seconds")
+        _check_settlement(settlement)
+
+
+def _check_settlement(settlement: Settlement) -> None:
+    if settlement.to not in TRANSITIONS[State.RUNNING]:
+        raise InvalidInput(f"an attempt cannot end in {settlement.to!r}")
+    # Written so that NaN fails as well.
+    if not 0.0 <= settlement.delay < math.inf:
+        raise InvalidOption("delay", settlement.delay, "zero or more seconds")
+    if not 0.0 <= settlement.run_time < math.inf:
+        raise InvalidOption("run_time", settlement.run_time, "zero or more seconds")
+    if settlement.keep is not None and not 0.0 <= settlement.keep < math.inf:
+        raise InvalidOption("keep", settlement.keep, "zero or more seconds")
+    if settlement.error is not None and not isinstance(settlement.error, ErrorInfo):
+        raise InvalidOption("error", settlement.error, "an ErrorInfo")
+    if settlement.result is not None and not isinstance(settlement.result, bytes):
+        raise InvalidOption("result", settlement.result, "bytes")
 
 
 # -- settle ------------------------------------------------------------------------------------
@@ -50,7 +59,6 @@ def check(
 def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) -> list[Settled]:
     """Carry out decided moves under leases that are in force; refuse the others."""
     answers: list[Settled] = []
-    finished: dict[str, int] = {}  # by queue: how many finished tasks may be forgotten in turn
     for settlement in settlements:
         task = shard.find(settlement.id)
         if task is None:
@@ -61,10 +69,6 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
         else:
             _apply(shard, task, settlement)
             answers.append("applied")
-            queue = task.message.queue
-            finished[queue] = finished.get(queue, 0) + _TRIMMED
-    for queue, most in finished.items():
-        upkeep.trim(shard, queue, most)
     if shard.releases:
         release.deliver(shard, release.RELEASED_AT_ONCE)
     return answers
@@ -74,6 +78,8 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     tenant = task.tenant
     attempt = task.attempts + 1
     shard.end_lease(task)
+    if tenant.queue.charge_run_time:  # first: a tenant whose last task ends may be forgotten
+        _charge(tenant, task.message.cost, settlement.run_time)
     if settlement.burn:
         task.attempts = attempt
     if task.crashes:
@@ -102,8 +108,6 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
         else:
             shard.schedule(task, to, shard.now + settlement.delay)
         shard.emit(_EVENTS.get(to, to), task, task.reason, attempt, settlement.token)
-    if tenant.queue.charge_run_time:
-        _charge(tenant, task.message.cost, settlement.run_time)
     shard.has_room_again(tenant)
 
 
@@ -186,12 +190,8 @@ def _serve(shard: Shard, queue: Queue, wanted: int, taken: list[Task], budget: _
         if tenant is None:
             return
         budget.visits -= 1
-        if queue.gate is not None:
-            until = queue.gate.closed_until(queue.counts[State.RUNNING], now)
-            if until is not None:
-                if until is not math.inf:
-                    shard.alarms.set((queue.name, ""), until)
-                return
+        if queue.gate is not None and queue.closed_until(now) is not None:
+            return
         gate = tenant.gate
         if gate is not None:
             until = gate.closed_until(tenant.counts[State.RUNNING], now)
@@ -231,24 +231,23 @@ def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:
                 return None
         else:
             level.popleft()
+            tenant.holes -= 1
         budget.drops -= 1
     return None
 
 
 def _take_room(shard: Shard, tenant: Tenant, task: Task) -> bool:
     """Take room in all of the task's named limiters, or in none and park the tenant."""
-    limiters: list[Limiter] = []
     for name in task.message.limiters:
-        limiter = shard.limiter(name)
-        until = limiter.room(shard.now)
-        if until is not None:
+        limiter = shard.limiters.get(name)
+        until = limiter.room(shard.now) if limiter is not None else None
+        if limiter is not None and until is not None:
             shard.park(tenant, limiter, until)
             return False
-        limiters.append(limiter)
-    for limiter in limiters:
+    task.held = tuple(shard.limiter(name) for name in task.message.limiters)
+    for limiter in task.held:
         limiter.used += 1
         limiter.pass_one(shard.now)
-    task.held = tuple(limiters)
     return True
 
 

@@ -39,6 +39,7 @@ class Tenant:
         "_turn",
         "counts",
         "gate",
+        "holes",
         "levels",
         "name",
         "parked_on",
@@ -62,6 +63,7 @@ class Tenant:
         self.levels: tuple[deque[list[Task | None]], ...] = tuple(deque() for _ in LEVELS)
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
         self.waiting: dict[str, Task] = {}  # all that is not running and not finished
+        self.holes = 0  # entries of tasks that are gone
         self.parked_on: Gate | None = None
         self.woken_by: Limiter | None = None
         self._turn = 0
@@ -105,7 +107,17 @@ class Tenant:
         """Drop what is left of entries whose tasks are gone, and begin the turns anew."""
         for level in self.levels:
             level.clear()
+        self.holes = 0
         self._turn = 0
+
+    def add_hole(self) -> None:
+        """An entry was emptied; when most are, close the gaps."""
+        self.holes += 1
+        if self.holes > self.counts[State.QUEUED] + _STALE:
+            self.levels = tuple(
+                deque(entry for entry in level if entry[0] is not None) for level in self.levels
+            )
+            self.holes = 0
 
 
 class Queue:
@@ -131,6 +143,11 @@ class Queue:
         self._heap: list[tuple[float, str, Tenant]] = []
         self._saved: Agenda[str] = Agenda()  # tags of empty tenants, until the clock passes them
 
+    def closed_until(self, now: float) -> float | None:
+        """Of its own limits: None if there is room, else when there will be."""
+        gate = self.gate
+        return gate.closed_until(self.counts[State.RUNNING], now) if gate is not None else None
+
     # -- who may run --------------------------------------------------------------------------
 
     def first(self) -> Tenant | None:
@@ -148,7 +165,6 @@ class Queue:
         if tenant.tag < self.clock:
             tenant.tag = self.clock
         tenant.status = READY
-        tenant.parked_on = None
         self.ready_weight += tenant.weight
         self._enter(tenant)
 

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 from fairlead.broker.memory.bell import Bell, Sleeper
 from fairlead.broker.memory.records import Answered
 from fairlead.broker.memory.shard import Shard
+from fairlead.broker.memory.upkeep import trim
 from fairlead.broker.verbs import Call
 from fairlead.model.errors import InvalidInput, InvalidOption, OutOfOrder
 
@@ -20,6 +21,8 @@ __all__ = ("Frame",)
 T = TypeVar("T")
 
 _EVENT_BYTES = 16 * 1024 * 1024
+_JUMP = 1.0  # seconds by which the wall clock must run ahead before we follow it
+_TRIMMED = 2  # finished tasks that one ending may push out of the retention
 _frames: weakref.WeakSet[Frame] = weakref.WeakSet()
 
 
@@ -28,6 +31,7 @@ class Frame:
 
     def __init__(self, *, test_clock: bool = False, event_bytes: int = _EVENT_BYTES) -> None:
         self._test_clock = test_clock
+        self._ahead = time.time() - time.monotonic()  # of the wall clock
         self._lock = threading.Lock()
         self._generation = os.urandom(8).hex()
         self._shard = Shard(self._generation, event_bytes)
@@ -44,25 +48,43 @@ class Frame:
             try:
                 return step(shard)
             finally:
-                self._wake(before)
+                self._conclude(before)
 
     def _set_clock(self, now: float | None) -> None:
         if now is None:
-            now = self._shard.now if self._test_clock else time.time()
+            now = self._shard.now if self._test_clock else self._time()
         elif not self._test_clock:
             raise InvalidOption("now", now, "left out, unless the broker has a test clock")
         if now > self._shard.now:  # never backwards
             self._shard.now = now
 
-    def _wake(self, before: float | None) -> None:
+    def _time(self) -> float:
+        """Unix seconds that go on at the pace of the monotonic clock.
+
+        When the wall clock is set back, time goes on all the same: if it stood still instead,
+        nothing would become due and no lease would end until the wall clock had caught up.
+        """
+        monotonic, wall = time.monotonic(), time.time()
+        if wall - monotonic > self._ahead + _JUMP:  # set forward, or back from a long sleep
+            self._ahead = wall - monotonic
+        return monotonic + self._ahead
+
+    def _conclude(self, before: float | None) -> None:
+        """After a step: keep the retention, write the events, wake whoever has to know."""
         shard = self._shard
+        if shard.ended:
+            for name, count in shard.ended.items():
+                trim(shard, name, _TRIMMED * count)
+            shard.ended.clear()
         if shard.stream.flush(shard.now) and self._event_sleepers:
-            for sleeper in self._event_sleepers:
-                sleeper.wake()
+            self._event_sleepers[:] = [each for each in self._event_sleepers if each.wake()]
         if shard.rung:
             for name in shard.rung:
-                if shard.runnable(shard.queues[name]):
+                queue = shard.queues[name]
+                if shard.runnable(queue):
                     self._bell.ring(name)
+                else:
+                    shard.set_alarm(queue)
             shard.rung.clear()
         if self._bell:
             due = shard.next_due()
@@ -83,11 +105,11 @@ class Frame:
                         f"exchange {call.number} was {last.verb}; it cannot be repeated as {verb}"
                     )
                 shard.touch(name)
-                return cast(T, last.answer)
+                return cast(T, _own(last.answer))
             if call.number < last.number:
                 raise OutOfOrder(name, call.number, last.number)
         answer = step(shard)
-        shard.answers[name] = Answered(call.number, verb, answer)
+        shard.answers[name] = Answered(call.number, verb, _own(answer))
         shard.touch(name)
         return answer
 
@@ -103,18 +125,24 @@ class Frame:
         self._lock.release()
 
 
+def _own(answer: object) -> object:
+    """A list of one's own: what a caller does to its answers must not change the kept ones."""
+    return list(answer) if isinstance(answer, list) else answer
+
+
 def _fork_hooks() -> None:
     """Fork only between verbs, so that the child's copy is whole and its lock is free."""
-    held: list[Frame] = []
+    here = threading.local()  # several threads may fork
 
     def before() -> None:
-        held.extend(_frames)
-        for frame in held:
+        here.held = list(_frames)
+        for frame in here.held:
             frame._before_fork()
 
     def after(*, child: bool) -> None:
-        while held:
-            held.pop()._after_fork(child=child)
+        for frame in here.held:
+            frame._after_fork(child=child)
+        here.held = []
 
     os.register_at_fork(
         before=before,

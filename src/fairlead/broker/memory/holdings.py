@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
+from typing import Literal
 
 from fairlead.broker.memory import settings
 from fairlead.broker.memory.agenda import Agenda
@@ -13,7 +14,7 @@ from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
 from fairlead.broker.memory.shelf import Shelf
 from fairlead.broker.memory.stream import Stream
-from fairlead.broker.verbs import SHARD, TenantChange, WorkerRecord
+from fairlead.broker.verbs import SHARD, Mail, TenantChange, WorkerRecord
 from fairlead.model.lifecycle import State
 
 __all__ = ("Holdings",)
@@ -49,15 +50,17 @@ class Holdings:
         self.windows: Agenda[tuple[str, str]] = Agenda()  # unique keys held for a time
         self.xcom: dict[tuple[str, str], bytes] = {}  # (tenant, key)
         self.xcom_ends: Agenda[tuple[str, str]] = Agenda()
-        self.releases: deque[tuple[str, State | None, deque[Task]]] = deque()  # continuations
+        self.releases: deque[tuple[Task, State | None, deque[Task]]] = deque()  # parent, its end
         self.slots: dict[str, float] = {}  # schedule -> last slot fired
         self.answers: dict[str, Answered] = {}
         self.mailboxes: dict[str, Mailbox] = {}
+        self.letters = 0  # written so far, in all mailboxes: numbers outlive a mailbox
         self.idle_ends: Agenda[str] = Agenda()  # when to forget an incarnation's answers and mail
         self.workers: dict[str, WorkerRecord] = {}
         self.worker_ends: Agenda[str] = Agenda()
         self.stream = Stream(generation, SHARD, event_bytes)
         self.rung: set[str] = set()  # queues that got runnable work in this call
+        self.ended: dict[str, int] = {}  # by queue: tasks that ended in this call
         self._order: list[int] = []  # sequence numbers, in the order of acceptance
         self._by_sequence: dict[int, Task] = {}
         self._sequence = 0
@@ -127,6 +130,20 @@ class Holdings:
         if incarnation not in self.idle_ends:
             self.touch(incarnation)
         return box
+
+    def write_to(
+        self,
+        incarnation: str,
+        kind: Literal["finished", "cancel"],
+        id: str,
+        *,
+        state: State | None = None,
+        token: int = 0,
+    ) -> None:
+        """Put a letter into an incarnation's mailbox."""
+        self.letters += 1
+        letter = Mail(number=self.letters, kind=kind, id=id, state=state, token=token)
+        self.mailbox(incarnation).put(letter)
 
     def touch(self, incarnation: str) -> None:
         """The incarnation called: keep its answers and its mail for another hour."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from fairlead.broker.memory.agenda import Agenda
 from fairlead.model.limits import PRECISION, UNLIMITED, Limit, counted, room_at
 
 if TYPE_CHECKING:
-    from fairlead.broker.memory.fair import Tenant
+    from fairlead.broker.memory.fair import Queue, Tenant
 
 __all__ = ("Gate", "Limiter")
 
@@ -42,31 +42,42 @@ class Gate:
 
 
 class Limiter(Gate):
-    """A named limit, with the tenants whose next task waits for room in it.
+    """A named limit, with the tenants whose next task waits for room in it, queue by queue.
 
-    A tenant that is woken either takes the room or passes the wake-up on to the next
-    (``Tenant.woken_by``), so that room and a waiter never stay beside each other.
+    When there is room, one tenant of *each* queue is woken: tags of different queues cannot be
+    compared, and a queue that is paused or not served must not keep the room from the others. A
+    woken tenant takes the room or passes the wake-up on inside its queue (``Tenant.woken_by``), so
+    that room and a waiter never stay beside each other.
     """
 
-    __slots__ = ("_waiters", "name", "used")
+    __slots__ = ("_waiting", "name", "used")
 
     def __init__(self, name: str) -> None:
         super().__init__(UNLIMITED)
         self.name = name
         self.used = 0
-        self._waiters: list[tuple[float, str, str, Tenant]] = []
+        self._waiting: dict[Queue, Agenda[str]] = {}  # tenants by tag
 
     def add_waiter(self, tenant: Tenant) -> None:
-        """Let a tenant wait; tenants with the lowest tag are woken first."""
-        heappush(self._waiters, (tenant.tag, tenant.queue.name, tenant.name, tenant))
+        """Let a tenant wait; of a queue's tenants the one with the lowest tag is woken first."""
+        waiting = self._waiting.get(tenant.queue)
+        if waiting is None:
+            waiting = self._waiting[tenant.queue] = Agenda()
+        waiting.set(tenant.name, tenant.tag)
 
-    def next_waiter(self) -> Tenant | None:
-        """Take out the first tenant that still waits here."""
-        while self._waiters:
-            tenant = heappop(self._waiters)[3]
-            if tenant.parked_on is self:
-                return tenant
-        return None
+    def remove_waiter(self, tenant: Tenant) -> None:
+        """A tenant waits no longer."""
+        waiting = self._waiting.get(tenant.queue)
+        if waiting is not None:
+            waiting.discard(tenant.name)
+            if not waiting:
+                del self._waiting[tenant.queue]
+
+    def next_waiters(self, queue: Queue | None) -> list[Tenant]:
+        """The first tenant of one queue, or of each; they still wait here."""
+        queues = self._waiting if queue is None else (queue,) if queue in self._waiting else ()
+        firsts = ((each, self._waiting[each].first()) for each in queues)
+        return [each.tenants[first[1]] for each, first in firsts if first is not None]
 
     def room(self, now: float) -> float | None:
         """As ``closed_until``, by its own count."""
@@ -75,4 +86,4 @@ class Limiter(Gate):
     @property
     def idle(self) -> bool:
         """Whether nothing would be lost by forgetting this limiter."""
-        return self.used == 0 and not self._waiters and self.limit is UNLIMITED
+        return self.used == 0 and not self._waiting and self.limit is UNLIMITED

@@ -30,11 +30,20 @@ from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.limits import UNLIMITED
 from fairlead.model.names import check_key, check_limiter, check_queue, check_tenant
 
-__all__ = ("alter", "check_changes", "check_writes", "configure", "pull", "watch", "write")
+__all__ = (
+    "alter",
+    "check_changes",
+    "check_orders",
+    "check_writes",
+    "configure",
+    "pull",
+    "watch",
+    "write",
+)
 
 T = TypeVar("T")
 
-_WOKEN = 64  # tenants that a lifted limiter wakes at once; each passes the wake-up on
+_ACTIONS = ("cancel", "requeue", "delete")
 _CAPS = ("max_waiting", "max_tenant_waiting", "warn_depth")
 _KEEPS = (
     "keep_completed",
@@ -48,10 +57,17 @@ _KEEPS = (
 # -- alter -------------------------------------------------------------------------------------
 
 
-def alter(shard: Shard, orders: Sequence[Alter]) -> list[Altered]:
-    """Cancel, requeue or delete; one answer per order."""
+def check_orders(orders: Sequence[Alter]) -> None:
+    """Refuse what cannot be ordered, before anything is done."""
     if len(orders) > MAX_ENQUEUE:
         raise TooLarge("the batch", len(orders), MAX_ENQUEUE, "orders")
+    for order in orders:
+        if order.action not in _ACTIONS:
+            raise InvalidOption("action", order.action, f"one of {', '.join(_ACTIONS)}")
+
+
+def alter(shard: Shard, orders: Sequence[Alter]) -> list[Altered]:
+    """Cancel, requeue or delete; one answer per order."""
     answers = [_alter(shard, order) for order in orders]
     if shard.releases:
         release.deliver(shard, release.RELEASED_AT_ONCE)
@@ -68,7 +84,7 @@ def _alter(shard: Shard, order: Alter) -> Altered:
             if not task.cancelling:
                 task.cancelling = True
                 shard.emit("cancelling", task, "", task.attempts + 1, task.token)
-                shard.mailbox(task.incarnation).put(kind="cancel", id=task.id, token=task.token)
+                shard.write_to(task.incarnation, "cancel", task.id, token=task.token)
             return Altered(id=order.id, code="requested", state=state)
         if state in FINAL:
             return Altered(id=order.id, code="unchanged", state=state)
@@ -188,7 +204,7 @@ def _configure_limiter(shard: Shard, change: LimiterChange) -> None:
     if limiter.limit == UNLIMITED:
         limiter.limit = UNLIMITED  # the very object: that is how an unused limiter is known
     shard.alarms.discard(("", limiter.name))
-    shard.wake_limiter(limiter, _WOKEN)
+    shard.wake_limiter(limiter)
     _emit(shard, "", "", f"limiter {limiter.name}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from fairlead.broker.memory.bell import Sleeper
@@ -45,6 +46,7 @@ class Task:
     dependents: dict[str, Task] | None = None  # tasks that wait for it
     unique: Unique | None = None
     watchers: set[str] | None = None
+    digest = b""  # of the body, when it was dropped
     entry: list[Task | None] | None = None  # its place in a level; emptied when it leaves it early
 
     def __init__(self, message: Message, tenant: Tenant, sequence: int, now: float) -> None:
@@ -60,6 +62,19 @@ class Task:
         return (
             self.state is State.RUNNING and self.token == token and self.incarnation == incarnation
         )
+
+    def drop_body(self) -> None:
+        """Nothing will ever run it: keep only what tells its content from another."""
+        self.digest = blake2b(self.message.body, digest_size=16).digest()
+        self.message = self.message.without_body()
+
+    def same_content(self, message: Message) -> bool:
+        """Whether a message asks for the same work as this task."""
+        if self.digest:
+            if blake2b(message.body, digest_size=16).digest() != self.digest:
+                return False
+            message = message.without_body()
+        return self.message.same_content(message)
 
     def record(self) -> TaskRecord:
         """All of it, for people."""
@@ -102,19 +117,16 @@ class Incarnation:
 class Mailbox:
     """What a client or worker has to be told, until it says that it knows."""
 
-    __slots__ = ("_last", "letters", "sleepers")
+    __slots__ = ("letters", "sleepers")
 
     def __init__(self) -> None:
-        self._last = 0
         self.letters: deque[Mail] = deque()
         self.sleepers: list[Sleeper] = []
 
-    def put(self, **letter: Any) -> None:
+    def put(self, letter: Mail) -> None:
         """Add a letter and wake whoever waits for one."""
-        self._last += 1
-        self.letters.append(Mail(number=self._last, **letter))
-        for sleeper in self.sleepers:
-            sleeper.wake()
+        self.letters.append(letter)
+        self.sleepers[:] = [sleeper for sleeper in self.sleepers if sleeper.wake()]
 
     def confirm(self, number: int) -> None:
         """Drop the letters up to this number."""

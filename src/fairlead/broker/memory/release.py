@@ -31,12 +31,12 @@ def deliver(shard: Shard, most: int) -> int:
     told = 0
     releases = shard.releases
     while releases and told < most:
-        parent_id, state, children = releases[0]
+        parent, state, children = releases[0]
         while children and told < most:
             told += 1
             child = children.popleft()
-            if child.blocked_by is not None and parent_id in child.blocked_by:
-                _tell(shard, child, parent_id, state)
+            if child.blocked_by is not None and parent.id in child.blocked_by:
+                _tell(shard, child, parent, state)
         if not children:
             # Telling a child may have added to the end of the line, never to its front.
             releases.popleft()
@@ -53,30 +53,26 @@ def place(shard: Shard, task: Task) -> None:
         shard.emit("queued", task)
 
 
-def _tell(shard: Shard, child: Task, parent_id: str, state: State | None) -> None:
-    parent = shard.tasks.get(parent_id)
-    if state is None:  # forgotten: nothing can come of waiting any longer
-        verdict = State.DEAD if child.policy == "wait" else on_dependency(State.DEAD, child.policy)
-    elif child.policy == "wait" and parent is not None:
-        verdict = on_dependency(parent.state, "wait")  # it may have been put to work again
-    else:
-        verdict = on_dependency(state, child.policy)
+def _tell(shard: Shard, child: Task, parent: Task, state: State | None) -> None:
+    """Tell a task how a parent ended; None: it was forgotten, waiting is no use any longer."""
+    verdict = on_dependency(state or State.DEAD, child.policy)
     if verdict == "wait":
-        if parent is None:
-            _tell(shard, child, parent_id, None)
+        if shard.tasks.get(parent.id) is not parent:  # its id may belong to another task by now
+            verdict = State.DEAD
         else:
-            attach(child, parent)
-        return
-    if verdict == "met":
-        _met(shard, child, parent_id)
-        return
-    end_for(shard, child, parent_id, State(verdict))
+            verdict = on_dependency(parent.state, "wait")  # it may have been put to work again
+    if verdict == "wait":
+        attach(child, parent)
+    elif verdict == "met":
+        _met(shard, child, parent)
+    else:
+        end_for(shard, child, parent.id, State(verdict))
 
 
-def _met(shard: Shard, child: Task, parent_id: str) -> None:
-    shard.unlink(child, parent_id)
+def _met(shard: Shard, child: Task, parent: Task) -> None:
+    shard.unlink(child, parent.id)
     if child.blocked_by is not None:
-        del child.blocked_by[parent_id]
+        del child.blocked_by[parent.id]
         if not child.blocked_by:
             child.blocked_by = None
             place(shard, child)

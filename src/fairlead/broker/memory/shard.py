@@ -131,6 +131,7 @@ class Shard(Holdings):
         task.entry[0] = None
         task.entry = None
         tenant = task.tenant
+        tenant.add_hole()
         if tenant.counts[State.QUEUED] == 0:  # nobody will come across it: drop them all now
             tenant.clear()
             self.unready(tenant, IDLE)
@@ -168,20 +169,22 @@ class Shard(Holdings):
         if task.unique is not None and task.unique.until != "window":
             self.release_unique(task)
         if to is State.CANCELLED:  # nothing will ever run it: the body goes at once
-            task.message = task.message.without_body()
+            task.drop_body()
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
         self.shelf(task).add(task, self.now, keep)
+        queue = task.message.queue
+        self.ended[queue] = self.ended.get(queue, 0) + 1
         if keep is not None and keep <= 0.0:
             self.forget(task)
 
     def _tell(self, task: Task, to: State) -> None:
         """Write to those who watch a task, and let those who wait for it be told in their turn."""
         for watcher in task.watchers or ():
-            self.mailbox(watcher).put(kind="finished", id=task.id, state=to)
+            self.write_to(watcher, "finished", task.id, state=to)
         task.watchers = None
         if task.dependents is not None:
-            self.releases.append((task.id, to, deque(task.dependents.values())))
+            self.releases.append((task, to, deque(task.dependents.values())))
 
     def forget(self, task: Task) -> None:
         """Drop a finished task for good; who still waits for it will be told by ``deliver``."""
@@ -193,8 +196,8 @@ class Shard(Holdings):
         tenant, queue = task.tenant, task.tenant.queue
         tenant.counts[task.state] -= 1
         queue.counts[task.state] -= 1
-        if task.dependents:
-            self.releases.append((task.id, None, deque(task.dependents.values())))
+        if task.dependents and task.state is not State.COMPLETED:
+            self.releases.append((task, None, deque(task.dependents.values())))
         queue.retire(tenant)
 
     def _detach(self, task: Task) -> None:
@@ -241,52 +244,59 @@ class Shard(Holdings):
         """Put a tenant that is not ready among the runnable ones."""
         if tenant.status is READY:
             return
+        self._unpark(tenant)
         tenant.queue.make_ready(tenant)
         self.rung.add(tenant.queue.name)
 
     def unready(self, tenant: Tenant, status: str) -> None:
         """Take a tenant out; if it was woken for room it did not take, the next one is woken."""
+        self._unpark(tenant)
         tenant.queue.unready(tenant, status)
-        tenant.parked_on = None
         self.pass_on(tenant)
 
     def park(self, tenant: Tenant, gate: Gate, until: float) -> None:
         """Take a tenant out until there is room under this limit."""
         self.unready(tenant, PARKED)
         tenant.parked_on = gate
+        key = (tenant.queue.name, tenant.name)
         if isinstance(gate, Limiter):
             gate.add_waiter(tenant)
-            if until is not math.inf:
-                self.alarms.set(("", gate.name), until)
-        elif until is not math.inf:
-            self.alarms.set((tenant.queue.name, tenant.name), until)
+            key = ("", gate.name)
+        if until is not math.inf:
+            self.alarms.set(key, until)
+
+    def _unpark(self, tenant: Tenant) -> None:
+        if isinstance(tenant.parked_on, Limiter):
+            tenant.parked_on.remove_waiter(tenant)
+        tenant.parked_on = None
 
     def pass_on(self, tenant: Tenant) -> None:
         """A woken tenant was seen to; if the room it was woken for is still there, wake another."""
         limiter = tenant.woken_by
         if limiter is not None:
             tenant.woken_by = None
-            self.wake_limiter(limiter)
+            self.wake_limiter(limiter, tenant.queue)
 
-    def wake_limiter(self, limiter: Limiter, most: int = 1) -> None:
-        """Wake tenants that wait for room here, if there is any."""
-        for _ in range(most):
-            until = limiter.room(self.now)
-            if until is not None:
-                if until is not math.inf:
-                    self.alarms.set(("", limiter.name), until)
-                return
-            tenant = limiter.next_waiter()
-            if tenant is None:
-                if limiter.idle:
-                    self.limiters.pop(limiter.name, None)
-                return
-            tenant.woken_by = limiter
-            self.make_ready(tenant)
+    def wake_limiter(self, limiter: Limiter, queue: Queue | None = None) -> None:
+        """If there is room here, wake a tenant that waits for it: of this queue, or of each."""
+        until = limiter.room(self.now)
+        if until is None:
+            for tenant in limiter.next_waiters(queue):
+                tenant.woken_by = limiter
+                self.make_ready(tenant)
+        elif until is not math.inf:
+            self.alarms.set(("", limiter.name), until)
+        if limiter.idle:
+            self.limiters.pop(limiter.name, None)
 
     def runnable(self, queue: Queue) -> bool:
         """Whether a fetch from this queue would find something now."""
         if self.closed or queue.paused or not queue.ready_weight:
             return False
-        gate = queue.gate
-        return gate is None or gate.closed_until(queue.counts[State.RUNNING], self.now) is None
+        return queue.closed_until(self.now) is None
+
+    def set_alarm(self, queue: Queue) -> None:
+        """If only the queue's own rate holds its work back, see to it that somebody wakes up."""
+        until = queue.closed_until(self.now) if queue.ready_weight and not queue.paused else None
+        if until is not None and until is not math.inf:
+            self.alarms.set((queue.name, ""), until)

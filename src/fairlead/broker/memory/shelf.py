@@ -9,7 +9,7 @@ from fairlead.broker.memory.records import Task
 
 __all__ = ("Shelf",)
 
-_OVERHEAD = 100  # bytes that a kept task counts for beside its body, result and error
+_OVERHEAD = 100  # bytes that a kept task counts for beside its contents
 
 
 class Shelf:
@@ -31,7 +31,8 @@ class Shelf:
     def add(self, task: Task, now: float, keep: float | None) -> None:
         """Keep a finished task for the shelf's time, or for its own."""
         task.expires_at = now + (self.keep if keep is None else keep)
-        task.size = _OVERHEAD + len(task.message.body) + len(task.result or b"")
+        kept = (task.message.body, task.message.trace, task.result, task.progress, task.checkpoint)
+        task.size = _OVERHEAD + sum([len(part) for part in kept if part is not None])
         if task.error is not None:
             task.size += len(task.error.message) + len(task.error.traceback)
         self.bytes += task.size

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
+from bisect import bisect_left
+from itertools import islice
 from typing import Any, cast
 
 from fairlead.model.events import Event, EventId, EventKind
@@ -12,6 +12,7 @@ __all__ = ("Stream",)
 
 _ENTRY_BYTES = 48  # what an entry and an event cost beside their texts: an estimate, stored nowhere
 _EVENT_BYTES = 72
+_SPENT = 1_000  # entries in front of the first that are not worth moving the others
 
 #: kind, task, queue, tenant, state, token, attempt, reason
 Row = tuple[str, str, str, str, str, int, int, str]
@@ -21,13 +22,14 @@ class Stream:
     """Appended to by every verb, read by anyone; readers with a name have their place kept here."""
 
     def __init__(self, generation: str, shard: str, cap: int) -> None:
-        self.generation = generation
+        self._generation = generation
         self._shard = shard
         self._cap = cap
-        self._entries: deque[tuple[int, float, int, list[Row]]] = deque()
+        self._entries: list[tuple[int, float, int, list[Row]]] = []  # number, time, bytes, rows
+        self._first = 0  # index of the oldest entry that is kept; the ones before it are spent
         self._bytes = 0
         self._last = 0  # the number of the newest entry
-        self._dropped: EventId | None = None  # the newest event that the cap removed
+        self._dropped = self._id(0, 0)  # the newest event that the cap removed, or the beginning
         self._readers: dict[str, EventId] = {}
         self.rows: list[Row] = []  # of the call that is being carried out
 
@@ -43,39 +45,45 @@ class Stream:
         self._last += 1
         self._entries.append((self._last, now, size, rows))
         self._bytes += size
-        while self._bytes > self._cap and len(self._entries) > 1:
-            number, _, size, dropped = self._entries.popleft()
+        while self._bytes > self._cap and self._first < len(self._entries) - 1:
+            number, _, size, dropped = self._entries[self._first]
+            self._entries[self._first] = (number, 0.0, 0, [])  # its rows are free at once
+            self._first += 1
             self._bytes -= size
             self._dropped = self._id(number, len(dropped) - 1)
+        if self._first > _SPENT and self._first > len(self._entries) // 2:
+            del self._entries[: self._first]
+            self._first = 0
         return True
 
-    def start(self, reader: str | None, after: EventId | None) -> EventId | None:
+    def start(self, reader: str | None, after: EventId | None) -> EventId:
         """Where to read on; what ``after`` confirms becomes the named reader's place."""
         if reader is None:
-            return after
+            return after if after is not None else self._dropped
         if after is not None:
             self._readers[reader] = after
-        return self._readers.get(reader)
+        return self._readers.setdefault(reader, self._dropped)
 
-    def read(self, after: EventId | None, limit: int) -> tuple[list[Event], bool]:
-        """Events behind ``after``, and whether some before the first of them are gone."""
-        gap = False
-        if after is None or after.generation != self.generation:
-            gap = after is not None
+    def read(self, after: EventId, limit: int) -> tuple[list[Event], bool, EventId]:
+        """Events behind ``after``, whether some before the first are gone, and where to read on."""
+        # Of another generation or shard, or of a future that never came: nothing is known of what
+        # such a reader has seen, so all that is kept is new to it.
+        foreign = (after.generation, after.shard) != (self._generation, self._shard)
+        gap = foreign or after.entry > self._last or after < self._dropped
+        if gap:
             after = self._dropped
-        elif self._dropped is not None and after < self._dropped:
-            gap, after = True, self._dropped
         events: list[Event] = []
-        entry, index = (after.entry, after.index) if after is not None else (0, -1)
-        # A deque is slow in its middle, but readers are nearly always near its end.
-        place = bisect_right(self._entries, entry - 1, key=lambda row: row[0])
-        for position in range(place, len(self._entries)):
-            number, at, _, rows = self._entries[position]
-            for i in range(index + 1 if number == entry else 0, len(rows)):
-                if len(events) >= limit:
-                    return events, gap
-                events.append(self._event(number, i, at, rows[i]))
-        return events, gap
+        place = bisect_left(self._entries, after.entry, lo=self._first, key=lambda row: row[0])
+        for number, at, _, rows in islice(self._entries, place, None):
+            skipped = after.index + 1 if number == after.entry else 0
+            room = limit - len(events)
+            events += [
+                self._event(number, index, at, rows[index])
+                for index in range(skipped, min(len(rows), skipped + room))
+            ]
+            if len(events) >= limit:
+                break
+        return events, gap, events[-1].id if events else after
 
     def _event(self, number: int, index: int, at: float, row: tuple[Any, ...]) -> Event:
         kind, task, queue, tenant, state, token, attempt, reason = row
@@ -93,4 +101,4 @@ class Stream:
         )
 
     def _id(self, entry: int, index: int) -> EventId:
-        return EventId(self.generation, self._shard, entry, index)
+        return EventId(self._generation, self._shard, entry, index)

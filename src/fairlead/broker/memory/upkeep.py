@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 from fairlead.broker.memory import release
-from fairlead.broker.memory.fair import PARKED, Queue
+from fairlead.broker.memory.fair import PARKED, Queue, Tenant
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.model.lifecycle import WAITING, State
@@ -97,6 +98,10 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         del shard.workers[name]
         done += 1
     while done < STEP and (name := shard.idle_ends.pop_due(now)) is not None:
+        box = shard.mailboxes.get(name)
+        if box is not None and box.sleepers:  # somebody still listens
+            shard.touch(name)
+            continue
         shard.answers.pop(name, None)
         shard.mailboxes.pop(name, None)
         done += 1
@@ -107,13 +112,12 @@ def tidy(shard: Shard) -> tuple[int, bool]:
 
 def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:
     """Cancel what waits; dependents are told in the same steps as after any other end."""
-    if tenant is None:
-        lines = [line.waiting for line in queue.active.values()]
-    else:
-        lines = [queue.tenants[tenant].waiting] if tenant in queue.tenants else []
+    lines: Iterable[Tenant] = queue.active.values()
+    if tenant is not None:
+        lines = [queue.tenants[tenant]] if tenant in queue.tenants else []
     doomed: list[Task] = []
-    for waiting in lines:
-        doomed.extend(islice(waiting.values(), STEP - len(doomed)))
+    for line in lines:
+        doomed.extend(islice(line.waiting.values(), STEP - len(doomed)))
         if len(doomed) >= STEP:
             break
     for task in doomed:
@@ -122,5 +126,5 @@ def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:
             shard.emit("cancelled", task, "purged")
     if shard.releases:
         release.deliver(shard, release.RELEASED_AT_ONCE)
-    left = queue.depth if tenant is None else sum(len(waiting) for waiting in lines)
+    left = queue.depth if tenant is None else sum(len(line.waiting) for line in lines)
     return len(doomed), left > 0
