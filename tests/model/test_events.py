@@ -4,7 +4,7 @@ import contextlib
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.errors import InvalidInput
@@ -20,7 +20,6 @@ event_ids = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(event_ids)
 def test_an_event_id_survives_being_written_as_text(id: EventId) -> None:
     assert EventId.parse(str(id)) == id
@@ -36,7 +35,6 @@ def test_a_generation_may_hold_dashes() -> None:
     assert EventId.parse("0190-a5b0-0-17-2") == EventId("0190-a5b0", "0", 17, 2)
 
 
-@settings(deadline=None)
 @given(event_ids, event_ids)
 def test_event_ids_are_ordered_by_number_within_a_shard_of_a_generation(
     one: EventId, other: EventId
@@ -51,7 +49,6 @@ def test_the_order_is_that_of_numbers_not_of_text() -> None:
     assert sorted(ids) == ids[::-1]
 
 
-@settings(deadline=None)
 @given(event_ids)
 def test_an_event_id_can_be_a_key_of_a_mapping(id: EventId) -> None:
     assert {id: 1}[EventId.parse(str(id))] == 1
@@ -82,15 +79,15 @@ def test_text_that_is_no_event_id_is_refused_on_one_short_line(text: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_an_event_id_or_invalid_input(text: str) -> None:
     with contextlib.suppress(InvalidInput):
         assert str(EventId.parse(text)).count("-") >= 3
 
 
-@pytest.mark.xfail(reason="parse() takes whatever int() takes")
-@pytest.mark.parametrize("text", ["g-0- 1-1", "g-0-1-1\n", "g-0-1_0-1", "g-0-+1-1", "g-0-1-٣"])
+@pytest.mark.parametrize(
+    "text", ["g-0- 1-1", "g-0-1-1\n", "g-0-1_0-1", "g-0-+1-1", "g-0-1-٣", "g-0-01-1", "g-0-1--1"]
+)
 def test_a_number_that_str_would_not_write_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         EventId.parse(text)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.backoff import Backoff, RetryPolicy
@@ -164,7 +164,6 @@ def test_a_task_is_never_created_running_retrying_or_completed() -> None:
 # settle()
 
 
-@settings(deadline=None)
 @given(leases, outcomes, policies, dice, seconds, st.none() | seconds)
 def test_whatever_happened_the_move_is_a_legal_one_out_of_running(
     lease: Leased,
@@ -189,7 +188,6 @@ def test_whatever_happened_the_move_is_a_legal_one_out_of_running(
     )  # the last error is kept where somebody may look for it
 
 
-@settings(deadline=None)
 @given(leases, outcomes, policies, dice)
 def test_an_attempt_is_burnt_only_by_what_the_handler_did_with_it(
     lease: Leased, outcome: Outcome, policy: RetryPolicy, dice: float
@@ -201,7 +199,6 @@ def test_an_attempt_is_burnt_only_by_what_the_handler_did_with_it(
     assert move.burn is not free
 
 
-@settings(deadline=None)
 @given(failures, policies, st.integers(1, 30), dice)
 def test_a_task_is_never_tried_more_often_than_its_policy_allows(
     failure: Failed, policy: RetryPolicy, attempt: int, dice: float
@@ -271,7 +268,6 @@ def test_a_retry_is_granted_whatever_the_policy_retries_on() -> None:
     assert after(Retry(1), give_up_on=(Exception,)).to is State.RETRYING
 
 
-@settings(deadline=None)
 @given(leases, policies, seconds, dice)
 def test_a_snooze_burns_nothing_ever(
     lease: Leased, policy: RetryPolicy, delay: float, dice: float
@@ -281,7 +277,6 @@ def test_a_snooze_burns_nothing_ever(
     assert (move.reason, move.error) == ("snoozed", None)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 30), policies)
 def test_a_reject_is_the_end_at_once(attempt: int, policy: RetryPolicy) -> None:
     move = settle(lease(attempt), Failed(Reject("no"), INFO), policy, dice=0)
@@ -293,6 +288,15 @@ def test_an_error_that_is_given_up_on_is_the_end_at_once() -> None:
     move = after(UnicodeError(), give_up_on=(ValueError,))
     assert (move.to, move.reason, move.error, move.burn) == (State.DEAD, "rejected", INFO, True)
     assert after(KeyError(), give_up_on=(ValueError,)).to is State.RETRYING
+
+
+def test_an_error_that_is_given_up_on_at_the_last_attempt_was_rejected_all_the_same() -> None:
+    move = after(UnicodeError(), attempt=6, max_retries=5, give_up_on=(ValueError,))
+    assert (move.to, move.reason) == (State.DEAD, "rejected")
+    assert after(KeyError(), attempt=1, max_retries=0, retry_on=(OSError,)).reason == "rejected"
+    assert after(KeyError(), attempt=6, max_retries=5, give_up_on=(ValueError,)).reason == (
+        "exhausted"
+    )
 
 
 def test_an_error_that_is_not_retried_on_is_the_end_at_once() -> None:
@@ -330,7 +334,6 @@ def test_an_unroutable_task_is_dead_after_about_a_day() -> None:
     assert not move.burn
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), dice, policies)
 def test_the_backoff_of_an_unroutable_task_is_neither_thrown_nor_the_handlers(
     handed_back: int, dice: float, policy: RetryPolicy
@@ -350,7 +353,6 @@ def test_a_cancelled_task_stays_cancelled_unless_it_was_completed(to: State) -> 
     assert overruled(to, cancel_requested=True) is expected
 
 
-@settings(deadline=None)
 @given(leases, outcomes, policies, dice)
 def test_an_overruled_move_is_a_legal_one_too(
     lease: Leased, outcome: Outcome, policy: RetryPolicy, dice: float

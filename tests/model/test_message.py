@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.model.errors import InvalidInput
@@ -25,12 +25,12 @@ plain = st.recursive(
 extras = st.lists(plain, max_size=4).map(tuple)
 messages = st.builds(
     Message,
-    version=integers,
+    version=st.integers(1, 2**64 - 1),
     id=text,
     queue=text,
     tenant=text,
-    level=integers,
-    cost=st.floats(allow_nan=False),
+    level=st.integers(0, 3),
+    cost=st.floats(0, exclude_min=True, allow_infinity=False),
     limiters=st.lists(text, max_size=4).map(tuple),
     flags=integers,
     body=st.binary(max_size=300),
@@ -64,7 +64,6 @@ def encoded(*fields: Any) -> bytes:
     return msgspec.msgpack.encode(fields)
 
 
-@settings(deadline=None)
 @given(messages)
 def test_a_message_survives_encoding_whatever_its_fields(message: Message) -> None:
     assert Message.decode(message.encode()) == message
@@ -96,7 +95,6 @@ def test_a_stored_message_cannot_be_changed() -> None:
         ONE.body = b"other"  # type: ignore[misc]
 
 
-@settings(deadline=None)
 @given(messages, extras)
 def test_unknown_trailing_fields_are_kept_through_decode_and_encode(
     message: Message, later: tuple[Any, ...]
@@ -125,7 +123,6 @@ def test_trailing_fields_of_kinds_this_release_never_writes_are_kept(field: Any)
     assert decoded.encode() == data
 
 
-@settings(deadline=None)
 @given(messages, st.integers(VERSION + 1, 2**63), st.binary(max_size=300), extras)
 def test_a_newer_version_decodes_to_its_header_and_keeps_what_it_does_not_know(
     message: Message, version: int, body: bytes, extra: tuple[Any, ...]
@@ -143,7 +140,6 @@ def test_a_body_of_a_newer_version_need_not_be_one_that_this_release_reads() -> 
     assert Message.decode(data).body == b"\xc1 no msgpack at all"
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 @example(b"")
 @example(b"\x90")
@@ -157,7 +153,6 @@ def test_garbage_is_invalid_input_and_nothing_else(data: bytes) -> None:
         assert Message.decode(message.encode()).encode() == message.encode()
 
 
-@settings(deadline=None)
 @given(messages, st.data())
 def test_a_truncated_message_is_invalid_input(message: Message, data: st.DataObject) -> None:
     whole = message.encode()
@@ -166,14 +161,12 @@ def test_a_truncated_message_is_invalid_input(message: Message, data: st.DataObj
         Message.decode(whole[:cut])
 
 
-@settings(deadline=None)
 @given(messages, st.binary(min_size=1, max_size=20))
 def test_bytes_after_the_end_are_invalid_input(message: Message, more: bytes) -> None:
     with pytest.raises(InvalidInput):
         Message.decode(message.encode() + more)
 
 
-@settings(deadline=None)
 @given(messages, st.data())
 def test_a_flipped_byte_gives_a_message_or_invalid_input_but_never_another_error(
     message: Message, data: st.DataObject
@@ -192,12 +185,12 @@ def test_a_message_with_fewer_fields_than_the_header_is_invalid(count: int) -> N
 
 
 WRONG: dict[str, list[object]] = {
-    "version": [None, "1", 1.0, True, []],
+    "version": [None, "1", 1.0, True, [], 0, -1],
     "id": [None, 5, b"x", ["x"]],
     "queue": [None, 5, b"x"],
     "tenant": [None, 5, b"x"],
-    "level": [None, "2", 2.0, True],
-    "cost": [None, "1", b"1", True, []],
+    "level": [None, "2", 2.0, True, -1, 4, 2**64 - 1],
+    "cost": [None, "1", b"1", True, [], 0, 0.0, -0.0, -1, -0.5, math.nan, math.inf, -math.inf],
     "limiters": [None, 5, [5], [None], [b"x"], [["x"]]],
     "flags": [None, "0", 0.5, False],
     "body": [None, 5, [98], "!"],
@@ -210,11 +203,12 @@ WRONG: dict[str, list[object]] = {
 )
 def test_a_field_of_the_wrong_type_is_invalid_input(field: str, value: object) -> None:
     assert Message.decode(stored()) == ONE
-    with pytest.raises(InvalidInput, match="not a stored message"):
-        Message.decode(stored(**{field: value}))
+    for more in ({}, {"new": 5}):  # with a field of a later release as well
+        with pytest.raises(InvalidInput, match="not a stored message") as caught:
+            Message.decode(stored(**{field: value}, **more))
+        assert type(caught.value) is InvalidInput
 
 
-@pytest.mark.xfail(reason="decode() takes any iterable for limiters and base64 text for bytes")
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -231,7 +225,6 @@ def test_a_field_of_a_similar_type_is_invalid_too(field: str, value: object) -> 
         Message.decode(stored(**{field: value}))
 
 
-@pytest.mark.xfail(reason="decode() does not catch RecursionError", raises=RecursionError)
 @pytest.mark.parametrize(
     "data",
     [b"\x91" * 100_000, b"\x9b" + stored()[1:] + b"\x91" * 100_000],
@@ -248,7 +241,6 @@ def test_what_is_not_bytes_is_invalid_input(data: Any) -> None:
         Message.decode(data)
 
 
-@settings(deadline=None)
 @given(messages)
 def test_what_is_left_without_a_body_is_all_but_body_and_trace(message: Message) -> None:
     left = message.without_body()
@@ -256,7 +248,6 @@ def test_what_is_left_without_a_body_is_all_but_body_and_trace(message: Message)
     assert msgspec.structs.replace(left, body=message.body, trace=message.trace) == message
 
 
-@settings(deadline=None)
 @given(messages, text, st.binary(max_size=50), extras)
 def test_the_same_content_may_come_from_elsewhere_under_another_id(
     message: Message, id: str, trace: bytes, extra: tuple[Any, ...]
@@ -276,6 +267,8 @@ def test_the_same_content_may_come_from_elsewhere_under_another_id(
         {"cost": 2.0},
         {"limiters": ()},
         {"limiters": ("smtp", "other")},
+        {"flags": 1},
+        {"version": 2},
     ],
     ids=str,
 )
@@ -285,25 +278,56 @@ def test_another_body_or_other_terms_are_other_content(change: dict[str, Any]) -
     assert not other.same_content(ONE)
 
 
-@settings(deadline=None)
 @given(bodies)
 def test_a_body_survives_encoding(body: Body) -> None:
     assert Body.decode(body.encode()) == body
 
 
-@settings(deadline=None)
 @given(traces)
 def test_a_trace_survives_encoding(trace: Trace) -> None:
     assert Trace.decode(trace.encode()) == trace
 
 
-@settings(deadline=None)
 @given(bodies, traces, st.lists(plain, min_size=1, max_size=4))
 def test_trailing_fields_of_a_later_release_are_tolerated_in_bodies_and_traces(
     body: Body, trace: Trace, later: list[Any]
 ) -> None:
     assert Body.decode(encoded(*msgspec.msgpack.decode(body.encode()), *later)) == body
     assert Trace.decode(encoded(*msgspec.msgpack.decode(trace.encode()), *later)) == trace
+
+
+GARBAGE = {
+    "nothing": b"",
+    "no msgpack": b"\xc1",
+    "cut off": b"\x92\xa1",
+    "more behind": b"\x92\xa1t\xc4\x00\x00",
+    "another kind": b"\x80",
+    "no fields": b"\x90",
+    "bad text": b"\x92\xa1\xff\xc4\x00",
+    "wrong types": b"\x92\x01\x02",
+    "text for bytes": b"\x92\xa1t\xa4aGk=",
+    "no end": b"\x91" * 100_000,
+    "a later field without end": b"\x97\xa1t\xc4\x00\x01\xc0\xc0\xc0" + b"\x91" * 100_000,
+}
+
+
+@pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE)
+def test_a_body_that_cannot_be_read_is_invalid_input(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"^not a stored body: "):
+        Body.decode(data)
+
+
+@pytest.mark.parametrize("data", [data for data in GARBAGE.values() if data])
+def test_a_trace_that_cannot_be_read_is_invalid_input(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match=r"^not a stored trace: "):
+        Trace.decode(data)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_a_body_or_a_trace_or_invalid_input(data: bytes) -> None:
+    for kind in (Body, Trace):
+        with contextlib.suppress(InvalidInput):
+            assert isinstance(kind.decode(data), kind)
 
 
 def test_fields_that_an_earlier_release_did_not_write_get_their_defaults() -> None:
@@ -319,7 +343,6 @@ def test_two_traces_do_not_share_their_headers() -> None:
     assert Trace(correlation_id="a").headers is not Trace(correlation_id="b").headers
 
 
-@settings(deadline=None)
 @given(text, text, text)
 def test_an_error_as_text_survives_encoding(kind: str, message: str, traceback: str) -> None:
     info = ErrorInfo(kind, message, traceback)

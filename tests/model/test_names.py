@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import enum
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from fairlead.model.errors import InvalidInput, InvalidName
@@ -37,7 +38,7 @@ STRICT: dict[str, Check] = {  # a fixed alphabet
     "task id": check_id,
     "task name": check_task_name,
 }
-TEXT: dict[str, Check] = {"tenant": check_tenant, "unique key": check_unique}  # any printable text
+TEXT: dict[str, Check] = {"tenant": check_tenant, "unique key": check_unique}  # any text
 ALL = STRICT | TEXT
 ALPHABET = "ABCXYZabcxyz0189_.-"
 
@@ -54,11 +55,8 @@ HOSTILE = {
     "tab": "a\tb",
     "10 kB": "a" * 10_240,
     "lone surrogate": "a\ud800",
-    "right-to-left override": "a\u202eb",
-    "right-to-left mark": "\u200fa",
-    "left-to-right mark": "a\u200e",
-    "byte order mark": "\ufeffa",
     "line separator": "a\u2028b",
+    "paragraph separator": "a\u2029b",
 }
 #: Fine in a tenant or a key, refused where the alphabet is fixed.
 ODD = {
@@ -74,6 +72,11 @@ ODD = {
     "emoji": "😀",
     "fullwidth letter": "\uff41",
     "other digit": "٣",
+    "no-break space": "a\u00a0b",
+    "zero-width joiner": "👩\u200d🚀",
+    "zero-width non-joiner": "\u0645\u06cc\u200c\u062e",
+    "left-to-right mark": "a\u200e",
+    "unassigned": "a\U0001faff\U000e0fff",  # an emoji of a later Unicode, perhaps
 }
 NOT_TEXT: list[Any] = [None, 5, 1.5, True, b"a", ["a"], ("a",), {"a": 1}, object(), str]
 
@@ -144,7 +147,6 @@ def test_tenants_and_keys_are_measured_in_bytes(
 
 
 @pytest.mark.parametrize("kind", ["queue", "limiter", "task id"])
-@settings(deadline=None)
 @given(value=st.text(ALPHABET, min_size=1, max_size=64))
 def test_any_text_of_the_alphabet_is_a_name(kind: str, value: str) -> None:
     assert ALL[kind](value) == value
@@ -159,7 +161,6 @@ def test_any_text_of_the_alphabet_is_a_name(kind: str, value: str) -> None:
         ("task name", r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}"),
     ],
 )
-@settings(deadline=None)
 @given(value=st.text(max_size=80) | st.text(ALPHABET + ":<>\n", max_size=220))
 def test_nothing_else_is_a_name(kind: str, pattern: str, value: str) -> None:
     if re.fullmatch(pattern, value, re.ASCII):
@@ -169,7 +170,6 @@ def test_nothing_else_is_a_name(kind: str, pattern: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TEXT)
-@settings(deadline=None)
 @given(value=st.text(st.characters(), max_size=70))
 def test_an_accepted_tenant_or_key_can_be_stored_and_logged_on_one_line(
     kind: str, value: str
@@ -210,7 +210,6 @@ def test_the_defaults_obey_the_rules() -> None:
     assert check_queue(DEFAULT_QUEUE) == check_tenant(DEFAULT_TENANT) == "default"
 
 
-@settings(deadline=None)
 @given(tenants, chosen)
 @example("a:b", "x")
 def test_scoping_names_the_tenant_and_twice_is_the_same_as_once(tenant: str, id: str) -> None:
@@ -224,7 +223,6 @@ def test_scoping_names_the_tenant_and_twice_is_the_same_as_once(tenant: str, id:
 texts = st.text("ab:.", min_size=1, max_size=6)
 
 
-@settings(deadline=None)
 @given(texts, texts, texts, texts)
 @example("a", "b:x", "a:b", "x")
 @example("a", "a:x", "a:a", "x")
@@ -239,7 +237,6 @@ def test_two_tenants_never_share_an_id(one: str, first: str, other: str, second:
     assert ids[0] != ids[1]
 
 
-@settings(deadline=None)
 @given(tenants, tenants, chosen)
 def test_the_scoped_id_of_another_tenant_is_refused_or_means_the_same(
     mine: str, theirs: str, id: str
@@ -249,7 +246,6 @@ def test_the_scoped_id_of_another_tenant_is_refused_or_means_the_same(
         full_id(mine, scoped_id(theirs, id))
 
 
-@settings(deadline=None)
 @given(tenants, made)
 def test_a_made_id_stands_for_itself_whoever_asks_but_cannot_be_chosen(
     tenant: str, id: str
@@ -260,7 +256,6 @@ def test_a_made_id_stands_for_itself_whoever_asks_but_cannot_be_chosen(
             scoped_id(tenant, choice)
 
 
-@settings(deadline=None)
 @given(tenants, st.text("0123456789abcdef", min_size=32, max_size=32))
 def test_hex_that_is_no_uuid_of_version_seven_is_a_chosen_id(tenant: str, id: str) -> None:
     assume(not (id[12] == "7" and id[16] in "89ab"))
@@ -293,6 +288,36 @@ class Customer(str, enum.Enum):  # noqa: UP042 - the older form is what many pro
     ACME = "acme"
 
 
-@pytest.mark.xfail(reason="a subclass of str is passed on, and formats as it likes")
+def test_control_characters_and_line_separators_are_all_that_is_refused() -> None:
+    refused_ones = {
+        chr(code)
+        for code in range(0x110000)
+        if unicodedata.category(chr(code)) in ("Cc", "Cs") or code in (0x2028, 0x2029)
+    }
+    for code in range(0x110000):
+        if chr(code) in refused_ones:
+            with pytest.raises(InvalidName):
+                check_tenant(chr(code))
+        else:
+            check_tenant(chr(code))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_name_comes_back_as_plain_text(kind: str) -> None:
+    found = ALL[kind](Customer.ACME)
+    assert (type(found), found) == (str, "acme")
+
+
+def test_an_id_comes_back_as_plain_text() -> None:
+    class Id(str):
+        def __str__(self) -> str:
+            return "another"
+
+    for id in (Id("0190a5b0c0de7000800000000000abcd"), Id("x"), Id("acme:x")):
+        found = full_id("acme", id)
+        assert type(found) is str
+        assert found.endswith(id[-1])
+
+
 def test_a_tenant_that_is_a_member_of_an_enum_scopes_ids_by_its_value() -> None:
     assert scoped_id(check_tenant(Customer.ACME), "x") == "acme:x"

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
@@ -104,6 +104,7 @@ def test_a_duration_is_a_number_a_timedelta_or_text(value: Any, expected: float)
         "3651d",
         "9" * 400 + "d",
         "5s\x00",
+        "٣s",
         b"5s",
         [5],
         5j,
@@ -118,25 +119,21 @@ def test_what_is_no_duration_is_refused_by_option_and_value(value: Any) -> None:
     assert "from 0 to 3.1536e+08 seconds" in str(caught.value)
 
 
-@settings(deadline=None)
 @given(st.floats(0, TEN_YEARS))
 def test_any_number_of_seconds_within_ten_years_is_a_duration(value: float) -> None:
     assert seconds("delay", value) == value
 
 
-@settings(deadline=None)
 @given(st.timedeltas(timedelta(0), timedelta(days=3650)))
 def test_any_timedelta_within_ten_years_is_a_duration(value: timedelta) -> None:
     assert seconds("delay", value) == value.total_seconds()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 3650), st.sampled_from([("ms", 0.001), ("s", 1), ("h", 3600), ("d", 86400)]))
 def test_text_is_a_number_times_its_unit(number: int, unit: tuple[str, float]) -> None:
     assert seconds("delay", f"{number}{unit[0]}") == pytest.approx(number * unit[1])
 
 
-@settings(deadline=None)
 @given(st.text(max_size=12) | st.from_regex(r"[0-9.]{1,5} ?(ms|s|m|h|d|w)\n?", fullmatch=True))
 def test_any_text_is_a_duration_within_bounds_or_refused(value: str) -> None:
     try:
@@ -152,14 +149,12 @@ def test_a_duration_may_have_a_least_value() -> None:
         seconds("timeout", 0, least=0.001)
 
 
-@pytest.mark.xfail(reason="float() of a huge integer overflows", raises=OverflowError)
 @pytest.mark.parametrize("option", ["delay", "deadline", "timeout", "retention", "cost"])
 def test_an_integer_too_large_for_a_float_is_refused_like_any_other(option: str) -> None:
     with pytest.raises(InvalidOption, match=option):
         resolve("", **{option: 10**400})
 
 
-@pytest.mark.xfail(reason="errors show a value by repr(), which refuses 5,000 digits")
 @pytest.mark.parametrize("option", ["max_retries", "priority"])
 def test_an_integer_too_long_to_be_printed_is_refused_like_any_other(option: str) -> None:
     with pytest.raises(InvalidInput, match=option):
@@ -295,7 +290,7 @@ def test_a_bad_value_is_refused_by_name_and_value(
         named = {"limiters": "limiter", "depends_on": "task id"}[option]
     shown = value[0] if isinstance(value, list) and value else value
     assert str(caught.value).startswith(named)
-    assert repr(shown)[:80] in str(caught.value)
+    assert ("<Handle>" if isinstance(shown, Handle) else repr(shown)[:80]) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -342,7 +337,6 @@ def test_the_samples_cover_every_option() -> None:
     assert all(getattr(Options(), name) is UNSET for name in NAMES)
 
 
-@settings(deadline=None)
 @given(said, said)
 def test_merging_lays_over_only_what_was_said(base: dict[str, Any], over: dict[str, Any]) -> None:
     before = Options(**base)
@@ -351,7 +345,6 @@ def test_merging_lays_over_only_what_was_said(base: dict[str, Any], over: dict[s
     assert before == Options(**base)
 
 
-@settings(deadline=None)
 @given(said, said, said)
 def test_merging_is_the_same_in_one_step_or_two(
     one: dict[str, Any], two: dict[str, Any], three: dict[str, Any]
@@ -511,7 +504,6 @@ def test_a_dependency_named_twice_counts_once_and_a_handle_outweighs_an_id(
     assert resolve(depends_on=items).depends_on == (Dependency("default:x", known=True),)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=30))
 def test_dependencies_are_kept_once_each_in_the_order_first_given(numbers: list[int]) -> None:
     found = resolve(depends_on=[f"t{n}" for n in numbers]).depends_on

@@ -108,18 +108,19 @@ class Broker(Protocol):
         tasks (cancelled ones count with the completed) beyond the queue's retention in age, count
         or bytes are forgotten, at most two per settlement.
 
-        **Fetch.** Due tasks are promoted first, at most 100 of them. Queues are looked into in the order given; inside
-        a queue tenants are served by stride scheduling: each dispatch moves the tenant's tag on by
-        ``cost / weight``, the lowest tag goes next, ties go by tenant name, and a tenant that
-        comes back starts at the queue's virtual clock or its old tag, whichever is later. **One
-        fetch of n gives the same sequence as n fetches of one.** Inside a tenant ``critical`` goes
-        first; of its other dispatches at least one in eight goes to each lower level that has work
-        waiting; each level is first in, first out. A tenant at its concurrency or rate limit, or
-        whose next task finds no room in one of its named limiters, is parked until an event makes
-        room; nothing is taken from any limit unless there is room in all of them. Paused queues and
-        tenants are passed over. A task past its deadline is not handed out but ``dead``
-        (``expired``), be it the first attempt or a later one. Cancelled entries are dropped, at
-        most 256 in a call; ``more`` says that the call stopped before it had seen everything.
+        **Fetch.** Due tasks are promoted first, at most 100 of them. Queues are looked into in the
+        order given; inside a queue tenants are served by stride scheduling: each dispatch moves the
+        tenant's tag on by ``cost / weight``, the lowest tag goes next, ties go by tenant name, and
+        a tenant that comes back starts at the queue's virtual clock or its old tag, whichever is
+        later. **One fetch of n gives the same sequence as n fetches of one.** Inside a tenant
+        ``critical`` goes first; of its other dispatches at least one in eight goes to each lower
+        level that has work waiting; each level is first in, first out. A tenant at its concurrency
+        or rate limit, or whose next task finds no room in one of its named limiters, is parked
+        until an event makes room; nothing is taken from any limit unless there is room in all of
+        them. Paused queues and tenants are passed over. A task past its deadline is not handed out
+        but ``dead`` (``expired``), be it the first attempt or a later one. Cancelled entries are
+        dropped, at most 256 in a call; ``more`` says that the call stopped before it had seen
+        everything.
 
         All leases of a call share a token, which is greater than any token before it and at least
         the broker's time in microseconds. The first ``fetch.start`` tasks count as started at

@@ -34,6 +34,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fairlead.model.durations import Duration, duration_rule, in_seconds
+from fairlead.model.shown import one_line
+from fairlead.model.shown import shown as _show
+
 __all__ = (
     "Ambiguous",
     "BrokerError",
@@ -64,13 +68,10 @@ __all__ = (
     "UnknownTask",
 )
 
-_SHOWN = 80  # characters of a bad value that an error repeats
-
-
-def _show(value: object) -> str:
-    """The value as an error may show it: short, on one line, never a whole payload."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+_LONGEST_NAME = 80  # characters, where several names stand in one message
+_LONGEST_ERROR = 500  # characters of a dead task's error
+_MOST_NAMES = 20
+_MOST_NODES = 12  # of a cycle, half of them from either end
 
 
 class FairleadError(Exception):
@@ -101,8 +102,15 @@ class UnknownPriority(InvalidInput):
     """The priority is none of the configured names or numbers."""
 
     def __init__(self, value: object, known: Sequence[object]) -> None:
-        names = ", ".join(str(name) for name in known)
-        super().__init__(f"priority {_show(value)} is not known; configured are: {names}")
+        names = [
+            one_line(name, _LONGEST_NAME) if isinstance(name, str) else _show(name)
+            for name in known[:_MOST_NAMES]
+        ]
+        if len(known) > _MOST_NAMES:
+            names.append(f"… {len(known) - _MOST_NAMES:,} more")
+        super().__init__(
+            f"priority {_show(value)} is not known; configured are: {', '.join(names)}"
+        )
         self.value, self.known = value, tuple(known)
 
 
@@ -138,7 +146,12 @@ class DependencyCycle(InvalidInput):
     """Tasks would wait for each other for ever."""
 
     def __init__(self, path: Sequence[str]) -> None:
-        super().__init__(f"dependencies form a cycle: {' -> '.join(path)}")
+        half = _MOST_NODES // 2
+        nodes = [*path] if len(path) <= _MOST_NODES else [*path[:half], *path[-half:]]
+        nodes = [one_line(node, _LONGEST_NAME) for node in nodes]
+        if len(path) > _MOST_NODES:
+            nodes.insert(half, f"… {len(path) - _MOST_NODES:,} more …")
+        super().__init__(f"dependencies form a cycle: {' -> '.join(nodes)}")
         self.path = tuple(path)
 
 
@@ -221,7 +234,8 @@ class TaskFailed(TaskError):
     """The task is dead. ``reason`` is why, ``error`` the last error as text."""
 
     def __init__(self, id: str, reason: str, error: str = "") -> None:
-        super().__init__(id, f"task {_show(id)} is dead ({reason}){': ' if error else ''}{error}")
+        why = f": {one_line(error, _LONGEST_ERROR)}" if error else ""
+        super().__init__(id, f"task {_show(id)} is dead ({reason}){why}")
         self.reason, self.error = reason, error
 
 
@@ -256,19 +270,19 @@ class Signal(Exception):
 
 
 class Retry(Signal):
-    """This attempt failed: try again after ``delay`` seconds (default: the task's backoff)."""
+    """This attempt failed: try again after ``delay`` (default: the task's backoff)."""
 
-    def __init__(self, delay: float | None = None, message: str = "") -> None:
+    def __init__(self, delay: Duration | None = None, message: str = "") -> None:
         super().__init__(message or "the handler asked for a retry")
-        self.delay = delay
+        self.delay = None if delay is None else _delay(delay)
 
 
 class Snooze(Signal):
-    """Not now: run again after ``delay`` seconds, without using up an attempt."""
+    """Not now: run again after ``delay``, without using up an attempt."""
 
-    def __init__(self, delay: float) -> None:
-        super().__init__(f"the handler asked to run again in {delay:g} s")
-        self.delay = delay
+    def __init__(self, delay: Duration) -> None:
+        self.delay = _delay(delay)
+        super().__init__(f"the handler asked to run again in {self.delay:g} s")
 
 
 class Reject(Signal):
@@ -276,3 +290,11 @@ class Reject(Signal):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
+
+
+def _delay(value: object) -> float:
+    """The delay in seconds, refused where the handler gives it rather than where it is stored."""
+    number = in_seconds(value)
+    if number is None:
+        raise InvalidOption("delay", value, duration_rule())
+    return number

@@ -37,7 +37,7 @@ class EventId(msgspec.Struct, frozen=True, order=True):
     """Where an event stands: never reused, not even by a server that was emptied."""
 
     generation: str
-    shard: str
+    shard: str  # without a dash, or the text could not be taken apart again
     entry: int  # one entry per call that changed something
     index: int  # its place among the events of that call
 
@@ -49,11 +49,15 @@ class EventId(msgspec.Struct, frozen=True, order=True):
         """The id that ``str()`` wrote."""
         try:
             generation, shard, entry, index = text.rsplit("-", 3)
-            return cls(generation, shard, int(entry), int(index))
+            id = cls(generation, shard, int(entry), int(index))
         except ValueError:
+            id = None
+        # int() takes spaces, signs, underscores and other alphabets' digits; str() writes none.
+        if id is None or str(id) != text:
             raise InvalidInput(
                 f"{text[:80]!r} is not an event id; it looks like GENERATION-SHARD-ENTRY-INDEX"
-            ) from None
+            )
+        return id
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -201,11 +201,11 @@ def settle(
         return move(State.SCHEDULED, delay=error.delay, burn=False, reason="snoozed")
     if isinstance(error, Reject):
         return move(State.DEAD, reason="rejected", error=info)
-    asked = isinstance(error, Retry)
+    # Asked first: an error that is given up on says more than that it was the last attempt.
+    if not isinstance(error, Retry) and not policy.retries(error):
+        return move(State.DEAD, reason="rejected", error=info)
     if lease.attempt > policy.max_retries:
         return move(State.DEAD, reason="exhausted", error=info)
-    if not asked and not policy.retries(error):
-        return move(State.DEAD, reason="rejected", error=info)
     if isinstance(error, Retry) and error.delay is not None:
         return move(State.RETRYING, delay=error.delay, error=info)
     delay = policy.backoff_for(error).delay(lease.attempt - 1, dice)

@@ -6,7 +6,7 @@ no buckets to refill. ``burst`` tasks may go at once, then one every ``1 / rate`
 
 from __future__ import annotations
 
-import math
+from types import UnionType
 
 import msgspec
 
@@ -28,12 +28,24 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     burst: int = 1
 
     def __post_init__(self) -> None:
-        if self.concurrency is not None and not 0 <= self.concurrency <= _MAX_COUNT:
-            raise InvalidOption("concurrency", self.concurrency, f"from 0 to {_MAX_COUNT}")
-        if self.rate is not None and not (math.isfinite(self.rate) and 0 < self.rate <= _MAX_RATE):
-            raise InvalidOption("rate", self.rate, f"above 0 and at most {_MAX_RATE:g} a second")
-        if not 1 <= self.burst <= _MAX_COUNT:
-            raise InvalidOption("burst", self.burst, f"from 1 to {_MAX_COUNT}")
+        if self.concurrency is not None:
+            _check_count("concurrency", self.concurrency, 0)
+        if self.rate is not None and not (
+            _is_number(self.rate, int | float) and 0 < self.rate <= _MAX_RATE
+        ):
+            rule = f"a number above 0 and at most {_MAX_RATE:g} a second"
+            raise InvalidOption("rate", self.rate, rule)
+        _check_count("burst", self.burst, 1)
+
+
+def _check_count(option: str, value: int, least: int) -> None:
+    if not _is_number(value, int) or not least <= value <= _MAX_COUNT:
+        raise InvalidOption(option, value, f"a whole number from {least} to {_MAX_COUNT}")
+
+
+def _is_number(value: object, kind: type | UnionType) -> bool:
+    # What was annotated is not what was given: nothing checks that for a caller.
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 UNLIMITED = Limit()
@@ -47,6 +59,8 @@ def room_at(since: float, gone: int, rate: float, burst: int) -> float:
 def counted(since: float, gone: int, now: float, rate: float) -> tuple[float, int]:
     """The same two numbers after one more went.
 
-    A count, not a sum of intervals: a sum would gather the rounding of every step.
+    A count, not a sum of intervals: a sum would gather the rounding of every step. So would a
+    count that began anew with each one that is just in time, hence the leeway.
     """
-    return (now, 1) if since + gone / rate <= now else (since, gone + 1)
+    late = now - (since + gone / rate) > PRECISION / 2
+    return (now, 1) if late else (since, gone + 1)

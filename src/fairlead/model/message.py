@@ -6,9 +6,11 @@ know, and hands a message of a newer version back as unroutable instead of guess
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from fairlead.model.errors import InvalidInput
 
@@ -18,19 +20,25 @@ VERSION = 1
 LEVELS = ("critical", "high", "normal", "low")  # a message's level is an index into these
 
 _HEADER = 10  # fields of a message of this version, in their stored order
+_JUST_HEADER = 0x90 | _HEADER  # how an array of so many fields begins in msgpack
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Any]).decode
+_decode_any = msgspec.msgpack.Decoder(list[Any]).decode
+_UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A task as it is stored: written once, never changed."""
+class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A task as it is stored: written once, never changed.
 
-    version: int = VERSION
+    The bounds hold for what is read; ``checks.check_message`` is for what callers made.
+    """
+
+    version: Annotated[int, Meta(ge=1)] = VERSION
     id: str
     queue: str
     tenant: str
-    level: int = 2  # index into LEVELS
-    cost: float = 1.0  # what one dispatch takes from the tenant's share
+    level: Annotated[int, Meta(ge=0, le=len(LEVELS) - 1)] = 2  # index into LEVELS
+    # What one dispatch takes from the tenant's share; finite.
+    cost: Annotated[float, Meta(gt=0, le=sys.float_info.max)] = 1.0
     limiters: tuple[str, ...] = ()  # named limiters it needs room in, all or none
     flags: int = 0  # none defined in version 1; kept as they are
     body: bytes  # an encoded Body; opaque to brokers
@@ -59,23 +67,15 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     def decode(cls, data: bytes) -> Message:
         """The message, whatever its version: the header's place never changes."""
         try:
-            fields = _decode(data)
-            version, id, queue, tenant, level, cost, limiters, flags, body, trace = fields[:_HEADER]
-            message = cls(
-                version=version,
-                id=id,
-                queue=queue,
-                tenant=tenant,
-                level=level,
-                cost=cost,
-                limiters=tuple(limiters),
-                flags=flags,
-                body=body,
-                trace=trace,
-                extra=tuple(fields[_HEADER:]),
-            )
-            return msgspec.convert(msgspec.structs.asdict(message), cls)
-        except (ValueError, TypeError) as error:
+            if data and data[0] == _JUST_HEADER:
+                return _decode_message(data)
+            # A later release wrote more fields: msgspec would take the first for ``extra``.
+            fields = _decode_any(data)
+            if len(fields) < _HEADER:
+                raise ValueError(f"it has {len(fields)} of {_HEADER} fields")
+            message = _decode_message(_encode(fields[:_HEADER]))
+            return msgspec.structs.replace(message, extra=tuple(fields[_HEADER:]))
+        except _UNREADABLE as error:
             raise InvalidInput(f"not a stored message: {error}") from None
 
     def without_body(self) -> Message:
@@ -91,6 +91,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
             and self.level == other.level
             and self.cost == other.cost
             and self.limiters == other.limiters
+            and self.flags == other.flags
+            and self.version == other.version
         )
 
 
@@ -111,7 +113,10 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     @classmethod
     def decode(cls, data: bytes) -> Body:
         """The body of a message of this version."""
-        return _decode_body(data)
+        try:
+            return _decode_body(data)
+        except _UNREADABLE as error:
+            raise InvalidInput(f"not a stored body: {type(error).__name__}") from None
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -127,9 +132,13 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     @classmethod
     def decode(cls, data: bytes) -> Trace:
         """The trace of a message; an empty one for a message that has none."""
-        return _decode_trace(data) if data else cls(correlation_id="")
+        try:
+            return _decode_trace(data) if data else cls(correlation_id="")
+        except _UNREADABLE as error:
+            raise InvalidInput(f"not a stored trace: {type(error).__name__}") from None
 
 
+_decode_message = msgspec.msgpack.Decoder(Message).decode
 _decode_body = msgspec.msgpack.Decoder(Body).decode
 _decode_trace = msgspec.msgpack.Decoder(Trace).decode
 

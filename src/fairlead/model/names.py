@@ -1,4 +1,8 @@
-"""Names and ids: what they may look like. One rule per kind, one error for all of them."""
+"""Names and ids: what they may look like. One rule per kind, one error for all of them.
+
+Every check returns a plain ``str``: a member of ``class Customer(str, Enum)`` is taken by its
+value, because it would format as something else.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,9 @@ _ID_RULE = "1 to 128 characters out of A-Z a-z 0-9 _ . -"
 _MADE = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}\Z")  # a UUIDv7 in hex
 _TASK = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}\Z")
 _TASK_RULE = "1 to 200 characters out of A-Z a-z 0-9 _ . : < > -, starting with a letter or _"
+# Unicode's control characters (category Cc, which is closed for good) and its two line separators.
+# Joiners, marks and letters that this Python has no name for yet are text like any other.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _TENANT_BYTES = 128
 _KEY_BYTES = 256
 
@@ -81,26 +88,25 @@ def scoped_id(tenant: str, chosen: object) -> str:
 def full_id(tenant: str, id: object) -> str:
     """The stored id that ``id`` stands for: as it is if Fairlead made it, else of this tenant."""
     if isinstance(id, str) and _MADE.match(id):
-        return id
+        return str.__str__(id)
     return scoped_id(tenant, id)
 
 
 def _match(kind: str, value: object, pattern: re.Pattern[str], rule: str) -> str:
     if not isinstance(value, str) or not pattern.match(value):
         raise InvalidName(kind, value, rule)
-    return value
+    return str.__str__(value)
 
 
 def _text(kind: str, value: object, limit: int) -> str:
-    rule = f"1 to {limit} bytes of UTF-8 without control characters"
-    if not isinstance(value, str) or not value:
+    rule = f"1 to {limit} bytes of UTF-8 without control characters or line breaks"
+    if not isinstance(value, str):
         raise InvalidName(kind, value, rule)
+    text = str.__str__(value)
     try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
+        size = len(text.encode())
+    except UnicodeEncodeError:  # lone surrogates
         raise InvalidName(kind, value, rule) from None
-    # isprintable() is false for control characters, line separators and lone surrogates alike;
-    # spaces inside are fine, other invisible separators are not.
-    if size > limit or not value.isprintable():
+    if not 1 <= size <= limit or _CONTROL.search(text):
         raise InvalidName(kind, value, rule)
-    return value
+    return text

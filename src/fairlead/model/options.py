@@ -6,15 +6,13 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from fairlead.model.durations import Duration, duration_rule, in_seconds
 from fairlead.model.errors import InvalidOption, TooLarge, UnknownPriority
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import LEVELS
@@ -30,8 +28,10 @@ from fairlead.model.names import (
 )
 
 __all__ = (
+    "MAX_COST",
     "MAX_DEPENDENCIES",
     "MAX_LIMITERS",
+    "MIN_COST",
     "Dependency",
     "Duration",
     "HasId",
@@ -48,13 +48,9 @@ __all__ = (
 
 MAX_DEPENDENCIES = 1_000
 MAX_LIMITERS = 4
-_MAX_SECONDS = 10 * 365 * 86_400.0  # ten years: further off is a mistake in units
+MIN_COST, MAX_COST = 0.001, 1_000.0
 _MAX_RETRIES = 1_000
-_MIN_COST, _MAX_COST = 0.001, 1_000.0
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\Z")
 
-Duration = float | int | str | timedelta  # seconds, "90s", "5m", "1h", "7d", or a timedelta
 Priority = str | int
 UniqueUntil = Literal["started", "done", "window"]
 
@@ -203,22 +199,9 @@ def resolved(
 
 def seconds(option: str, value: object, *, least: float = 0.0) -> float:
     """A duration in seconds: a number, a timedelta or text such as "90s", "5m", "1h", "7d"."""
-    rule = (
-        f"from {least:g} to {_MAX_SECONDS:g} seconds, "
-        'given as a number, a timedelta or text such as "90s", "5m", "1h", "7d"'
-    )
-    if isinstance(value, bool):
-        raise InvalidOption(option, value, rule)
-    if isinstance(value, timedelta):
-        number = value.total_seconds()
-    elif isinstance(value, int | float):
-        number = float(value)
-    elif isinstance(value, str) and (found := _DURATION.match(value.strip())):
-        number = float(found[1]) * _UNITS[found[2]]
-    else:
-        raise InvalidOption(option, value, rule)
-    if not (math.isfinite(number) and least <= number <= _MAX_SECONDS):
-        raise InvalidOption(option, value, rule)
+    number = in_seconds(value, least)
+    if number is None:
+        raise InvalidOption(option, value, duration_rule(least))
     return number
 
 
@@ -265,13 +248,14 @@ def _dependencies(options: Options, tenant: str) -> tuple[Dependency, ...]:
     return tuple(found.values())
 
 
-def _cost(value: object) -> float:
+def _cost(value: Any) -> float:
     if value is UNSET:
         return 1.0
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
-    if not _MIN_COST <= number <= _MAX_COST:  # false for NaN as well
-        raise InvalidOption("cost", value, f"a number from {_MIN_COST:g} to {_MAX_COST:g}")
-    return number
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Compared before it becomes a float: of a huge integer there is none. NaN fails as well.
+    if not is_number or not MIN_COST <= value <= MAX_COST:
+        raise InvalidOption("cost", value, f"a number from {MIN_COST:g} to {MAX_COST:g}")
+    return float(value)
 
 
 def _limiters(value: object) -> tuple[str, ...]:

@@ -40,8 +40,8 @@ class TaskSpec:
         self.options = options or Options()
         self.policy = policy or RetryPolicy()
         self.version = version
-        self.is_async = inspect.iscoroutinefunction(handler)
-        self._signature = inspect.signature(handler)
+        self.is_async = any(map(inspect.iscoroutinefunction, (handler, _function(handler))))
+        self._signature = _signature(self.name, handler)
         self._context_type = context_type
 
     @property
@@ -117,20 +117,41 @@ class _Shape:
         self.extra = next((slots[p.name] for p in parameters if p.kind is p.VAR_KEYWORD), None)
         self.converts = any(slot.type is not None for slot in slots.values())
         # For the quick check: calls by position only, of handlers without required keywords.
-        required = [p for p in parameters if p.default is p.empty and p.kind in _POSITIONAL]
-        needs_keywords = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
-        self._least = len(required) if not needs_keywords else len(parameters) + 1
+        required = [p for p in parameters if p.default is p.empty]
+        self._least = sum(p.kind in _POSITIONAL for p in required)
         self._most = len(self.positional) if self.rest is None else sys.maxsize
+        if any(p.kind is p.KEYWORD_ONLY for p in required):
+            self._most = -1  # no number of positions makes up for a keyword
 
     def fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the call is plainly right; false if it takes a closer look."""
         return not kwargs and self._least <= len(args) <= self._most
 
 
+def _signature(name: str, handler: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(handler)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"task {name!r} cannot be registered: its handler is of type "
+            f"{type(handler).__name__}, which cannot be called or does not tell its parameters"
+        ) from None
+
+
+def _function(handler: Any) -> Any:
+    """Where the annotations of a handler stand: behind a partial, or in a method of its class."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if inspect.isclass(handler):
+        return handler.__init__
+    return handler if inspect.isroutine(handler) else type(handler).__call__
+
+
 def _types(handler: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(handler)
-    except NameError:  # names under TYPE_CHECKING only: no conversion, plain data as it is
+        return get_type_hints(_function(handler))
+    except Exception:  # noqa: BLE001 - annotations are code: what runs may raise anything
+        # Mostly names under TYPE_CHECKING only. No conversion then: plain data as it is.
         return {}
 
 
@@ -196,5 +217,5 @@ def _same_function(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
 
 
 def _place(handler: Callable[..., Any]) -> str:
-    module, name = getattr(handler, "__module__", "?"), getattr(handler, "__qualname__", "?")
-    return f"{module}.{name}"
+    name = getattr(handler, "__qualname__", type(handler).__qualname__)
+    return f"{getattr(handler, '__module__', '?')}.{name}"

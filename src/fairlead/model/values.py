@@ -2,18 +2,22 @@
 
 What a caller gives (dataclasses, datetimes, UUIDs, sets, msgspec structs, …) is reduced to plain
 data first; the worker converts it back by the handler's annotations. What cannot be stored without
-loss is refused here, so that no later layer meets it.
+loss is refused here, so that no later layer meets it. The same content gives the same bytes in
+every process.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from fairlead.model.errors import NotSerializable, TooLarge
+from fairlead.model.errors import InvalidInput, NotSerializable, TooLarge
 
 __all__ = (
     "MAX_BODY",
@@ -31,12 +35,35 @@ MAX_DEPTH = 64  # levels of nesting
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can hold without loss
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_decode_arguments = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
+_UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
 _SCALARS = frozenset({bool, type(None)})
+_PLACE = re.compile(r" - at ((?:`key` in )?`\$[\w.\[\]]*`)\Z")  # how msgspec ends its errors
+
+
+class _Budget:
+    """How many bytes may still be stored, by a count of what is certain to take at least one.
+
+    A value is small in memory and huge in store if it holds the same part many times.
+    """
+
+    __slots__ = ("left", "limit", "what")
+
+    def __init__(self, what: str, limit: int) -> None:
+        self.what, self.limit, self.left = what, limit, limit
+
+    def error(self) -> TooLarge:
+        what = f"{self.what}, as far as it was read,"
+        return TooLarge(what, self.limit - self.left, self.limit)
 
 
 def pack(value: Any, where: str, limit: int = MAX_BODY) -> bytes:
     """The stored form of one value. ``where`` names it in errors, its content never is."""
-    data = _encode(_plain(value, where, 0))
+    budget = _Budget(where, limit)
+    plain = _plain(value, where, 0, budget)
+    if budget.left < 0:
+        raise budget.error()
+    data = _encode(plain)
     if len(data) > limit:
         raise TooLarge(where, len(data), limit)
     return data
@@ -44,17 +71,23 @@ def pack(value: Any, where: str, limit: int = MAX_BODY) -> bytes:
 
 def unpack(data: bytes) -> Any:
     """The plain data that ``pack`` stored."""
-    return _decode(data)
+    try:
+        return _decode(data)
+    except _UNREADABLE as error:
+        raise InvalidInput(f"not a stored value: {type(error).__name__}") from None
 
 
 def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """The stored form of a call's arguments."""
-    plain_args = [_plain(value, f"argument {index}", 1) for index, value in enumerate(args)]
+    budget = _Budget("the arguments", MAX_BODY)
+    plain_args = [_plain(value, f"argument {index}", 1, budget) for index, value in enumerate(args)]
     plain_kwargs = {
-        _key(key, where): _plain(value, where, 1)
+        _key(key, where, budget): _plain(value, where, 1, budget)
         for key, value in kwargs.items()
         for where in (f"argument {key!r}",)
     }
+    if budget.left < 0:
+        raise budget.error()
     data = _encode((plain_args, plain_kwargs))
     if len(data) > MAX_BODY:
         raise TooLarge("the arguments", len(data), MAX_BODY)
@@ -63,8 +96,10 @@ def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
 
 def unpack_arguments(data: bytes) -> tuple[list[Any], dict[str, Any]]:
     """The positional and keyword arguments that ``pack_arguments`` stored."""
-    args, kwargs = _decode(data)
-    return args, kwargs
+    try:
+        return _decode_arguments(data)
+    except _UNREADABLE as error:
+        raise InvalidInput(f"not stored arguments: {type(error).__name__}") from None
 
 
 def convert(value: Any, wanted: Any, where: str) -> Any:
@@ -72,8 +107,7 @@ def convert(value: Any, wanted: Any, where: str) -> Any:
     try:
         return msgspec.convert(value, wanted, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
-        # Of msgspec's own words only the place: for some types they repeat the value.
-        _, _, place = str(error).partition(" - at ")
+        place = _place(error)
         name = getattr(wanted, "__name__", None) or wanted
         why = f"it does not fit {name}{f' at {place}' if place else ''}"
         raise NotSerializable(where, value, why) from None
@@ -81,37 +115,75 @@ def convert(value: Any, wanted: Any, where: str) -> Any:
         return value
 
 
-def _plain(value: Any, where: str, depth: int) -> Any:
+def _place(error: msgspec.ValidationError) -> str:
+    """Of an error's words only the place: the others may repeat the value."""
+    text = str(error)
+    if error.__cause__ is not None:  # raised by the wanted type: its words first, then the place
+        words = str(error.__cause__)
+        text = text[len(words) :] if text.startswith(words) else ""
+    found = _PLACE.search(text)
+    return found[1] if found else ""
+
+
+def _plain(value: Any, where: str, depth: int, budget: _Budget) -> Any:
     """Reduce to None, bool, int, finite float, str, bytes, list and dict with str keys."""
     kind = type(value)
     if kind is str:
-        return _text(value, where)
+        return _text(value, where, budget)
     if kind is int:
         if not _INT_MIN <= value <= _INT_MAX:
             raise NotSerializable(where, value, "an integer outside -2**63 to 2**64 - 1")
         return value
-    if kind in _SCALARS or kind is bytes:
+    if kind is list or kind is tuple or kind is dict:
+        if depth >= MAX_DEPTH:
+            raise TooLarge(where, depth + 1, MAX_DEPTH, "levels deep")
+        budget.left -= len(value)
+        if budget.left < 0:
+            raise budget.error()
+        depth += 1
+        if kind is dict:
+            return {
+                _key(key, where, budget): _plain(item, where, depth, budget)
+                for key, item in value.items()
+            }
+        return [_plain(item, where, depth, budget) for item in value]
+    if kind in _SCALARS:
+        return value
+    if kind is bytes:
+        budget.left -= len(value)
         return value
     if kind is float:
         if not math.isfinite(value):
             raise NotSerializable(where, value, f"{value} is not a finite number")
         return value
-    if kind is list or kind is tuple or kind is dict:
-        if depth >= MAX_DEPTH:
-            raise TooLarge(where, depth + 1, MAX_DEPTH, "levels deep")
-        if kind is dict:
-            return {_key(key, where): _plain(item, where, depth + 1) for key, item in value.items()}
-        return [_plain(item, where, depth + 1) for item in value]
-    return _plain(_reduced(value, where), where, depth)  # a reduction is no level of its own
+    plain = _plain(_reduced(value, where), where, depth, budget)  # no level of its own
+    # The order of a set differs between processes.
+    return sorted(plain, key=_encode) if isinstance(value, set | frozenset) else plain
 
 
 def _reduced(value: Any, where: str) -> Any:
-    """One step from a richer type towards plain data, by msgspec's rules."""
+    """One step from a richer type towards plain data, by msgspec's rules.
+
+    One step only, where there is something inside: msgspec would reduce all of it at once, keep
+    the order of sets, and make one of two keys that reduce to the same text.
+    """
     try:
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
+        if isinstance(value, msgspec.Struct):
+            return _opened(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            names = (field.name for field in dataclasses.fields(value))
+            items = [(name, getattr(value, name, UNSET)) for name in names]
+            return {name: item for name, item in items if item is not UNSET}
+        if isinstance(value, dict):
+            return dict(value)
+        if isinstance(value, list | tuple | set | frozenset):
+            return list(value)
         # Not only bytes: msgspec would make base64 of the other two, wherever they stand inside.
-        reduced = msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview))
+        reduced = msgspec.to_builtins(
+            value, builtin_types=(bytes, bytearray, memoryview), order="deterministic"
+        )
     except (TypeError, ValueError, RecursionError, UnicodeError, OverflowError) as error:
         raise NotSerializable(where, value, f"{type(value).__name__}: {error}") from None
     if type(reduced) is type(value):  # nothing gained: a type whose reduction is itself
@@ -119,17 +191,31 @@ def _reduced(value: Any, where: str) -> Any:
     return reduced
 
 
-def _key(key: Any, where: str) -> str:
+def _opened(value: msgspec.Struct) -> Any:
+    config = value.__struct_config__
+    items = [getattr(value, name) for name in value.__struct_fields__]
+    if config.array_like:
+        return items if config.tag is None else [config.tag, *items]
+    opened: dict[str, Any] = {} if config.tag is None else {str(config.tag_field): config.tag}
+    pairs = zip(value.__struct_encode_fields__, items, strict=True)
+    opened.update((name, item) for name, item in pairs if item is not UNSET)
+    return opened
+
+
+def _key(key: Any, where: str, budget: _Budget) -> str:
     if not isinstance(key, str):
         raise NotSerializable(
             where, key, f"a mapping has a key of type {type(key).__name__}; keys must be strings"
         )
-    return _text(key, where)
+    return _text(str.__str__(key), where, budget)  # a member of an enum by its value
 
 
-def _text(value: str, where: str) -> str:
+def _text(value: str, where: str, budget: _Budget) -> str:
+    budget.left -= len(value)
     if value.isascii():
         return value
+    if budget.left < 0:  # before the work, which is done anew wherever the same text stands
+        raise budget.error()
     try:
         value.encode()
     except UnicodeEncodeError:
