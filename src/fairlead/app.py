@@ -18,7 +18,6 @@ from fairlead.client import (
     Page,
     PageSelection,
     QueueSettings,
-    Receipt,
     Snapshot,
     Submission,
     SyncTask,
@@ -272,7 +271,6 @@ class Fairlead:
             self._clients.store,
             self._registry,
             incarnation=new_id(),
-            enqueue=self._submit,
             exceptions=self._raised,
             **options,
         )
@@ -282,9 +280,6 @@ class Fairlead:
             spec.options.queue for spec in self._registry if isinstance(spec.options.queue, str)
         }
         return sorted({DEFAULT_QUEUE, *named, *(await self.asnapshot()).queues})
-
-    async def _submit(self, submission: Submission) -> Receipt:
-        return await self._clients.current().submit(submission)
 
     async def aclose(self) -> None:
         """Wait for what this loop has outstanding, then close the broker for good."""

@@ -161,7 +161,7 @@ class Broker(Protocol):
         A crash is charged to the ids in ``started``, or if None to those marked as started. The
         third crash in a row makes a task ``dead`` (``poison``); the others go to the front of their
         level in their old order, a crash burns the attempt, and a task for which cancel was asked
-        is ``cancelled``.
+        is ``cancelled``. With its last lease goes the incarnation's mail and its worker's record.
         """
         ...
 
@@ -197,7 +197,8 @@ class Broker(Protocol):
     async def collect(self, incarnation: str, after: int, timeout: float) -> list[Mail]:
         """The incarnation's mail with numbers above ``after``; what is up to it is confirmed.
 
-        Waits up to ``timeout`` seconds for the first. Unconfirmed mail is returned again.
+        Waits up to ``timeout`` seconds for the first. Unconfirmed mail is returned again. A mailbox
+        holds 10,000 letters; of more the oldest are dropped, and whoever still waits asks again.
         """
         ...
 

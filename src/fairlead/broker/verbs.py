@@ -17,6 +17,7 @@ __all__ = (
     "LEASE",
     "MAX_ENQUEUE",
     "MAX_EXCHANGE",
+    "MAX_LETTERS",
     "MAX_PAGE",
     "MAX_TENANTS",
     "MAX_XCOM",
@@ -58,6 +59,7 @@ MAX_TENANTS = 200  # distinct tenants in one such call
 MAX_EXCHANGE = 128  # settlements, started marks, and fetched tasks in one call
 MAX_PAGE = 1_000  # entries that one page examines
 MAX_XCOM = 64 * 1024  # bytes of one XCom value
+MAX_LETTERS = 10_000  # unconfirmed, in one mailbox
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -38,31 +38,34 @@ _decode = msgspec.msgpack.Decoder().decode
 _decode_arguments = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
 _UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
 _SCALARS = frozenset({bool, type(None)})
+_REMEMBERED = 16 * 1024  # counted bytes from which on it pays to remember parts
 _PLACE = re.compile(r" - at ((?:`key` in )?`\$[\w.\[\]]*`)\Z")  # how msgspec ends its errors
 
 
 class _Budget:
-    """How many bytes may still be stored, by a count of what is certain to take at least one.
+    """How many bytes are stored at least: one for each value, one for each character and byte.
 
-    A value is small in memory and huge in store if it holds the same part many times.
+    A value is small in memory and huge in store if it holds the same part many times. Such parts
+    are reduced once and counted each time, so that it is refused before it has been unfolded.
     """
 
-    __slots__ = ("left", "limit", "what")
+    __slots__ = ("known", "limit", "spent", "what")
 
     def __init__(self, what: str, limit: int) -> None:
-        self.what, self.limit, self.left = what, limit, limit
+        self.what, self.limit, self.spent = what, limit, 0
+        # By id and depth: the part (kept, or another may get its id), its plain form, its cost.
+        self.known: dict[tuple[int, int], tuple[Any, Any, int]] = {}
 
-    def error(self) -> TooLarge:
-        what = f"{self.what}, as far as it was read,"
-        return TooLarge(what, self.limit - self.left, self.limit)
+    def spend(self, count: int) -> None:
+        self.spent += count
+        if self.spent > self.limit:
+            raise TooLarge(f"{self.what}, as far as it was read,", self.spent, self.limit)
 
 
 def pack(value: Any, where: str, limit: int = MAX_BODY) -> bytes:
     """The stored form of one value. ``where`` names it in errors, its content never is."""
     budget = _Budget(where, limit)
     plain = _plain(value, where, 0, budget)
-    if budget.left < 0:
-        raise budget.error()
     data = _encode(plain)
     if len(data) > limit:
         raise TooLarge(where, len(data), limit)
@@ -86,8 +89,6 @@ def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         for key, value in kwargs.items()
         for where in (f"argument {key!r}",)
     }
-    if budget.left < 0:
-        raise budget.error()
     data = _encode((plain_args, plain_kwargs))
     if len(data) > MAX_BODY:
         raise TooLarge("the arguments", len(data), MAX_BODY)
@@ -135,22 +136,11 @@ def _plain(value: Any, where: str, depth: int, budget: _Budget) -> Any:
             raise NotSerializable(where, value, "an integer outside -2**63 to 2**64 - 1")
         return value
     if kind is list or kind is tuple or kind is dict:
-        if depth >= MAX_DEPTH:
-            raise TooLarge(where, depth + 1, MAX_DEPTH, "levels deep")
-        budget.left -= len(value)
-        if budget.left < 0:
-            raise budget.error()
-        depth += 1
-        if kind is dict:
-            return {
-                _key(key, where, budget): _plain(item, where, depth, budget)
-                for key, item in value.items()
-            }
-        return [_plain(item, where, depth, budget) for item in value]
+        return _container(value, where, depth, budget)
     if kind in _SCALARS:
         return value
     if kind is bytes:
-        budget.left -= len(value)
+        budget.spend(len(value))
         return value
     if kind is float:
         if not math.isfinite(value):
@@ -159,6 +149,29 @@ def _plain(value: Any, where: str, depth: int, budget: _Budget) -> Any:
     plain = _plain(_reduced(value, where), where, depth, budget)  # no level of its own
     # The order of a set differs between processes.
     return sorted(plain, key=_encode) if isinstance(value, set | frozenset) else plain
+
+
+def _container(value: Any, where: str, depth: int, budget: _Budget) -> Any:
+    if depth >= MAX_DEPTH:
+        raise TooLarge(where, depth + 1, MAX_DEPTH, "levels deep")
+    key, before = (id(value), depth), budget.spent
+    large = before > _REMEMBERED
+    if large and key in budget.known:
+        _, plain, cost = budget.known[key]
+        budget.spend(cost)
+        return plain
+    budget.spend(len(value))
+    depth += 1
+    if type(value) is dict:
+        plain = {
+            _key(key, where, budget): _plain(item, where, depth, budget)
+            for key, item in value.items()
+        }
+    else:
+        plain = [_plain(item, where, depth, budget) for item in value]
+    if large:
+        budget.known[key] = (value, plain, budget.spent - before)
+    return plain
 
 
 def _reduced(value: Any, where: str) -> Any:
@@ -211,11 +224,9 @@ def _key(key: Any, where: str, budget: _Budget) -> str:
 
 
 def _text(value: str, where: str, budget: _Budget) -> str:
-    budget.left -= len(value)
+    budget.spend(len(value))
     if value.isascii():
         return value
-    if budget.left < 0:  # before the work, which is done anew wherever the same text stands
-        raise budget.error()
     try:
         value.encode()
     except UnicodeEncodeError:

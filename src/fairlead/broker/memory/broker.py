@@ -117,7 +117,9 @@ class MemoryBroker(Frame):
                 for id, token in lent
                 if (task := shard.tasks.get(id)) is not None and task.leased_as(incarnation, token)
             ]
-            return msgspec.structs.replace(reply, leased=loans)
+            return msgspec.structs.replace(
+                reply, settled=list(reply.settled), started=list(reply.started), leased=loans
+            )
 
         return self._do(now, answer)
 
@@ -186,6 +188,8 @@ class MemoryBroker(Frame):
 
         def step(shard: Shard) -> Moved:
             count, more = recovery.give_back(shard, incarnation, crashed)
+            if not more:
+                shard.dismiss(incarnation)
             return Moved(now=shard.now, count=count, more=more)
 
         return self._do(now, step)

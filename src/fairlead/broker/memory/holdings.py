@@ -149,6 +149,14 @@ class Holdings:
         """The incarnation called: keep its answers and its mail for another hour."""
         self.idle_ends.set(incarnation, self.now + 3_600.0)
 
+    def dismiss(self, incarnation: str) -> None:
+        """The incarnation is over: nobody will read its mail, and its worker is no more."""
+        box = self.mailboxes.get(incarnation)
+        if box is not None and not box.sleepers:
+            del self.mailboxes[incarnation]
+        if self.workers.pop(incarnation, None) is not None:
+            self.worker_ends.discard(incarnation)
+
     def next_due(self) -> float | None:
         """Seconds until there is something to promote or deliver; 0 if there is now."""
         if self.releases:

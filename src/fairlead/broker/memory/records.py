@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from fairlead.broker.memory.bell import Sleeper
-from fairlead.broker.verbs import Mail, TaskRecord
+from fairlead.broker.verbs import MAX_LETTERS, Mail, TaskRecord
 from fairlead.model.lifecycle import DependencyPolicy, State
 from fairlead.model.message import ErrorInfo, Message
 from fairlead.model.options import Unique
@@ -124,8 +124,10 @@ class Mailbox:
         self.sleepers: list[Sleeper] = []
 
     def put(self, letter: Mail) -> None:
-        """Add a letter and wake whoever waits for one."""
+        """Add a letter and wake whoever waits for one; of too many the oldest is dropped."""
         self.letters.append(letter)
+        if len(self.letters) > MAX_LETTERS:
+            self.letters.popleft()
         self.sleepers[:] = [sleeper for sleeper in self.sleepers if sleeper.wake()]
 
     def confirm(self, number: int) -> None:
