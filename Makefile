@@ -35,7 +35,7 @@ test: $(VENV)/.dev ## Run the tests (ARGS="..." goes to pytest, JOBS=1 for one p
 	$(BIN)/pytest -m serial $(ARGS) || serial=$$?; \
 	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
 
-check: lint types imports test ## The gate: lint, types, imports and tests
+check: lint types imports test mutants ## The gate: lint, types, imports, tests, mutants
 	@echo "check: all passed"
 
 lint: $(VENV)/.dev ## Check style and formatting

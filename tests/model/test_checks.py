@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,8 +83,18 @@ WRONG: dict[str, tuple[type[InvalidInput], list[Any]]] = {
             "other:x",
             ":x",
             "acme:x:y",
-        ]
-        + ["acme:x\n", "x\n", "ä", "acm:x", "acme::x", None, 5, b"x", [], Text("x"), Customer.ACME],
+            "acme:x\n",
+            "x\n",
+            "ä",
+            "acm:x",
+            "acme::x",
+            None,
+            5,
+            b"x",
+            [],
+            Text("x"),
+            Customer.ACME,
+        ],
     ),
     "queue": (
         InvalidName,
@@ -197,9 +207,11 @@ def test_whatever_options_allow_passes(tenant: str, id: str, cost: float, limite
     )
 
 
-@given(st.from_type(Message) | st.builds(msgspec.structs.replace, st.just(message()), id=st.text()))
-def test_a_message_passes_or_is_refused_by_a_typed_error(any_message: Message) -> None:
-    try:
-        check_message(any_message)
-    except InvalidInput as error:
-        assert isinstance(error, InvalidName | InvalidOption | TooLarge)
+anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+fields = st.sampled_from(Message.__struct_fields__[:10])
+
+
+@given(st.dictionaries(fields, anything | st.lists(st.text()) | st.lists(st.text()).map(tuple)))
+def test_a_message_passes_or_is_refused_by_a_typed_error(changes: dict[str, Any]) -> None:
+    with contextlib.suppress(InvalidName, InvalidOption, TooLarge):
+        check_message(message(**changes))

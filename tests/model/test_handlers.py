@@ -85,7 +85,7 @@ def test_an_object_is_named_by_its_class_where_its_name_is_taken() -> None:
         registry.add(spec(Sender(DAY)))
 
 
-@pytest.mark.parametrize("handler", [5, "send", None, [], dict.update], ids=repr)
+@pytest.mark.parametrize("handler", [5, "send", None, [], int, dict.update], ids=repr)
 def test_what_cannot_be_called_or_tells_no_parameters_is_refused(handler: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"^task 'task' cannot be registered: its handler is of"):
+    with pytest.raises(InvalidInput, match="cannot be a task: it cannot be called, or"):
         spec(handler)

@@ -3,9 +3,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-import os
-import subprocess
-import sys
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
@@ -118,14 +115,14 @@ def nested(levels: int, *shells: Callable[[Any], Any]) -> Any:
     return value
 
 
-def refused(value: Any, arguments: str = "") -> InvalidInput:
+def refused(value: Any) -> InvalidInput:
     """The one error that refuses the value, whichever way it comes in."""
     with pytest.raises(InvalidInput) as caught:
         pack(value, "the value")
-    assert str(caught.value).startswith("the value")
-    with pytest.raises(type(caught.value), match="^" + (arguments or "argument 1 ")):
+    assert str(caught.value).startswith("the value ")
+    with pytest.raises(type(caught.value), match=r"^argument 1 "):
         pack_arguments((0, value), {})
-    with pytest.raises(type(caught.value), match="^" + (arguments or "argument 'name' ")):
+    with pytest.raises(type(caught.value), match=r"^argument 'name' "):
         pack_arguments((), {"other": 0, "name": value})
     return caught.value
 
@@ -223,39 +220,6 @@ def test_a_set_is_stored_as_the_list_of_its_members(value: set[Any]) -> None:
     assert type(found) is list
     assert len(found) == len(value)
     assert set(found) == value
-
-
-ORDERS = """
-import dataclasses, enum, hashlib, typing, uuid
-import msgspec
-from fairlead.model.values import pack, pack_arguments
-
-@dataclasses.dataclass
-class Card:
-    value: typing.Any
-
-class Record(msgspec.Struct):
-    value: typing.Any
-
-words = {f"word {n}" for n in range(50)}
-mixed = frozenset([1, "1", b"1", (1, "a"), None, 1.5, uuid.UUID(int=1), *words])
-value = [words, mixed, Card(mixed), Record([Card({frozenset(words), mixed})]), {"a": words}]
-print(hashlib.sha256(pack(value, "it") + pack_arguments([words], {"k": value})).hexdigest())
-"""
-
-
-def test_the_same_sets_give_the_same_bytes_in_every_process() -> None:
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", ORDERS],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "2")
-    }
-    assert len(found) == 1
 
 
 def test_the_order_of_a_dict_is_kept_wherever_it_stands() -> None:
@@ -452,61 +416,6 @@ def test_arguments_count_together_towards_the_limit() -> None:
     assert len(pack_arguments([b"x" * half], {"k": b"y" * rest})) == MAX_BODY
     with pytest.raises(TooLarge, match=r"^the arguments is 1048577 bytes"):
         pack_arguments([b"x" * half], {"k": b"y" * (rest + 1)})
-
-
-def folded(value: Any) -> Any:
-    for _ in range(40):
-        value = [value, value]
-    return value
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize(
-    "value",
-    [
-        folded(1),
-        folded(Card(1)),
-        {"a": folded("x")},
-        Card([folded(Record(1))]),
-        ["x" * 100_000] * 10**6,
-        ["é" * 100_000] * 10**6,
-        [b"x" * 100_000] * 10**6,
-        [{"x" * 100_000: 1}] * 10**5,
-        [()] * 10**8,
-    ],
-    ids=["lists", "dataclasses", "dict", "structs", "text", "other text", "bytes", "keys", "empty"],
-)
-def test_what_is_huge_when_unfolded_is_refused_before_it_is(value: Any) -> None:
-    error = refused(value, arguments="the arguments, as far as it was read, is ")
-    assert isinstance(error, TooLarge)
-    assert error.size > error.limit == MAX_BODY
-    assert str(error).startswith("the value, as far as it was read, is ")
-
-
-BAD = {
-    "nothing": b"",
-    "no msgpack": b"\xc1",
-    "cut off": b"\x92\x90",
-    "more behind": b"\x92\x90\x80\x00",
-    "bad text": b"\xa1\xff",
-    "no end": b"\x91" * 100_000,
-    "no end of arguments": b"\x92" + b"\x91" * 100_000,
-    "a key that cannot be one": b"\x81\x80\x01",
-}
-
-
-@pytest.mark.parametrize("data", BAD.values(), ids=BAD)
-def test_bytes_that_pack_never_wrote_are_invalid_input(data: bytes) -> None:
-    with pytest.raises(InvalidInput, match="not a stored value"):
-        unpack(data)
-    with pytest.raises(InvalidInput, match="not stored arguments"):
-        unpack_arguments(data)
-
-
-@pytest.mark.parametrize("value", [5, [], [[]], [[], {}, 1], [{}, []], [[], {5: 1}], {"a": 1}])
-def test_a_stored_value_of_another_kind_is_no_list_of_arguments(value: Any) -> None:
-    with pytest.raises(InvalidInput, match="not stored arguments"):
-        unpack_arguments(msgspec.msgpack.encode(value))
 
 
 def test_text_counts_in_bytes() -> None:

@@ -87,7 +87,7 @@ GUARDS = (
     Guard(
         "trim",
         "finished work does not grow without end",
-        MEMORY + "upkeep.py",
+        MEMORY + "shard.py",
         (("while trimmed < most and (id :=", "while False and (id :="),),
         SUITE
         + "test_results.py::test_finished_tasks_beyond_the_queues_count_are_forgotten_oldest_first",

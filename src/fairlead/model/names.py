@@ -99,14 +99,17 @@ def _match(kind: str, value: object, pattern: re.Pattern[str], rule: str) -> str
 
 
 def _text(kind: str, value: object, limit: int) -> str:
-    rule = f"1 to {limit} bytes of UTF-8 without control characters or line breaks"
     if not isinstance(value, str):
-        raise InvalidName(kind, value, rule)
+        raise InvalidName(kind, value, _text_rule(limit))
     text = str.__str__(value)
     try:
         size = len(text.encode())
     except UnicodeEncodeError:  # lone surrogates
-        raise InvalidName(kind, value, rule) from None
+        raise InvalidName(kind, value, _text_rule(limit)) from None
     if not 1 <= size <= limit or _CONTROL.search(text):
-        raise InvalidName(kind, value, rule)
+        raise InvalidName(kind, value, _text_rule(limit))
     return text
+
+
+def _text_rule(limit: int) -> str:
+    return f"1 to {limit} bytes of UTF-8 without control characters or line breaks"

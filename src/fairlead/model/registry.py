@@ -13,6 +13,7 @@ from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import InvalidInput, UnknownTask
 from fairlead.model.names import check_task_name
 from fairlead.model.options import Options
+from fairlead.model.shown import shown
 from fairlead.model.values import convert
 
 __all__ = ("Registry", "TaskSpec")
@@ -41,7 +42,7 @@ class TaskSpec:
         self.policy = policy or RetryPolicy()
         self.version = version
         self.is_async = any(map(inspect.iscoroutinefunction, (handler, _function(handler))))
-        self._signature = _signature(self.name, handler)
+        self._signature = _signature(handler)
         self._context_type = context_type
 
     @property
@@ -128,13 +129,12 @@ class _Shape:
         return not kwargs and self._least <= len(args) <= self._most
 
 
-def _signature(name: str, handler: Callable[..., Any]) -> inspect.Signature:
+def _signature(handler: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(handler)
     except (TypeError, ValueError):
         raise InvalidInput(
-            f"task {name!r} cannot be registered: its handler is of type "
-            f"{type(handler).__name__}, which cannot be called or does not tell its parameters"
+            f"{shown(handler)} cannot be a task: it cannot be called, or hides its parameters"
         ) from None
 
 

@@ -9,6 +9,7 @@ every process.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -54,9 +55,10 @@ class _Budget:
     def __init__(self, what: str, limit: int) -> None:
         self.what, self.limit, self.spent = what, limit, 0
         # By id and depth: the part (kept, or another may get its id), its plain form, its cost.
-        self.known: dict[tuple[int, int], tuple[Any, Any, int]] = {}
+        self.known: dict[tuple[int, int] | None, tuple[Any, Any, int]] = {}
 
     def spend(self, count: int) -> None:
+        """Add to what is spent; the others, who are many, only add and leave the check to this."""
         self.spent += count
         if self.spent > self.limit:
             raise TooLarge(f"{self.what}, as far as it was read,", self.spent, self.limit)
@@ -66,6 +68,7 @@ def pack(value: Any, where: str, limit: int = MAX_BODY) -> bytes:
     """The stored form of one value. ``where`` names it in errors, its content never is."""
     budget = _Budget(where, limit)
     plain = _plain(value, where, 0, budget)
+    budget.spend(0)
     data = _encode(plain)
     if len(data) > limit:
         raise TooLarge(where, len(data), limit)
@@ -89,6 +92,7 @@ def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         for key, value in kwargs.items()
         for where in (f"argument {key!r}",)
     }
+    budget.spend(0)
     data = _encode((plain_args, plain_kwargs))
     if len(data) > MAX_BODY:
         raise TooLarge("the arguments", len(data), MAX_BODY)
@@ -140,7 +144,7 @@ def _plain(value: Any, where: str, depth: int, budget: _Budget) -> Any:
     if kind in _SCALARS:
         return value
     if kind is bytes:
-        budget.spend(len(value))
+        budget.spent += len(value)
         return value
     if kind is float:
         if not math.isfinite(value):
@@ -154,10 +158,10 @@ def _plain(value: Any, where: str, depth: int, budget: _Budget) -> Any:
 def _container(value: Any, where: str, depth: int, budget: _Budget) -> Any:
     if depth >= MAX_DEPTH:
         raise TooLarge(where, depth + 1, MAX_DEPTH, "levels deep")
-    key, before = (id(value), depth), budget.spent
-    large = before > _REMEMBERED
-    if large and key in budget.known:
-        _, plain, cost = budget.known[key]
+    before = budget.spent
+    mark = (id(value), depth) if before > _REMEMBERED else None
+    if mark in budget.known:
+        _, plain, cost = budget.known[mark]
         budget.spend(cost)
         return plain
     budget.spend(len(value))
@@ -169,8 +173,8 @@ def _container(value: Any, where: str, depth: int, budget: _Budget) -> Any:
         }
     else:
         plain = [_plain(item, where, depth, budget) for item in value]
-    if large:
-        budget.known[key] = (value, plain, budget.spent - before)
+    if mark is not None:
+        budget.known[mark] = (value, plain, budget.spent - before)
     return plain
 
 
@@ -186,9 +190,11 @@ def _reduced(value: Any, where: str) -> Any:
         if isinstance(value, msgspec.Struct):
             return _opened(value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            names = (field.name for field in dataclasses.fields(value))
-            items = [(name, getattr(value, name, UNSET)) for name in names]
-            return {name: item for name, item in items if item is not UNSET}
+            return {
+                name: item
+                for name in _field_names(type(value))
+                if (item := getattr(value, name, UNSET)) is not UNSET
+            }
         if isinstance(value, dict):
             return dict(value)
         if isinstance(value, list | tuple | set | frozenset):
@@ -202,6 +208,11 @@ def _reduced(value: Any, where: str) -> Any:
     if type(reduced) is type(value):  # nothing gained: a type whose reduction is itself
         raise NotSerializable(where, value, f"values of type {type(value).__name__} are not stored")
     return reduced
+
+
+@functools.lru_cache(maxsize=256)
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def _opened(value: msgspec.Struct) -> Any:
@@ -224,9 +235,10 @@ def _key(key: Any, where: str, budget: _Budget) -> str:
 
 
 def _text(value: str, where: str, budget: _Budget) -> str:
-    budget.spend(len(value))
+    budget.spent += len(value)
     if value.isascii():
         return value
+    budget.spend(0)  # before the work, which is done anew wherever the same text stands
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -11,10 +11,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, Change, LimiterChange, QueueChange, TenantChange
+from fairlead.broker.verbs import (
+    Alter,
+    Change,
+    Fetch,
+    LimiterChange,
+    QueueChange,
+    TenantChange,
+)
 from fairlead.model.message import Leased
 from tests.support.fair import WITH_REAL_CLOCK, LiveClient
-from tests.support.store import completed, failed, submit
+from tests.support.store import NOW, Client, completed, failed, ids, submit
 
 pytestmark = pytest.mark.serial
 
@@ -144,6 +151,21 @@ async def test_the_tokens_of_a_rate_wake_one_after_the_other(
     ends = sorted(one.ended - moment for one in workers)
     for place, end in enumerate(ends, 1):
         assert place * TOKEN - 0.01 <= end < place * TOKEN + SOON
+
+
+@EVERY_RATE
+async def test_a_fetch_that_leaves_work_behind_a_rate_says_when_to_come_again(
+    c: Client, rate: Change
+) -> None:
+    await c.configure(rate)
+    await c.enqueue(*(submit(f"t.{i}", limiters=("api",)) for i in range(2)))
+
+    reply = await c.exchange(fetch=Fetch(queues=QUEUES, max=5))
+    assert ids(reply.leased) == ["t.0"]
+    assert reply.due_in == pytest.approx(TOKEN, abs=1e-6)
+
+    reply = await c.exchange(fetch=Fetch(queues=QUEUES, max=5), now=NOW + TOKEN)
+    assert ids(reply.leased) == ["t.1"]
 
 
 # -- settle -----------------------------------------------------------------------------------

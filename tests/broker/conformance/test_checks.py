@@ -53,7 +53,7 @@ async def everything(broker: Store) -> tuple[Any, ...]:
 async def test_an_unknown_action_raises_and_changes_nothing(
     broker: Store, c: Client, action: Any, behind: bool
 ) -> None:
-    done, gone, held = await c.run(submit("done"), submit("gone"), submit("held"))
+    done, gone, _ = await c.run(submit("done"), submit("gone"), submit("held"))
     await c.settle(completed(done), dead(gone))
     await c.enqueue(submit("waits"))
     good = [

@@ -146,13 +146,8 @@ async def test_a_gap_is_told_at_once_and_then_a_reader_with_time_waits(
         terse_broker.events(after=EventId("another", last.shard, 1, 0), timeout=60.0), 5.0
     )
     assert (page.gap, page.events, page.last) == (True, [], last)
-    calls = 0
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            while True:
-                page = await terse_broker.events(after=page.last, timeout=60.0)
-                calls += 1
-    assert calls == 0
+        await asyncio.wait_for(terse_broker.events(after=page.last, timeout=60.0), 0.1)
 
 
 async def test_a_page_with_a_gap_can_be_read_in_parts(terse_broker: Store) -> None:
@@ -204,10 +199,10 @@ async def test_a_named_reader_that_only_began_is_told_of_a_gap(terse_broker: Sto
     assert (await terse_broker.events(reader="r")).events == []
     await flood(terse_broker)
 
-    for _ in range(2):  # nothing was confirmed, so it is still so
-        page = await terse_broker.events(reader="r")
-        assert page.gap is True
-        assert page.events == await events(terse_broker)
+    page = await terse_broker.events(reader="r")
+    assert page.gap is True
+    assert page.events == await events(terse_broker)
+    assert await terse_broker.events(reader="r") == page  # nothing was confirmed: it is still so
     await reads_on_quietly(terse_broker, page.last, "r")
 
 

@@ -241,9 +241,9 @@ async def test_a_limiter_that_is_lifted_lets_every_waiting_tenant_go(
 
     leases = await taken(c, 301, size, queues)
     assert len(leases) == expected
-    assert ids(leases) == [f"{q}.{i}" for q in queues for i in sorted(range(100), key=str)][
-        :expected
-    ]
+    assert (
+        ids(leases) == [f"{q}.{i}" for q in queues for i in sorted(range(100), key=str)][:expected]
+    )
 
 
 # -- a tenant that was woken and cannot go ----------------------------------------------------
@@ -422,12 +422,13 @@ async def history(
     """What is dispatched, round by round: first with half of it settled, then with all of it."""
     rounds: list[list[str]] = []
     running: list[Leased] = []
+    now = NOW
     async with opened(make) as broker:
         fetcher = Fetcher(broker, queues, size)
         await fetcher.client.configure(*changes)
         await fetcher.client.enqueue(*submissions)
         for number in range(4):
-            now = NOW + 0.75 * number
+            now += 0.75
             running += (found := await fetcher.take(PER_ROUND, now))
             rounds.append(ids(found))
             done = [lease for lease in running if int(lease.message.id) % 3 != number % 3]

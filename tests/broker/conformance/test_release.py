@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_ENQUEUE, Alter
+from fairlead.broker.verbs import MAX_ENQUEUE, Alter, Moved, QueueChange
 from fairlead.model.lifecycle import DependencyPolicy, State
 from fairlead.model.message import Leased
 from tests.support.fair import enqueue_all
@@ -189,6 +189,21 @@ async def test_children_that_wait_for_a_dead_parent_follow_it_when_it_is_requeue
     assert await counted(broker, CHILDREN) == {State.QUEUED: 450}
 
 
+async def test_children_of_a_parent_that_the_retention_forgets_are_not_left_behind(
+    broker: Store, c: Client
+) -> None:
+    await c.configure(QueueChange(queue="default", keep_dead_bytes=0))
+    (parent,) = await c.run(submit("parent"))
+    await c.enqueue(submit("child", queue="other", after=["parent"], policy="wait"))
+
+    reply = await c.exchange([dead(parent)])
+
+    found = await states(broker, "parent", "child")
+    assert found == [None, State.DEAD] or reply.due_in == 0.0, "nobody knows of the release"
+    await drain(broker)
+    assert await states(broker, "child") == [State.DEAD]
+
+
 @pytest.mark.parametrize("known", [1, 200], ids=["at once", "in steps"])
 async def test_a_child_that_also_waits_for_another_is_told_of_both(
     broker: Store, c: Client, known: int
@@ -317,9 +332,7 @@ async def test_an_end_goes_down_a_chain_of_2000_in_bounded_steps(
 async def test_a_chain_of_2000_completes_link_by_link(broker: Store, c: Client) -> None:
     names = [f"link.{i:04}" for i in range(2_000)]
     await c.enqueue(submit(names[0]))
-    await enqueue_all(
-        c, (submit(id, after=[before]) for before, id in pairwise(names))
-    )
+    await enqueue_all(c, (submit(id, after=[before]) for before, id in pairwise(names)))
     for id in names:
         (lease,) = await c.fetch(2)
         assert lease.message.id == id
@@ -337,7 +350,7 @@ async def test_an_end_goes_down_a_wide_tree_in_bounded_steps(broker: Store, c: C
     await enqueue_all(c, (submit(id, after=[id.rpartition(".")[0]]) for id in leaves))
 
     await c.settle(dead(root))
-    moves = []
+    moves: list[Moved] = []
     while not moves or moves[-1].more:
         moves.append(await broker.deliver(now=NOW))
 

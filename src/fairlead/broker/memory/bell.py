@@ -22,6 +22,11 @@ class Sleeper:
         self.rung = False  # woken for work, rather than to look at the time again
         self.gone = False  # its coroutine was thrown away with its loop
 
+    @property
+    def listens(self) -> bool:
+        """Whether somebody would hear a wake-up."""
+        return not self.gone and not self._loop.is_closed()
+
     async def sleep(self, seconds: float) -> None:
         """Until woken, or for so long. May be called again."""
         timer = self._loop.call_later(seconds, self._finish)

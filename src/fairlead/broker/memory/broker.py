@@ -50,6 +50,7 @@ from fairlead.broker.verbs import (
 from fairlead.model.errors import InvalidOption
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import Settlement, State
+from fairlead.model.names import check_key
 
 __all__ = ("MemoryBroker",)
 
@@ -211,6 +212,7 @@ class MemoryBroker(Frame):
     async def deliver(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:
             count = release.deliver(shard, upkeep.STEP)
+            shard.trim_ended()
             return Moved(now=shard.now, count=count, more=bool(shard.releases))
 
         return self._do(now, step)
@@ -288,6 +290,8 @@ class MemoryBroker(Frame):
     ) -> EventPage:
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidOption("limit", limit, f"from 1 to {MAX_PAGE}")
+        if reader is not None:
+            check_key("reader", reader)
         ends = time.monotonic() + timeout
         while True:
             with self._lock:

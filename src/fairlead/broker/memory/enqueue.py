@@ -63,8 +63,7 @@ def check_slots(firings: Sequence[Firing]) -> None:
 def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:
     """One receipt per submission; later ones may depend on earlier ones."""
     receipts = [_enqueue(shard, submission) for submission in submissions]
-    if shard.releases:
-        release.deliver(shard, release.RELEASED_AT_ONCE)
+    release.follow_up(shard)
     return receipts
 
 

@@ -69,8 +69,7 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
         else:
             _apply(shard, task, settlement)
             answers.append("applied")
-    if shard.releases:
-        release.deliver(shard, release.RELEASED_AT_ONCE)
+    release.follow_up(shard)
     return answers
 
 
@@ -164,8 +163,7 @@ def fetch(shard: Shard, incarnation: str, request: Fetch) -> tuple[list[Task], b
             queue.drop_saved(2 * request.max)
     if taken:
         _lend(shard, incarnation, request, taken)
-    if shard.releases:  # of tasks that were found to be past their deadline
-        release.deliver(shard, release.RELEASED_AT_ONCE)
+    release.follow_up(shard)
     return taken, budget.spent
 
 

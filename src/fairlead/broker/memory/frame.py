@@ -12,7 +12,6 @@ from typing import TypeVar, cast
 from fairlead.broker.memory.bell import Bell, Sleeper
 from fairlead.broker.memory.records import Answered
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.memory.upkeep import trim
 from fairlead.broker.verbs import Call
 from fairlead.model.errors import InvalidInput, InvalidOption, OutOfOrder
 
@@ -22,7 +21,6 @@ T = TypeVar("T")
 
 _EVENT_BYTES = 16 * 1024 * 1024
 _JUMP = 1.0  # seconds by which the wall clock must run ahead before we follow it
-_TRIMMED = 2  # finished tasks that one ending may push out of the retention
 _frames: weakref.WeakSet[Frame] = weakref.WeakSet()
 
 
@@ -70,12 +68,8 @@ class Frame:
         return monotonic + self._ahead
 
     def _conclude(self, before: float | None) -> None:
-        """After a step: keep the retention, write the events, wake whoever has to know."""
+        """After a step: write the events, wake whoever has to know."""
         shard = self._shard
-        if shard.ended:
-            for name, count in shard.ended.items():
-                trim(shard, name, _TRIMMED * count)
-            shard.ended.clear()
         if shard.stream.flush(shard.now) and self._event_sleepers:
             self._event_sleepers[:] = [each for each in self._event_sleepers if each.wake()]
         if shard.rung:

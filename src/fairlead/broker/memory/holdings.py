@@ -152,7 +152,7 @@ class Holdings:
     def dismiss(self, incarnation: str) -> None:
         """The incarnation is over: nobody will read its mail, and its worker is no more."""
         box = self.mailboxes.get(incarnation)
-        if box is not None and not box.sleepers:
+        if box is not None and not box.listened_to:
             del self.mailboxes[incarnation]
         if self.workers.pop(incarnation, None) is not None:
             self.worker_ends.discard(incarnation)

@@ -69,8 +69,7 @@ def check_orders(orders: Sequence[Alter]) -> None:
 def alter(shard: Shard, orders: Sequence[Alter]) -> list[Altered]:
     """Cancel, requeue or delete; one answer per order."""
     answers = [_alter(shard, order) for order in orders]
-    if shard.releases:
-        release.deliver(shard, release.RELEASED_AT_ONCE)
+    release.follow_up(shard)
     return answers
 
 

@@ -123,6 +123,11 @@ class Mailbox:
         self.letters: deque[Mail] = deque()
         self.sleepers: list[Sleeper] = []
 
+    @property
+    def listened_to(self) -> bool:
+        """Whether somebody waits for a letter right now."""
+        return any(sleeper.listens for sleeper in self.sleepers)
+
     def put(self, letter: Mail) -> None:
         """Add a letter and wake whoever waits for one; of too many the oldest is dropped."""
         self.letters.append(letter)

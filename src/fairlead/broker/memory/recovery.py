@@ -46,7 +46,9 @@ def beat(
     ]
     paused: list[str] = []
     if worker is not None:
-        shard.workers[name] = msgspec.structs.replace(worker, incarnation=name, seen_at=now)
+        shard.workers[name] = msgspec.structs.replace(
+            worker, incarnation=name, seen_at=now, details=dict(worker.details)
+        )
         shard.worker_ends.set(name, now + _REGISTERED)
         paused = [q for q in worker.queues if q in shard.queues and shard.queues[q].paused]
     return BeatReply(now=now, lost=lost, cancelled=cancelled, paused=paused)
@@ -64,8 +66,7 @@ def give_back(
     for task in reversed(tasks):
         crashed = task.started_at is not None if started is None else task.id in started
         _recover(shard, task, crashed=crashed)
-    if shard.releases:
-        release.deliver(shard, release.RELEASED_AT_ONCE)
+    release.follow_up(shard)
     return len(tasks), name in shard.incarnations
 
 

@@ -7,9 +7,9 @@ from fairlead.broker.memory.shard import Shard
 from fairlead.model.lifecycle import State, on_dependency
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("RELEASED_AT_ONCE", "attach", "deliver", "place")
+__all__ = ("attach", "deliver", "end_for", "follow_up")
 
-RELEASED_AT_ONCE = 100  # dependents that the call which ends their parent sees to itself
+_RELEASED_AT_ONCE = 100  # dependents that the call which ends their parent sees to itself
 
 
 def attach(task: Task, parent: Task) -> None:
@@ -20,6 +20,15 @@ def attach(task: Task, parent: Task) -> None:
     if parent.dependents is None:
         parent.dependents = {}
     parent.dependents[task.id] = task
+
+
+def follow_up(shard: Shard) -> None:
+    """See to what the ends of tasks in this call bring with them; every verb closes with it."""
+    if shard.ended:
+        shard.trim_ended()
+    if shard.releases:
+        deliver(shard, _RELEASED_AT_ONCE)
+        shard.trim_ended()
 
 
 def deliver(shard: Shard, most: int) -> int:
@@ -43,7 +52,7 @@ def deliver(shard: Shard, most: int) -> int:
     return told
 
 
-def place(shard: Shard, task: Task) -> None:
+def _place(shard: Shard, task: Task) -> None:
     """Put a deferred task, whose last dependency is met, where it belongs now."""
     if task.due_at is not None and task.due_at > shard.now:
         shard.schedule(task, State.SCHEDULED, task.due_at)
@@ -75,7 +84,7 @@ def _met(shard: Shard, child: Task, parent: Task) -> None:
         del child.blocked_by[parent.id]
         if not child.blocked_by:
             child.blocked_by = None
-            place(shard, child)
+            _place(shard, child)
 
 
 def end_for(shard: Shard, child: Task, parent_id: str, to: State) -> None:

@@ -18,6 +18,7 @@ from fairlead.model.message import ErrorInfo
 
 __all__ = ("Shard",)
 
+_TRIMMED = 2  # finished tasks that one ending may push out of the retention
 _STALE = 64  # holes in the order of acceptance that are not worth closing
 
 
@@ -199,6 +200,21 @@ class Shard(Holdings):
         if task.dependents and task.state is not State.COMPLETED:
             self.releases.append((task, None, deque(task.dependents.values())))
         queue.retire(tenant)
+
+    def trim(self, queue: str, most: int) -> int:
+        """Forget finished tasks beyond the queue's retention."""
+        trimmed = 0
+        for shelf in (self.finished[queue], self.dead[queue]):
+            while trimmed < most and (id := shelf.overdue(self.now)) is not None:
+                self.forget(self.tasks[id])
+                trimmed += 1
+        return trimmed
+
+    def trim_ended(self) -> None:
+        """Let each task that ended in this call push at most two others out of the retention."""
+        for queue, count in self.ended.items():
+            self.trim(queue, _TRIMMED * count)
+        self.ended.clear()
 
     def _detach(self, task: Task) -> None:
         """Take a task out of the lists of those it waited for."""

@@ -6,12 +6,14 @@ from bisect import bisect_left
 from itertools import islice
 from typing import Any, cast
 
+from fairlead.model.errors import Refused
 from fairlead.model.events import Event, EventId, EventKind
 
 __all__ = ("Stream",)
 
 _ENTRY_BYTES = 48  # what an entry and an event cost beside their texts: an estimate, stored nowhere
 _EVENT_BYTES = 72
+_READERS = 1_000  # with a name; their places are kept for good
 _SPENT = 1_000  # entries in front of the first that are not worth moving the others
 
 #: kind, task, queue, tenant, state, token, attempt, reason
@@ -60,6 +62,8 @@ class Stream:
         """Where to read on; what ``after`` confirms becomes the named reader's place."""
         if reader is None:
             return after if after is not None else self._dropped
+        if reader not in self._readers and len(self._readers) >= _READERS:
+            raise Refused("readers", f"there are {_READERS} named readers already")
         if after is not None:
             self._readers[reader] = after
         return self._readers.setdefault(reader, self._dropped)

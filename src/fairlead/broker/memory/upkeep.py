@@ -12,7 +12,7 @@ from fairlead.broker.memory.shard import Shard
 from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("PROMOTED_WITH_FETCH", "STEP", "expire", "promote", "purge", "tidy", "trim")
+__all__ = ("PROMOTED_WITH_FETCH", "STEP", "expire", "promote", "purge", "tidy")
 
 STEP = 500  # tasks that one call moves
 PROMOTED_WITH_FETCH = 100  # due tasks that a fetch promotes before it looks
@@ -32,8 +32,7 @@ def promote(shard: Shard, most: int) -> tuple[int, bool]:
     while moved < most and (alarm := shard.alarms.pop_due(now)) is not None:
         moved += 1
         _ring(shard, *alarm)
-    if shard.releases:
-        release.deliver(shard, release.RELEASED_AT_ONCE)
+    release.follow_up(shard)
     return moved, moved >= most
 
 
@@ -72,22 +71,12 @@ def expire(shard: Shard, task: Task) -> None:
     shard.emit("dead", task, "expired")
 
 
-def trim(shard: Shard, queue: str, most: int) -> int:
-    """Forget finished tasks beyond the queue's retention."""
-    trimmed = 0
-    for shelf in (shard.finished[queue], shard.dead[queue]):
-        while trimmed < most and (id := shelf.overdue(shard.now)) is not None:
-            shard.forget(shard.tasks[id])
-            trimmed += 1
-    return trimmed
-
-
 def tidy(shard: Shard) -> tuple[int, bool]:
     """Forget what is past its retention or TTL, whatever kind of thing it is."""
     now = shard.now
     done = 0
     for queue in shard.queues:
-        done += trim(shard, queue, STEP - done)
+        done += shard.trim(queue, STEP - done)
     while done < STEP and (key := shard.xcom_ends.pop_due(now)) is not None:
         del shard.xcom[key]
         done += 1
@@ -99,14 +88,13 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         done += 1
     while done < STEP and (name := shard.idle_ends.pop_due(now)) is not None:
         box = shard.mailboxes.get(name)
-        if box is not None and box.sleepers:  # somebody still listens
+        if box is not None and box.listened_to:  # somebody still listens
             shard.touch(name)
             continue
         shard.answers.pop(name, None)
         shard.mailboxes.pop(name, None)
         done += 1
-    if shard.releases:
-        release.deliver(shard, release.RELEASED_AT_ONCE)
+    release.follow_up(shard)
     return done, done >= STEP
 
 
@@ -124,7 +112,6 @@ def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:
         if task.state in WAITING:
             shard.finish(task, State.CANCELLED, reason="purged")
             shard.emit("cancelled", task, "purged")
-    if shard.releases:
-        release.deliver(shard, release.RELEASED_AT_ONCE)
+    release.follow_up(shard)
     left = queue.depth if tenant is None else sum(len(line.waiting) for line in lines)
     return len(doomed), left > 0
