@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from fairlead import (
     Backoff,
     Context,
     Fairlead,
+    FairleadError,
     InvalidInput,
     InvalidName,
     InvalidOption,
@@ -50,6 +53,8 @@ def test_the_broker_is_named_by_the_argument_or_the_environment(
         Fairlead()
     assert "hunter2" not in str(caught.value)
     Fairlead("memory://")  # what is said in the program goes first
+    with pytest.raises(InvalidOption, match="url=5"):
+        Fairlead(5)  # type: ignore[arg-type]
 
 
 def test_a_store_takes_the_place_of_a_url() -> None:
@@ -90,11 +95,13 @@ def test_all_public_errors_are_offered_at_the_front_door() -> None:
         ({"backoff": 5}, InvalidOption, "backoff=5"),
         ({"backoff_for": {ValueError: 5}}, InvalidOption, "backoff=5"),
         ({"backoff_for": {"ValueError": Backoff()}}, InvalidOption, "'ValueError'"),
+        ({"backoff_for": [Backoff()]}, InvalidOption, r"backoff_for=\["),
+        ({"retry_on": 5}, InvalidOption, "retry_on=5"),
         ({"retry_on": ["ValueError"]}, InvalidOption, "retry_on='ValueError'"),
         ({"give_up_on": [int]}, InvalidOption, "give_up_on=<class 'int'>"),
         ({"version": 0}, InvalidOption, "version=0"),
         ({"unique_for": 5}, InvalidOption, "unique_for=5"),
-        ({"quue": "x"}, InvalidInput, "quue"),
+        ({"quue": "x"}, InvalidInput, r"'quue' is no option.*did you mean queue\?"),
         ({"delay": 5}, InvalidInput, "delay"),
     ],
 )
@@ -117,10 +124,36 @@ def test_only_a_function_can_be_a_task(app: Fairlead) -> None:
     with pytest.raises(InvalidInput, match="<class 'int'> cannot be a task"):
         app.task(int)
 
+    def items() -> Iterator[int]:
+        yield 1
+
+    async def stream() -> AsyncIterator[int]:
+        yield 1
+
+    class Yields:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
+    for function in (items, stream, Yields(), functools.partial(items)):
+        with pytest.raises(InvalidInput, match="nobody would take what it yields"):
+            app.task(name="work")(function)
+
+
+async def test_an_object_may_be_a_task_and_its_call_a_coroutine_function(app: Fairlead) -> None:
+    class Adds:
+        async def __call__(self, a: int, b: int) -> int:
+            return a + b
+
+    handle = await app.task(name="add")(Adds()).aenqueue(1, 2)
+    await app.drain()
+    assert await handle.aresult(0) == 3
+
 
 def test_bad_priorities_are_named() -> None:
     with pytest.raises(InvalidOption, match=r"priorities\['vip'\]='top'"):
         Fairlead(priorities={"vip": "top"})
+    with pytest.raises(InvalidOption, match=r"priorities=\['vip'\]"):
+        Fairlead(priorities=["vip"])  # type: ignore[arg-type]
 
 
 def test_tasks_of_the_program_itself_are_named_for_its_module() -> None:
@@ -189,7 +222,11 @@ async def test_queues_tenants_and_limiters_are_configured(app: Fairlead) -> None
         ("queue", "q", {"paused": 1}, InvalidOption, "paused=1"),
         ("queue", "q", {"rate": 0}, InvalidOption, "rate=0"),
         ("queue", "q", {"rate": "fast"}, InvalidOption, "rate='fast'"),
-        ("queue", "q", {"colour": "red"}, TypeError, "colour"),
+        ("queue", "q", {"max_waiting": "5"}, InvalidOption, "max_waiting='5'"),
+        ("queue", "q", {"max_wating": 5}, InvalidInput, r"did you mean max_waiting\?"),
+        ("queue", "q", {"weight": 5}, InvalidInput, "'weight' is no option of a queue"),
+        ("tenant", "t", {"weight": "heavy"}, InvalidOption, "weight='heavy'"),
+        ("tenant", "t", {"weight": 1001}, InvalidOption, "weight=1001"),
         ("tenant", "", {}, InvalidName, "tenant ''"),
         ("tenant", "t", {"queue": "a b"}, InvalidName, "queue 'a b'"),
         ("tenant", "t", {"weight": 0}, InvalidOption, "weight=0"),
@@ -257,6 +294,38 @@ async def test_drain_serves_every_queue_that_there_is(app: Fairlead) -> None:
     assert (await app.asnapshot()).scheduled == 1
     await second.aenqueue()
     assert await app.drain(queues=["first"]) == 0
+    with pytest.raises(InvalidOption, match="at least one queue"):
+        await app.drain(queues=[])
+
+
+async def test_a_drain_that_would_never_end_gives_up(app: Fairlead) -> None:
+    @app.task(name="again")
+    async def again() -> None:
+        await again.aenqueue()
+
+    @app.task(name="onward")
+    async def onward(n: int) -> None:
+        await onward.using(queue=f"q{n}").aenqueue(n + 1)  # which no worker knew of before
+
+    await again.aenqueue()
+    with pytest.raises(FairleadError, match=r"'again' ran most.*drain\(limit="):
+        await app.drain(limit=20)
+    app.purge()
+    await onward.aenqueue(0)
+    with pytest.raises(FairleadError, match="'onward' ran most") as caught:
+        await app.drain(limit=3)
+    assert caught.value.__notes__ == ["3 attempts were made before, in the same drain"]
+    app.purge()
+
+    @app.task
+    async def once() -> None: ...
+
+    await app.aenqueue_many(once.call() for _ in range(3))
+    assert await app.drain(limit=3) == 3
+    await once.aenqueue()
+    assert await app.drain(limit=None) == 1
+    with pytest.raises(InvalidOption, match="limit='3'"):
+        await app.drain(limit="3")  # type: ignore[arg-type]
 
 
 async def test_retries_follow_the_options_of_the_task(app: Fairlead) -> None:
@@ -327,8 +396,38 @@ async def test_a_dead_task_is_browsed_requeued_and_deleted(app: Fairlead) -> Non
     assert handle.delete() is True
     with pytest.raises(ResultGone):
         await handle.aresult(0)
-    with pytest.raises(InvalidOption, match="gone"):
-        app.page(state="gone")
+
+
+@pytest.mark.parametrize(
+    ("selection", "error", "words"),
+    [
+        ({"state": "gone"}, InvalidOption, "state='gone'"),
+        ({"stat": "dead"}, InvalidInput, r"'stat' is no option of a page; did you mean state\?"),
+        ({"queue": "a b"}, InvalidName, "queue 'a b'"),
+        ({"tenant": 5}, InvalidName, "tenant 5"),
+        ({"cursor": 5}, InvalidOption, "cursor=5"),
+        ({"cursor": "junk"}, InvalidOption, "cursor='junk'"),
+        ({"limit": "x"}, InvalidOption, "limit='x'"),
+        ({"limit": 0}, InvalidOption, "limit=0"),
+    ],
+)
+async def test_a_bad_selection_of_a_page_is_named(
+    app: Fairlead, selection: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        app.page(**selection)
+    with pytest.raises(error, match=words):
+        await app.apage(**selection)
+
+
+async def test_workers_are_listed_while_they_serve(app: Fairlead) -> None:
+    app.task(name="work", queue="mail")(text)
+    assert app.workers() == []
+    async with app.worker(concurrency=3) as worker:
+        await worker.heartbeater.beat()
+        (record,) = await app.aworkers()
+        assert (record.incarnation, record.concurrency) == (worker.incarnation, 3)
+        assert ("mail" in record.queues, record.tasks) == (True, ("work",))
 
 
 async def test_a_timeout_of_zero_looks_and_does_not_wait(app: Fairlead) -> None:
@@ -386,3 +485,13 @@ async def test_a_closed_app_finishes_what_it_began_and_refuses_the_rest() -> Non
     with pytest.raises(Refused, match="closed"):
         await app.aenqueue_many([work.call("1")])
     await app.aclose()  # twice does no harm
+
+
+def test_sync_code_closes_an_app_too() -> None:
+    with Fairlead("memory://") as app:
+        work = app.task(name="work")(text)
+        handle = work.enqueue("1")
+    with pytest.raises(Refused, match="closed"):
+        work.enqueue("2")
+    assert handle.state is State.QUEUED  # reading goes on
+    app.close()

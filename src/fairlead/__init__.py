@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from fairlead.app import Fairlead
-from fairlead.client import Handle, Task, TaskCall
+from fairlead.client import (
+    Handle,
+    Page,
+    Snapshot,
+    Task,
+    TaskCall,
+    TaskInfo,
+    TaskRecord,
+    WorkerRecord,
+)
 from fairlead.model.backoff import Backoff
 from fairlead.model.errors import (
     Ambiguous,
@@ -36,7 +45,7 @@ from fairlead.model.errors import (
 )
 from fairlead.model.lifecycle import State
 from fairlead.runtime.correlation import correlation
-from fairlead.worker.context import Context
+from fairlead.worker import Context, Raised, Worker, current_context
 
 __all__ = (
     # what programs are made of
@@ -47,7 +56,16 @@ __all__ = (
     "Handle",
     "State",
     "Backoff",
+    "Worker",
     "correlation",
+    "current_context",
+    # what is told of tasks, queues and workers
+    "TaskInfo",
+    "TaskRecord",
+    "Page",
+    "Snapshot",
+    "WorkerRecord",
+    "Raised",
     # what handlers raise
     "Signal",
     "Retry",

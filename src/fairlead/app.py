@@ -25,20 +25,19 @@ from fairlead.client import (
     TaskCall,
     TaskOptions,
     TenantSettings,
+    WorkerRecord,
     declared,
     handles_of,
     limiter_change,
     queue_change,
     tenant_change,
 )
-from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_queue, check_tenant, full_id
 from fairlead.model.options import Priorities, Priority
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
-from fairlead.worker import Worker
-from fairlead.worker.context import Context
-from fairlead.worker.processor import Raised
+from fairlead.worker import Context, Raised, Worker
 
 __all__ = ("Fairlead", "TaskDecorator")
 
@@ -87,6 +86,10 @@ class Fairlead:
     ) -> None:
         if url is not None and store is not None:
             raise InvalidOption("url", url, "left out when a store is given")
+        if url is not None and not isinstance(url, str):
+            raise InvalidOption("url", url, "text such as memory://")
+        if priorities is not None and not isinstance(priorities, Mapping):
+            raise InvalidOption("priorities", priorities, "a level for each name or number")
         if store is None:
             store = connect(url or os.environ.get("FAIRLEAD_URL") or "memory://")
         self._clients = Clients(store)
@@ -151,6 +154,8 @@ class Fairlead:
     def _submissions(
         self, calls: Iterable[TaskCall[R]]
     ) -> tuple[list[TaskCall[R]], list[Submission]]:
+        if not isinstance(calls, Iterable):
+            raise InvalidInput(f"{type(calls).__name__} is not a list of calls")
         made = list(calls)
         submissions = []
         for index, call in enumerate(made):
@@ -226,6 +231,14 @@ class Fairlead:
         """Tasks in the order of their acceptance, from sync code; see ``apage``."""
         return self._clients.sync(lambda client: client.page(selection))
 
+    async def aworkers(self) -> list[WorkerRecord]:
+        """The workers of this broker that were heard of in the last 15 seconds."""
+        return await self._clients.current().workers()
+
+    def workers(self) -> list[WorkerRecord]:
+        """The workers that were heard of lately, from sync code; see ``aworkers``."""
+        return self._clients.sync(lambda client: client.workers())
+
     # -- working --------------------------------------------------------------------------------
 
     def worker(
@@ -247,17 +260,27 @@ class Fairlead:
             queues=queues, strict=strict, concurrency=concurrency, threads=threads, grace=grace
         )
 
-    async def drain(self, *, queues: Sequence[str] | None = None) -> int:
+    async def drain(
+        self, *, queues: Sequence[str] | None = None, limit: int | None = 10_000
+    ) -> int:
         """Run all that is due now and all that comes of it; how many attempts there were.
 
-        For tests: what is due later, retries too, stays where it is. What handlers raised is in
-        ``exceptions``. Without ``queues`` all are served that there are.
+        For tests: what is due later stays where it is, and retries get their full backoff, whatever
+        the jitter. What handlers raised is in ``exceptions``. Without ``queues`` all that there are
+        are served. More than ``limit`` attempts raise an error, because a task that enqueues itself
+        would keep this going for ever; None is no limit.
         """
-        total = 0
+        total, left = 0, limit
         while True:
-            worker = self._worker(queues=queues or await self._all_queues())
-            attempts = await worker.drain()
+            worker = self._worker(queues=await self._all_queues() if queues is None else queues)
+            try:
+                attempts = await worker.drain(limit=left)
+            except FairleadError as error:
+                if total:  # the error knows of this worker only
+                    error.add_note(f"{total:,} attempts were made before, in the same drain")
+                raise
             total += attempts
+            left = None if left is None else left - attempts
             if not attempts:  # asked once more, for queues that did not exist before
                 return total
 
@@ -282,8 +305,26 @@ class Fairlead:
         return sorted({DEFAULT_QUEUE, *named, *(await self.asnapshot()).queues})
 
     async def aclose(self) -> None:
-        """Wait for what this loop has outstanding, then close the broker for good."""
+        """Wait for what this loop is enqueueing, then close the broker for good.
+
+        It takes in and hands out nothing more; what runs can still be finished, and read.
+        """
         await self._clients.close()
+
+    def close(self) -> None:
+        """Wait for what sync code is enqueueing, then close the broker for good; see ``aclose``."""
+        self._clients.sync_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -138,6 +138,13 @@ def test_an_error_is_one_line_with_a_next_step_and_a_code_of_its_own(
     assert "Traceback" not in err
 
 
+def test_what_may_have_been_done_is_not_to_be_tried_again_blindly(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(failing(Ambiguous("no reply")), ["fail"])
+    assert "(next: look whether it was done before" in capsys.readouterr().err
+
+
 def test_an_error_of_several_lines_is_still_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(failing(FairleadError("first\nsecond")), ["fail"]) == 1
     assert capsys.readouterr().err.startswith("error: first second (next: ")

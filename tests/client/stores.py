@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Call, Fetch, Receipt, Submission, TaskRecord
+from fairlead.broker.verbs import Call, Fetch, Mail, Receipt, Submission, TaskRecord, Watched
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Body, Message
 from fairlead.model.options import Dependency, Unique
@@ -25,6 +25,9 @@ class Counting:
         self.collecting = 0
         self.collects = 0
         self.begun = asyncio.Event()  # a collecting call is under way
+        self.late_failures: list[Exception] = []  # the same, but the call was carried out
+        self.drop = ""  # the task whose letters get lost
+        self.lost: dict[str, list[Exception]] = {}  # the same, by verb, for the reads
         self.before_find: Callable[[], Awaitable[None]] | None = None
 
     @property
@@ -37,22 +40,38 @@ class Counting:
         if self.failures:
             raise self.failures.pop(0)
         await asyncio.sleep(0)  # as a broker behind a network, it lets others go on meanwhile
-        return await self.inner.enqueue(call, submissions)
+        receipts = await self.inner.enqueue(call, submissions)
+        if self.late_failures:
+            raise self.late_failures.pop(0)
+        return receipts
 
-    async def collect(self, incarnation: str, after: int, timeout: float) -> Any:
+    async def collect(self, incarnation: str, after: int, timeout: float) -> list[Mail]:
         self.collects += 1
         self.collecting += 1
         self.begun.set()
         try:
-            return await self.inner.collect(incarnation, after, timeout)
+            mails = await self.inner.collect(incarnation, after, timeout)
+            while self.drop and all(mail.id == self.drop for mail in mails):
+                after = max([after, *(mail.number for mail in mails)])
+                mails = await self.inner.collect(incarnation, after, timeout)
+            return [mail for mail in mails if mail.id != self.drop]
         finally:
             self.collecting -= 1
             self.begun.clear()
 
     async def find(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+        self._lose("find")
         if self.before_find is not None:
             await self.before_find()
         return await self.inner.find(ids)
+
+    async def watch(self, incarnation: str, ids: Sequence[str]) -> list[Watched]:
+        self._lose("watch")
+        return await self.inner.watch(incarnation, ids)
+
+    def _lose(self, verb: str) -> None:
+        if self.lost.get(verb):
+            raise self.lost[verb].pop(0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

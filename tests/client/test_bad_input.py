@@ -213,5 +213,12 @@ def test_only_calls_of_tasks_of_this_app_are_enqueued(app: Fairlead, work: Work)
 
 
 def test_an_option_that_does_not_exist_is_named(work: Work) -> None:
-    with pytest.raises(TypeError, match="tenent"):
+    with pytest.raises(InvalidInput, match=r"'tenent' is no option.*did you mean tenant\?"):
         work.using(**CallOptions(tenent="acme"))  # type: ignore[typeddict-unknown-key]
+    with pytest.raises(InvalidInput, match="'dealy' is no option"):
+        work.call(1).using(dealy=5)  # type: ignore[call-arg]
+
+
+def test_only_a_list_of_calls_is_enqueued(app: Fairlead, work: Work) -> None:
+    with pytest.raises(InvalidInput, match="TaskCall is not a list of calls"):
+        app.enqueue_many(work.call(1))  # type: ignore[arg-type]

@@ -73,6 +73,18 @@ async def test_a_lost_reply_is_asked_again_and_nothing_is_enqueued_twice(
     assert (await client.snapshot()).depth == 1
 
 
+async def test_a_batch_whose_reply_never_came_may_be_enqueued_again(
+    client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.broker.caller._PAUSE", 0.0)
+    items = [submission() for _ in range(3)]
+    counting.late_failures = [Ambiguous("the reply was lost")] * 9
+    with pytest.raises(Ambiguous) as caught:
+        await client.submit_many(items)
+    assert "The same calls may be enqueued again" in caught.value.__notes__[0]
+    assert [receipt.code for receipt in await client.submit_many(items)] == ["duplicate"] * 3
+
+
 async def test_everyone_in_a_failed_call_hears_of_it(client: Client, counting: Counting) -> None:
     counting.failures = [Unreachable("no route")]
     answers = await asyncio.gather(
@@ -223,7 +235,7 @@ async def test_collecting_ends_when_nobody_waits(client: Client, counting: Count
     one, two = submission(), submission()
     await client.submit_many([one, two])
     with pytest.raises(TimeoutError):
-        await client.wait_final(one.message.id, 0.01)
+        await asyncio.wait_for(client.wait_final(one.message.id), 0.01)
     await asyncio.sleep(0)
     assert counting.collecting == 0
 
@@ -257,3 +269,28 @@ async def test_whoever_waits_hears_that_the_broker_was_closed(
     await counting.inner.close()
     with pytest.raises(Refused, match="closed"):
         await wait
+
+
+async def test_a_lost_watch_is_renewed_while_other_mail_keeps_coming(
+    client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.client.waiter._COLLECT", 0.05)
+    lost = submission()
+    await client.submit(lost)
+    wait = asyncio.create_task(client.wait_final(lost.message.id))
+    await counting.begun.wait()
+    counting.drop = lost.message.id
+    await finish(counting.store)
+    others = 0
+    async with asyncio.timeout(10):
+        while not wait.done():
+            other = submission()
+            await client.submit(other)
+            told = asyncio.create_task(client.wait_final(other.message.id))
+            for _ in range(10):  # until it is watched: it is to end by a letter
+                await asyncio.sleep(0)
+            await finish(counting.store)
+            assert await told is State.COMPLETED
+            others += 1
+    assert await wait is State.COMPLETED
+    assert others > 1

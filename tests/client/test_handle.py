@@ -7,12 +7,17 @@ import datetime
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from fairlead import (
+    Ambiguous,
     Backoff,
+    Context,
     Fairlead,
+    InvalidInput,
+    InvalidOption,
     NotSerializable,
     Reject,
     ResultGone,
@@ -20,6 +25,7 @@ from fairlead import (
     State,
     TaskCancelled,
     TaskFailed,
+    Unreachable,
 )
 from fairlead.broker.verbs import Alter, Call
 from tests.client.stores import Counting
@@ -60,9 +66,9 @@ async def test_a_result_comes_back_as_the_type_that_the_task_returns(app: Fairle
     handles = (make.enqueue(), give.enqueue(), plain.enqueue(), nothing.enqueue())
     await app.drain()
     assert await handles[0].aresult() == point
-    assert handles[1].result() == (key, b"\x00")
+    assert handles[1].result(0) == (key, b"\x00")
     assert await handles[2].aresult() == [{"x": 1, "when": "2030-01-02", "tags": ["a"]}]
-    assert handles[3].result() is None
+    assert handles[3].result(0) is None
     assert await app.handle(handles[0].id).aresult() == {
         "x": 1,
         "when": "2030-01-02",
@@ -106,7 +112,7 @@ async def test_sync_code_waits_in_its_thread(app: Fairlead) -> None:
 
     handle = work.enqueue()
     with pytest.raises(ResultTimeout):
-        handle.result(timeout=0.01)
+        await asyncio.to_thread(handle.result, "10ms")
     assert (handle.state, handle.duplicate) == (State.QUEUED, False)
     async with app.worker():
         assert await asyncio.to_thread(handle.result, 30) == "done"
@@ -131,7 +137,7 @@ async def test_a_dead_task_raises_with_its_reason_and_error(app: Fairlead) -> No
         "LookupError: nothing there",
     )
     with pytest.raises(TaskFailed) as failed:
-        two.result()
+        two.result(0)
     assert failed.value.reason == "rejected"
     assert await one.astate() is State.DEAD
 
@@ -148,7 +154,7 @@ async def test_a_waiting_task_is_cancelled_at_once(app: Fairlead) -> None:
     with pytest.raises(TaskCancelled):
         await wait
     with pytest.raises(TaskCancelled):
-        other.result()
+        other.result(0)
     assert await app.drain() == 0
 
 
@@ -171,7 +177,9 @@ async def test_a_task_that_is_forgotten_is_gone(app: Fairlead) -> None:
         with pytest.raises(ResultGone):
             _ = handle.state
         with pytest.raises(ResultGone):
-            handle.result()
+            await handle.ainfo()
+        with pytest.raises(ResultGone):
+            handle.result(0)
 
 
 async def test_a_handle_does_not_reach_another_tenants_task(app: Fairlead) -> None:
@@ -225,3 +233,116 @@ async def test_a_handle_shows_no_content(app: Fairlead) -> None:
     handle = await work.using(tenant="acme").aenqueue("hunter2")
     assert repr(handle) == f"<Handle {handle.id} tenant='acme'>"
     assert handle != handle.id
+
+
+async def test_all_that_is_known_of_a_task_is_told(app: Fairlead) -> None:
+    @app.task(name="work", max_retries=0)
+    async def work(ctx: Context, secret: str) -> None:
+        await ctx.aprogress({"done": 3, "of": 4})
+        raise LookupError("nothing there")
+
+    handle = await work.using(tenant="acme", deadline="1h").aenqueue("hunter2")
+    after = await work.using(tenant="acme", depends_on=[handle]).aenqueue("hunter2")
+    assert after.info().waiting_for == (handle.id,)
+    await app.drain()
+    info = await handle.ainfo()
+    assert handle.info() == info
+    assert (info.id, info.task, info.queue, info.tenant) == (handle.id, "work", "default", "acme")
+    assert (info.state, info.attempts, info.reason) == (State.DEAD, 1, "exhausted")
+    assert info.progress == {"done": 3, "of": 4}
+    assert info.error is not None
+    assert (info.error.type, info.error.message) == ("LookupError", "nothing there")
+    assert 'raise LookupError("nothing there")' in info.error.traceback
+    assert info.deadline_at is not None
+    assert info.finished_at is not None
+    assert info.enqueued_at <= info.finished_at < info.deadline_at
+    assert "hunter2" not in repr(info)
+
+
+async def test_the_name_of_a_cancelled_task_goes_with_its_arguments(app: Fairlead) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = await work.aenqueue()
+    await handle.acancel()
+    info = await handle.ainfo()
+    assert (info.state, info.task, info.progress) == (State.CANCELLED, "", None)
+
+
+async def test_a_sync_wait_on_the_thread_of_a_loop_is_refused(app: Fairlead) -> None:
+    @app.task
+    async def child() -> int:
+        return 1
+
+    @app.task(max_retries=0)
+    async def parent() -> int:
+        return child.enqueue().result(timeout=4)  # enqueue is brief, the wait would not be
+
+    handle = await parent.aenqueue()
+    with pytest.raises(InvalidInput, match=r"await handle\.aresult\(\)"):
+        handle.result(5)
+    with pytest.raises(ResultTimeout):
+        handle.result(0)  # a look
+    assert await app.drain() == 2
+    with pytest.raises(TaskFailed, match=r"InvalidInput.*aresult"):
+        await handle.aresult(0)
+
+
+@pytest.mark.parametrize("timeout", ["soon", [1], float("nan"), True])
+async def test_a_timeout_that_is_no_duration_is_named(app: Fairlead, timeout: Any) -> None:
+    with pytest.raises(InvalidOption, match="timeout="):
+        await app.handle("x").aresult(timeout)
+    with pytest.raises(InvalidOption, match="timeout="):
+        app.handle("x").result(timeout)
+
+
+async def test_a_timeout_is_a_duration_and_what_is_left_may_be_nothing(app: Fairlead) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = await work.aenqueue()
+    for timeout in ("1ms", datetime.timedelta(milliseconds=1), -0.5):
+        with pytest.raises(ResultTimeout):
+            await handle.aresult(timeout)
+
+
+# -- a broker that cannot be reached -----------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.client.handle._PAUSE", 0.001)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_wait_outlasts_a_broker_that_cannot_be_reached() -> None:
+    counting = Counting()
+    app = Fairlead(store=counting.store)
+
+    @app.task
+    def work() -> int:
+        return 7
+
+    handle = await work.aenqueue()
+    await app.drain()
+    counting.lost = {"watch": [Unreachable("no route"), Ambiguous("no reply")]}
+    counting.lost["find"] = [Ambiguous("no reply"), Unreachable("no route")]
+    assert await handle.aresult(30) == 7
+    assert counting.lost == {"watch": [], "find": []}
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_wait_that_never_reached_the_broker_says_so() -> None:
+    counting = Counting()
+    app = Fairlead(store=counting.store)
+    counting.lost = {"watch": [Unreachable("no route")] * 100_000}
+    with pytest.raises(ResultTimeout) as late:
+        await app.handle("x").aresult("20ms")
+    assert isinstance(late.value.__cause__, Unreachable)
+
+
+async def test_a_look_at_a_broker_that_cannot_be_reached_fails_at_once() -> None:
+    counting = Counting()
+    counting.lost = {"find": [Unreachable("no route")]}
+    with pytest.raises(Unreachable):
+        await Fairlead(store=counting.store).handle("x").aresult(0)

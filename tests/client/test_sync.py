@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from fairlead import Fairlead
+import pytest
+
+from fairlead import Ambiguous, Fairlead, State
 from tests.client.stores import Counting
 from tests.runtime.programs import run
 
@@ -36,6 +39,63 @@ def test_threads_share_calls_and_every_task_is_accepted_once() -> None:
     assert (snapshot.depth, snapshot.ready) == (total, total)
     assert len(counting.batches) < total / 2
     assert [call.number for call in counting.calls] == list(range(1, len(counting.calls) + 1))
+
+
+def test_after_a_lost_reply_the_error_names_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.broker.caller._PAUSE", 0.0)
+    counting = Counting()
+    app = Fairlead(store=counting.store)
+
+    @app.task
+    def pay() -> None: ...
+
+    def lost() -> str:
+        counting.late_failures = [Ambiguous("the reply was lost") for _ in range(9)]
+        with pytest.raises(Ambiguous) as caught:
+            pay.using(tenant="acme").enqueue()
+        (note,) = caught.value.__notes__
+        assert "using(id=...)" in note
+        return str(note)
+
+    async def alost() -> str:
+        counting.late_failures = [Ambiguous("the reply was lost") for _ in range(9)]
+        with pytest.raises(Ambiguous) as caught:
+            await pay.using(tenant="acme").aenqueue()
+        (note,) = caught.value.__notes__
+        return str(note)
+
+    for attempt in (lost, lambda: asyncio.run(alost())):
+        note = attempt()
+        id = counting.batches[-1][0].message.id
+        assert f"Task '{id}' of tenant 'acme' may have been accepted" in note
+        assert app.handle(id, "acme").state is State.QUEUED
+
+    mine = pay.using(id="order-17")
+    counting.late_failures = [Ambiguous("the reply was lost") for _ in range(9)]
+    with pytest.raises(Ambiguous):
+        mine.enqueue()
+    assert mine.enqueue().duplicate
+
+
+def test_the_process_does_not_wait_for_a_thread_that_waits_for_a_result() -> None:
+    assert run(WAITING) == "nothing to flush\n"
+
+
+WAITING = """
+import threading, time
+from fairlead import Fairlead
+from fairlead.runtime.portal import portal
+
+app = Fairlead("memory://")
+
+@app.task
+def work() -> None: ...
+
+handle = work.enqueue()
+threading.Thread(target=handle.result, daemon=True).start()
+time.sleep(0.1)
+print("nothing to flush" if portal.flush(0) else "still waiting")
+"""
 
 
 def test_forked_processes_enqueue_and_drain_each_for_itself() -> None:

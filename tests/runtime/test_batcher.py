@@ -223,3 +223,19 @@ async def test_there_is_one_task_for_a_whole_batch() -> None:
     assert len(asyncio.all_tasks()) == before + 50 + 1  # ours, and the batcher's one
     sink.gate.set()
     await asyncio.gather(*tasks)
+
+
+async def test_each_caller_of_a_failed_flush_may_add_a_note_of_its_own() -> None:
+    async def fails(items: list[int]) -> list[int]:
+        error = LookupError("nothing there")
+        error.add_note("from the flush")
+        raise error
+
+    batcher: Batcher[int, int] = Batcher(fails)
+    errors = await asyncio.gather(*map(batcher.submit, range(3)), return_exceptions=True)
+    for n, error in enumerate(errors):
+        assert isinstance(error, LookupError)
+        error.add_note(f"from caller {n}")
+    assert [getattr(error, "__notes__", None) for error in errors] == [
+        ["from the flush", f"from caller {n}"] for n in range(3)
+    ]

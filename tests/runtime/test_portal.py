@@ -60,27 +60,12 @@ def test_errors_come_with_the_traceback_of_where_they_were_raised() -> None:
     assert names[-2:] == ["fails", "deeper"]
 
 
-def test_a_call_that_takes_too_long_is_cancelled() -> None:
-    cancelled = threading.Event()
-
-    async def forever() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    with pytest.raises(TimeoutError):
-        portal.run(forever, timeout=0.01)
-    assert cancelled.wait(10)
-
-
 def test_a_timeout_of_the_coroutine_itself_is_passed_on() -> None:
     async def impatient() -> None:
         raise TimeoutError("its own")
 
-    for timeout in (None, 0.5, 30):
-        with pytest.raises(TimeoutError, match="its own"):
-            portal.run(impatient, timeout)
+    with pytest.raises(TimeoutError, match="its own"):
+        portal.run(impatient)
 
 
 def test_a_call_may_take_longer_than_a_caller_sleeps_at_a_time(
@@ -92,7 +77,7 @@ def test_a_call_may_take_longer_than_a_caller_sleeps_at_a_time(
         await asyncio.sleep(0.02)
         return "done"
 
-    assert (portal.run(slow), portal.run(slow, timeout=30)) == ("done", "done")
+    assert portal.run(slow) == "done"
 
 
 def test_the_callers_context_goes_along() -> None:
@@ -148,6 +133,37 @@ threading.Thread(target=portal.run, args=(slow,), daemon=True).start()
 begun.wait()
 """
     assert run(program) == "done\n"
+
+
+def test_the_process_does_not_wait_for_a_call_that_only_waits() -> None:
+    program = """
+import asyncio, threading
+from fairlead.runtime.portal import portal
+
+begun = threading.Event()
+
+async def forever():
+    begun.set()
+    await asyncio.Event().wait()
+
+threading.Thread(target=lambda: portal.run(forever, flushed=False), daemon=True).start()
+begun.wait()
+print(portal.flush(0))
+"""
+    assert run(program) == "True\n"
+
+
+def test_the_very_first_call_may_come_from_an_exit_handler() -> None:
+    program = """
+import atexit
+from fairlead.runtime.portal import portal
+
+async def work():
+    return "worked"
+
+atexit.register(lambda: print(portal.run(work)))
+"""
+    assert run(program) == "worked\n"
 
 
 def test_other_exit_handlers_may_still_call() -> None:
@@ -216,12 +232,12 @@ for number in range(10):
     child = os.fork()
     if child == 0:
         for _ in range(10):
-            portal.run(tick, timeout=10)
+            portal.run(tick)
         if number % 2:
             os._exit(0)
         sys.exit(0)  # with all exit handlers and finalizers
     assert os.waitpid(child, 0)[1] == 0
-    assert portal.run(where, timeout=10) == own
+    assert portal.run(where) == own
 stop.set()
 for thread in threads:
     thread.join()

@@ -27,7 +27,7 @@ OK, FAILURE, USAGE, UNREACHABLE, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     (Unreachable, "check the address and that the server runs"),
-    (Ambiguous, "try again; what was done already is recognized"),
+    (Ambiguous, "look whether it was done before you try again"),
     (QueueFull, "wait until the queue is shorter, or raise its limit"),
     (ResultGone, "ask earlier, or raise the retention of the task"),
     (TaskFailed, "mend the cause and requeue the task"),

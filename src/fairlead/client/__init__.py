@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.broker.verbs import Page, Receipt, Snapshot, Submission
+from fairlead.broker.verbs import Page, Receipt, Snapshot, Submission, TaskRecord, WorkerRecord
 from fairlead.client.call import CallOptions, TaskCall
 from fairlead.client.changes import (
     LimiterSettings,
@@ -16,6 +16,7 @@ from fairlead.client.client import Client, PageSelection, error_of, raise_for
 from fairlead.client.clients import Clients
 from fairlead.client.declaration import TaskOptions, declared
 from fairlead.client.handle import Handle
+from fairlead.client.info import TaskInfo
 from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
 
 __all__ = (
@@ -35,8 +36,11 @@ __all__ = (
     "SyncTask",
     "Task",
     "TaskCall",
+    "TaskInfo",
     "TaskOptions",
+    "TaskRecord",
     "TenantSettings",
+    "WorkerRecord",
     "declared",
     "error_of",
     "handles_of",

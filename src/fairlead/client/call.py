@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
 from msgspec import UNSET, UnsetType
 
 from fairlead.broker.verbs import Submission
+from fairlead.client.stated import check_stated
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import Body, Message, Trace
@@ -133,6 +134,7 @@ class TaskCall(Generic[R]):
 
 
 def _stated(options: CallOptions) -> Options:
+    check_stated(options, CallOptions, "task.using")
     if options.get("timeout", UNSET) is None:
         raise InvalidOption("timeout", None, "a duration; leave it out for the task's own")
     if "depends_on" in options and not isinstance(options["depends_on"], str):

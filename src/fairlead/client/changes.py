@@ -1,12 +1,13 @@
-"""Limits, weights and pauses as an operator says them: checked here, carried out by the broker."""
+"""Limits, weights and pauses as an operator says them, turned into what the broker takes."""
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, TypeVar, Unpack
+from collections.abc import Mapping
+from typing import Any, TypedDict, Unpack
 
 from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
+from fairlead.client.stated import check_stated
 from fairlead.model.errors import InvalidOption
-from fairlead.model.limits import Limit
 from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import Duration, seconds
 
@@ -19,15 +20,12 @@ __all__ = (
     "tenant_change",
 )
 
-C = TypeVar("C", QueueChange, TenantChange, LimiterChange)
-
-_MIN_WEIGHT, _MAX_WEIGHT = 0.001, 1_000.0
+_SWITCHES = ("paused", "charge_run_time")
 _DURATIONS = ("keep_completed", "keep_dead")
 _COUNTS = (
     "max_waiting", "max_tenant_waiting", "warn_depth",
     "keep_completed_count", "keep_completed_bytes", "keep_dead_bytes",
 )  # fmt: skip
-_LIMITS = ("concurrency", "rate", "burst")
 
 
 class LimiterSettings(TypedDict, total=False):
@@ -62,7 +60,7 @@ class QueueSettings(LimiterSettings, total=False):
 
 def queue_change(name: str, **settings: Unpack[QueueSettings]) -> QueueChange:
     """The change of one queue; what is not said stays as it is."""
-    return _change(QueueChange, {"queue": check_queue(name), **settings})
+    return QueueChange(queue=check_queue(name), **_checked(settings, QueueSettings, "a queue"))
 
 
 def tenant_change(
@@ -70,38 +68,28 @@ def tenant_change(
 ) -> TenantChange:
     """The change of one tenant, in one queue or in all of them."""
     where = None if queue is None else check_queue(queue)
-    return _change(TenantChange, {"tenant": check_tenant(name), "queue": where, **settings})
+    said = _checked(settings, TenantSettings, "a tenant")
+    return TenantChange(tenant=check_tenant(name), queue=where, **said)
 
 
 def limiter_change(name: str, **settings: Unpack[LimiterSettings]) -> LimiterChange:
     """The change of one named limiter."""
-    return _change(LimiterChange, {"name": check_limiter(name), **settings})
+    return LimiterChange(
+        name=check_limiter(name), **_checked(settings, LimiterSettings, "a limiter")
+    )
 
 
-def _change(kind: type[C], settings: dict[str, Any]) -> C:
-    for option in _DURATIONS:
-        if option in settings:
-            settings[option] = seconds(option, settings[option])
-    for option, value in settings.items():
-        _check(option, value)
-    limits = {option: settings[option] for option in _LIMITS if option in settings}
-    Limit(**limits)  # knows the bounds of these three, and raises
-    return kind(**settings)
-
-
-def _check(option: str, value: Any) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if option in ("paused", "charge_run_time") and not isinstance(value, bool):
-        raise InvalidOption(option, value, "True or False")
-    if option == "weight" and not (number and _MIN_WEIGHT <= value <= _MAX_WEIGHT):
-        raise InvalidOption(option, value, f"a number from {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}")
-    if option in _COUNTS:
-        liftable = option in ("max_waiting", "max_tenant_waiting", "warn_depth")
-        if not (isinstance(value, int) and number and value >= 0) and not (
-            liftable and value is None
-        ):
+def _checked(settings: Mapping[str, Any], known: type, where: str) -> dict[str, Any]:
+    """The settings with durations in seconds, each of its type. The broker knows the bounds."""
+    check_stated(settings, known, where)
+    said = dict(settings)
+    for option, value in said.items():
+        if option in _DURATIONS:
+            said[option] = seconds(option, value)
+        elif option in _SWITCHES and not isinstance(value, bool):
+            raise InvalidOption(option, value, "True or False")
+        elif option in _COUNTS and value is not None and type(value) is not int:
             raise InvalidOption(option, value, "a whole number, 0 or more")
-    if option in _LIMITS and (value is not None or option == "burst"):
-        whole = option != "rate"
-        if not number or (whole and not isinstance(value, int)):
-            raise InvalidOption(option, value, "a whole number" if whole else "a number")
+        elif option == "weight" and type(value) not in (int, float):
+            raise InvalidOption(option, value, "a number")
+    return said

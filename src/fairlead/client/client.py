@@ -20,18 +20,23 @@ from fairlead.broker.verbs import (
     Snapshot,
     Submission,
     TaskRecord,
+    WorkerRecord,
 )
+from fairlead.client.stated import check_stated
 from fairlead.client.waiter import Waiter
 from fairlead.model.errors import (
+    Ambiguous,
     Conflict,
     Fenced,
     InvalidOption,
     QueueFull,
     Refused,
     UnknownDependency,
+    Unreachable,
 )
 from fairlead.model.graph import sort
 from fairlead.model.lifecycle import State
+from fairlead.model.names import check_queue, check_tenant
 from fairlead.model.options import Dependency
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.ids import new_id
@@ -81,11 +86,18 @@ class Client:
         """
         todo = _ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}
-        while todo:
-            for chunk in _chunks(todo):
-                for submission, receipt in zip(chunk, await self._enqueue(chunk), strict=True):
-                    receipts.setdefault(submission.message.id, []).append(receipt)
-            todo = _redirected(todo, receipts)
+        try:
+            while todo:
+                for chunk in _chunks(todo):
+                    for submission, receipt in zip(chunk, await self._enqueue(chunk), strict=True):
+                        receipts.setdefault(submission.message.id, []).append(receipt)
+                todo = _redirected(todo, receipts)
+        except (Unreachable, Ambiguous) as error:
+            error.add_note(
+                "Some of the tasks may have been accepted. The same calls may be enqueued again: "
+                "those that were accepted are recognized by their ids."
+            )
+            raise
         # Equal ids were submitted in the order given, so their receipts come in that order too.
         taken = {id: iter(found) for id, found in receipts.items()}
         return [next(taken[submission.message.id]) for submission in submissions]
@@ -127,23 +139,31 @@ class Client:
 
     async def page(self, selection: PageSelection) -> Page:
         """Part of a listing of tasks; bounded, with a cursor to read on."""
-        state = selection.get("state")
+        check_stated(selection, PageSelection, "a page")
+        state, cursor = selection.get("state"), selection.get("cursor")
+        queue, tenant = selection.get("queue"), selection.get("tenant")
+        limit = selection.get("limit", 100)
         if state is not None and state not in tuple(State):
             raise InvalidOption("state", state, f"one of {', '.join(State)}")
+        if cursor is not None and not isinstance(cursor, str):
+            raise InvalidOption("cursor", cursor, "one that an earlier page returned")
+        if type(limit) is not int:
+            raise InvalidOption("limit", limit, "a whole number")
         return await self._store.page(
             state=None if state is None else State(state),
-            queue=selection.get("queue"),
-            tenant=selection.get("tenant"),
-            cursor=selection.get("cursor"),
-            limit=selection.get("limit", 100),
+            queue=None if queue is None else check_queue(queue),
+            tenant=None if tenant is None else check_tenant(tenant),
+            cursor=cursor,
+            limit=limit,
         )
 
-    async def wait_final(self, id: str, timeout: float | None = None) -> State | None:
-        """The state in which the task ended, or None if the broker does not know the task.
+    async def workers(self) -> list[WorkerRecord]:
+        """The workers that were heard of lately."""
+        return await self._store.workers()
 
-        Raises ``TimeoutError`` after ``timeout`` seconds.
-        """
-        return await self._waiter.wait(id, timeout)
+    async def wait_final(self, id: str) -> State | None:
+        """The state in which the task ended, or None if the broker does not know the task."""
+        return await self._waiter.wait(id)
 
     async def close(self) -> None:
         """Finish what is outstanding and refuse the rest. The store stays open."""

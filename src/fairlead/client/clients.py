@@ -41,9 +41,17 @@ class Clients:
                 client = self._by_loop[loop] = Client(self.store)
             return client
 
-    def sync(self, action: Callable[[Client], Awaitable[T]], timeout: float | None = None) -> T:
+    def sync(self, action: Callable[[Client], Awaitable[T]]) -> T:
         """Carry out ``action`` with the portal's client and wait for it. For sync code."""
-        return portal.run(lambda: action(self.current()), timeout)
+        return portal.run(lambda: action(self.current()))
+
+    def sync_wait(self, action: Callable[[Client], Awaitable[T]]) -> T:
+        """``sync`` for what only waits: the end of the process does not wait with it."""
+        return portal.run(lambda: action(self.current()), flushed=False)
+
+    def sync_close(self) -> None:
+        """Finish what sync code has outstanding, then close the store."""
+        portal.run(self.close)
 
     async def close(self) -> None:
         """Finish what the running loop's client has outstanding, then close the store."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal, TypedDict
 
+from fairlead.client.stated import check_stated
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
@@ -50,13 +52,10 @@ def declared(
     """The task to register. Every option is checked now, not at the first call."""
     if not callable(function):
         raise InvalidInput(f"{function!r} cannot be a task: it is not a function")
+    if any(map(_yields, (function, type(function).__call__))):
+        raise InvalidInput(f"{function!r} cannot be a task: nobody would take what it yields")
     said: dict[str, Any] = dict(options)
-    for option in said:
-        if option not in TaskOptions.__annotations__:
-            raise InvalidInput(
-                f"{option!r} is no option of a task; there are: "
-                f"{', '.join(TaskOptions.__annotations__)} (others belong to task.using(...))"
-            )
+    check_stated(said, TaskOptions, "@app.task")
     name = said.pop("name") if "name" in said else _name_of(function)
     version = said.pop("version", 1)
     if not isinstance(version, int) or not 1 <= version <= _MAX_VERSION:
@@ -81,13 +80,22 @@ def declared(
         raise InvalidInput(f"{function!r} cannot be a task: {error}") from None
 
 
+def _yields(function: Callable[..., Any]) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
 def _policy(said: dict[str, Any]) -> RetryPolicy:
     for option in ("retry_on", "give_up_on"):
         if option in said:
             given = said[option]
+            if not isinstance(given, type | Iterable):
+                raise InvalidOption(option, given, "an exception class or several")
             said[option] = (given,) if isinstance(given, type) else tuple(given)
     if "backoff_for" in said:
-        said["per_exception"] = tuple(said.pop("backoff_for").items())
+        special = said.pop("backoff_for")
+        if not isinstance(special, Mapping):
+            raise InvalidOption("backoff_for", special, "a Backoff for each exception class")
+        said["per_exception"] = tuple(special.items())
     backoffs = [said["backoff"]] if "backoff" in said else []
     for backoff in (*backoffs, *(each for _, each in said.get("per_exception", ()))):
         if not isinstance(backoff, Backoff):

@@ -8,18 +8,26 @@ from typing import Any, Generic, Literal, TypeVar, cast
 from fairlead.broker.verbs import Alter, TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
+from fairlead.client.info import TaskInfo, info_of
 from fairlead.model.errors import (
+    Ambiguous,
+    BrokerError,
+    InvalidInput,
     ResultGone,
     ResultTimeout,
     TaskCancelled,
     TaskFailed,
+    Unreachable,
 )
 from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.options import Duration, seconds
 from fairlead.model.values import convert, unpack
 
 __all__ = ("Handle",)
 
 R = TypeVar("R", covariant=True)
+
+_PAUSE = 0.5  # seconds before the next try when the broker cannot be reached
 
 
 class Handle(Generic[R]):
@@ -53,17 +61,39 @@ class Handle(Generic[R]):
         """Where the task is now. Raises ``ResultGone`` if it is forgotten."""
         return await self._state(self._clients.current())
 
-    def result(self, timeout: float | None = None) -> R:
-        """Wait for the end of the task from sync code; see ``aresult``."""
-        return self._clients.sync(lambda client: self._result(client, timeout))
+    def info(self) -> TaskInfo:
+        """All that is known of the task, from sync code; see ``ainfo``."""
+        return self._clients.sync(self._info)
 
-    async def aresult(self, timeout: float | None = None) -> R:
+    async def ainfo(self) -> TaskInfo:
+        """State, attempts, last error with its traceback, progress and times, for people.
+
+        Raises ``ResultGone`` if the task is forgotten.
+        """
+        return await self._info(self._clients.current())
+
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait for the end of the task from sync code; see ``aresult``.
+
+        Refused on the thread of a running event loop, which would stand still until then; with a
+        timeout of 0, which only looks, it is allowed there too.
+        """
+        limit = _limit(timeout)
+        if limit != 0.0 and _on_a_loop():
+            raise InvalidInput(
+                f"result() of task {self.id!r} would block the event loop that runs in this "
+                "thread; in async code use: await handle.aresult()"
+            )
+        return self._clients.sync_wait(lambda client: self._result(client, limit))
+
+    async def aresult(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the task and return what it returned.
 
         Raises ``TaskFailed``, ``TaskCancelled``, ``ResultGone`` if the broker no longer knows the
-        task, and ``ResultTimeout`` after ``timeout`` seconds; the task itself goes on.
+        task, and ``ResultTimeout`` after ``timeout``; the task itself goes on. A broker that cannot
+        be reached is asked again until then. A timeout of 0 only looks.
         """
-        return await self._result(self._clients.current(), timeout)
+        return await self._result(self._clients.current(), _limit(timeout))
 
     def cancel(self) -> bool:
         """Cancel the task from sync code; see ``acancel``."""
@@ -92,30 +122,40 @@ class Handle(Generic[R]):
     async def _state(self, client: Client) -> State:
         return (await self._record(client)).state
 
+    async def _info(self, client: Client) -> TaskInfo:
+        return info_of(await self._record(client))
+
     async def _record(self, client: Client) -> TaskRecord:
         record = await client.find_one(self.id)
         if record is None or record.message.tenant != self.tenant:
             raise ResultGone(self.id)
         return record
 
-    async def _result(self, client: Client, timeout: float | None) -> R:
-        if timeout is not None and timeout <= 0.0:  # only a look, not a wait
+    async def _result(self, client: Client, limit: float | None) -> R:
+        if limit == 0.0:
             record = await self._record(client)
             if record.state not in FINAL:
-                raise ResultTimeout(self.id, timeout)
+                raise ResultTimeout(self.id, limit)
             return self._outcome(record)
-        end = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        lost: BrokerError | None = None
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    try:
+                        return self._outcome(await self._final(client))
+                    except (Unreachable, Ambiguous) as error:  # reads may be repeated
+                        lost = error
+                        await asyncio.sleep(_PAUSE)
+        except TimeoutError:
+            raise ResultTimeout(self.id, limit or 0.0) from lost
+
+    async def _final(self, client: Client) -> TaskRecord:
         while True:
-            left = None if end is None else max(0.0, end - asyncio.get_running_loop().time())
-            try:
-                state = await client.wait_final(self.id, left)
-            except TimeoutError:
-                raise ResultTimeout(self.id, timeout or 0.0) from None
-            if state is State.CANCELLED:
+            if await client.wait_final(self.id) is State.CANCELLED:
                 raise TaskCancelled(self.id)
             record = await self._record(client)
             if record.state in FINAL:  # it may have been put back from the dead meanwhile
-                return self._outcome(record)
+                return record
 
     def _outcome(self, record: TaskRecord) -> R:
         if record.state is State.CANCELLED:
@@ -139,3 +179,19 @@ class Handle(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def _limit(timeout: Duration | None) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, int | float) and timeout < 0:
+        return 0.0  # what is left of a longer wait may come out negative
+    return seconds("timeout", timeout)
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

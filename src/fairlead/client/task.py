@@ -11,6 +11,7 @@ from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.client import error_of, raise_for
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
+from fairlead.model.errors import Ambiguous
 from fairlead.model.options import Priorities
 from fairlead.model.registry import TaskSpec
 
@@ -43,7 +44,11 @@ class Sender(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task from sync code and return once the broker has accepted it."""
         submission = self.call(*args, **kwargs).submission()
-        receipt = self._clients.sync(lambda client: client.submit(submission))
+        try:
+            receipt = self._clients.sync(lambda client: client.submit(submission))
+        except Ambiguous as error:
+            _add_id(error, submission)
+            raise
         return self._handle(receipt, submission)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
@@ -52,7 +57,11 @@ class Sender(Generic[P, R]):
         Everything is checked before anything is written. Concurrent calls share one trip.
         """
         submission = self.call(*args, **kwargs).submission()
-        receipt = await self._clients.current().submit(submission)
+        try:
+            receipt = await self._clients.current().submit(submission)
+        except Ambiguous as error:
+            _add_id(error, submission)
+            raise
         return self._handle(receipt, submission)
 
     def _handle(self, receipt: Receipt, submission: Submission) -> Handle[R]:
@@ -118,6 +127,16 @@ def handles_of(
         _made(clients, call.spec, receipt, submission)
         for call, receipt, submission in zip(calls, receipts, submissions, strict=True)
     ]
+
+
+def _add_id(error: Ambiguous, submission: Submission) -> None:
+    """Say which task it is about: the caller has no handle, and may have no id."""
+    message = submission.message
+    error.add_note(
+        f"Task {message.id!r} of tenant {message.tenant!r} may have been accepted; its state "
+        "(app.handle) tells. enqueue() again is safe with an id of your own, using(id=...); "
+        "otherwise it makes another task."
+    )
 
 
 def _made(

@@ -12,7 +12,7 @@ from fairlead.runtime.batcher import Batcher
 
 __all__ = ("Waiter",)
 
-_COLLECT = 10.0  # seconds of one collecting call; afterwards the watches are renewed
+_COLLECT = 10.0  # seconds of one collecting call, and between two renewals of the watches
 _PAUSE = 0.5  # seconds before the next try when the broker cannot be reached
 _MAX_WATCH = 500  # ids in one call
 
@@ -23,8 +23,8 @@ class Waiter:
     """Tells many callers in which state their tasks ended.
 
     The collecting task exists while somebody waits. The broker mails each end at least once; mail
-    that was not confirmed comes again, and watches are renewed when none came for a while, so a
-    broker that lost them costs time and not an answer.
+    that was not confirmed comes again, and watches are renewed from time to time, so a broker that
+    lost them, or dropped mail from a full box, costs time and not an answer.
     """
 
     def __init__(self, store: Store, incarnation: str) -> None:
@@ -35,20 +35,19 @@ class Waiter:
         self._collector: asyncio.Task[None] | None = None
         self._last = 0  # number of the last mail that was read
 
-    async def wait(self, id: str, timeout: float | None) -> State | None:
-        """The final state, or None if the task is unknown; ``TimeoutError`` if it takes longer."""
-        async with asyncio.timeout(timeout):
-            future: asyncio.Future[_Ended] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(id, []).append(future)
-            try:
-                state = await self._watcher.submit(id)
-                if state is None or state in FINAL:
-                    return state
-                if self._collector is None:
-                    self._collector = asyncio.create_task(self._collect(), name="collector")
-                ended = await future
-            finally:
-                self._leave(id, future)
+    async def wait(self, id: str) -> State | None:
+        """The final state, or None if the task is unknown."""
+        future: asyncio.Future[_Ended] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(id, []).append(future)
+        try:
+            state = await self._watcher.submit(id)
+            if state is None or state in FINAL:
+                return state
+            if self._collector is None:
+                self._collector = asyncio.create_task(self._collect(), name="collector")
+            ended = await future
+        finally:
+            self._leave(id, future)
         if isinstance(ended, Exception):
             raise ended
         return ended
@@ -75,18 +74,22 @@ class Waiter:
         return [watch.state for watch in watched]
 
     async def _collect(self) -> None:
+        clock = asyncio.get_running_loop().time
+        renewed = clock()
         while True:
-            began = asyncio.get_running_loop().time()
+            began = clock()
             try:
                 mails = await self._store.collect(self._incarnation, self._last, _COLLECT)
                 for mail in mails:
                     self._last = max(self._last, mail.number)
                     if mail.kind == "finished":
                         self._tell(mail.id, mail.state)
-                if not mails:
+                # By the clock: as long as other mail comes, a lost watch would not be noticed.
+                if not mails or clock() - renewed >= _COLLECT:
                     await self._renew()
-                    if asyncio.get_running_loop().time() - began < _COLLECT / 2:
-                        await self._check_open()  # woken without mail: closed, as it seems
+                    renewed = clock()
+                if not mails and clock() - began < _COLLECT / 2:
+                    await self._check_open()  # woken without mail: closed, as it seems
             except (Unreachable, Ambiguous):
                 await asyncio.sleep(_PAUSE)
             except Exception as error:  # noqa: BLE001 - whoever waits must hear of it

@@ -120,5 +120,7 @@ def _own(error: Exception) -> Exception:
         return error
     copy.args = error.args
     copy.__dict__.update(error.__dict__)
+    if hasattr(error, "__notes__"):
+        copy.__notes__ = list(error.__notes__)  # each caller may add its own
     copy.__cause__, copy.__suppress_context__ = error.__cause__, True
     return copy.with_traceback(error.__traceback__)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from fairlead.model.errors import BrokerError
 
-__all__ = ("Component", "every", "serving")
+__all__ = ("Component", "Outage", "every", "serving", "within")
 
 _FIRST_PAUSE = 0.1  # seconds after a failed step, doubled with each further failure
 _LONGEST_PAUSE = 5.0  # seconds
@@ -36,7 +36,7 @@ async def serving(*components: Component) -> AsyncIterator[None]:
     """
     error: Exception | None = None
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(part.run(), name=part.name) for part in components]
+        tasks = [group.create_task(_run(part), name=part.name) for part in components]
         try:
             yield
         except Exception as caught:
@@ -48,6 +48,16 @@ async def serving(*components: Component) -> AsyncIterator[None]:
                 task.cancel()
     if error is not None:
         raise error
+
+
+async def _run(part: Component) -> None:
+    try:
+        await part.run()
+    except Exception as error:
+        # Said here: whoever entered the block in a task that has ended since hears of it nowhere.
+        fields = {"component": part.name, "error": type(error).__name__}
+        log.exception("component crashed: %s", part.name, extra=fields)
+        raise
 
 
 def _crashed(task: asyncio.Task[None]) -> bool:
@@ -66,6 +76,8 @@ async def every(
     up before would have to be restarted by hand. Any other error is a mistake of ours and ends
     the loop.
     """
+    task = asyncio.current_task()
+    outage = Outage(task.get_name() if task is not None else "")
     failures = 0
     while True:
         pause = interval() if callable(interval) else interval
@@ -74,25 +86,44 @@ async def every(
         try:
             await step()
         except BrokerError as error:
-            if failures == 0:  # one line for an outage, not one for each try
-                log.warning("broker failed", extra=_fields(error))
+            outage.failed(error)
             pause = min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE, max(pause, _FIRST_PAUSE))
             failures = min(failures + 1, 16)
         else:
-            if failures:
-                log.info("broker answers again", extra=_fields())
+            outage.over()
             failures = 0
         if wake is None or failures:
             await asyncio.sleep(pause)
         elif not wake.is_set():
-            try:
-                async with asyncio.timeout(pause):
-                    await wake.wait()
-            except TimeoutError:
-                pass  # the interval is over, which is the usual reason to go on
+            await within(pause, wake)
 
 
-def _fields(error: BrokerError | None = None) -> dict[str, str]:
-    task = asyncio.current_task()
-    fields = {"component": task.get_name() if task is not None else ""}
-    return fields if error is None else {**fields, "error": type(error).__name__}
+async def within(seconds: float, event: asyncio.Event) -> bool:
+    """Whether the event comes within so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+class Outage:
+    """One line when the broker fails and one when it answers again, not one for each try."""
+
+    def __init__(self, component: str) -> None:
+        self._component = component
+        self._lasts = False
+
+    def failed(self, error: BrokerError) -> None:
+        """The broker did not do what it was asked."""
+        if not self._lasts:
+            fields = {"component": self._component, "error": type(error).__name__}
+            log.warning("broker failed", extra=fields)
+        self._lasts = True
+
+    def over(self) -> None:
+        """The broker did what it was asked."""
+        if self._lasts:
+            log.info("broker answers again", extra={"component": self._component})
+        self._lasts = False

@@ -1,7 +1,7 @@
 """The way from sync code into asyncio: one background event loop per process.
 
 Calls of all threads meet on one loop, so they share its group commits. The thread is a daemon and
-starts with the first call. A forked child starts its own; at exit the process waits for calls of
+starts with the first call. A forked child starts its own; at exit the process waits for writes of
 daemon threads that are still under way.
 """
 
@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-import math
 import os
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -37,11 +35,12 @@ class Portal:
         self._go_on = threading.Event()
         self._inherited: list[object] = []
 
-    def run(self, factory: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
+    def run(self, factory: Callable[[], Awaitable[T]], *, flushed: bool = True) -> T:
         """Await ``factory()`` on the portal's loop and return its value or raise its error.
 
         May be called from any thread, also from one whose own loop is running (which stands still
-        meanwhile). After ``timeout`` seconds, or at Ctrl-C, the call is cancelled.
+        meanwhile). At Ctrl-C the call is cancelled. ``flush`` does not wait for one that is not to
+        be ``flushed``: nothing is lost when the process ends under it.
         """
         loop = self._start() if self._loop is None else self._loop
         if self._thread is threading.current_thread():
@@ -51,9 +50,10 @@ class Portal:
             )
         future = asyncio.run_coroutine_threadsafe(_awaited(factory), loop)
         try:
-            self._outstanding.add(future)
-            future.add_done_callback(self._outstanding.discard)
-            return _result(future, timeout)
+            if flushed:
+                self._outstanding.add(future)
+                future.add_done_callback(self._outstanding.discard)
+            return _result(future)
         except BaseException:
             future.cancel()  # changes nothing if the error is the coroutine's own
             raise
@@ -107,22 +107,20 @@ async def _awaited(factory: Callable[[], Awaitable[T]]) -> T:
     return await factory()
 
 
-def _result(future: concurrent.futures.Future[T], timeout: float | None) -> T:
+def _result(future: concurrent.futures.Future[T]) -> T:
     # In slices: a Ctrl-C that arrives just before the thread blocks is only seen when it wakes.
-    ends = math.inf if timeout is None else time.monotonic() + timeout
-    while (left := ends - time.monotonic()) > _SLICE:
+    while True:
         try:
             return future.result(_SLICE)
         except TimeoutError:
             if future.done():  # then it is the coroutine's own, or was too late to count
                 return future.result()
-    return future.result(max(left, 0.0))
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:
+    except (ImportError, RuntimeError):  # the latter inside an exit handler: too late for imports
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 

@@ -1,0 +1,58 @@
+"""What is known of one task, for people and for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fairlead.broker.verbs import TaskRecord
+from fairlead.model.lifecycle import State
+from fairlead.model.message import Body, ErrorInfo
+from fairlead.model.values import unpack
+
+__all__ = ("TaskInfo", "info_of")
+
+
+class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of a task but its arguments and its result. Times are the broker's."""
+
+    id: str
+    task: str  # the name it is registered under; empty if it was cancelled, which drops its body
+    queue: str
+    tenant: str
+    state: State
+    attempts: int  # used up so far
+    reason: str  # why it is dead, or what became of the last attempt
+    error: ErrorInfo | None  # the last one: type, message, traceback
+    progress: Any  # the last value that a handler recorded, as plain data
+    cancelling: bool  # it runs, and cancel was asked for
+    waiting_for: tuple[str, ...]  # ids of unfinished dependencies
+    enqueued_at: float  # unix seconds, as all of these
+    due_at: float | None  # scheduled and retrying
+    deadline_at: float | None
+    started_at: float | None  # running
+    finished_at: float | None
+
+
+def info_of(record: TaskRecord) -> TaskInfo:
+    """The view of a stored record, with the progress decoded."""
+    message = record.message
+    return TaskInfo(
+        id=message.id,
+        task=Body.decode(message.body).task if message.body else "",
+        queue=message.queue,
+        tenant=message.tenant,
+        state=record.state,
+        attempts=record.attempts,
+        reason=record.reason,
+        error=record.error,
+        progress=None if record.progress is None else unpack(record.progress),
+        cancelling=record.cancelling,
+        waiting_for=record.waiting_for,
+        enqueued_at=record.enqueued_at,
+        due_at=record.due_at,
+        deadline_at=record.deadline_at,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+    )
