@@ -130,14 +130,13 @@ def test_what_was_added_is_found_by_its_name() -> None:
     one, other = TaskSpec("one", send), TaskSpec("other", fetch)
     registry.add(one)
     registry.add(other)
-    assert registry.get("one") is registry.find("one") is one
+    assert registry.get("one") is one
     assert registry.get("other") is other
     assert list(registry) == [one, other]
     assert len(registry) == 2
 
 
 def test_what_was_never_added_is_not_found() -> None:
-    assert Registry().find("send") is None
     assert len(Registry()) == 0
     with pytest.raises(UnknownTask, match="task 'send' is not registered"):
         Registry().get("send")

@@ -194,10 +194,6 @@ class Registry:
             raise UnknownTask(name, difflib.get_close_matches(name, self._specs, n=2))
         return spec
 
-    def find(self, name: str) -> TaskSpec | None:
-        """The task of this name, or None."""
-        return self._specs.get(name)
-
     def __iter__(self) -> Iterator[TaskSpec]:
         return iter(self._specs.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +11,7 @@ from fairlead.broker import Store
 from fairlead.broker.verbs import Mail, QueueChange, Watched
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
+from tests.support.ends import ENDS, End
 from tests.support.store import (
     ERROR,
     NOW,
@@ -76,65 +77,9 @@ async def test_watch_of_nothing_answers_nothing(broker: Store) -> None:
     assert await broker.watch("me", [], now=NOW) == []
 
 
-async def end_completed(c: Client) -> None:
-    (lease,) = await c.fetch(1)
-    await c.settle(completed(lease))
-
-
-async def end_forgotten_at_once(c: Client) -> None:
-    (lease,) = await c.fetch(1)
-    await c.settle(completed(lease, keep=0))
-
-
-async def end_dead(c: Client) -> None:
-    (lease,) = await c.fetch(1)
-    await c.settle(dead(lease))
-
-
-async def end_cancelled(c: Client) -> None:
-    await c.cancel("t1")
-
-
-async def end_cancelled_while_running(c: Client) -> None:
-    (lease,) = await c.fetch(1)
-    await c.cancel("t1")
-    await c.settle(failed(lease))
-
-
-async def end_expired(c: Client) -> None:
-    await c.broker.promote(now=NOW + 11)
-
-
-async def end_expired_at_fetch(c: Client) -> None:
-    assert await c.fetch(1, now=NOW + 11) == []
-
-
-async def end_purged(c: Client) -> None:
-    await c.purge()
-
-
-async def end_poison(c: Client) -> None:
-    for _ in range(3):
-        await c.fetch(1)
-        await c.broker.give_back("w1", now=NOW)
-
-
-@pytest.mark.parametrize(
-    ("end", "state"),
-    [
-        (end_completed, State.COMPLETED),
-        (end_forgotten_at_once, State.COMPLETED),
-        (end_dead, State.DEAD),
-        (end_cancelled, State.CANCELLED),
-        (end_cancelled_while_running, State.CANCELLED),
-        (end_expired, State.DEAD),
-        (end_expired_at_fetch, State.DEAD),
-        (end_purged, State.CANCELLED),
-        (end_poison, State.DEAD),
-    ],
-)
+@pytest.mark.parametrize(("end", "state"), ENDS)
 async def test_watchers_are_told_of_the_end_however_it_comes(
-    broker: Store, c: Client, end: Callable[[Client], Awaitable[None]], state: State
+    broker: Store, c: Client, end: End, state: State
 ) -> None:
     await c.enqueue(submit("t1", deadline=10))
     await broker.watch("me", ["t1"], now=NOW)

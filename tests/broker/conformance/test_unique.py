@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.verbs import LeaseRef, QueueChange, Receipt
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique, UniqueUntil
+from tests.support.ends import ENDS, End
 from tests.support.store import (
     NOW,
     Client,
-    cancelled,
     codes,
     completed,
-    dead,
     failed,
     ids,
     released,
@@ -151,61 +148,10 @@ async def test_an_attempt_that_is_not_the_last_does_not_free_the_key(c: Client) 
     await held(NOW + 2)
 
 
-async def end_completed(c: Client) -> None:
-    (lease,) = await c.fetch(1)
-    await c.settle(completed(lease))
-
-
-async def end_forgotten_at_once(c: Client) -> None:
-    (lease,) = await c.fetch(1)
-    await c.settle(completed(lease, keep=0))
-
-
-async def end_dead(c: Client) -> None:
-    (lease,) = await c.fetch(1)
-    await c.settle(dead(lease))
-
-
-async def end_cancelled_while_waiting(c: Client) -> None:
-    await c.cancel("t1")
-
-
-async def end_cancelled_while_running(c: Client) -> None:
-    (lease,) = await c.fetch(1)
-    await c.cancel("t1")
-    await c.settle(cancelled(lease))
-
-
-async def end_expired(c: Client) -> None:
-    await c.broker.promote(now=NOW + 11)
-
-
-async def end_purged(c: Client) -> None:
-    await c.purge()
-
-
-async def end_poison(c: Client) -> None:
-    for _ in range(3):
-        await c.fetch(1)
-        await c.broker.give_back("w1", now=NOW)
-
-
-@pytest.mark.parametrize(
-    "end",
-    [
-        end_completed,
-        end_forgotten_at_once,
-        end_dead,
-        end_cancelled_while_waiting,
-        end_cancelled_while_running,
-        end_expired,
-        end_purged,
-        end_poison,
-    ],
-)
+@pytest.mark.parametrize("end", [end for end, _ in ENDS])
 @pytest.mark.parametrize("until", ["started", "done"])
 async def test_a_key_is_free_however_its_holder_ended(
-    c: Client, until: UniqueUntil, end: Callable[[Client], Awaitable[None]]
+    c: Client, until: UniqueUntil, end: End
 ) -> None:
     unique = Unique(key="k", until=until)
     await c.enqueue(submit("t1", deadline=10, unique=unique))
