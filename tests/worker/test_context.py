@@ -95,6 +95,30 @@ async def test_tasks_of_a_tenant_leave_values_for_each_other(rig: Rig) -> None:
     assert await rig.result(foreign) == ["default"] * 4
 
 
+async def test_a_sync_handler_may_use_the_awaited_forms_on_a_loop_of_its_own(rig: Rig) -> None:
+    @rig.task()
+    def runs_a_loop(ctx: Context) -> Any:
+        async def inner() -> Any:
+            await ctx.aprogress(1)
+            await ctx.xcom.apush("key", "value")
+            return await ctx.xcom.apull("key")
+
+        return asyncio.run(inner())
+
+    write = rig.broker.write
+
+    async def slow_write(*args: Any) -> Any:
+        await asyncio.sleep(0.001)  # so that the writes of several handlers meet in one batch
+        return await write(*args)
+
+    rig.broker.write = slow_write  # type: ignore[assignment,method-assign]
+    ids = [await rig.enqueue("runs_a_loop") for _ in range(10)]
+
+    async with asyncio.timeout(10):
+        assert await rig.worker().drain() == 10
+    assert [await rig.result(id) for id in ids] == ["value"] * 10
+
+
 async def test_the_blocking_forms_are_refused_on_the_loop_and_name_the_right_one(
     rig: Rig,
 ) -> None:
@@ -283,7 +307,10 @@ async def test_the_worker_logs_failures_without_arguments_and_success_not_at_all
         await rig.worker().drain()
 
     lines = [line for line in caplog.records if line.name.startswith("fairlead")]
-    assert [line.message for line in lines] == ["attempt failed", "task dead"]
+    assert [line.message for line in lines] == [
+        f"attempt failed: fail {id}, ValueError",
+        f"task dead: fail {id}, ValueError",
+    ]
     assert [vars(line)["task_id"] for line in lines] == [id, id]
     assert vars(lines[1])["reason"] == "exhausted"
     assert not any("hunter2" in str(vars(line)) for line in lines)

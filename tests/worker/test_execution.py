@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
 import uuid
 from contextvars import ContextVar
@@ -301,57 +300,6 @@ async def test_a_rejected_task_is_dead_at_once(rig: Rig) -> None:
     assert (record.state, record.reason) == (State.DEAD, "rejected")
     assert record.error is not None
     assert record.error.message == "no such customer"
-
-
-@pytest.mark.parametrize("signal", [Retry(delay=-1.0), Retry(delay=float("nan")), Snooze(1e12)])
-async def test_a_delay_out_of_range_is_an_error_of_the_handler(rig: Rig, signal: Exception) -> None:
-    @rig.task(policy=RetryPolicy(max_retries=0))
-    async def wrong() -> None:
-        raise signal
-
-    @rig.task()
-    async def right() -> None: ...
-
-    id, bystander = await rig.enqueue("wrong"), await rig.enqueue("right")
-
-    assert await rig.worker().drain() == 2
-    record = await rig.find(id)
-    assert (record.state, record.reason) == (State.DEAD, "exhausted")
-    assert record.error is not None
-    assert record.error.type == "InvalidOption"
-    assert await rig.state(bystander) is State.COMPLETED
-
-
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_handler_that_exits_ends_its_attempt_only(rig: Rig, is_async: bool) -> None:
-    async def on_the_loop() -> None:
-        sys.exit(3)
-
-    def in_a_thread() -> None:
-        sys.exit(3)
-
-    rig.task(name="leave")(on_the_loop if is_async else in_a_thread)
-    id = await rig.enqueue("leave")
-
-    assert await rig.worker().drain() == 1
-    record = await rig.find(id)
-    assert record.state is State.DEAD
-    assert record.error is not None
-    assert record.error.type == "SystemExit"
-
-
-async def test_a_handler_that_cancels_itself_has_failed(rig: Rig) -> None:
-    @rig.task(policy=RetryPolicy(max_retries=1, backoff=AT_ONCE))
-    async def odd() -> None:
-        raise asyncio.CancelledError
-
-    id = await rig.enqueue("odd")
-
-    assert await rig.worker().drain() == 2
-    record = await rig.find(id)
-    assert (record.state, record.reason) == (State.DEAD, "exhausted")
-    assert record.error is not None
-    assert "CancelledError" in record.error.message
 
 
 async def test_the_text_of_an_error_is_bounded_and_shows_no_variables(rig: Rig) -> None:

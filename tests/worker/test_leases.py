@@ -391,6 +391,42 @@ async def test_outcomes_travel_in_batches_of_at_most_128(rig: Rig) -> None:
     assert await worker.syncer.sync() is None
 
 
+async def test_an_outcome_that_the_broker_cannot_digest_is_the_end_of_its_task_only(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    @rig.task()
+    async def nothing() -> None: ...
+
+    held = [await rig.enqueue("nothing", queue="other") for _ in range(3)]
+    next_one = await rig.enqueue("nothing")
+    worker = rig.worker()
+    reply = await worker.syncer.sync(Fetch(queues=("other",), max=3))
+    assert reply is not None
+    for lease in reply.leased:
+        delay = float("nan") if lease.message.id == held[1] else 0.0
+        worker.syncer.add(
+            Settlement(id=lease.message.id, token=lease.token, to=State.COMPLETED, delay=delay)
+        )
+
+    assert await worker.drain() == 1
+    assert await rig.state(next_one) is State.COMPLETED
+    assert [await rig.state(id) for id in (held[0], held[2])] == [State.COMPLETED] * 2
+    record = await rig.find(held[1])
+    assert (record.state, record.reason) == (State.DEAD, "rejected")
+    assert record.error is not None
+    assert record.error.type == "InvalidOption"
+    assert f"outcome cannot be stored: task {held[1]} is dead" in caplog.messages
+
+
+async def test_an_error_of_the_broker_that_no_outcome_is_to_blame_for_comes_out(rig: Rig) -> None:
+    async def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError
+
+    rig.broker.exchange = broken  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        await rig.worker().syncer.sync(Fetch(queues=("default",), max=1))
+
+
 async def test_the_forwarder_promotes_and_delivers_all_there_is(slow: Rig) -> None:
     @slow.task()
     async def nothing() -> None: ...

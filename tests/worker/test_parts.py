@@ -58,6 +58,18 @@ async def test_an_error_of_the_block_comes_out_as_it_is_and_a_crash_as_a_group()
     assert notes.count("a stops") == 2
 
 
+async def test_a_crash_is_logged_where_it_happens(caplog: pytest.LogCaptureFixture) -> None:
+    serve = serving(Part("broken", [], ZeroDivisionError()))
+    await asyncio.create_task(serve.__aenter__())  # whoever entered is gone, and cannot be told
+    await asyncio.sleep(0)
+
+    with pytest.raises(ExceptionGroup):
+        await serve.__aexit__(None, None, None)
+    (line,) = [line for line in caplog.records if line.name == "fairlead.runtime"]
+    assert line.getMessage() == "component crashed: broken"
+    assert line.exc_info is not None
+
+
 async def test_a_step_is_taken_at_once_and_again_after_an_outage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -128,6 +140,7 @@ class Job:
         self.abandoned = False
         self.left = False
         self.ident: int | None = None
+        self.threads = threads
         self.gate = gate
         self.state = "waiting"
         threads.submit(self)
@@ -141,6 +154,10 @@ class Job:
 
     def end(self) -> None:
         self.state = "ended"
+
+    def withdraw(self) -> None:
+        if self.threads.withdraw(self):
+            self.state = "withdrawn"
 
 
 async def test_jobs_beyond_the_number_of_threads_wait_and_can_be_withdrawn() -> None:
@@ -187,3 +204,62 @@ async def test_a_job_that_is_abandoned_as_it_ends_costs_no_thread() -> None:
         assert threading.active_count() <= before + 2
     threads.close()
     await until(lambda: threading.active_count() == before)
+
+
+async def test_a_job_waits_for_a_free_thread_if_no_other_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads, gate = Threads(3), threading.Event()
+    first = Job(threads, gate)
+    refuse_threads(monkeypatch)
+    others = [Job(threads) for _ in range(5)]
+
+    assert not threads.stuck
+    assert [job.state for job in (first, *others)] == ["begun"] + ["waiting"] * 5
+    gate.set()
+    await until(lambda: all(job.state == "ended" for job in others))
+    assert caplog.messages == ["too few threads for sync handlers: the system gives no more"]
+    threads.close()
+
+
+async def test_without_any_thread_jobs_are_given_back_until_one_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = Threads(2)
+    with monkeypatch.context() as patched:
+        refuse_threads(patched)
+        job = Job(threads)
+        assert (job.state, threads.stuck, threads.revive()) == ("waiting", True, False)
+        threads.give_back()
+        assert job.state == "withdrawn"
+
+    assert threads.revive()
+    job = Job(threads)
+    await until(lambda: job.state == "ended")
+    threads.close()
+
+
+async def test_abandoned_jobs_have_at_most_as_many_threads_again() -> None:
+    threads, gate = Threads(2), threading.Event()
+    before = threading.active_count()
+    for _ in range(4):
+        job = Job(threads, gate)
+        await until(lambda job=job: job.ident is not None)  # type: ignore[misc]
+        threads.abandon(job)
+    late = Job(threads)
+
+    assert (late.state, threads.stuck) == ("waiting", True)
+    assert threading.active_count() == before + 4
+    gate.set()
+    await until(threads.revive)
+    late = Job(threads)
+    await until(lambda: late.state == "ended")
+    threads.close()
+    await until(lambda: threading.active_count() == before)
+
+
+def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.worker.context import Context, XCom, current_context
+from fairlead.worker.runner import Raised
 from fairlead.worker.worker import Worker
 
-__all__ = ("Context", "Worker", "XCom", "current_context")
+__all__ = ("Context", "Raised", "Worker", "XCom", "current_context")

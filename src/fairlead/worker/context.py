@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -149,11 +149,18 @@ class Context:
     ) -> None:
         self._check()
         lease = LeaseRef(self.id, self._writer.incarnation, self.token)
-        await self._writer.write(Write(lease=lease, kind=kind, key=key, value=value, ttl=ttl))
+        write = Write(lease=lease, kind=kind, key=key, value=value, ttl=ttl)
+        await self._on_loop(self._writer.write(write))
 
     async def _pull(self, key: str) -> bytes | None:
         self._check()
-        return await self._writer.pull(self.tenant, key)
+        return await self._on_loop(self._writer.pull(self.tenant, key))
+
+    async def _on_loop(self, call: Coroutine[Any, Any, T]) -> T:
+        # A sync handler may run a loop of its own; what the attempts share belongs to the worker's.
+        if asyncio.get_running_loop() is self._loop:
+            return await call
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     def _check(self) -> None:
         # A handler that was given up on may still run: the broker would refuse what it writes.

@@ -103,6 +103,11 @@ class Attempt:
             # Not asyncio.wait_for: it waits for ever for a handler that swallows its cancellation.
             self._ending = self._loop.call_later(self._floor.patience, self._abandon)
 
+    def withdraw(self) -> None:
+        """Hand it back if its handler has not begun."""
+        if not self.over and self._withdraw():
+            self._finish(Released())
+
     def expire(self) -> None:
         """Its time is up."""
         self.stop("timeout")
@@ -115,6 +120,10 @@ class Attempt:
 
     def _interrupt(self) -> None:
         """Tell the handler to stop."""
+
+    def _cancelled_by_others(self) -> bool:
+        """Whether the asyncio task was cancelled behind the worker's back."""
+        return False
 
     def _must_end(self) -> bool:
         """Whether it is abandoned if it goes on."""
@@ -171,21 +180,31 @@ class Attempt:
             return _NOTHING
         try:
             return Succeeded(pack(value, "the result"))
-        except Exception as error:  # noqa: BLE001 - a value may run its own code when it is read
+        except BaseException as error:  # noqa: BLE001 - a value may run its own code when it is read
             # It would return the same again: no retry, and the effects have happened.
             self.error = error
             info = describe(error)
             return Failed(Reject(info.message), info)
 
     def _raised(self, error: BaseException) -> Outcome | None:
+        try:
+            return self._judged(error)
+        except BaseException as worse:  # noqa: BLE001 - an error may run its own code when it is read
+            unreadable = f"the handler's {type(error).__name__} cannot be read"
+            return self._failed(_chained(RuntimeError(unreadable), worse))
+
+    def _judged(self, error: BaseException) -> Outcome | None:
         if self.why is not None and (self.why != "timeout" or self._obeyed(error)):
             return self._stopped(error)
         if isinstance(error, CancelledError):
+            if self._cancelled_by_others():
+                log.warning("attempt cancelled from outside", extra=self.fields())
+                return Released()
             # Something that it awaited was cancelled; nobody had asked for this attempt to stop.
             error = _chained(RuntimeError("the handler ended with CancelledError"), error)
-        if isinstance(error, Retry | Snooze) and error.delay is not None:
+        if isinstance(error, Snooze) or (isinstance(error, Retry) and error.delay is not None):
             try:
-                seconds("delay", error.delay)
+                error.delay = seconds("delay", error.delay)  # somebody may have set it since
             except InvalidOption as wrong:
                 error = _chained(wrong, error)
         return self._failed(error)
@@ -236,7 +255,12 @@ class _LoopAttempt(Attempt):
         try:
             args, kwargs = self._arguments()
             value = await self.assignment.spec.handler(*args, **kwargs)
-        except (Exception, SystemExit, CancelledError) as error:  # noqa: BLE001 - may be anything
+        except KeyboardInterrupt:  # meant for the process, which ends: not the fault of the task
+            self._finish(Released())
+            raise
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and not self._loop.is_running():
+                raise  # thrown away with its loop: nobody is left to hear of it
             outcome = self._raised(error)
         else:
             outcome = self._returned(value)
@@ -251,6 +275,10 @@ class _LoopAttempt(Attempt):
 
     def _interrupt(self) -> None:
         self._task.cancel()
+
+    def _cancelled_by_others(self) -> bool:
+        # All tasks of the loop at once, as some programs do when they end.
+        return self._task.cancelling() > 0
 
     def _give_up(self) -> str:
         _abandoned.add(self._task)

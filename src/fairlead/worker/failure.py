@@ -12,7 +12,7 @@ from typing import Any
 from fairlead.model.errors import FairleadError
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("describe", "stack_of_task", "stack_of_thread")
+__all__ = ("describe", "stack_of_task", "stack_of_thread", "without_traceback")
 
 _MAX_TYPE = 256  # bytes
 _MAX_MESSAGE = 2 * 1024  # bytes
@@ -37,6 +37,26 @@ def describe(error: BaseException, stack: str = "") -> ErrorInfo:
         _head(_message(error), _MAX_MESSAGE),
         _both_ends(_traceback(error) or stack, _MAX_TRACEBACK),
     )
+
+
+def without_traceback(error: BaseException) -> BaseException:
+    """The error itself, fit for keeping: its frames, and with them all variables, are let go.
+
+    Not ``traceback.clear_frames``: a frame may belong to a coroutine that waits somewhere else,
+    such as one that had caught the error and passed it on, and clearing it would close that.
+    """
+    seen: set[int] = set()
+    rest: list[BaseException | None] = [error]
+    while rest:
+        one = rest.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = None
+        rest += (one.__cause__, one.__context__)
+        if isinstance(one, BaseExceptionGroup):
+            rest += one.exceptions
+    return error
 
 
 def stack_of_thread(ident: int | None) -> str:

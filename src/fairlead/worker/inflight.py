@@ -25,6 +25,10 @@ class Running(Protocol):
         """Ask it to stop. Whatever it does, it counts as finished soon after."""
         ...
 
+    def withdraw(self) -> None:
+        """Hand it back if its handler has not begun."""
+        ...
+
 
 class Inflight:
     """Attempts by task id and token: a task may come back while its last attempt still ends."""
@@ -59,6 +63,11 @@ class Inflight:
         """Stop every attempt."""
         for attempt in self:
             attempt.stop(why)
+
+    def withdraw_all(self) -> None:
+        """Hand back every attempt that has not begun."""
+        for attempt in self:
+            attempt.withdraw()
 
     def held(self) -> list[LeaseRef]:
         """The leases of all attempts under way."""

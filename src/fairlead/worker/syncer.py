@@ -12,7 +12,9 @@ from itertools import islice
 from fairlead.broker import Broker, Caller
 from fairlead.broker.verbs import MAX_EXCHANGE, Call, ExchangeReply, Fetch, Settled
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
-from fairlead.model.lifecycle import Settlement
+from fairlead.model.lifecycle import Settlement, State
+from fairlead.runtime.component import Outage, within
+from fairlead.worker.failure import describe
 
 __all__ = ("Syncer",)
 
@@ -37,7 +39,9 @@ class Syncer:
         self._caller = caller
         self._outbox: deque[Settlement] = deque()
         self._line = asyncio.Lock()
-        self._until = math.inf  # by the loop's clock
+        self._news = asyncio.Event()  # ``until`` has changed
+        self.until = math.inf  # how long an exchange is repeated, by the loop's clock
+        self.outage = Outage(self.name)
         self.settled = 0  # outcomes that were applied
         self.fenced = 0  # outcomes that came too late: another worker has the task, or had it
 
@@ -51,8 +55,13 @@ class Syncer:
         self._outbox.append(settlement)
 
     def insist_until(self, moment: float) -> None:
-        """Repeat an unanswered exchange no longer than this moment of the loop's clock."""
-        self._until = moment
+        """Repeat an unanswered exchange no longer than this moment of the loop's clock.
+
+        One without outcomes is not repeated at all then: whoever stops wants no more leases.
+        """
+        self.until = moment
+        self._news.set()
+        self._news.clear()
 
     async def sync(self, fetch: Fetch | None = None) -> ExchangeReply | None:
         """Exchange up to 128 outcomes for new leases; None if there was nothing to say or ask."""
@@ -60,18 +69,55 @@ class Syncer:
             batch = list(islice(self._outbox, MAX_EXCHANGE))
             if not batch and fetch is None:
                 return None
+            try:
+                return await self._send(batch, fetch)
+            except BrokerError:
+                raise
+            except Exception:
+                if not batch:
+                    raise
+            # One of them cannot be digested, and would come back with each exchange to come.
+            for settlement in batch:
+                await self._send_alone(settlement)
+            return await self._send([], fetch) if fetch is not None else None
 
-            async def verb(call: Call) -> ExchangeReply:
-                return await self._exchange(call, batch, fetch)
+    async def _send(self, batch: Sequence[Settlement], fetch: Fetch | None) -> ExchangeReply:
+        async def verb(call: Call) -> ExchangeReply:
+            return await self._exchange(call, batch, fetch)
 
-            reply = await self._caller.call(verb)
-            for settlement, answer in zip(batch, reply.settled, strict=True):
-                self._outbox.popleft()
-                if answer == "applied":
-                    self.settled += 1
-                else:
-                    self._refused(settlement, answer)
-            return reply
+        reply = await self._caller.call(verb)
+        for settlement, answer in zip(batch, reply.settled, strict=True):
+            self._outbox.popleft()
+            if answer == "applied":
+                self.settled += 1
+            else:
+                self._refused(settlement, answer)
+        return reply
+
+    async def _send_alone(self, settlement: Settlement) -> None:
+        try:
+            await self._send([settlement], None)
+        except BrokerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
+            self._outbox[0] = self._rejected(settlement, error)
+            await self._send([self._outbox[0]], None)
+
+    def _rejected(self, settlement: Settlement, error: Exception) -> Settlement:
+        fields = {
+            "component": self.name,
+            "task_id": settlement.id,
+            "error": type(error).__name__,
+        }
+        # Without the error itself, whose text may show what it could not store.
+        log.error("outcome cannot be stored: task %s is dead", settlement.id, extra=fields)
+        return Settlement(
+            id=settlement.id,
+            token=settlement.token,
+            to=State.DEAD,
+            reason="rejected",
+            error=describe(error),
+        )
 
     def _refused(self, settlement: Settlement, answer: Settled) -> None:
         self.fenced += 1
@@ -94,18 +140,16 @@ class Syncer:
         pause = _FIRST_PAUSE
         while True:
             try:
-                return await self._broker.exchange(call, batch, fetch=fetch)
+                reply = await self._broker.exchange(call, batch, fetch=fetch)
             except (Ambiguous, Unreachable) as error:
-                if pause == _FIRST_PAUSE:
-                    log.warning(
-                        "broker failed",
-                        extra={"component": self.name, "error": type(error).__name__},
-                    )
-                if loop.time() + pause > self._until:
-                    raise _GaveUp(
-                        "no answer to the last outcomes before the worker stops"
-                    ) from error
-            await asyncio.sleep(pause)
+                self.outage.failed(error)
+                left = self.until - loop.time()
+                if left <= 0 or (left < math.inf and not batch):
+                    raise _GaveUp("no answer from the broker before the worker stops") from error
+            else:
+                self.outage.over()
+                return reply
+            await within(min(pause, left), self._news)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from queue import SimpleQueue
 from typing import Protocol
 
 __all__ = ("Job", "Threads")
+
+log = logging.getLogger("fairlead.worker")
 
 _JOIN = 1.0  # seconds; the threads that are joined have nothing left to do
 
@@ -32,18 +35,27 @@ class Job(Protocol):
         """It ran; called for an abandoned job too, whenever that ends at last."""
         ...
 
+    def withdraw(self) -> None:
+        """No thread can run it: take it back."""
+        ...
+
 
 class Threads:
     """At most ``count`` jobs at a time, each in a thread; further ones wait for their turn.
 
     Jobs are handed over and reported on the loop's thread. Completions are collected, and one
     wake-up of the loop takes all that have come in by then: a wake-up costs more than a short job.
+
+    A stuck job that is abandoned has its thread replaced, but there are never more than twice
+    ``count`` threads: handlers that hang must not take the whole process with them.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._alive = 0  # threads that will take another job
         self._busy = 0  # of these, how many have one
+        self._lost = 0  # threads of abandoned jobs
+        self._denied = False  # the last thread that was wanted could not be had
         self._waiting: deque[Job] = deque()
         self._handed: SimpleQueue[Job | None] = SimpleQueue()
         self._done: deque[Job] = deque()
@@ -53,10 +65,22 @@ class Threads:
 
     def submit(self, job: Job) -> None:
         """Run the job as soon as a thread is free."""
-        if self._busy < self._count:
-            self._hand(job)
-        else:
-            self._waiting.append(job)
+        self._waiting.append(job)
+        self._next()
+
+    @property
+    def stuck(self) -> bool:
+        """There is no thread, and none could be had: no job will run before ``revive``."""
+        return self._denied and self._alive == 0
+
+    def revive(self) -> bool:
+        """Try again to have a thread; whether jobs can run."""
+        return not self.stuck or self._start()
+
+    def give_back(self) -> None:
+        """Have all jobs taken back that no thread has begun."""
+        for job in list(self._waiting):
+            job.withdraw()
 
     def withdraw(self, job: Job) -> bool:
         """Take back a job that no thread has begun; False if one has."""
@@ -72,6 +96,7 @@ class Threads:
         self._threads.pop(job.ident, None)
         self._alive -= 1
         self._busy -= 1
+        self._lost += 1
         self._next()
 
     def close(self) -> None:
@@ -84,23 +109,37 @@ class Threads:
                 thread.join(_JOIN)
         self._threads.clear()
 
-    def _hand(self, job: Job) -> None:
-        self._busy += 1
-        if self._alive < self._busy:
-            self._start()
-        job.begin()
-        self._handed.put(job)
-
     def _next(self) -> None:
         while self._waiting and self._busy < self._count:
-            self._hand(self._waiting.popleft())
+            if self._alive <= self._busy and not self._start():
+                return
+            self._busy += 1
+            job = self._waiting.popleft()
+            job.begin()
+            self._handed.put(job)
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
         self._loop = asyncio.get_running_loop()
-        self._alive += 1
+        if self._alive + self._lost >= 2 * self._count:
+            return self._deny("abandoned handlers that still run hold too many")
         thread = threading.Thread(target=self._serve, name="fairlead-handler", daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            return self._deny("the system gives no more")
+        self._alive += 1
         self._threads[thread.ident] = thread
+        if self._denied:
+            log.info("threads for sync handlers again")
+        self._denied = False
+        return True
+
+    def _deny(self, why: str) -> bool:
+        if not self._denied:
+            fields = {"alive": self._alive, "abandoned": self._lost}
+            log.error("too few threads for sync handlers: %s", why, extra=fields)
+        self._denied = True
+        return False
 
     def _serve(self) -> None:
         ident = threading.get_ident()
@@ -133,7 +172,9 @@ class Threads:
             job = self._done.popleft()
             if not job.abandoned:
                 self._busy -= 1
-            elif not job.left:
-                self._alive += 1  # abandoned too late for its thread to notice: it stays
+            else:
+                self._lost -= 1
+                if not job.left:
+                    self._alive += 1  # abandoned too late for its thread to notice: it stays
             job.end()
         self._next()

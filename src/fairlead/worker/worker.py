@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Self
@@ -14,7 +15,7 @@ from typing import Self
 from msgspec import UNSET
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.verbs import MAX_EXCHANGE, Receipt, Submission
+from fairlead.broker.verbs import MAX_EXCHANGE
 from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.model.ordering import QueueOrder, StrictOrder, WeightedOrder
@@ -24,9 +25,10 @@ from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.heartbeater import Heartbeater
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.janitor import Janitor
-from fairlead.worker.processor import Processor, Raised
+from fairlead.worker.processor import Processor
 from fairlead.worker.recoverer import Recoverer
 from fairlead.worker.router import Router
+from fairlead.worker.runner import Raised
 from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
@@ -38,6 +40,8 @@ log = logging.getLogger("fairlead.worker")
 
 _MAX_SLOTS = 10_000
 _KEPT = 100  # exceptions of handlers, for tests
+_DRAINED = 10_000  # attempts after which a drain gives up
+_MOST_DRAINED = 10**9
 
 
 class Worker:
@@ -66,18 +70,16 @@ class Worker:
         grace: float = 30.0,
         patience: float = 2.0,
         lease: float | None = None,
-        enqueue: Callable[[Submission], Awaitable[Receipt]] | None = None,
         dice: Callable[[], float] = random.random,
         exceptions: deque[Raised] | None = None,
     ) -> None:
-        _check_count("concurrency", concurrency)
-        _check_count("threads", threads)
+        _check_count("concurrency", concurrency, 1, _MAX_SLOTS)
+        _check_count("threads", threads, 1, _MAX_SLOTS)
         _check_seconds("grace", grace)
         _check_seconds("patience", patience)
         if lease is not None:
             _check_seconds("lease", lease, least=0.01)
         self.incarnation = incarnation
-        self.enqueue = enqueue  # how handlers will enqueue children under their lease
         self._store = store
         self._registry = registry
         self._queues = queues
@@ -85,6 +87,8 @@ class Worker:
         self._grace = grace
         self._lease = lease
         self._largest_fetch = min(concurrency, MAX_EXCHANGE)
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of the first life
+        self._alive = False  # from entering until all has stopped
         self._life: AbstractAsyncContextManager[None] | None = None
         self._threads = Threads(threads)
 
@@ -124,14 +128,14 @@ class Worker:
         return self.processor.exceptions
 
     async def __aenter__(self) -> Self:
-        self._check_idle()
+        self._begin()
         life = self._serve()
-        self._life = life
         try:
             await life.__aenter__()
         except BaseException:
-            self._life = None
+            self._alive = False
             raise
+        self._life = life
         return self
 
     async def __aexit__(
@@ -141,20 +145,29 @@ class Worker:
         trace: TracebackType | None,
     ) -> bool | None:
         life, self._life = self._life, None
-        return await life.__aexit__(kind, error, trace) if life is not None else None
+        if life is None:
+            return None
+        try:
+            return await life.__aexit__(kind, error, trace)
+        finally:
+            self._alive = False
 
-    async def drain(self) -> int:
+    async def drain(self, *, limit: int | None = _DRAINED) -> int:
         """Run all that is due now, with what handlers enqueue meanwhile; the number of attempts.
 
         Needs no ``async with``, and is no good inside of it: a worker that runs is never done.
+        Retries get their full backoff, whatever the jitter, so that two drains of the same tasks
+        do the same. More than ``limit`` attempts raise an error: a task that enqueues itself would
+        keep this going for ever. None is no limit.
         """
-        self._check_idle()
-        self._life = life = self._serve_once()
+        if limit is not None:
+            _check_count("limit", limit, 0, _MOST_DRAINED)
+        self._begin()
         try:
-            async with life:
-                return await self.processor.drain()
+            async with self._serve_once():
+                return await self.processor.drain(limit)
         finally:
-            self._life = None
+            self._alive = False
 
     @asynccontextmanager
     async def _serve(self) -> AsyncIterator[None]:
@@ -223,14 +236,22 @@ class Worker:
             return StrictOrder(queues)  # there is nothing to share
         return WeightedOrder(queues, largest_fetch=self._largest_fetch)
 
-    def _check_idle(self) -> None:
-        if self._life is not None:
+    def _begin(self) -> None:
+        if self._alive:
             raise InvalidInput(f"worker {self.incarnation!r} is running already")
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise InvalidInput(
+                f"worker {self.incarnation!r} has run on another event loop and belongs to it; "
+                "make a new worker for this one"
+            )
+        self._loop = loop
+        self._alive = True
 
 
-def _check_count(option: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SLOTS:
-        raise InvalidOption(option, value, f"a whole number from 1 to {_MAX_SLOTS}")
+def _check_count(option: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidOption(option, value, f"a whole number from {least} to {most}")
 
 
 def _check_seconds(option: str, value: object, least: float = 0.0) -> None:

@@ -1,0 +1,414 @@
+"""Stopping: in order, in time, and with nothing left behind; and starting again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from fairlead.broker.memory import MemoryBroker
+from fairlead.model.errors import InvalidInput, Unreachable
+from fairlead.model.lifecycle import FINAL, State
+from tests.worker.harness import Rig, until
+
+
+async def test_what_runs_is_finished_before_the_worker_stops(rig: Rig) -> None:
+    begun = asyncio.Event()
+
+    @rig.task()
+    async def takes_a_while() -> str:
+        begun.set()
+        await asyncio.sleep(0.05)
+        return "done"
+
+    @rig.task()
+    def in_a_thread() -> str:
+        time.sleep(0.05)
+        return "done"
+
+    one, two = await rig.enqueue("takes_a_while"), await rig.enqueue("in_a_thread")
+    async with rig.worker():
+        await begun.wait()
+
+    assert (await rig.result(one), await rig.result(two)) == ("done", "done")
+
+
+async def test_a_worker_that_stops_fetches_nothing_more(rig: Rig) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @rig.task()
+    async def waits() -> None:
+        begun.set()
+        await go.wait()
+
+    first, second = await rig.enqueue("waits"), await rig.enqueue("waits")
+    async with rig.worker(concurrency=1):
+        await begun.wait()
+        asyncio.get_running_loop().call_later(0.02, go.set)
+
+    assert await rig.state(first) is State.COMPLETED
+    assert await rig.state(second) is State.QUEUED
+
+
+async def test_what_does_not_finish_in_time_is_handed_back_without_an_attempt_used_up(
+    rig: Rig,
+) -> None:
+    begun = [threading.Event() for _ in range(3)]
+    release = threading.Event()
+    cleaned = []
+
+    @rig.task()
+    async def obeys() -> None:
+        begun[0].set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("obeys")
+
+    @rig.task()
+    async def swallows() -> None:
+        begun[1].set()
+        while not release.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    @rig.task()
+    def blocks() -> None:
+        begun[2].set()
+        release.wait(20)
+
+    ids = [await rig.enqueue(name) for name in ("obeys", "swallows", "blocks")]
+    worker = rig.worker(grace=0.02)
+    try:
+        async with worker:
+            await until(lambda: all(event.is_set() for event in begun))
+        for id in ids:
+            record = await rig.find(id)
+            assert (record.state, record.attempts, record.crashes) == (State.QUEUED, 0, 0)
+        assert cleaned == ["obeys"]
+        assert not worker.exceptions
+        assert worker.syncer.fenced == 0
+    finally:
+        release.set()
+
+
+async def test_a_task_that_fails_while_it_is_handed_back_is_not_charged(rig: Rig) -> None:
+    begun = asyncio.Event()
+
+    @rig.task()
+    async def breaks() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError
+
+    id = await rig.enqueue("breaks")
+    async with rig.worker(grace=0.0):
+        await begun.wait()
+
+    record = await rig.find(id)
+    assert (record.state, record.attempts) == (State.QUEUED, 0)
+
+
+async def test_a_second_request_to_stop_does_not_wait_for_the_grace(rig: Rig) -> None:
+    begun = asyncio.Event()
+
+    @rig.task()
+    async def hangs() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    id = await rig.enqueue("hangs")
+
+    async def program() -> None:
+        async with rig.worker(grace=1000.0):
+            await begun.wait()
+
+    running = asyncio.create_task(program())
+    await begun.wait()
+    await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 5.0)
+
+    record = await rig.find(id)
+    assert (record.state, record.attempts) == (State.QUEUED, 0)
+
+
+async def test_an_error_in_the_block_comes_out_of_it_after_an_orderly_stop(rig: Rig) -> None:
+    @rig.task()
+    async def short() -> None:
+        await asyncio.sleep(0.01)
+
+    id = await rig.enqueue("short")
+    worker = rig.worker()
+
+    async def program() -> None:
+        async with worker:
+            await until(lambda: len(worker.inflight) == 1)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await program()
+    assert await rig.state(id) is State.COMPLETED
+
+
+async def test_a_crash_of_a_component_ends_the_block_loudly(rig: Rig) -> None:
+    worker = rig.worker()
+
+    async def broken() -> int:
+        raise ZeroDivisionError
+
+    worker.janitor.tidy = broken  # type: ignore[method-assign]
+    with pytest.raises(ExceptionGroup) as caught:
+        async with worker:
+            await asyncio.sleep(10)
+
+    assert caught.value.subgroup(ZeroDivisionError) is not None
+
+
+async def test_a_worker_can_be_started_again_but_not_twice_at_a_time(rig: Rig) -> None:
+    @rig.task()
+    async def nothing() -> None: ...
+
+    worker = rig.worker()
+    for _ in range(2):
+        async with worker:
+            await rig.finished(await rig.enqueue("nothing"))
+            with pytest.raises(InvalidInput, match="running already"):
+                await worker.drain()
+            with pytest.raises(InvalidInput, match="running already"):
+                await worker.__aenter__()
+    await rig.enqueue("nothing")
+    assert await worker.drain() == 1
+
+
+# -- without a broker --------------------------------------------------------------------------
+
+
+class Breakable:
+    """A store that cannot be reached any more once it is told so."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryBroker()
+        self.gone = False
+        self.fetches = 0  # that were in vain
+
+    def __getattr__(self, verb: str) -> Any:
+        found = getattr(self.inner, verb)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            if self.gone:
+                self.fetches += verb == "exchange"
+                raise Unreachable(verb)
+            return await found(*args, **kwargs)
+
+        return call
+
+
+@pytest.mark.parametrize("rest", ["nothing", "an outcome", "an attempt", "attempts that end late"])
+async def test_a_worker_stops_in_time_although_the_broker_is_gone(
+    rest: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store: Any = Breakable()
+    rig = Rig(store)
+    go, grace = asyncio.Event(), 0.3
+
+    @rig.task()
+    async def waits() -> None:
+        await go.wait()
+
+    worker = rig.worker(grace=grace if rest != "an outcome" else 1000.0)
+    await worker.__aenter__()
+    if rest != "nothing":
+        for _ in range(5):
+            await rig.enqueue("waits")
+        await until(lambda: len(worker.inflight) == 5)
+    store.gone = True
+    if rest == "an outcome":
+        go.set()
+        await until(lambda: worker.syncer.pending == 5)
+    elif rest == "attempts that end late":
+        asyncio.get_running_loop().call_later(grace / 2, go.set)
+    began = time.monotonic()
+    with caplog.at_level(logging.WARNING, "fairlead"):
+        async with asyncio.timeout(20):
+            await worker.__aexit__(None, None, None)
+
+    assert time.monotonic() - began < (0.5 if rest == "nothing" else grace + 3.0)
+    told = [vars(line)["component"] for line in caplog.records if line.message == "broker failed"]
+    assert len(told) == len(set(told))
+
+
+async def test_a_fetch_that_is_being_repeated_does_not_hold_up_a_stop() -> None:
+    store: Any = Breakable()
+    rig = Rig(store)
+    worker = rig.worker(grace=1000.0)
+    await worker.__aenter__()
+    store.gone = True
+    await until(lambda: store.fetches > 3)  # by now it pauses for longer and longer
+
+    began = time.monotonic()
+    async with asyncio.timeout(20):
+        await worker.__aexit__(None, None, None)
+    assert time.monotonic() - began < 1.0
+
+
+# -- what has not begun ------------------------------------------------------------------------
+
+
+async def test_what_a_late_reply_brings_after_the_stop_is_handed_back_unstarted(rig: Rig) -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+    runs = []
+    exchange = rig.broker.exchange
+
+    async def late(*args: Any, **kwargs: Any) -> Any:
+        reply = await exchange(*args, **kwargs)
+        if reply.leased:
+            asked.set()
+            await answer.wait()
+        return reply
+
+    @rig.task()
+    async def runs_now() -> None:
+        runs.append(1)
+
+    rig.broker.exchange = late  # type: ignore[method-assign]
+    id = await rig.enqueue("runs_now")
+    async with rig.worker(grace=5.0):
+        await asked.wait()
+        asyncio.get_running_loop().call_later(0.01, answer.set)
+
+    record = await rig.find(id)
+    assert (record.state, record.attempts, runs) == (State.QUEUED, 0, [])
+
+
+async def test_what_still_waits_for_a_thread_is_handed_back_when_the_worker_stops(
+    rig: Rig,
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    @rig.task()
+    def blocks() -> None:
+        begun.set()
+        go.wait(20)
+
+    first, second = await rig.enqueue("blocks"), await rig.enqueue("blocks")
+    async with rig.worker(threads=1, grace=20.0) as worker:
+        await until(lambda: begun.is_set() and len(worker.inflight) == 2)
+        asyncio.get_running_loop().call_later(0.02, go.set)
+
+    assert await rig.state(first) is State.COMPLETED
+    record = await rig.find(second)
+    assert (record.state, record.attempts) == (State.QUEUED, 0)
+
+
+# -- threads -----------------------------------------------------------------------------------
+
+
+async def test_without_threads_sync_tasks_are_handed_back_and_run_once_there_are_some(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fairlead.worker.processor._STUCK_PAUSE", 0.01)
+
+    @rig.task()
+    def in_a_thread() -> int:
+        return 1
+
+    ids = [await rig.enqueue("in_a_thread") for _ in range(3)]
+    tries = 0
+
+    def refuse(thread: threading.Thread) -> None:
+        nonlocal tries
+        tries += 1
+        raise RuntimeError("can't start new thread")
+
+    async with rig.worker() as worker:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            await until(lambda: tries > 3)
+            assert len(worker.inflight) == 0
+            for id in ids:
+                record = await rig.find(id)
+                assert (record.state, record.attempts) == (State.QUEUED, 0)
+        for id in ids:
+            await rig.finished(id)
+    lines = [line for line in caplog.messages if "threads" in line]
+    assert lines == ["too few threads for sync handlers: the system gives no more"]
+
+
+async def test_handlers_that_hang_leave_the_worker_a_bounded_number_of_threads(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fairlead.worker.processor._STUCK_PAUSE", 0.01)
+    go = threading.Event()
+
+    @rig.task(timeout=0.01)
+    def hangs() -> None:
+        go.wait(20)
+
+    ids = [await rig.enqueue("hangs", max_retries=0) for _ in range(12)]
+    before = threading.active_count()
+    try:
+        async with rig.worker(threads=2, concurrency=4, patience=0.01, grace=0.0) as worker:
+            await until(lambda: worker._threads.stuck and len(worker.inflight) == 0)
+            assert threading.active_count() == before + 4
+            states = [await rig.state(id) for id in ids]
+            assert (states.count(State.DEAD), states.count(State.QUEUED)) == (4, 8)
+            go.set()
+            for id in ids[4:]:
+                await until(lambda id=id: is_final(rig, id))  # type: ignore[misc]
+    finally:
+        go.set()
+    lines = [line for line in caplog.messages if "threads" in line]
+    assert lines[0].startswith("too few threads for sync handlers: abandoned handlers")
+    await until(lambda: threading.active_count() == before)
+
+
+async def is_final(rig: Rig, id: str) -> bool:
+    return await rig.state(id) in FINAL
+
+
+# -- again -------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_is_still_stopping_cannot_be_entered_again(rig: Rig) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @rig.task()
+    async def waits() -> None:
+        begun.set()
+        await go.wait()
+
+    worker = rig.worker()
+    await worker.__aenter__()
+    await rig.enqueue("waits")
+    await begun.wait()
+    stopping = asyncio.create_task(worker.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    with pytest.raises(InvalidInput, match="running already"):
+        await worker.__aenter__()
+    with pytest.raises(InvalidInput, match="running already"):
+        await worker.drain()
+    go.set()
+    await stopping
+    async with worker:
+        await rig.finished(await rig.enqueue("waits"))
+
+
+def test_a_worker_belongs_to_the_loop_that_it_first_ran_on() -> None:
+    rig = Rig()
+    worker = rig.worker()
+    assert asyncio.run(worker.drain()) == 0
+
+    with pytest.raises(InvalidInput, match=r"another event loop.*make a new worker"):
+        asyncio.run(worker.drain())
+    with pytest.raises(InvalidInput, match="another event loop"):
+        asyncio.run(worker.__aenter__())
