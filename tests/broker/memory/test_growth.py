@@ -196,7 +196,7 @@ async def test_agendas_do_not_pile_up_what_was_called_off(broker: MemoryBroker, 
     assert [len(agenda) for agenda in (shard.due, shard.deadlines)] == [1, 1]
     assert max(heap(agenda) for agenda in (shard.due, shard.deadlines)) <= SLACK
     assert shard.unique == {}
-    assert heap(shard.finished["default"]._agenda) <= SLACK
+    assert heap(shard.queues["default"].finished._agenda) <= SLACK
     assert heap(shard.idle_ends) <= SLACK  # 10,000 calls of one incarnation
 
 
@@ -330,14 +330,16 @@ async def test_whatever_is_kept_of_a_task_counts_against_the_queues_bytes(
         await c.settle(replace(settlement, result=BIG) if kind == "result" else settlement)
 
     shard = broker._shard
-    shelf = (shard.finished if end is completed else shard.dead)["default"]
+    queue = shard.queues["default"]
+    shelf = queue.finished if end is completed else queue.dead
     assert 15 <= len(shelf) == len(shard.tasks) <= 20
     assert len(shelf) * len(BIG) <= shelf.bytes <= 320_000
 
 
 async def test_the_bytes_of_a_shelf_are_those_of_its_tasks(broker: MemoryBroker, c: Client) -> None:
     await c.configure(QueueChange(queue="default", keep_completed_count=1_000, keep_dead=HOUR))
-    shelves = broker._shard.finished["default"], broker._shard.dead["default"]
+    queue = broker._shard.queues["default"]
+    shelves = queue.finished, queue.dead
     for i in range(100):
         (lease,) = await c.run(submit(f"t{i}", body=bytes(i), trace=bytes(2 * i)))
         await c.write(Write(lease=c.ref(lease), kind="progress", value=bytes(3 * i)))

@@ -49,7 +49,7 @@ def _places(shard: Shard) -> Iterator[str]:
             State.DEFERRED: int(bool(task.blocked_by)),
         }
         places[State.SCHEDULED] = places[State.RETRYING] = int(id in shard.due)
-        kept = int(task.state in FINAL and id in shard.shelf(task))
+        kept = int(task.state in FINAL and id in task.tenant.queue.shelf(task.state))
         expected = kept if task.state in FINAL else places[task.state]
         if expected != 1:
             yield f"task {id} is {task.state} but stands {expected} times where such tasks are"
@@ -94,6 +94,8 @@ def _counts(shard: Shard) -> Iterator[str]:
             for state in State:
                 if tenant.counts[state] != by_tenant[queue.name, tenant.name, state]:
                     yield f"tenant {tenant.name} of {queue.name} miscounts its {state} tasks"
+            if tenant.known != sum(tenant.counts.values()):
+                yield f"tenant {tenant.name} of {queue.name} miscounts its tasks: {tenant.known}"
             busy = bool(tenant.waiting) or tenant.counts[State.RUNNING] > 0
             if busy != (tenant.name in queue.active):
                 yield f"tenant {tenant.name} of {queue.name} is wrongly listed as active or not"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NoReturn
 
 from fairlead.broker.memory import release, upkeep
 from fairlead.broker.memory.fair import IDLE, Queue, Tenant
@@ -18,6 +19,8 @@ __all__ = ("check", "fetch", "leased", "settle", "start")
 
 _DROPPED = 256  # entries of cancelled and expired tasks that one fetch clears away
 _SMOOTHING = 64  # settlements over which the average run time of a queue forgets
+_ERROR: tuple[type, ...] = (ErrorInfo, type(None))
+_RESULT: tuple[type, ...] = (bytes, type(None))
 _EVENTS = {State.SCHEDULED: "snoozed", State.QUEUED: "released"}
 
 
@@ -34,23 +37,29 @@ def check(
         if not 0.0 < fetch.lease < math.inf:
             raise InvalidOption("fetch.lease", fetch.lease, "a number of seconds above 0")
     for settlement in settlements:
-        _check_settlement(settlement)
+        # One look at what is nearly always right; written so that NaN fails as well.
+        if not (
+            settlement.to in TRANSITIONS[State.RUNNING]
+            and 0.0 <= settlement.delay < math.inf
+            and 0.0 <= settlement.run_time < math.inf
+            and (settlement.keep is None or 0.0 <= settlement.keep < math.inf)
+            and isinstance(settlement.error, _ERROR)
+            and isinstance(settlement.result, _RESULT)
+        ):
+            _refuse(settlement)
 
 
-def _check_settlement(settlement: Settlement) -> None:
+def _refuse(settlement: Settlement) -> NoReturn:
+    """Say what is wrong with a settlement."""
     if settlement.to not in TRANSITIONS[State.RUNNING]:
         raise InvalidInput(f"an attempt cannot end in {settlement.to!r}")
-    # Written so that NaN fails as well.
-    if not 0.0 <= settlement.delay < math.inf:
-        raise InvalidOption("delay", settlement.delay, "zero or more seconds")
-    if not 0.0 <= settlement.run_time < math.inf:
-        raise InvalidOption("run_time", settlement.run_time, "zero or more seconds")
-    if settlement.keep is not None and not 0.0 <= settlement.keep < math.inf:
-        raise InvalidOption("keep", settlement.keep, "zero or more seconds")
-    if settlement.error is not None and not isinstance(settlement.error, ErrorInfo):
+    for option in ("delay", "run_time", "keep"):
+        seconds = getattr(settlement, option)
+        if seconds is not None and not 0.0 <= seconds < math.inf:
+            raise InvalidOption(option, seconds, "zero or more seconds")
+    if not isinstance(settlement.error, _ERROR):
         raise InvalidOption("error", settlement.error, "an ErrorInfo")
-    if settlement.result is not None and not isinstance(settlement.result, bytes):
-        raise InvalidOption("result", settlement.result, "bytes")
+    raise InvalidOption("result", settlement.result, "bytes")
 
 
 # -- settle ------------------------------------------------------------------------------------

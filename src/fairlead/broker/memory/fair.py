@@ -16,6 +16,7 @@ from typing import Final
 from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.shelf import Shelf
 from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVELS
 
@@ -31,6 +32,12 @@ IDLE, READY, PARKED, PAUSED = "idle", "ready", "parked", "paused"
 _TURNS = {3: LEVELS.index("normal"), 7: LEVELS.index("low")}
 _STALE = 64  # heap entries that are not worth a rebuild
 
+_KEEP_COMPLETED = 3_600.0
+_KEEP_COMPLETED_COUNT = 10_000
+_KEEP_COMPLETED_BYTES = 64 * 1024 * 1024
+_KEEP_DEAD = 7 * 86_400.0
+_KEEP_DEAD_BYTES = 256 * 1024 * 1024
+
 
 class Tenant:
     """One tenant's work in one queue."""
@@ -40,6 +47,7 @@ class Tenant:
         "counts",
         "gate",
         "holes",
+        "known",
         "levels",
         "name",
         "parked_on",
@@ -63,6 +71,7 @@ class Tenant:
         self.levels: tuple[deque[list[Task | None]], ...] = tuple(deque() for _ in LEVELS)
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
         self.waiting: dict[str, Task] = {}  # all that is not running and not finished
+        self.known = 0  # tasks in all, finished ones too
         self.holes = 0  # entries of tasks that are gone
         self.parked_on: Gate | None = None
         self.woken_by: Limiter | None = None
@@ -74,7 +83,7 @@ class Tenant:
     @property
     def empty(self) -> bool:
         """Whether there is nothing left to know about it but its tag."""
-        return not any(self.counts.values())
+        return self.known == 0
 
     def push(self, task: Task, *, front: bool = False) -> None:
         """Put a task at the back of its level, or at the front if it comes back unfinished."""
@@ -138,10 +147,18 @@ class Queue:
         self.active: dict[str, Tenant] = {}  # those with something waiting or running
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
         self.depth = 0  # all that waits
+        self.finished = Shelf(  # completed and cancelled
+            keep=_KEEP_COMPLETED, count=_KEEP_COMPLETED_COUNT, size=_KEEP_COMPLETED_BYTES
+        )
+        self.dead = Shelf(keep=_KEEP_DEAD, size=_KEEP_DEAD_BYTES)
         self.clock = 0.0
         self.ready_weight = 0
         self._heap: list[tuple[float, str, Tenant]] = []
         self._saved: Agenda[str] = Agenda()  # tags of empty tenants, until the clock passes them
+
+    def shelf(self, state: State) -> Shelf:
+        """Where tasks that ended in this state are kept."""
+        return self.dead if state is State.DEAD else self.finished
 
     def closed_until(self, now: float) -> float | None:
         """Of its own limits: None if there is room, else when there will be."""
@@ -186,8 +203,11 @@ class Queue:
         # All ready tenants together move one stride per round; the clock keeps that pace, but
         # never leaves the tenant that is being served by more than one task.
         clock = self.clock + STRIDE * UNIT / self.ready_weight
-        self.clock = max(self.clock, min(max(clock, tag), tag + STRIDE))
-        self.charge(tenant, cost)
+        clock = min(max(clock, tag), tag + STRIDE)
+        if clock > self.clock:
+            self.clock = clock
+        tenant.tag = tag + cost * STRIDE * UNIT / tenant.weight
+        self._enter(tenant)
 
     def set_weight(self, tenant: Tenant, weight: int) -> None:
         """Change a weight; it counts from the tenant's next dispatch on."""

@@ -12,18 +12,11 @@ from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.fair import Queue, Tenant
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
-from fairlead.broker.memory.shelf import Shelf
 from fairlead.broker.memory.stream import Stream
 from fairlead.broker.verbs import SHARD, Mail, TenantChange, WorkerRecord
 from fairlead.model.lifecycle import State
 
 __all__ = ("Holdings",)
-
-_KEEP_COMPLETED = 3_600.0
-_KEEP_COMPLETED_COUNT = 10_000
-_KEEP_COMPLETED_BYTES = 64 * 1024 * 1024
-_KEEP_DEAD = 7 * 86_400.0
-_KEEP_DEAD_BYTES = 256 * 1024 * 1024
 
 
 class Holdings:
@@ -37,8 +30,6 @@ class Holdings:
         self.guard_until = 0.0
         self.tasks: dict[str, Task] = {}
         self.queues: dict[str, Queue] = {}
-        self.finished: dict[str, Shelf] = {}  # by queue: completed and cancelled
-        self.dead: dict[str, Shelf] = {}  # by queue
         self.due: Agenda[str] = Agenda()  # scheduled and retrying
         self.deadlines: Agenda[str] = Agenda()  # waiting tasks that must start in time
         self.alarms: Agenda[tuple[str, str]] = Agenda()  # rates: (queue, tenant), ("", limiter)
@@ -79,10 +70,6 @@ class Holdings:
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = Queue(name)
-            self.finished[name] = Shelf(
-                keep=_KEEP_COMPLETED, count=_KEEP_COMPLETED_COUNT, size=_KEEP_COMPLETED_BYTES
-            )
-            self.dead[name] = Shelf(keep=_KEEP_DEAD, size=_KEEP_DEAD_BYTES)
         return queue
 
     def tenant(self, queue: Queue, name: str) -> Tenant:
@@ -100,11 +87,6 @@ class Holdings:
         if limiter is None:
             limiter = self.limiters[name] = Limiter(name)
         return limiter
-
-    def shelf(self, task: Task) -> Shelf:
-        """Where a finished task is kept."""
-        shelves = self.dead if task.state is State.DEAD else self.finished
-        return shelves[task.message.queue]
 
     def walk(self, after: int, most: int) -> Iterable[Task | int]:
         """Up to ``most`` tasks accepted after a sequence number; numbers where one is gone."""

@@ -93,7 +93,7 @@ def _alter(shard: Shard, order: Alter) -> Altered:
     if order.action == "requeue":
         if state is not State.DEAD:
             return Altered(id=order.id, code="unchanged", state=state)
-        shard.shelf(task).remove(task)
+        task.tenant.queue.dead.remove(task)
         task.generation += 1
         task.attempts = task.crashes = task.unroutable = 0
         task.finished_at = task.deadline_at = None
@@ -159,7 +159,7 @@ def _configure_queue(shard: Shard, change: QueueChange) -> None:
     else:
         queue.gate.limit = limit
     shard.alarms.discard((queue.name, ""))
-    finished, dead = shard.finished[queue.name], shard.dead[queue.name]
+    finished, dead = queue.finished, queue.dead
     finished.keep = _said(change.keep_completed, finished.keep)
     finished.max_count = _said(change.keep_completed_count, finished.max_count)
     finished.max_bytes = _said(change.keep_completed_bytes, finished.max_bytes)

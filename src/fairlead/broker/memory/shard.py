@@ -47,6 +47,7 @@ class Shard(Holdings):
         self.tasks[task.id] = task
         task.state = state
         tenant, queue = task.tenant, task.tenant.queue
+        tenant.known += 1
         tenant.counts[state] += 1
         queue.counts[state] += 1
         if state in WAITING:
@@ -173,9 +174,9 @@ class Shard(Holdings):
             task.drop_body()
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
-        self.shelf(task).add(task, self.now, keep)
-        queue = task.message.queue
-        self.ended[queue] = self.ended.get(queue, 0) + 1
+        queue = task.tenant.queue
+        queue.shelf(to).add(task, self.now, keep)
+        self.ended[queue.name] = self.ended.get(queue.name, 0) + 1
         if keep is not None and keep <= 0.0:
             self.forget(task)
 
@@ -189,12 +190,13 @@ class Shard(Holdings):
 
     def forget(self, task: Task) -> None:
         """Drop a finished task for good; who still waits for it will be told by ``deliver``."""
-        self.shelf(task).remove(task)
+        tenant, queue = task.tenant, task.tenant.queue
+        queue.shelf(task.state).remove(task)
         del self.tasks[task.id]
         del self._by_sequence[task.sequence]
         if len(self._order) > 2 * len(self._by_sequence) + _STALE:
             self._order = [number for number in self._order if number in self._by_sequence]
-        tenant, queue = task.tenant, task.tenant.queue
+        tenant.known -= 1
         tenant.counts[task.state] -= 1
         queue.counts[task.state] -= 1
         if task.dependents and task.state is not State.COMPLETED:
@@ -204,7 +206,7 @@ class Shard(Holdings):
     def trim(self, queue: str, most: int) -> int:
         """Forget finished tasks beyond the queue's retention."""
         trimmed = 0
-        for shelf in (self.finished[queue], self.dead[queue]):
+        for shelf in (self.queues[queue].finished, self.queues[queue].dead):
             while trimmed < most and (id := shelf.overdue(self.now)) is not None:
                 self.forget(self.tasks[id])
                 trimmed += 1

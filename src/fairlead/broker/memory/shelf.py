@@ -31,11 +31,15 @@ class Shelf:
     def add(self, task: Task, now: float, keep: float | None) -> None:
         """Keep a finished task for the shelf's time, or for its own."""
         task.expires_at = now + (self.keep if keep is None else keep)
-        kept = (task.message.body, task.message.trace, task.result, task.progress, task.checkpoint)
-        task.size = _OVERHEAD + sum([len(part) for part in kept if part is not None])
-        if task.error is not None:
-            task.size += len(task.error.message) + len(task.error.traceback)
-        self.bytes += task.size
+        message, error = task.message, task.error
+        size = _OVERHEAD + len(message.body) + len(message.trace)
+        for part in (task.result, task.progress, task.checkpoint):
+            if part is not None:
+                size += len(part)
+        if error is not None:
+            size += len(error.message) + len(error.traceback)
+        task.size = size
+        self.bytes += size
         self._agenda.set(task.id, task.expires_at)
 
     def remove(self, task: Task) -> None:
@@ -52,8 +56,3 @@ class Shelf:
             return None
         over = len(self._agenda) > self.max_count or self.bytes > self.max_bytes
         return first[1] if over or first[0] <= now else None
-
-    def next_expiry(self) -> float | None:
-        """When the next task is past its age."""
-        first = self._agenda.first()
-        return first[0] if first is not None else None
