@@ -111,7 +111,7 @@ def test_a_machine_path_is_found(tmp_path: Path, folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["pypi." + "org", "files.pythonhosted." + "org", "registry.npmjs." + "org"]
+    "host", ["pypi." + "org", "files.pythonhosted." + "org", "registry.npm" + "js.org"]
 )
 def test_a_registry_host_is_found(tmp_path: Path, host: str) -> None:
     plant(tmp_path, "Makefile", f"install:\n\tpip install --index-url https://{host}/simple x\n")

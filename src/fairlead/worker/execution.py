@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable
 from contextvars import copy_context
@@ -62,7 +63,7 @@ def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
     return _ThreadAttempt(assignment, context, floor)
 
 
-class Attempt:
+class Attempt(ABC):
     """One run of a handler that is under way, or over."""
 
     __slots__ = (
@@ -114,11 +115,11 @@ class Attempt:
 
     # -- what the two kinds of handler do differently ----------------------------------------
 
+    @abstractmethod
     def _withdraw(self) -> bool:
         """Take it back if the handler has not begun."""
-        raise NotImplementedError
 
-    def _interrupt(self) -> None:
+    def _interrupt(self) -> None:  # noqa: B027 - a thread cannot be told; it may look
         """Tell the handler to stop."""
 
     def _cancelled_by_others(self) -> bool:
@@ -129,9 +130,9 @@ class Attempt:
         """Whether it is abandoned if it goes on."""
         return True
 
+    @abstractmethod
     def _give_up(self) -> str:
         """Let go of the handler and say where it is."""
-        raise NotImplementedError
 
     # -- shared ------------------------------------------------------------------------------
 
