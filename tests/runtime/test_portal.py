@@ -166,6 +166,19 @@ atexit.register(lambda: print(portal.run(work)))
     assert run(program) == "worked\n"
 
 
+def test_a_call_works_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return "worked"
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    portal = Portal()
+    assert [portal.run(work), portal.run(work)] == ["worked", "worked"]
+
+
 def test_other_exit_handlers_may_still_call() -> None:
     program = """
 import atexit

@@ -43,6 +43,8 @@ class Portal:
         be ``flushed``: nothing is lost when the process ends under it.
         """
         loop = self._start() if self._loop is None else self._loop
+        if loop is None:
+            return _run_here(factory)
         if self._thread is threading.current_thread():
             raise RuntimeError(
                 "a sync call inside the portal's own loop would wait for itself; "
@@ -62,15 +64,20 @@ class Portal:
         """Wait until the calls made so far have ended; whether they did in time."""
         return not concurrent.futures.wait(list(self._outstanding), timeout).not_done
 
-    def _start(self) -> asyncio.AbstractEventLoop:
+    def _start(self) -> asyncio.AbstractEventLoop | None:
+        """The loop, in a thread of its own; None if no thread can be had any more."""
         with self._lock:
             if self._loop is None:
                 loop = _new_loop()
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=_serve, args=(loop,), name="fairlead-portal", daemon=True
                 )
-                self._thread.start()
-                self._loop = loop
+                try:
+                    thread.start()
+                except RuntimeError:  # Python 3.12 starts none while the interpreter shuts down
+                    loop.close()
+                    return None
+                self._thread, self._loop = thread, loop
             return self._loop
 
     def _renew(self) -> None:
@@ -101,6 +108,15 @@ class Portal:
         """After a fork, in the parent."""
         self._go_on.set()
         self._lock.release()
+
+
+def _run_here(factory: Callable[[], Awaitable[T]]) -> T:
+    """Await it on a loop of this very call: slow, but an exit handler may still enqueue."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(_awaited(factory))
+    finally:
+        loop.close()
 
 
 async def _awaited(factory: Callable[[], Awaitable[T]]) -> T:
