@@ -69,15 +69,15 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
     """Carry out decided moves under leases that are in force; refuse the others."""
     answers: list[Settled] = []
     for settlement in settlements:
-        task = shard.find(settlement.id)
-        if task is None:
-            answers.append("unknown")
-        elif not task.leased_as(incarnation, settlement.token):
-            answers.append("fenced")
-            shard.emit("fenced", task, "", 0, settlement.token)
-        else:
+        task = shard.tasks.get(settlement.id)
+        if task is not None and task.leased_as(incarnation, settlement.token):
             _apply(shard, task, settlement)
             answers.append("applied")
+        elif task is None or shard.find(task.id) is None:
+            answers.append("unknown")
+        else:
+            answers.append("fenced")
+            shard.emit("fenced", task, "", 0, settlement.token)
     release.follow_up(shard)
     return answers
 
@@ -96,7 +96,9 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
         task.unroutable += 1
     elif task.unroutable:
         task.unroutable = 0
-    to = overruled(settlement.to, cancel_requested=task.cancelling)
+    to = settlement.to
+    if task.cancelling:
+        to = overruled(to, cancel_requested=True)
     if to in FINAL:
         shard.finish(
             task,

@@ -201,13 +201,14 @@ class Shard(Holdings):
         queue.counts[task.state] -= 1
         if task.dependents and task.state is not State.COMPLETED:
             self.releases.append((task, None, deque(task.dependents.values())))
-        queue.retire(tenant)
+        if tenant.known == 0:
+            queue.retire(tenant)
 
     def trim(self, queue: str, most: int) -> int:
         """Forget finished tasks beyond the queue's retention."""
         trimmed = 0
         for shelf in (self.queues[queue].finished, self.queues[queue].dead):
-            while trimmed < most and (id := shelf.overdue(self.now)) is not None:
+            while trimmed < most and (id := shelf.pop_overdue(self.now)) is not None:
                 self.forget(self.tasks[id])
                 trimmed += 1
         return trimmed
@@ -241,12 +242,13 @@ class Shard(Holdings):
         if not incarnation.leases:
             del self.incarnations[task.incarnation]
             self.lease_ends.discard(task.incarnation)
-        for limiter in task.held:
-            limiter.used -= 1
-        held, task.held = task.held, ()
         task.started_at = None
-        for limiter in held:
-            self.wake_limiter(limiter)
+        if task.held:
+            held, task.held = task.held, ()
+            for limiter in held:
+                limiter.used -= 1
+            for limiter in held:
+                self.wake_limiter(limiter)
 
     def has_room_again(self, tenant: Tenant) -> None:
         """A task of this tenant stopped running: unpark it if that was what it waited for."""

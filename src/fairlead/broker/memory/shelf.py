@@ -49,10 +49,9 @@ class Shelf:
         task.size = 0
         task.expires_at = None
 
-    def overdue(self, now: float) -> str | None:
-        """The id of the next task to forget, if there is one too many; it is not removed."""
-        first = self._agenda.first()
-        if first is None:
-            return None
-        over = len(self._agenda) > self.max_count or self.bytes > self.max_bytes
-        return first[1] if over or first[0] <= now else None
+    def pop_overdue(self, now: float) -> str | None:
+        """The id of the next task to forget, if there is one too many; ``remove`` must follow."""
+        agenda = self._agenda
+        if len(agenda) > self.max_count or self.bytes > self.max_bytes:
+            return agenda.pop()
+        return agenda.pop_due(now)
