@@ -82,18 +82,26 @@ def test_the_process_does_not_wait_for_a_thread_that_waits_for_a_result() -> Non
 
 
 WAITING = """
-import threading, time
+import threading
 from fairlead import Fairlead
+from fairlead.broker.memory import MemoryBroker
 from fairlead.runtime.portal import portal
 
-app = Fairlead("memory://")
+waits = threading.Event()
+
+class Watched(MemoryBroker):
+    async def watch(self, incarnation, ids, **rest):
+        waits.set()
+        return await super().watch(incarnation, ids, **rest)
+
+app = Fairlead(store=Watched())
 
 @app.task
 def work() -> None: ...
 
 handle = work.enqueue()
 threading.Thread(target=handle.result, daemon=True).start()
-time.sleep(0.1)
+assert waits.wait(10)
 print("nothing to flush" if portal.flush(0) else "still waiting")
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import pack_arguments, unpack
 from fairlead.worker import Context, Worker
 
-__all__ = ("AT_ONCE", "NOW", "Rig", "until")
+__all__ = ("AT_ONCE", "NOW", "Crowd", "Rig", "until")
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -26,6 +27,28 @@ NOW = 1_800_000_000.0  # where a test clock starts
 AT_ONCE = Backoff(initial=0.0)
 
 _ids = itertools.count(1)
+
+
+class Crowd:
+    """How many handlers are inside at a time, and how many were at most; from any thread."""
+
+    def __init__(self, expected: int) -> None:
+        self.most = 0
+        self.complete = threading.Event()  # as many as expected were inside together
+        self._expected = expected
+        self._inside = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+            if self._inside >= self._expected:
+                self.complete.set()
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
 
 
 class Rig:

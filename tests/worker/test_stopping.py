@@ -17,22 +17,29 @@ from tests.worker.harness import Rig, until
 
 
 async def test_what_runs_is_finished_before_the_worker_stops(rig: Rig) -> None:
-    begun = asyncio.Event()
+    begun, go = asyncio.Event(), asyncio.Event()
+    thread_begun, thread_go = threading.Event(), threading.Event()
 
     @rig.task()
-    async def takes_a_while() -> str:
+    async def on_the_loop() -> str:
         begun.set()
-        await asyncio.sleep(0.05)
+        await go.wait()
         return "done"
 
     @rig.task()
     def in_a_thread() -> str:
-        time.sleep(0.05)
+        thread_begun.set()
+        assert thread_go.wait(10)
         return "done"
 
-    one, two = await rig.enqueue("takes_a_while"), await rig.enqueue("in_a_thread")
+    one, two = await rig.enqueue("on_the_loop"), await rig.enqueue("in_a_thread")
+    loop = asyncio.get_running_loop()
     async with rig.worker():
         await begun.wait()
+        await until(thread_begun.is_set)
+        # Callbacks run when this task waits next, and by then the worker is stopping.
+        loop.call_soon(go.set)
+        loop.call_soon(thread_go.set)
 
     assert (await rig.result(one), await rig.result(two)) == ("done", "done")
 
@@ -48,7 +55,7 @@ async def test_a_worker_that_stops_fetches_nothing_more(rig: Rig) -> None:
     first, second = await rig.enqueue("waits"), await rig.enqueue("waits")
     async with rig.worker(concurrency=1):
         await begun.wait()
-        asyncio.get_running_loop().call_later(0.02, go.set)
+        asyncio.get_running_loop().call_soon(go.set)  # runs when the worker is stopping
 
     assert await rig.state(first) is State.COMPLETED
     assert await rig.state(second) is State.QUEUED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
 from fairlead.model.ordering import StrictOrder
 from fairlead.worker import Context
-from tests.worker.harness import Rig
+from tests.worker.harness import Crowd, Rig, until
 
 
 async def test_a_running_worker_takes_tasks_as_they_come(rig: Rig) -> None:
@@ -46,51 +45,41 @@ async def test_a_task_that_is_due_later_runs_when_it_is_due(rig: Rig) -> None:
 
 
 async def test_never_more_attempts_run_than_there_are_slots(rig: Rig) -> None:
-    running, most = 0, 0
+    crowd = Crowd(4)
 
     @rig.task()
     async def busy() -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.001)
-        running -= 1
+        with crowd:
+            await asyncio.sleep(0)  # whoever else was started with this one comes in first
+            await until(crowd.complete.is_set)
 
     ids = [await rig.enqueue("busy", tenant=f"t{i % 3}") for i in range(60)]
     async with rig.worker(concurrency=4):
         for id in ids:
             await rig.finished(id)
 
-    assert most == 4
+    assert crowd.most == 4
 
 
 async def test_sync_and_async_handlers_share_the_slots(rig: Rig) -> None:
-    lock = threading.Lock()
-    running, most = 0, 0
-
-    def enter(step: int) -> None:
-        nonlocal running, most
-        with lock:
-            running += step
-            most = max(most, running)
+    crowd = Crowd(5)  # three in threads and two on the loop
 
     @rig.task()
     async def on_the_loop() -> None:
-        enter(1)
-        await asyncio.sleep(0.002)
-        enter(-1)
+        with crowd:
+            await asyncio.sleep(0)
+            await until(crowd.complete.is_set)
 
     @rig.task()
     def in_a_thread() -> None:
-        enter(1)
-        time.sleep(0.002)
-        enter(-1)
+        with crowd:
+            assert crowd.complete.wait(10)
 
     for i in range(40):
         await rig.enqueue("on_the_loop" if i % 2 else "in_a_thread")
 
-    assert await rig.worker(concurrency=5, threads=2).drain() == 40
-    assert 2 < most <= 5
+    assert await rig.worker(concurrency=5, threads=3).drain() == 40
+    assert crowd.most == 5
 
 
 @pytest.mark.serial
@@ -174,15 +163,12 @@ async def test_the_order_of_queues_learns_what_each_of_them_gave(rig: Rig) -> No
 
 
 async def test_a_tenant_at_its_limit_is_left_for_later(rig: Rig) -> None:
-    running, most = 0, 0
+    crowd = Crowd(1)
 
     @rig.task()
     async def busy() -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.001)
-        running -= 1
+        with crowd:
+            await asyncio.sleep(0.001)
 
     change = TenantChange(tenant="a", concurrency=1)
     await rig._caller.call(lambda call: rig.broker.configure(call, [change]))
@@ -190,7 +176,7 @@ async def test_a_tenant_at_its_limit_is_left_for_later(rig: Rig) -> None:
         await rig.enqueue("busy")
 
     assert await rig.worker().drain() == 5
-    assert most == 1
+    assert crowd.most == 1
 
 
 @pytest.mark.parametrize(

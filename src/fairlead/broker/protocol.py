@@ -255,8 +255,9 @@ class Broker(Protocol):
     ) -> EventPage:
         """Events behind ``after``; without it, behind a named reader's place, else the oldest kept.
 
-        ``after`` moves a named reader's place. Events are kept up to 16 MB; ``gap`` tells a reader
-        that some it had not seen were dropped, or that the generation is another.
+        ``after`` moves a named reader's place, and 1,000 readers may have one. Events are kept up
+        to 16 MB; ``gap`` tells a reader that some it had not seen were dropped, or that the
+        generation is another.
         """
         ...
 

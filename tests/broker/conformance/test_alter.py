@@ -12,6 +12,7 @@ from fairlead.broker.verbs import Alter, Altered, Call
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
+from fairlead.model.options import Unique
 from tests.support.store import (
     ERROR,
     NOW,
@@ -174,6 +175,26 @@ async def test_requeue_puts_a_dead_task_back_with_no_crashes(broker: Store, c: C
     assert (found.state, found.crashes, found.attempts) == (State.QUEUED, 0, 0)
     (lease,) = await c.fetch(1)
     assert lease.crashes == 0
+
+
+async def test_requeue_puts_an_expired_task_back_with_no_deadline(broker: Store, c: Client) -> None:
+    await c.enqueue(submit("t1", deadline=3))
+    await broker.promote(now=NOW + 5)
+
+    assert (await c.requeue("t1", now=NOW + 5)).code == "done"
+    assert (await record(broker, "t1")).deadline_at is None
+    assert ids(await c.fetch(1, now=NOW + 1000)) == ["t1"]
+
+
+async def test_requeue_does_not_take_the_unique_key_again(broker: Store, c: Client) -> None:
+    unique = Unique(key="k")
+    (lease,) = await c.run(submit("t1", unique=unique))
+    await c.settle(dead(lease))
+    await c.requeue("t1")
+
+    (receipt,) = await c.enqueue(submit("t2", unique=unique))
+    assert (receipt.id, receipt.code) == ("t2", "accepted")
+    assert await states(broker, "t1", "t2") == [State.QUEUED, State.QUEUED]
 
 
 async def test_each_requeue_raises_the_generation(broker: Store, c: Client) -> None:

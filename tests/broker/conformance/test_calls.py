@@ -280,6 +280,9 @@ TOO_MUCH: dict[str, Callable[[Store, Call], Awaitable[Any]]] = {
     "129 started marks": lambda broker, call: broker.exchange(
         call, started=[LeaseRef(f"t.{i}", "w1", 1) for i in range(129)], now=NOW
     ),
+    "a fetch that starts fewer than none": lambda broker, call: broker.exchange(
+        call, fetch=Fetch(queues=("default",), max=1, start=-1), now=NOW
+    ),
     "a fetch of 129": lambda broker, call: broker.exchange(
         call, fetch=Fetch(queues=("default",), max=129), now=NOW
     ),

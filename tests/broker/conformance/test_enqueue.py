@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.verbs import Call, Firing, LeaseRef, Receipt, Submission
-from fairlead.model.errors import InvalidInput, Refused
+from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique
 from tests.support.store import (
@@ -385,6 +384,16 @@ async def test_a_task_that_started_in_time_is_not_ended_by_its_deadline(
     assert await c.settle(completed(lease), now=NOW + 5) == ["applied"]
 
 
+async def test_a_later_attempt_must_start_by_the_deadline_as_well(broker: Store, c: Client) -> None:
+    retried, returned = await c.run(submit("t1", deadline=3), submit("t2", deadline=3))
+    await c.settle(failed(retried, 2.0), released(returned), now=NOW + 2)
+
+    await broker.promote(now=NOW + 4)
+    assert await states(broker, "t1", "t2") == [State.DEAD, State.DEAD]
+    found = await record(broker, "t1")
+    assert (found.reason, found.attempts) == ("expired", 1)
+
+
 # -- children of running tasks ----------------------------------------------------------------
 
 
@@ -477,21 +486,3 @@ async def test_what_runs_when_the_broker_is_closed_can_still_be_settled(
 async def test_close_may_be_repeated(broker: Store) -> None:
     await broker.close()
     await broker.close()
-
-
-async def test_close_wakes_everyone_who_waits(broker: Store) -> None:
-    waiting = [
-        asyncio.ensure_future(broker.wait(["default"], 60.0)),
-        asyncio.ensure_future(broker.collect("w1", 0, 60.0)),
-        asyncio.ensure_future(broker.events(timeout=60.0)),
-    ]
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not any(future.done() for future in waiting)
-
-    await broker.close()
-    done, pending = await asyncio.wait(waiting, timeout=5.0)
-    assert (len(done), len(pending)) == (3, 0)
-    for future in done:
-        error = future.exception()
-        assert error is None or (isinstance(error, Refused) and error.cause == "closed")

@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.verbs import EventPage
+from fairlead.model.errors import Refused
 from fairlead.model.events import Event, EventId
 from tests.support.store import Client, events, submit
 
@@ -287,3 +288,14 @@ async def test_a_reader_that_keeps_up_never_has_a_gap(
         seen += [event.task for event in page.events]
         place = page.last
     assert seen == [f"{turn}.{i:03}" for turn in range(100) for i in range(10)]
+
+
+async def test_a_thousand_readers_may_have_a_name(broker: Store) -> None:
+    for number in range(1_000):
+        await broker.events(reader=f"r{number}")
+
+    with pytest.raises(Refused) as refused:
+        await broker.events(reader="one too many")
+    assert refused.value.cause == "readers"
+    assert (await broker.events(reader="r7")).gap is False
+    assert (await broker.events()).gap is False

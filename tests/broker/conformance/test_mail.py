@@ -8,12 +8,43 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, QueueChange
+from fairlead.broker.verbs import Alter, QueueChange, WorkerRecord
 from fairlead.model.lifecycle import State
 from tests.support.store import NOW, Client, completed, drain, failed, states, submit
 
 HOUR = 3600.0
 LATE = NOW + HOUR + 100.0
+
+# -- what a mailbox holds ---------------------------------------------------------------------
+
+
+async def test_of_more_than_10_000_letters_the_oldest_are_dropped_and_asking_again_helps(
+    broker: Store, c: Client
+) -> None:
+    await c.configure(QueueChange(queue="default", keep_completed_count=20_000))
+    for start in range(0, 10_100, 100):
+        await watched_end(broker, c, *(f"t{i}" for i in range(start, start + 100)))
+
+    letters = await broker.collect("me", 0, 0.0)
+
+    assert [letters[0].id, letters[-1].id, len(letters)] == ["t100", "t10099", 10_000]
+    (again,) = await broker.watch("me", ["t0"], now=NOW)
+    assert again.state is State.COMPLETED
+
+
+async def test_with_its_last_lease_goes_an_incarnations_mail_and_its_workers_record(
+    broker: Store, c: Client
+) -> None:
+    await c.run(submit("t1"), submit("t2"))
+    await c.cancel("t1")
+    await broker.beat("w1", worker=WorkerRecord(incarnation="w1"), now=NOW)
+    assert [worker.incarnation for worker in await broker.workers(now=NOW)] == ["w1"]
+
+    assert (await broker.give_back("w1", now=NOW)).more is False
+
+    assert await broker.workers(now=NOW) == []
+    assert await broker.collect("w1", 0, 0.0) == []
+
 
 # -- mail after an hour of silence ------------------------------------------------------------
 

@@ -34,6 +34,8 @@ def check(
     if fetch is not None:
         if not 0 <= fetch.max <= MAX_EXCHANGE:
             raise InvalidOption("fetch.max", fetch.max, f"from 0 to {MAX_EXCHANGE}")
+        if fetch.start is not None and not 0 <= fetch.start <= MAX_EXCHANGE:
+            raise InvalidOption("fetch.start", fetch.start, f"from 0 to {MAX_EXCHANGE}")
         if not 0.0 < fetch.lease < math.inf:
             raise InvalidOption("fetch.lease", fetch.lease, "a number of seconds above 0")
     for settlement in settlements:
