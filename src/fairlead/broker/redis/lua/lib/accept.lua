@@ -1,0 +1,64 @@
+-- accept: let one task in, or say why not. A submission is checked in full before a write.
+--
+-- What a script passes on from its ARGV: id, head, blob (body, trace, extra) and options, '' or by
+-- RS: delay, deadline, policy, unique hold, window, key, fence id, incarnation and token, and the
+-- dependencies by GS, each '!' (given as a handle) or '?' and its id. Reads KEYS[1].
+--
+-- Returns the receipt: a<state> accepted, d<state>,id duplicate, c<state> conflict, q,limit and
+-- t,limit full, u,id unknown dependency, f fenced.
+function fenced(o)
+  if o[7] == '' then return false end
+  local parent = known(o[7])
+  return not (parent and leased_as(parent, o[8], tonumber(o[9])))
+end
+
+function same_content(t, head, blob)
+  if t.head ~= head then return false end
+  local value = values[t.id] or call('HGET', P .. 'tasks', t.id)
+  local _, _, _, rest = opened(value)
+  local size, _, start = unpacked('<II', value, rest)
+  local other, _, from = unpacked('<II', blob)
+  local stored, body = sub(value, start, start + size - 1), sub(blob, from, from + other - 1)
+  if has(t, BODY_GONE) then body = redis.sha1hex(body) end
+  return stored == body
+end
+
+function duplicate_of(o, h)
+  local key = h.tenant .. SEP .. o[6]
+  local id = o[4] ~= '0' and holder(key)
+  local ends = id and at_of(windows, key)
+  if not id or (ends and ends <= now) then return nil end
+  local t = find_task(id)
+  return 'd' .. (t and t.state or 0) .. SEP .. id
+end
+
+function full(h)
+  local q = read_queue(h.queue)
+  if not q then return nil end
+  if q.max >= 0 and depth(q) >= q.max then return format('q%s%.0f', SEP, q.max) end
+  if q.tenant_max >= 0 then
+    local t = read_tenant(q, h.tenant)
+    if (t and waiting(t) or 0) >= q.tenant_max then return format('t%s%.0f', SEP, q.tenant_max) end
+  end
+end
+
+-- The parents it has to wait for, or the receipt if one is unknown, or the end that one means.
+function dependencies(o, policy)
+  local waits, failed, verdict = {}, nil, nil
+  if o[10] == '' then return waits end
+  local edges = split(o[10], '\29')
+  local names = {}
+  for i, edge in ipairs(edges) do names[i] = sub(edge, 2) end
+  load_tasks(names)
+  for i, edge in ipairs(edges) do
+    local parent = find_task(names[i])
+    if parent then
+      local what = on_dependency(parent.state, policy)
+      if what == WAIT then waits[#waits + 1] = parent
+      elseif what ~= MET and not failed then failed, verdict = parent.id, what end
+    elseif sub(edge, 1, 1) == '?' then
+      return nil, 'u' .. SEP .. names[i]
+    end
+  end
+  return waits, nil, failed, verdict
+end

@@ -1,0 +1,76 @@
+-- base: short names, the plan of writes, the shard's own record, the clock.
+--
+-- A script computes on copies and writes at its very end (lib/close): an error on the way, such as
+-- a key of another type, leaves everything as it was. All libraries read KEYS[1], the shard's
+-- prefix 'fl1:{<shard>}:', and ARGV[1], the clock: '' for the server's, or 't' and a test's moment
+-- ('t' alone: the last one). Nothing here Returns to the caller.
+-- @share P SEP call pack unpacked format find match sub floor max min huge concat sort SCHEDULED DEFERRED QUEUED RUNNING RETRYING COMPLETED DEAD CANCELLED NAMES WAITS less plan writers FIELDS M before now
+P, SEP = KEYS[1], '\31'
+call, pack, unpacked = redis.call, struct.pack, struct.unpack
+format, find, match, sub = string.format, string.find, string.match, string.sub
+floor, max, min, huge = math.floor, math.max, math.min, math.huge
+concat, sort = table.concat, table.sort
+
+SCHEDULED, DEFERRED, QUEUED, RUNNING, RETRYING, COMPLETED, DEAD, CANCELLED = 1, 2, 3, 4, 5, 6, 7, 8
+NAMES = { 'scheduled', 'deferred', 'queued', 'running', 'retrying', 'completed', 'dead', 'cancelled' }
+WAITS = { true, true, true, false, true, false, false, false }
+
+-- Lua compares strings by the server's locale; sorted sets, and the contract, compare bytes.
+less = function(a, b) return a < b end
+if not ('B' < 'a' and '-' < '0' and '_' < 'a') then
+  less = function(a, b)
+    for i = 1, min(#a, #b) do
+      local x, y = a:byte(i), b:byte(i)
+      if x ~= y then return x < y end
+    end
+    return #a < #b
+  end
+end
+
+-- Numbers as text that reads back as the very same number.
+function exact(x) return format('%.17g', x) end
+
+-- The fields of a text; an empty text has one, which is empty.
+function split(text, by)
+  local parts, n, start = {}, 0, 1
+  while true do
+    local stop = find(text, by, start, true)
+    n = n + 1
+    if not stop then parts[n] = sub(text, start) return parts, n end
+    parts[n] = sub(text, start, stop - 1)
+    start = stop + 1
+  end
+end
+
+-- What will be written: {command, key, arguments}; nothing is, before lib/close, which first asks
+-- those who know what they changed.
+plan, writers = {}, {}
+function write(command, key, ...) plan[#plan + 1] = { command, key, { ... } } end
+
+-- The shard's own record: one HMGET, and at the end one HSET of what changed.
+FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'rows', 'bytes', 'dropped', 'dropped_rows',
+  'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'cap', 'layout' }
+M, before = {}, {}
+do
+  local values = call('HMGET', P .. 'meta', unpack(FIELDS))
+  for i, name in ipairs(FIELDS) do
+    M[name] = tonumber(values[i] or 0)
+    before[name] = M[name]
+  end
+end
+if M.layout ~= 1 then return redis.error_reply('FAIRLEAD layout ' .. M.layout) end
+
+-- Time never goes back. A server clock that was set back keeps its pace from the last moment on.
+if sub(ARGV[1], 1, 1) == 't' then
+  M.now = max(M.now, tonumber(sub(ARGV[1], 2)) or 0)
+else
+  local t = call('TIME')
+  local raw = t[1] + t[2] / 1000000
+  if raw >= M.now then
+    M.now, M.ahead = raw, 0
+  else
+    if raw + M.ahead < M.now then M.ahead = M.now - raw end
+    M.now = raw + M.ahead
+  end
+end
+now = M.now

@@ -1,0 +1,53 @@
+-- conclude: the end of every verb: wake who has to know, then write everything.
+--
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+local SLACK = 0.001 -- seconds that an alarm may be early without being set anew
+
+local function ring(key)
+  if call('EXISTS', key) == 0 then write('RPUSH', key, 1) end
+end
+
+-- The earliest moment at which there is something to promote; 0 if something waits for deliver.
+function next_due()
+  if M.jobs > 0 and #firsts(jobs, 1) > 0 then return 0 end
+  local least
+  for _, a in ipairs({ due, deadlines, alarms }) do
+    local found = firsts(a, 1)[1]
+    if found and (not least or found[1] < least) then least = found[1] end
+  end
+  return least
+end
+
+-- Somebody waits with an alarm set for M.alarm; what is due before it needs an earlier one.
+local function rearm()
+  if M.alarm <= now then return end
+  local least = huge
+  for _, a in ipairs({ due, deadlines, alarms }) do
+    if a.low and a.low < least then least = a.low end
+  end
+  if least < M.alarm - SLACK or M.jobs ~= before.jobs then
+    M.alarm = 0
+    ring(P .. 'bell')
+  end
+end
+
+-- Whoever held the alarm has other things to do: let another one that waits take it over.
+function pass_alarm(least)
+  M.alarm = 0
+  if least then ring(P .. 'bell') end
+end
+
+function conclude()
+  for name, q in pairs(rung) do
+    if runnable(q) then ring(P .. 'bell:' .. name) else set_alarm(q) end
+  end
+  rearm()
+  for _, writer in ipairs(writers) do writer() end
+  write_tasks()
+  write_agendas()
+  write_events()
+  write_meta()
+  local wrong = check_types()
+  if wrong then return wrong end
+  run_plan()
+end

@@ -1,0 +1,23 @@
+-- engine: everything that a verb which moves tasks needs, in the order of its layers.
+--
+-- Reads KEYS[1] and ARGV[1]; see the parts. Returns nothing by itself.
+-- @include base
+-- @include agenda
+-- @include record
+-- @include task
+-- @include event
+-- @include queue
+-- @include tenant
+-- @include settings
+-- @include line
+-- @include fair
+-- @include limiter
+-- @include move
+-- @include finish
+-- @include retention
+-- @include ties
+-- @include release
+-- @include lease
+-- @include tenants
+-- @include close
+-- @include conclude

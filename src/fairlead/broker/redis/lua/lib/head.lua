@@ -1,0 +1,77 @@
+-- head: a tenant's next task. Inside a tenant critical goes first; of eight other dispatches one
+-- turn goes to normal and one to low, the rest to the highest level that has work.
+--
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+local TURNS = { [3] = 2, [7] = 3 }
+
+local function level_of(t)
+  local len = t.len
+  if len[0] > 0 then return 0 end
+  local turn = TURNS[t.turn]
+  if turn and len[turn] > 0 then return turn end
+  return len[1] > 0 and 1 or len[2] > 0 and 2 or len[3] > 0 and 3 or nil
+end
+
+-- Read the next entries of lines that have none at hand, and all their tasks at once.
+local function refill(lines, each)
+  local ids = {}
+  for _, l in ipairs(lines) do
+    l.base = l.taken
+    l.window = call('LRANGE', l.key, l.taken, l.taken + each - 1)
+    for _, entry in ipairs(l.window) do ids[#ids + 1] = match(entry, '^[^\31]+') end
+  end
+  if #ids > 0 then load_tasks(ids) end
+end
+
+function look_ahead(q, names, wanted)
+  local lines = {}
+  for _, name in ipairs(names) do
+    local level = level_of(q.tenants[name])
+    local l = level and line(q.tenants[name], level)
+    if l and l.stored > 0 and not l.window[1] then lines[#lines + 1] = l end
+  end
+  refill(lines, math.ceil(wanted / max(#lines, 1)))
+end
+
+-- The first entry of a line; `ahead` are read if the list has to be asked.
+local function peek(l, ahead)
+  if #l.front > 0 then return l.front[#l.front] end
+  if l.taken >= l.stored then return l.back[l.gone + 1] end
+  local i = l.taken - l.base + 1
+  if not l.window[i] then
+    refill({ l }, ahead)
+    i = 1
+  end
+  return l.window[i]
+end
+
+-- The task an entry stands for, if it still does.
+local function task_at(entry)
+  local cut = find(entry, SEP, 1, true)
+  local task = known(cut and sub(entry, 1, cut - 1) or entry)
+  if task and task.state == QUEUED and entry_of(task) == entry then return task end
+end
+
+-- The tenant's next task; what is cancelled or past its deadline on the way is dropped. nil if
+-- there is nothing left for this visit; the tenant is idle then, or the budget is spent.
+function head_of(t, budget)
+  while budget.drops > 0 do
+    local level = level_of(t)
+    if not level then unready(t, IDLE) return nil end
+    local entry = peek(line(t, level), budget.wanted)
+    local task = entry and task_at(entry)
+    if task and (task.deadline == 0 or task.deadline >= now) then return task, level end
+    if not entry then t.len[level] = 1 end -- the list is shorter than it was said to be
+    pop(t, level)
+    if task then
+      task.popped = true
+      expire(task)
+      if t.counts[QUEUED] == 0 then
+        clear_lines(t)
+        unready(t, IDLE)
+        return nil
+      end
+    end
+    budget.drops = budget.drops - 1
+  end
+end

@@ -1,0 +1,63 @@
+-- promote: queue what is due, end what is past its deadline, wake those whose rate allows it.
+--
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+
+-- A rate has a token again: of a named limiter, a whole queue, or one tenant of it.
+function alarm(key)
+  local queue, name = match(key, '^([^\31]*)\31(.*)$')
+  if queue == '' then return wake_limiter(name) end
+  local q = read_queue(queue)
+  if not q then return end
+  if name == '' then
+    rung[queue] = q
+    return
+  end
+  local t = read_tenant(q, name)
+  if t and t.status == PARKED then make_ready(t) end
+end
+
+-- Due times and deadlines in one order of time; at the same moment, what is due comes first.
+local function next_tasks(most)
+  local found = firsts(due, most, now)
+  for _, each in ipairs(firsts(deadlines, most, now)) do
+    each[3] = true
+    found[#found + 1] = each
+  end
+  sort(found, function(a, b)
+    if a[1] ~= b[1] then return a[1] < b[1] end
+    if a[2] ~= b[2] then return less(a[2], b[2]) end
+    return not a[3] and b[3] or false
+  end)
+  return found
+end
+
+function promote(most)
+  local moved, ids = 0, {}
+  local found = next_tasks(most)
+  for i = 1, min(#found, most) do ids[i] = found[i][2] end
+  load_tasks(ids)
+  for i = 1, #ids do
+    local task = tasks[ids[i]]
+    local a = found[i][3] and deadlines or due
+    -- It may have been ended, as a dependent or twice over, by one before it in this very call.
+    if task and at_of(a, ids[i]) == found[i][1] then
+      moved = moved + 1
+      drop(a, ids[i])
+      if task.deadline > 0 and task.deadline < now then
+        if WAITS[task.state] then expire(task) end
+      else
+        queue_up(task)
+        emit('queued', task)
+      end
+    end
+  end
+  if moved < most then
+    for _, each in ipairs(firsts(alarms, most - moved, now)) do
+      moved = moved + 1
+      drop(alarms, each[2])
+      alarm(each[2])
+    end
+  end
+  follow_up()
+  return moved, moved >= most
+end

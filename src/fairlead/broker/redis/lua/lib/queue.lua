@@ -1,0 +1,77 @@
+-- queue: a lane with its settings, its virtual clock and its counts; limits of all kinds.
+--
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @share queues SENTINEL
+local CONF = '<BdddddIBddddd' -- as configured; a queue that never was has the values below
+local STATE = '<ddIIIIIIIIdddBdd' -- as it stands
+queues = {} -- name -> queue; false: unknown
+-- Keeps a set out of the encoding that is searched from end to end; the last of any order.
+SENTINEL = ('~'):rep(80)
+local LAST = 9e18
+
+function read_queue(name, make)
+  local q = queues[name]
+  if q == nil then
+    local state = call('HGET', P .. 'queues', name)
+    q = state and { name = name, counts = {}, tenants = {}, lists = P .. 'line:' .. name .. ':' } or false
+    if q then
+      local c = q.counts
+      q.clock, q.weight, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], q.since, q.gone, q.average, q.warned,
+        q.done_bytes, q.dead_bytes = unpacked(STATE, state)
+    end
+    queues[name] = q
+  end
+  if not q and make then
+    q = { name = name, counts = { 0, 0, 0, 0, 0, 0, 0, 0 }, tenants = {}, lists = P .. 'line:' .. name .. ':',
+      clock = 0, weight = 0, since = 0, gone = 0, average = 0, warned = 0, done_bytes = 0, dead_bytes = 0,
+      changed = true }
+    queues[name] = q
+    set_at(agenda('ready:' .. name), SENTINEL, LAST)
+  end
+  if q and not q.ready then
+    q.ready = agenda('ready:' .. name)
+    local conf = call('HGET', P .. 'settings', name)
+    if conf then
+      q.paused, q.max, q.tenant_max, q.warn, q.concurrency, q.rate, q.burst, q.charge, q.keep, q.keep_count,
+        q.keep_bytes, q.keep_dead, q.dead_max = unpacked(CONF, conf)
+    else
+      q.paused, q.max, q.tenant_max, q.warn, q.concurrency, q.rate, q.burst, q.charge, q.keep, q.keep_count,
+        q.keep_bytes, q.keep_dead, q.dead_max = 0, -1, -1, -1, -1, 0, 1, 0, 3600, 10000, 67108864, 604800, 268435456
+    end
+  end
+  return q or nil
+end
+
+function depth(q) return q.counts[1] + q.counts[2] + q.counts[3] + q.counts[5] end
+
+writers[#writers + 1] = function()
+  for name, q in pairs(queues) do
+    if q and q.changed then
+      local c = q.counts
+      write('HSET', P .. 'queues', name, pack(STATE, q.clock, q.weight, c[1], c[2], c[3], c[4], c[5], c[6],
+        c[7], c[8], q.since, q.gone, q.average, q.warned, q.done_bytes, q.dead_bytes))
+    end
+  end
+end
+
+-- Limits: `concurrency` below 0 and `rate` 0 mean none. nil if there is room, else when there will
+-- be; infinity: when one ends.
+local PRECISION = 0.000001
+function closed_until(limit, used)
+  if limit.concurrency >= 0 and used >= limit.concurrency then return huge end
+  if limit.rate > 0 then
+    local at = limit.since + (limit.gone - limit.burst + 1) / limit.rate
+    if at > now + PRECISION then return at end
+  end
+  return nil
+end
+
+function pass_one(limit)
+  if limit.rate <= 0 then return end
+  if now - (limit.since + limit.gone / limit.rate) > PRECISION / 2 then
+    limit.since, limit.gone = now, 1
+  else
+    limit.gone = limit.gone + 1
+  end
+  limit.changed = true
+end

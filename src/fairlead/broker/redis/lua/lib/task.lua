@@ -1,0 +1,66 @@
+-- task: tasks by id, read once and kept for the call; what changed is written by lib/close.
+--
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @share tasks values fresh changed accepted
+tasks = {} -- id -> task; false: unknown
+values = {} -- id -> what 'tasks' holds, as far as it was read
+accepted = {} -- id, value, id, value, ... of tasks that are new
+fresh = {} -- ids that were accepted in this call
+changed = {} -- ids whose record has to be written
+
+local function from_value(id, value)
+  local _, life, head, rest = opened(value)
+  local body, trace = unpacked('<II', value, rest)
+  values[id] = value
+  tasks[id] = new_task(id, head, life, body + trace)
+end
+
+-- Bring tasks into the cache: records first, and where there is none the message itself.
+function load_tasks(ids)
+  local missing, n = {}, 0
+  for _, id in ipairs(ids) do
+    if tasks[id] == nil then
+      if fresh[id] then
+        from_value(id, values[id])
+      else
+        n = n + 1
+        missing[n], tasks[id] = id, false
+      end
+    end
+  end
+  if n == 0 then return end
+  local plain, m = {}, 0
+  for i, r in ipairs(call('HMGET', P .. 'records', unpack(missing))) do
+    if r then tasks[missing[i]] = from_record(missing[i], r)
+    else m = m + 1 plain[m] = missing[i] end
+  end
+  if m == 0 then return end
+  for i, value in ipairs(call('HMGET', P .. 'tasks', unpack(plain))) do
+    if value then from_value(plain[i], value) end
+  end
+end
+
+-- The same for ids that are most likely new.
+function load_new(ids)
+  local old = {}
+  for i, value in ipairs(call('HMGET', P .. 'tasks', unpack(ids))) do
+    if value then old[#old + 1] = ids[i] else tasks[ids[i]] = false end
+  end
+  load_tasks(old)
+end
+
+function known(id)
+  if tasks[id] == nil then load_tasks({ id }) end
+  return tasks[id] or nil
+end
+
+-- The task, unless it is unknown or past its retention.
+function find_task(id)
+  local t = known(id)
+  if t and t.expires > 0 and t.expires <= now then return nil end
+  return t
+end
+
+function leased_as(t, incarnation, token)
+  return t.state == RUNNING and t.token == token and t.incarnation == incarnation
+end
