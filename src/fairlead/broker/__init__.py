@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from fairlead.broker.caller import Caller
 from fairlead.broker.memory import MemoryBroker
@@ -11,6 +10,20 @@ from fairlead.broker.protocol import Broker, Inspector
 from fairlead.model.errors import InvalidOption
 
 __all__ = ("Broker", "Caller", "Inspector", "Store", "connect")
+
+_SERVERS = frozenset(
+    {
+        "redis",
+        "rediss",
+        "valkey",
+        "valkeys",
+        "unix",
+        "redis+sentinel",
+        "rediss+sentinel",
+        "redis+cluster",
+        "rediss+cluster",
+    }
+)
 
 
 class Store(Broker, Inspector, Protocol):
@@ -20,9 +33,16 @@ class Store(Broker, Inspector, Protocol):
 def connect(url: str) -> Store:
     """The broker that a URL stands for. Nothing is opened before the first call.
 
-    ``memory://`` lives and dies with the process.
+    ``memory://`` lives and dies with the process. ``redis://``, ``valkey://`` and ``unix://`` are a
+    Redis or Valkey server; ``fairlead.broker.redis.address`` says what their URLs look like.
     """
-    scheme = urlsplit(url).scheme
+    scheme = url.partition("://")[0].lower()
     if scheme == "memory":
         return MemoryBroker()
-    raise InvalidOption("url", f"{scheme}://…", "memory:// (the only broker in this release)")
+    if scheme in _SERVERS:
+        # A program whose tasks live in memory need not load a client for servers.
+        from fairlead.broker.redis import RedisBroker
+
+        return RedisBroker(url)
+    names = ", ".join(f"{name}://" for name in ("memory", *sorted(_SERVERS)))
+    raise InvalidOption("url", f"{scheme}://…", f"one of {names}")

@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
+import atexit
+import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from functools import cache
+from importlib.util import find_spec
 
 import pytest
+import redis
 
 from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.redis import RedisBroker
 from fairlead.model.errors import Refused
+from tests.support import fair, servers
 from tests.support.store import NOW, Client
+
+_databases = itertools.cycle(range(16))  # as many as a server has: more than a test opens
+_servers = ExitStack()
+atexit.register(_servers.close)
+
+
+@cache
+def _valkey() -> servers.Running:
+    """The server of all tests of this process."""
+    return _servers.enter_context(servers.server("valkey"))
+
+
+class _Unaudited(RedisBroker):
+    """Until there is an audit of what the server stores."""
+
+    async def audit(self, *, now: float | None = None) -> list[str]:
+        self._clock(now)
+        return []
+
+
+_REDIS = RedisBroker if find_spec("fairlead.broker.redis.audit") else _Unaudited
+
+
+def _on_valkey(*, test_clock: bool, event_bytes: int = 16 * 1024 * 1024) -> Store:
+    """A broker on an empty database: as good as a new server, and much sooner there."""
+    running, database = _valkey(), next(_databases)
+    with redis.Redis(unix_socket_path=running.path, db=database) as client:
+        client.flushdb()
+    url = f"{running.url}?db={database}"
+    return _REDIS(url, test_clock=test_clock, event_bytes=event_bytes)
+
 
 BROKERS: dict[str, Callable[[int], Store]] = {
     "memory": lambda size: MemoryBroker(test_clock=True, event_bytes=size),
+    "valkey": lambda size: _on_valkey(test_clock=True, event_bytes=size),
 }
+# For the tests that open brokers themselves. Read when their modules are imported, after this one.
+fair.WITH_TEST_CLOCK["valkey"] = lambda: _on_valkey(test_clock=True)
+fair.WITH_REAL_CLOCK["valkey"] = lambda: _on_valkey(test_clock=False)
 
 
 @pytest.fixture(params=BROKERS)

@@ -6,12 +6,12 @@ Everything lives and dies with the process.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 
 import msgspec
 
+from fairlead.broker import checks
 from fairlead.broker.memory import audit as auditing
 from fairlead.broker.memory import enqueue as entry
 from fairlead.broker.memory import exchange as exchanging
@@ -23,7 +23,6 @@ from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
     LEASE,
-    MAX_PAGE,
     Alter,
     Altered,
     BeatReply,
@@ -47,10 +46,8 @@ from fairlead.broker.verbs import (
     WorkerRecord,
     Write,
 )
-from fairlead.model.errors import InvalidOption
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import Settlement, State
-from fairlead.model.names import check_key
 
 __all__ = ("MemoryBroker",)
 
@@ -71,14 +68,14 @@ class MemoryBroker(Frame):
     async def enqueue(
         self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
     ) -> list[Receipt]:
-        entry.check(submissions)
+        checks.check_submissions(submissions)
         return self._numbered("enqueue", call, now, lambda shard: entry.enqueue(shard, submissions))
 
     async def fire(
         self, call: Call, firings: Sequence[Firing], *, now: float | None = None
     ) -> list[Receipt]:
-        entry.check([firing.submission for firing in firings])
-        entry.check_slots(firings)
+        checks.check_submissions([firing.submission for firing in firings])
+        checks.check_slots(firings)
         return self._numbered("fire", call, now, lambda shard: entry.fire(shard, firings))
 
     async def exchange(
@@ -90,7 +87,7 @@ class MemoryBroker(Frame):
         fetch: Fetch | None = None,
         now: float | None = None,
     ) -> ExchangeReply:
-        exchanging.check(settlements, started, fetch)
+        checks.check_exchange(settlements, started, fetch)
         incarnation = call.incarnation
 
         def step(shard: Shard) -> tuple[ExchangeReply, list[tuple[str, int]]]:
@@ -178,8 +175,7 @@ class MemoryBroker(Frame):
         lease: float = LEASE,
         now: float | None = None,
     ) -> BeatReply:
-        if not 0.0 < lease < math.inf:
-            raise InvalidOption("lease", lease, "a number of seconds above 0")
+        checks.check_lease("lease", lease)
         return self._do(now, lambda shard: recovery.beat(shard, incarnation, held, worker, lease))
 
     async def give_back(
@@ -247,7 +243,7 @@ class MemoryBroker(Frame):
     async def write(
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
     ) -> list[Settled]:
-        ordering.check_writes(writes)
+        checks.check_writes(writes)
         return self._numbered(
             "write", call, now, lambda shard: ordering.write(shard, call.incarnation, writes)
         )
@@ -260,13 +256,13 @@ class MemoryBroker(Frame):
     async def alter(
         self, call: Call, orders: Sequence[Alter], *, now: float | None = None
     ) -> list[Altered]:
-        ordering.check_orders(orders)
+        checks.check_orders(orders)
         return self._numbered("alter", call, now, lambda shard: ordering.alter(shard, orders))
 
     async def configure(
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
     ) -> None:
-        ordering.check_changes(changes)
+        checks.check_changes(changes)
         self._numbered("configure", call, now, lambda shard: ordering.configure(shard, changes))
 
     async def purge(
@@ -288,10 +284,7 @@ class MemoryBroker(Frame):
         limit: int = 500,
         timeout: float = 0.0,
     ) -> EventPage:
-        if not 1 <= limit <= MAX_PAGE:
-            raise InvalidOption("limit", limit, f"from 1 to {MAX_PAGE}")
-        if reader is not None:
-            check_key("reader", reader)
+        checks.check_reader(reader, limit)
         ends = time.monotonic() + timeout
         while True:
             with self._lock:

@@ -2,62 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import get_args
 
 from fairlead.broker.memory import release
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import MAX_ENQUEUE, MAX_TENANTS, Firing, Receipt, Submission
-from fairlead.model.checks import check_message
-from fairlead.model.errors import InvalidOption, TooLarge
-from fairlead.model.lifecycle import DependencyPolicy, State, on_dependency
+from fairlead.broker.verbs import Firing, Receipt, Submission
+from fairlead.model.lifecycle import State, on_dependency
 from fairlead.model.message import Message
-from fairlead.model.options import MAX_DEPENDENCIES
 
-__all__ = ("check", "check_slots", "enqueue", "fire")
-
-_POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
-
-
-def check(submissions: Sequence[Submission]) -> None:
-    """Refuse a batch that breaks the rules of the verb, before anything is written."""
-    if len(submissions) > MAX_ENQUEUE:
-        raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
-    tenants = set()
-    for submission in submissions:
-        check_message(submission.message)
-        tenants.add(submission.message.tenant)
-        _check_times(submission)
-        if len(submission.depends_on) > MAX_DEPENDENCIES:
-            raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
-        if submission.on_dependency_failure not in _POLICIES:
-            raise InvalidOption(
-                "on_dependency_failure",
-                submission.on_dependency_failure,
-                f"one of {', '.join(_POLICIES)}",
-            )
-    if len(tenants) > MAX_TENANTS:
-        raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
-
-
-def _check_times(submission: Submission) -> None:
-    delay, deadline, unique = submission.delay, submission.deadline, submission.unique
-    # Written so that NaN fails as well.
-    if not 0.0 <= delay < math.inf:
-        raise InvalidOption("delay", delay, "zero or more seconds")
-    if deadline is not None and not 0.0 <= deadline < math.inf:
-        raise InvalidOption("deadline", deadline, "zero or more seconds")
-    if unique is not None and unique.until == "window" and not 0.0 < unique.window < math.inf:
-        raise InvalidOption("unique window", unique.window, "a number of seconds above 0")
-
-
-def check_slots(firings: Sequence[Firing]) -> None:
-    """Refuse slots that are no moments."""
-    for firing in firings:
-        if not math.isfinite(firing.slot):
-            raise InvalidOption("slot", firing.slot, "a finite unix time")
+__all__ = ("enqueue", "fire")
 
 
 def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:

@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NoReturn
 
 from fairlead.broker.memory import release, upkeep
 from fairlead.broker.memory.fair import IDLE, Queue, Tenant
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import MAX_EXCHANGE, Fetch, LeaseRef, Settled
-from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
-from fairlead.model.lifecycle import FINAL, TRANSITIONS, Settlement, State, overruled
-from fairlead.model.message import ErrorInfo, Leased
+from fairlead.broker.verbs import Fetch, LeaseRef, Settled
+from fairlead.model.lifecycle import FINAL, Settlement, State, overruled
+from fairlead.model.message import Leased
 
-__all__ = ("check", "fetch", "leased", "settle", "start")
+__all__ = ("fetch", "leased", "settle", "start")
 
 _DROPPED = 256  # entries of cancelled and expired tasks that one fetch clears away
 _SMOOTHING = 64  # settlements over which the average run time of a queue forgets
-_ERROR: tuple[type, ...] = (ErrorInfo, type(None))
-_RESULT: tuple[type, ...] = (bytes, type(None))
 _EVENTS = {State.SCHEDULED: "snoozed", State.QUEUED: "released"}
-
-
-def check(
-    settlements: Sequence[Settlement], started: Sequence[LeaseRef], fetch: Fetch | None
-) -> None:
-    """Refuse a call that breaks the rules of the verb, before anything is written."""
-    for what, batch in (("settlements", settlements), ("started", started)):
-        if len(batch) > MAX_EXCHANGE:
-            raise TooLarge(what, len(batch), MAX_EXCHANGE, "tasks")
-    if fetch is not None:
-        if not 0 <= fetch.max <= MAX_EXCHANGE:
-            raise InvalidOption("fetch.max", fetch.max, f"from 0 to {MAX_EXCHANGE}")
-        if fetch.start is not None and not 0 <= fetch.start <= MAX_EXCHANGE:
-            raise InvalidOption("fetch.start", fetch.start, f"from 0 to {MAX_EXCHANGE}")
-        if not 0.0 < fetch.lease < math.inf:
-            raise InvalidOption("fetch.lease", fetch.lease, "a number of seconds above 0")
-    for settlement in settlements:
-        # One look at what is nearly always right; written so that NaN fails as well.
-        if not (
-            settlement.to in TRANSITIONS[State.RUNNING]
-            and 0.0 <= settlement.delay < math.inf
-            and 0.0 <= settlement.run_time < math.inf
-            and (settlement.keep is None or 0.0 <= settlement.keep < math.inf)
-            and isinstance(settlement.error, _ERROR)
-            and isinstance(settlement.result, _RESULT)
-        ):
-            _refuse(settlement)
-
-
-def _refuse(settlement: Settlement) -> NoReturn:
-    """Say what is wrong with a settlement."""
-    if settlement.to not in TRANSITIONS[State.RUNNING]:
-        raise InvalidInput(f"an attempt cannot end in {settlement.to!r}")
-    for option in ("delay", "run_time", "keep"):
-        seconds = getattr(settlement, option)
-        if seconds is not None and not 0.0 <= seconds < math.inf:
-            raise InvalidOption(option, seconds, "zero or more seconds")
-    if not isinstance(settlement.error, _ERROR):
-        raise InvalidOption("error", settlement.error, "an ErrorInfo")
-    raise InvalidOption("result", settlement.result, "bytes")
 
 
 # -- settle ------------------------------------------------------------------------------------

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from fairlead.broker.checks import changed_limit
 from fairlead.broker.memory import release, settings
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, Queue, Tenant
 from fairlead.broker.memory.limits import Gate
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
-    MAX_ENQUEUE,
-    MAX_XCOM,
     Alter,
     Altered,
     Change,
@@ -25,16 +23,11 @@ from fairlead.broker.verbs import (
     Watched,
     Write,
 )
-from fairlead.model.errors import InvalidOption, TooLarge
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.limits import UNLIMITED
-from fairlead.model.names import check_key, check_limiter, check_queue, check_tenant
 
 __all__ = (
     "alter",
-    "check_changes",
-    "check_orders",
-    "check_writes",
     "configure",
     "pull",
     "watch",
@@ -43,27 +36,10 @@ __all__ = (
 
 T = TypeVar("T")
 
-_ACTIONS = ("cancel", "requeue", "delete")
 _CAPS = ("max_waiting", "max_tenant_waiting", "warn_depth")
-_KEEPS = (
-    "keep_completed",
-    "keep_completed_count",
-    "keep_completed_bytes",
-    "keep_dead",
-    "keep_dead_bytes",
-)
 
 
 # -- alter -------------------------------------------------------------------------------------
-
-
-def check_orders(orders: Sequence[Alter]) -> None:
-    """Refuse what cannot be ordered, before anything is done."""
-    if len(orders) > MAX_ENQUEUE:
-        raise TooLarge("the batch", len(orders), MAX_ENQUEUE, "orders")
-    for order in orders:
-        if order.action not in _ACTIONS:
-            raise InvalidOption("action", order.action, f"one of {', '.join(_ACTIONS)}")
 
 
 def alter(shard: Shard, orders: Sequence[Alter]) -> list[Altered]:
@@ -111,27 +87,6 @@ def _alter(shard: Shard, order: Alter) -> Altered:
 # -- configure ---------------------------------------------------------------------------------
 
 
-def check_changes(changes: Sequence[Change]) -> None:
-    """Refuse what cannot be set, before anything is."""
-    for change in changes:
-        settings.changed_limit(UNLIMITED, change)
-        if isinstance(change, TenantChange):
-            check_tenant(change.tenant)
-            if change.queue is not None:
-                check_queue(change.queue)
-            settings.checked_weight(change)
-        elif isinstance(change, QueueChange):
-            check_queue(change.queue)
-            for name in (*_CAPS, *_KEEPS):
-                value = getattr(change, name)
-                if value is UNSET or (value is None and name in _CAPS):
-                    continue
-                if value is None or not 0 <= value < math.inf:
-                    raise InvalidOption(name, value, "zero or more")
-        else:
-            check_limiter(change.name)
-
-
 def configure(shard: Shard, changes: Sequence[Change]) -> None:
     """Carry out changes that were checked."""
     for change in changes:
@@ -151,7 +106,7 @@ def _configure_queue(shard: Shard, change: QueueChange) -> None:
             setattr(queue, name, value)
     if queue.warn_depth is None or queue.depth < queue.warn_depth:
         queue.warned = False
-    limit = settings.changed_limit(queue.gate.limit if queue.gate else UNLIMITED, change)
+    limit = changed_limit(queue.gate.limit if queue.gate else UNLIMITED, change)
     if limit == UNLIMITED:
         queue.gate = None
     elif queue.gate is None:
@@ -199,7 +154,7 @@ def _reconsider(shard: Shard, queue: Queue, tenant: Tenant) -> None:
 
 def _configure_limiter(shard: Shard, change: LimiterChange) -> None:
     limiter = shard.limiter(change.name)
-    limiter.limit = settings.changed_limit(limiter.limit, change)
+    limiter.limit = changed_limit(limiter.limit, change)
     if limiter.limit == UNLIMITED:
         limiter.limit = UNLIMITED  # the very object: that is how an unused limiter is known
     shard.alarms.discard(("", limiter.name))
@@ -212,19 +167,6 @@ def _emit(shard: Shard, queue: str, tenant: str, reason: str) -> None:
 
 
 # -- write, pull, watch ------------------------------------------------------------------------
-
-
-def check_writes(writes: Sequence[Write]) -> None:
-    """Refuse what cannot be written, before anything is."""
-    if len(writes) > MAX_ENQUEUE:
-        raise TooLarge("the batch", len(writes), MAX_ENQUEUE, "writes")
-    for item in writes:
-        if len(item.value) > MAX_XCOM:
-            raise TooLarge(f"the {item.kind} value", len(item.value), MAX_XCOM)
-        if item.kind == "xcom":
-            check_key("XCom key", item.key)
-            if not 0.0 < item.ttl < math.inf:
-                raise InvalidOption("ttl", item.ttl, "a number of seconds above 0")
 
 
 def write(shard: Shard, incarnation: str, writes: Sequence[Write]) -> list[Settled]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
+from fairlead.broker.checks import changed_limit
 from fairlead.broker.memory.fair import UNIT, Tenant
 from fairlead.broker.memory.limits import Gate
-from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
-from fairlead.model.errors import InvalidOption
-from fairlead.model.limits import UNLIMITED, Limit
+from fairlead.broker.verbs import TenantChange
+from fairlead.model.limits import UNLIMITED
 
-__all__ = ("apply", "changed_limit", "checked_weight", "laid_over")
-
-_MIN_WEIGHT, _MAX_WEIGHT = 0.001, 1_000.0
+__all__ = ("apply", "laid_over")
 
 
 def apply(tenant: Tenant, settings: Mapping[tuple[str, str], TenantChange]) -> None:
@@ -51,20 +48,3 @@ def laid_over(base: TenantChange | None, over: TenantChange | None, tenant: str)
                 if value is not UNSET:
                     merged[name] = value
     return TenantChange(**merged)
-
-
-def changed_limit(limit: Limit, change: QueueChange | TenantChange | LimiterChange) -> Limit:
-    """The limit with what the change says laid over it; refuses what no limit can be."""
-    said: dict[str, Any] = {
-        name: value
-        for name in ("concurrency", "rate", "burst")
-        if (value := getattr(change, name)) is not UNSET
-    }
-    return Limit(**{**msgspec.structs.asdict(limit), **said}) if said else limit
-
-
-def checked_weight(change: TenantChange) -> None:
-    """Refuse a weight outside its limits."""
-    weight = change.weight
-    if weight is not UNSET and not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:  # false for NaN as well
-        raise InvalidOption("weight", weight, f"from {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}")

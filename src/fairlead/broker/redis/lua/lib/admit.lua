@@ -1,25 +1,17 @@
 -- admit: the writing half of accept, and the way for tasks that want nothing special.
 --
 -- Reads KEYS[1], no ARGV of its own. Returns receipts, see lib/accept.
-local prefixes = {} -- head -> how the value of a task with a made id begins
 
 -- Ids that Fairlead makes are never used twice; any other may come back after it was forgotten.
 function store(id, head, blob)
-  local life, prefix = 0, prefixes[head]
-  if #id == 32 and not find(id, '[^%x]') then
-    if not prefix then
-      prefix = pack('<dIH', now, 0, #head) .. head
-      prefixes[head] = prefix
-    end
-  else
+  local life = 0
+  if #id ~= 32 or find(id, ':', 1, true) then
     M.life = M.life + 1
     life = M.life
-    prefix = pack('<dIH', now, life, #head) .. head
   end
-  local value = prefix .. blob
+  local value = pack('<dIH', now, life, #head) .. head .. blob
   accepted[#accepted + 1], accepted[#accepted + 2] = id, value
   values[id], tasks[id], fresh[id] = value, nil, true
-  return life
 end
 
 -- A task of this id that is past its retention but not tidied away yet makes room.

@@ -1,11 +1,14 @@
 -- agenda: members by number (times, tags, order), read through what this call changed in them.
 --
 -- Reads KEYS[1] only, no ARGV. Returns nothing by itself. Order is (number, member), bytes.
-local agendas = {}
+-- @share agendas
+-- @each
+agendas = {}
+-- @end
 function agenda(name)
   local a = agendas[name]
   if not a then
-    a = { key = P .. name, over = {}, changed = false }
+    a = { key = P .. name, over = {}, gone = 0, cut = 0, bulk = false, bulk_at = 0, low = false, changed = false }
     agendas[name] = a
   end
   return a
@@ -18,11 +21,26 @@ function set_at(a, member, at)
 end
 
 function drop(a, member)
+  if a.over[member] ~= false then a.gone = a.gone + 1 end
   a.over[member] = false
   a.changed = true
 end
 
+-- Many members at one moment, none of which is there yet: kept as a list until somebody asks.
+function add_bulk(a, member, at)
+  if not a.bulk then a.bulk, a.bulk_at, a.changed = {}, at, true end
+  if a.bulk_at ~= at then return set_at(a, member, at) end
+  a.bulk[#a.bulk + 1] = member
+end
+
+local function unbulk(a)
+  local members = a.bulk or {}
+  a.bulk = false
+  for _, member in ipairs(members) do set_at(a, member, a.bulk_at) end
+end
+
 function at_of(a, member)
+  if a.bulk then unbulk(a) end
   local at = a.over[member]
   if at == nil then at = tonumber(call('ZSCORE', a.key, member) or nil) end
   return at or nil
@@ -35,19 +53,20 @@ end
 
 -- Up to `most` of the lowest {number, member}, none above `limit`.
 function firsts(a, most, limit)
-  local found, n, start = {}, 0, 0
+  local found, n, start, step = {}, 0, a.cut, most + a.gone
   repeat
     local rows
     if limit then
-      rows = call('ZRANGEBYSCORE', a.key, '-inf', limit, 'WITHSCORES', 'LIMIT', start, most)
+      rows = call('ZRANGEBYSCORE', a.key, '-inf', limit, 'WITHSCORES', 'LIMIT', start, step)
     else
-      rows = call('ZRANGE', a.key, start, start + most - 1, 'WITHSCORES')
+      rows = call('ZRANGE', a.key, start, start + step - 1, 'WITHSCORES')
     end
     for i = 1, #rows, 2 do
       if a.over[rows[i]] == nil then n = n + 1 found[n] = { tonumber(rows[i + 1]), rows[i] } end
     end
-    start = start + most
-  until n >= most or #rows < 2 * most
+    start = start + step
+  until n >= most or #rows < 2 * step
+  if a.bulk and (n < most or a.bulk_at <= found[most][1]) then unbulk(a) end
   if a.low and (n < most or a.low <= found[most][1]) then
     for member, at in pairs(a.over) do
       if at and (not limit or at <= limit) then n = n + 1 found[n] = { at, member } end
@@ -56,21 +75,4 @@ function firsts(a, most, limit)
   end
   for i = n, most + 1, -1 do found[i] = nil end
   return found
-end
-
-function write_agendas()
-  for _, a in pairs(agendas) do
-    if a.changed then
-      local adds, drops = {}, {}
-      for member, at in pairs(a.over) do
-        if at then
-          adds[#adds + 1], adds[#adds + 2] = at, member
-        else
-          drops[#drops + 1] = member
-        end
-      end
-      if #adds > 0 then plan[#plan + 1] = { 'ZADD', a.key, adds } end
-      if #drops > 0 then plan[#plan + 1] = { 'ZREM', a.key, drops } end
-    end
-  end
 end

@@ -4,14 +4,9 @@
 -- a key of another type, leaves everything as it was. All libraries read KEYS[1], the shard's
 -- prefix 'fl1:{<shard>}:', and ARGV[1], the clock: '' for the server's, or 't' and a test's moment
 -- ('t' alone: the last one). Nothing here Returns to the caller.
--- @share P SEP call pack unpacked format find match sub floor max min huge concat sort SCHEDULED DEFERRED QUEUED RUNNING RETRYING COMPLETED DEAD CANCELLED NAMES WAITS less plan writers FIELDS M before now
-P, SEP = KEYS[1], '\31'
-call, pack, unpacked = redis.call, struct.pack, struct.unpack
-format, find, match, sub = string.format, string.find, string.match, string.sub
-floor, max, min, huge = math.floor, math.max, math.min, math.huge
-concat, sort = table.concat, table.sort
-
-SCHEDULED, DEFERRED, QUEUED, RUNNING, RETRYING, COMPLETED, DEAD, CANCELLED = 1, 2, 3, 4, 5, 6, 7, 8
+-- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS less plan writers FIELDS M before now
+SEP = '\31'
+-- @const SCHEDULED=1 DEFERRED=2 QUEUED=3 RUNNING=4 RETRYING=5 COMPLETED=6 DEAD=7 CANCELLED=8
 NAMES = { 'scheduled', 'deferred', 'queued', 'running', 'retrying', 'completed', 'dead', 'cancelled' }
 WAITS = { true, true, true, false, true, false, false, false }
 
@@ -44,13 +39,21 @@ end
 
 -- What will be written: {command, key, arguments}; nothing is, before lib/close, which first asks
 -- those who know what they changed.
-plan, writers = {}, {}
+writers = {}
 function write(command, key, ...) plan[#plan + 1] = { command, key, { ... } } end
 
 -- The shard's own record: one HMGET, and at the end one HSET of what changed.
 FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'rows', 'bytes', 'dropped', 'dropped_rows',
   'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'cap', 'layout' }
-M, before = {}, {}
+-- Time never goes back. A server clock that was set back keeps its pace from the last moment on.
+-- @each
+-- None of these is there yet while a library loads.
+call = redis.call
+pack, unpacked = struct.pack, struct.unpack
+format, find, match, sub = string.format, string.find, string.match, string.sub
+floor, max, min, huge = math.floor, math.max, math.min, math.huge
+concat, sort = table.concat, table.sort
+P, plan, M, before = KEYS[1], {}, {}, {}
 do
   local values = call('HMGET', P .. 'meta', unpack(FIELDS))
   for i, name in ipairs(FIELDS) do
@@ -60,7 +63,6 @@ do
 end
 if M.layout ~= 1 then return redis.error_reply('FAIRLEAD layout ' .. M.layout) end
 
--- Time never goes back. A server clock that was set back keeps its pace from the last moment on.
 if sub(ARGV[1], 1, 1) == 't' then
   M.now = max(M.now, tonumber(sub(ARGV[1], 2)) or 0)
 else
@@ -74,3 +76,4 @@ else
   end
 end
 now = M.now
+-- @end

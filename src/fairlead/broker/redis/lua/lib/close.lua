@@ -5,7 +5,7 @@ local TYPES = { H = 'hash', L = 'list', R = 'list', Z = 'zset', S = 'set', X = '
 local MOST = 4000 -- arguments of one command; Lua's stack has room for 8000
 
 function write_tasks()
-  local adds, drops = {}, {}
+  local adds, drops = written, {}
   if #accepted > 0 then plan[#plan + 1] = { 'HSET', P .. 'tasks', accepted } end
   for id, t in pairs(changed) do
     adds[#adds + 1], adds[#adds + 2] = id, to_record(t)

@@ -3,7 +3,7 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 local SLACK = 0.001 -- seconds that an alarm may be early without being set anew
 
-local function ring(key)
+function ring(key)
   if call('EXISTS', key) == 0 then write('RPUSH', key, 1) end
 end
 

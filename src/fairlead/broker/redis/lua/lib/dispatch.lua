@@ -24,39 +24,48 @@ end
 -- One task of this tenant goes: move the clock and the tenant's tag on.
 local function dispatch(q, t, task, level)
   pop(t, level)
-  if level > 0 then t.turn = (t.turn + 1) % 8 end
+  if level > 0 then t[TURN] = (t[TURN] + 1) % 8 end
   move(task, RUNNING)
   pass_one(q)
-  if t.gate then pass_one(t.gate) end
+  if t[GATED] == 1 then pass_one(gate_of(t)) end
   local clock = q.clock + STRIDE * UNIT / q.weight
-  clock = min(max(clock, t.tag), t.tag + STRIDE)
+  clock = min(max(clock, t[TAG]), t[TAG] + STRIDE)
   if clock > q.clock then q.clock = clock end
-  t.tag = t.tag + task.h.cost * STRIDE * UNIT / t.weight
-  if t.counts[QUEUED] == 0 then
+  t[TAG] = t[TAG] + task.h.cost * STRIDE * UNIT / t[WEIGHT]
+end
+
+-- After a dispatch: the tenant is idle, or stands elsewhere in the order.
+local function move_on(q, t)
+  if t[COUNT + QUEUED] == 0 then
     clear_lines(t)
     unready(t, IDLE)
     return
   end
-  set_at(q.ready, t.name, t.tag)
-  heap_pop(q.heap)
-  heap_push(q.heap, t)
-  if t.woken ~= '' then pass_on(t) end
+  set_at(q.ready, t[NAME], t[TAG])
+  heap_move(q.heap)
+  if t[WOKEN] ~= '' then pass_on(t) end
 end
 
 function serve(q, budget, taken)
   open_heap(q)
+  local limited = q.concurrency >= 0 or q.rate > 0
   while #taken < budget.wanted and budget.visits > 0 and budget.drops > 0 do
     local t = lowest(q, budget.wanted - #taken)
     if not t then break end
     budget.visits = budget.visits - 1
-    if closed_until(q, q.counts[RUNNING]) then break end
-    local till = t.gate and closed_until(t.gate, t.counts[RUNNING])
+    if limited and closed_until(q, q.counts[RUNNING]) then break end
+    local gated = t[GATED] == 1
+    local till = gated and closed_until(gate_of(t), t[COUNT + RUNNING])
+    local level = not (limited or gated) and t[WOKEN] == '' and level_of(t)
     if till then
       park(t, nil, till)
+    elseif level and burst(q, t, level, budget, taken) > 0 then
+      move_on(q, t)
     else
       local task, level = head_of(t, budget)
       if task and take_room(t, task) then
         dispatch(q, t, task, level)
+        move_on(q, t)
         taken[#taken + 1] = task
       end
     end
@@ -64,4 +73,3 @@ function serve(q, budget, taken)
   q.heap = nil
   drop_saved(q, 2 * budget.wanted)
 end
-

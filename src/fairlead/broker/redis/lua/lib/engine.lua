@@ -13,11 +13,13 @@
 -- @include fair
 -- @include limiter
 -- @include move
+-- @include tenants
 -- @include finish
 -- @include retention
 -- @include ties
+-- @include trim
 -- @include release
 -- @include lease
--- @include tenants
+-- @include agendas
 -- @include close
 -- @include conclude

@@ -1,22 +1,7 @@
 -- entry: one submission from its checks to its place.
 --
 -- Reads KEYS[1]; its arguments are four of a script's ARGV, see lib/accept. Returns the receipt.
-
--- Most tasks want nothing special: they need no record, and no task is made of them here.
-local function accept_plain(id, head, h, blob)
-  if known(id) then replace(id) end
-  local life = store(id, head, blob)
-  local q = read_queue(h.queue, true)
-  local t = q.tenants[h.tenant] or make_tenant(q, h.tenant)
-  t.counts[QUEUED] = t.counts[QUEUED] + 1
-  q.counts[QUEUED] = q.counts[QUEUED] + 1
-  q.changed = true
-  if q.warn >= 0 then count_waiting(q) end
-  push(t, h.level, life == 0 and id or id .. SEP .. life .. '.0')
-  made_queued(t)
-  row('enqueued', QUEUED, h.queue, h.tenant, 0, 0, '', id)
-  return 'a3'
-end
+local NOTHING = { '0', '', '0', '0', '0', '', '', '', '', '' }
 
 function accept(id, head, blob, options)
   local h = parsed(head)
@@ -26,7 +11,7 @@ function accept(id, head, blob, options)
   if old then return (same_content(old, head, blob) and 'd' or 'c') .. old.state .. SEP .. id end
   local refusal = o and duplicate_of(o, h) or full(h)
   if refusal then return refusal end
-  if not o then return accept_plain(id, head, h, blob) end
+  o = o or NOTHING
   local policy = tonumber(o[3])
   local waits, unknown, failed, verdict = dependencies(o, policy)
   if unknown then return unknown end
@@ -35,7 +20,7 @@ function accept(id, head, blob, options)
   local task = known(id)
   take_unique(task, o)
   task.policy = policy
-  changed[id] = task
+  if o ~= NOTHING then changed[id] = task end
   if not failed then return place_new(task, o, waits) end
   admit(task, verdict)
   emit('enqueued', task)

@@ -1,21 +1,26 @@
 -- event: what happened in this call, one entry of the stream; rows that differ by their task only
 -- share a group. Reads KEYS[1] and no ARGV. Returns nothing by itself.
 --
--- Entry <number>-0: at, and groups separated by RS: kind, state, queue, tenant, token, attempt,
--- reason, then the ids, separated by US.
-local groups, group = {}, nil
-local rows = 0
+-- Entry <number>-0: at, and groups separated by RS: kind, state, queue, token, attempt, reason, then
+-- the ids, separated by US; before the first of another tenant stands FS and its name.
+local groups, group, tenant_now, rows
+-- @each
+groups, group, tenant_now, rows = {}, nil, nil, 0
+-- @end
 
 function row(kind, state, queue, tenant, token, attempt, reason, id)
   rows = rows + 1
   local g = group
-  if g and g[1] == kind and g[2] == state and g[4] == tenant and g[3] == queue and g[5] == token
-    and g[6] == attempt and g[7] == reason then
-    g[#g + 1] = id
-    return
+  if not g or g[1] ~= kind or g[4] ~= token or g[2] ~= state or g[3] ~= queue or g[5] ~= attempt or g[6] ~= reason then
+    g = { kind, state, queue, token, attempt, reason }
+    groups[#groups + 1], group, tenant_now = g, g, nil
   end
-  group = { kind, state, queue, tenant, token, attempt, reason, id }
-  groups[#groups + 1] = group
+  local n = #g
+  if tenant ~= tenant_now then
+    n = n + 1
+    g[n], tenant_now = '\28' .. tenant, tenant
+  end
+  g[n + 1] = id
 end
 
 -- Say that something happened to a task; attempt and token if it was under a lease.
@@ -29,8 +34,8 @@ function write_events()
   if rows == 0 then return end
   local texts = {}
   for i, g in ipairs(groups) do
-    g[5] = format('%.0f', g[5])
-    if find(g[7], '[\29-\31]') then g[7] = g[7]:gsub('[\29-\31]', ' ') end
+    g[4] = format('%.0f', g[4])
+    if find(g[6], '[\28-\31]') then g[6] = g[6]:gsub('[\28-\31]', ' ') end
     texts[i] = concat(g, SEP)
   end
   local text = concat(texts, '\30')

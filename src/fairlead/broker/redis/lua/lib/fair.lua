@@ -3,56 +3,58 @@
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share alarms rung wake_limiter add_waiter remove_waiter heap_push
+-- @each
 alarms = agenda('alarms')
 rung = {} -- queues that got runnable work in this call
+-- @end
 -- lib/limiter
 -- lib/heap
 
 local function unpark(t)
-  if t.status == AT_LIMITER then remove_waiter(t) end
-  t.parked = ''
+  if t[STATUS] == AT_LIMITER then remove_waiter(t) end
+  t[SPOT] = ''
 end
 
 -- Let a tenant run: from the clock on, or from its own tag if that is later.
 function make_ready(t)
-  if t.status == READY then return end
-  local q = t.queue
+  if t[STATUS] == READY then return end
+  local q = t[QUEUE]
   unpark(t)
-  if t.tag < q.clock then t.tag = q.clock end
-  t.status = READY
-  q.weight = q.weight + t.weight
-  q.changed, t.changed = true, true
-  set_at(q.ready, t.name, t.tag)
+  if t[TAG] < q.clock then t[TAG] = q.clock end
+  t[STATUS] = READY
+  q.weight = q.weight + t[WEIGHT]
+  q.changed, t[CHANGED] = true, true
+  set_at(q.ready, t[NAME], t[TAG])
   if q.heap then heap_push(q.heap, t) end -- it is being served right now
   rung[q.name] = q
 end
 
 -- A woken tenant was seen to; if the room it was woken for is still there, wake another.
 function pass_on(t)
-  if t.woken ~= '' then
-    local name = t.woken
-    t.woken, t.changed = '', true
-    wake_limiter(name, t.queue)
+  if t[WOKEN] ~= '' then
+    local name = t[WOKEN]
+    t[WOKEN], t[CHANGED] = '', true
+    wake_limiter(name, t[QUEUE])
   end
 end
 
 function unready(t, status)
   unpark(t)
-  if t.status == READY then
-    t.queue.weight = t.queue.weight - t.weight
-    drop(t.queue.ready, t.name)
-    t.queue.changed = true
+  if t[STATUS] == READY then
+    t[QUEUE].weight = t[QUEUE].weight - t[WEIGHT]
+    drop(t[QUEUE].ready, t[NAME])
+    t[QUEUE].changed = true
   end
-  t.status, t.changed = status, true
+  t[STATUS], t[CHANGED] = status, true
   pass_on(t)
 end
 
 -- Take a tenant out until there is room under its own limit, or in a limiter.
 function park(t, limiter, till)
   unready(t, limiter and AT_LIMITER or PARKED)
-  local key = t.queue.name .. SEP .. t.name
+  local key = t[QUEUE].name .. SEP .. t[NAME]
   if limiter then
-    t.parked = limiter
+    t[SPOT] = limiter
     add_waiter(limiter, t)
     key = SEP .. limiter
   end

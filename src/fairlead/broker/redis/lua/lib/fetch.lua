@@ -32,11 +32,21 @@ end
 local function lend(incarnation, taken, start, lease)
   M.token = max(M.token + 1, floor(now * 1000000))
   if now + lease > (at_of(lease_ends, incarnation) or 0) then set_at(lease_ends, incarnation, now + lease) end
+  local lent = loans_of(incarnation).lent
+  local started = pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, M.token, now, 0, 0, 0, 0)
+  local waits = pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, M.token, 0, 0, 0, 0, 0)
   for i, task in ipairs(taken) do
-    hold(incarnation, task.id, true)
-    task.token, task.incarnation, task.place = M.token, incarnation, i
-    if task.deadline > 0 then drop(deadlines, task.id) end
-    if i <= start then begin(task) end
+    local head = drawn[task]
+    lent[#lent + 1] = head and task or task.id
+    if head then
+      lend_plainly(task, i, incarnation, i <= start and started or waits)
+      local h = parsed(head)
+      if i <= start then row('started', RUNNING, h.queue, h.tenant, M.token, 1, '', task) end
+    else
+      task.token, task.incarnation, task.place = M.token, incarnation, i
+      if task.deadline > 0 then drop(deadlines, task.id) end
+      if i <= start then begin(task) end
+    end
   end
 end
 

@@ -1,42 +1,40 @@
 -- finish: the end of a task, and of what is kept of it.
 --
 -- The twin of the middle of memory/shard.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share ended tell_ends detach PARTS BODY_GONE uniques windows
-ended = {} -- by queue: tasks that ended in this call
-local sizes = {} -- id -> bytes of error texts that were written in this call
+-- @share ended tell_ends detach PARTS uniques windows
+local sizes -- by id and name: how much a part that was written in this call counts for
+-- @each
+ended, sizes = {}, {} -- ended: by queue, tasks that ended in this call
+uniques, windows = {}, agenda('windows')
+-- @end
 -- lib/ties
 PARTS = { 'errors', 'results', 'progress', 'checkpoints' } -- by bit: 1, 2, 4, 8; 16: no body
-BODY_GONE = 16
-local OVERHEAD = 100
+-- @const BODY_GONE=16
+
+local function part_size(id, bit, name)
+  local size = sizes[id .. name]
+  if size then return size end
+  if bit > 1 then return call('HSTRLEN', P .. name, id) end
+  return (unpacked('<I', call('HGET', P .. name, id)))
+end
 
 function has(t, bit) return floor(t.parts / bit) % 2 == 1 end
 
 -- Store a part of a task that few have; `size` if not all of it counts.
 function set_part(t, bit, value, size)
-  if not has(t, bit) then t.parts = t.parts + bit end
-  write('HSET', P .. PARTS[bit == 8 and 4 or bit == 4 and 3 or bit], t.id, value)
-  sizes[t.id] = sizes[t.id] or {}
-  sizes[t.id][bit] = size or #value
+  local name = PARTS[bit == 8 and 4 or bit == 4 and 3 or bit]
+  if has(t, bit) then -- what is there already counts no longer
+    t.extra = t.extra - part_size(t.id, bit, name)
+  else
+    t.parts = t.parts + bit
+  end
+  sizes[t.id .. name] = size or #value
+  t.extra = t.extra + sizes[t.id .. name]
+  write('HSET', P .. name, t.id, value)
   changed[t.id] = t
 end
 
-function kept_bytes(t)
-  local total = OVERHEAD + t.size
-  for i, bit in ipairs({ 1, 2, 4, 8 }) do
-    if has(t, bit) then
-      local size = sizes[t.id] and sizes[t.id][bit]
-      if not size then
-        local stored = call('HGET', P .. PARTS[i], t.id) or ''
-        size = bit == 1 and unpacked('<I', stored) or #stored
-      end
-      total = total + size
-    end
-  end
-  return total
-end
-
 -- Free a task's unique key, if it is still the holder.
-uniques, windows = {}, agenda('windows')
 function holder(key)
   if uniques[key] == nil then uniques[key] = call('HGET', P .. 'unique', key) end
   return uniques[key]
@@ -52,10 +50,10 @@ end
 
 -- Empty a queued task's place: fetch drops the entry when it comes across it.
 function leave_level(task, t)
-  if t.counts[QUEUED] == 0 then -- nobody will come across it: drop them all now
+  if t[COUNT + QUEUED] == 0 then -- nobody will come across it: drop them all now
     clear_lines(t)
     unready(t, IDLE)
-  elseif t.status == AT_LIMITER then
+  elseif t[STATUS] == AT_LIMITER then
     make_ready(t)
   end
 end

@@ -4,23 +4,27 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 local TURNS = { [3] = 2, [7] = 3 }
 
-local function level_of(t)
-  local len = t.len
-  if len[0] > 0 then return 0 end
-  local turn = TURNS[t.turn]
-  if turn and len[turn] > 0 then return turn end
-  return len[1] > 0 and 1 or len[2] > 0 and 2 or len[3] > 0 and 3 or nil
+function level_of(t)
+  if t[LEN] > 0 then return 0 end
+  local turn = TURNS[t[TURN]]
+  if turn and t[LEN + turn] > 0 then return turn end
+  return t[LEN + 1] > 0 and 1 or t[LEN + 2] > 0 and 2 or t[LEN + 3] > 0 and 3 or nil
 end
 
 -- Read the next entries of lines that have none at hand, and all their tasks at once.
 local function refill(lines, each)
-  local ids = {}
+  local ids, n = {}, 0
   for _, l in ipairs(lines) do
     l.base = l.taken
-    l.window = call('LRANGE', l.key, l.taken, l.taken + each - 1)
-    for _, entry in ipairs(l.window) do ids[#ids + 1] = match(entry, '^[^\31]+') end
+    local window = call('LRANGE', l.key, l.taken, l.taken + each - 1)
+    for i = 1, #window do
+      local cut = find(window[i], SEP, 1, true)
+      n = n + 1
+      ids[n] = cut and sub(window[i], 1, cut - 1) or window[i]
+    end
+    l.window = window
   end
-  if #ids > 0 then load_tasks(ids) end
+  if n > 0 then read_ahead(ids) end
 end
 
 function look_ahead(q, names, wanted)
@@ -34,7 +38,7 @@ function look_ahead(q, names, wanted)
 end
 
 -- The first entry of a line; `ahead` are read if the list has to be asked.
-local function peek(l, ahead)
+function peek(l, ahead)
   if #l.front > 0 then return l.front[#l.front] end
   if l.taken >= l.stored then return l.back[l.gone + 1] end
   local i = l.taken - l.base + 1
@@ -46,7 +50,7 @@ local function peek(l, ahead)
 end
 
 -- The task an entry stands for, if it still does.
-local function task_at(entry)
+function task_at(entry)
   local cut = find(entry, SEP, 1, true)
   local task = known(cut and sub(entry, 1, cut - 1) or entry)
   if task and task.state == QUEUED and entry_of(task) == entry then return task end
@@ -61,12 +65,12 @@ function head_of(t, budget)
     local entry = peek(line(t, level), budget.wanted)
     local task = entry and task_at(entry)
     if task and (task.deadline == 0 or task.deadline >= now) then return task, level end
-    if not entry then t.len[level] = 1 end -- the list is shorter than it was said to be
+    if not entry then t[LEN + level] = 1 end -- the list is shorter than it was said to be
     pop(t, level)
     if task then
       task.popped = true
       expire(task)
-      if t.counts[QUEUED] == 0 then
+      if t[COUNT + QUEUED] == 0 then
         clear_lines(t)
         unready(t, IDLE)
         return nil

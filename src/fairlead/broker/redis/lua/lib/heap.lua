@@ -5,11 +5,11 @@
 -- Returns nothing by itself.
 local function lower(a, b)
   if a[1] ~= b[1] then return a[1] < b[1] end
-  return less(a[2].name, b[2].name)
+  return less(a[2][NAME], b[2][NAME])
 end
 
 heap_push = function(heap, t)
-  local entry, i = { t.tag, t }, #heap + 1
+  local entry, i = { t[TAG], t }, #heap + 1
   while i > 1 do
     local up = floor(i / 2)
     if not lower(entry, heap[up]) then break end
@@ -19,22 +19,31 @@ heap_push = function(heap, t)
   heap[i] = entry
 end
 
-function heap_pop(heap)
-  local n = #heap
-  local last = heap[n]
-  heap[n] = nil
-  n = n - 1
-  if n == 0 then return end
+local function sink(heap, n, entry)
   local i = 1
   while true do
     local child = 2 * i
     if child > n then break end
     if child < n and lower(heap[child + 1], heap[child]) then child = child + 1 end
-    if not lower(heap[child], last) then break end
+    if not lower(heap[child], entry) then break end
     heap[i] = heap[child]
     i = child
   end
-  heap[i] = last
+  heap[i] = entry
+end
+
+local function heap_pop(heap)
+  local n = #heap
+  local last = heap[n]
+  heap[n] = nil
+  if n > 1 then sink(heap, n - 1, last) end
+end
+
+-- The tenant at the top has another tag now.
+function heap_move(heap)
+  local top = heap[1]
+  top[1] = top[2][TAG]
+  sink(heap, #heap, top)
 end
 
 -- Read the next window of stored tenants, with the heads of their lines.
@@ -48,7 +57,7 @@ local function widen(q, wanted)
   load_tenants(q, names)
   for _, name in ipairs(names) do heap_push(q.heap, q.tenants[name]) end
   local last = q.tenants[names[#names]]
-  if last then q.edge = { last.tag, last } end
+  if last then q.edge = { last[TAG], last } end
   look_ahead(q, names, wanted)
 end
 
@@ -67,7 +76,7 @@ function lowest(q, wanted)
       widen(q, wanted)
     elseif not top then
       return nil
-    elseif top[2].status == READY and top[1] == top[2].tag then
+    elseif top[2][STATUS] == READY and top[1] == top[2][TAG] then
       return top[2]
     else
       heap_pop(q.heap)

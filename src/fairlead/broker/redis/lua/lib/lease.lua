@@ -2,21 +2,30 @@
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share lease_ends idle_ends
+local held, letters -- by incarnation: ids lent in this call and ids whose loan ended; its new mail
+-- @each
 lease_ends, idle_ends = agenda('leases'), agenda('idle')
-local held = {} -- incarnation -> id -> true (lent in this call) or false (ended in it)
+held, letters = {}, {}
+-- @end
 local MAX_LETTERS, KEPT = 10000, 3600
 
 function keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 
-function hold(name, id, value)
-  held[name] = held[name] or {}
-  held[name][id] = value
+function loans_of(name)
+  local l = held[name]
+  if not l then
+    l = { lent = {}, ended = {} }
+    held[name] = l
+  end
+  return l
 end
 
 -- Take a running task from its incarnation and return its room; its state comes next.
 function end_lease(task)
-  hold(task.incarnation, task.id, false)
-  task.started, task.incarnation_was = 0, task.incarnation
+  local ended = loans_of(task.incarnation).ended
+  ended[#ended + 1] = task.id
+  if task.cancelling then drop(agenda('cancelling:' .. task.incarnation), task.id) end
+  task.started = 0
   for _, name in ipairs(task.h.limiters) do
     local l = read_limiter(name, true)
     l.used, l.changed = l.used - 1, true
@@ -26,13 +35,12 @@ end
 
 -- A task of this tenant stopped running: unpark it if that was what it waited for.
 function has_room_again(t)
-  if t.status == PARKED then make_ready(t) end
-  local q = t.queue
+  if t[STATUS] == PARKED then make_ready(t) end
+  local q = t[QUEUE]
   if q.weight > 0 and (q.concurrency >= 0 or q.rate > 0) then rung[q.name] = q end
 end
 
 -- Put a letter into an incarnation's mailbox; of too many the oldest is dropped.
-local letters = {}
 send = function(name, kind, id, state, token)
   M.letters = M.letters + 1
   letters[name] = letters[name] or {}
@@ -53,17 +61,16 @@ end
 
 -- What changed in the loans: one set per incarnation, and none without loans.
 writers[#writers + 1] = function()
-  for name, ids in pairs(held) do
-    local key, adds, drops = P .. 'held:' .. name, {}, {}
-    for id, value in pairs(ids) do
-      if value then adds[#adds + 1] = id else drops[#drops + 1] = id end
-    end
+  for name, l in pairs(held) do
+    local key = P .. 'held:' .. name
     local size = call('SCARD', key)
-    if size == 0 then adds[#adds + 1] = SENTINEL size = 1 end
-    if #adds > 0 then plan[#plan + 1] = { 'SADD', key, adds } end
-    if #drops > 0 then plan[#plan + 1] = { 'SREM', key, drops } end
-    if size + #adds - #drops <= 1 and #adds == 0 then
+    local left = size + #l.lent - #l.ended
+    if size == 0 then l.lent[#l.lent + 1] = SENTINEL end
+    if #l.ended > 0 then plan[#plan + 1] = { 'SREM', key, l.ended } end
+    if #l.lent > 0 then plan[#plan + 1] = { 'SADD', key, l.lent } end
+    if left <= 1 and size > 0 then
       write('UNLINK', key)
+      write('UNLINK', P .. 'cancelling:' .. name)
       drop(lease_ends, name)
     end
   end

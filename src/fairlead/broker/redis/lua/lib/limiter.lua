@@ -5,7 +5,9 @@
 -- itself.
 -- @share limiters
 local LIMITER = '<ddIddd'
+-- @each
 limiters = {} -- name -> limiter; false: unknown
+-- @end
 
 function read_limiter(name, make)
   local l = limiters[name]
@@ -28,16 +30,16 @@ local function line_up(name, q) return agenda('waiters:' .. name .. ':' .. q.nam
 
 add_waiter = function(name, t)
   read_limiter(name).changed = true
-  set_at(line_up(name, t.queue), t.name, t.tag)
-  set_at(lobby(name), t.queue.name, (at_of(lobby(name), t.queue.name) or 0) + 1)
+  set_at(line_up(name, t[QUEUE]), t[NAME], t[TAG])
+  set_at(lobby(name), t[QUEUE].name, (at_of(lobby(name), t[QUEUE].name) or 0) + 1)
 end
 
 remove_waiter = function(t)
-  local l = lobby(t.parked)
-  local left = (at_of(l, t.queue.name) or 0) - 1
-  drop(line_up(t.parked, t.queue), t.name)
-  if left > 0 then set_at(l, t.queue.name, left) else drop(l, t.queue.name) end
-  read_limiter(t.parked, true).changed = true
+  local l = lobby(t[SPOT])
+  local left = (at_of(l, t[QUEUE].name) or 0) - 1
+  drop(line_up(t[SPOT], t[QUEUE]), t[NAME])
+  if left > 0 then set_at(l, t[QUEUE].name, left) else drop(l, t[QUEUE].name) end
+  read_limiter(t[SPOT], true).changed = true
 end
 
 -- If there is room here, wake a tenant that waits for it: of this queue, or of each.
@@ -52,7 +54,7 @@ wake_limiter = function(name, queue)
       local found = q and firsts(line_up(name, q), 1)[1]
       if found then
         local t = read_tenant(q, found[2])
-        t.woken = name
+        t[WOKEN] = name
         make_ready(t)
       end
     end

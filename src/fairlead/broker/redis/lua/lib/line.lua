@@ -3,12 +3,19 @@
 -- An entry is the id, or id, life and generation where the same id may have stood here before; it
 -- counts only while the task is queued and still has that life. Reads KEYS[1], no ARGV. Returns
 -- nothing by itself.
+local NONE = {} -- a list that nobody may write to
+
 function line(t, level)
-  local l = t.lines[level]
+  local lines = t[LINES]
+  if not lines then
+    lines = {}
+    t[LINES] = lines
+  end
+  local l = lines[level]
   if not l then
-    l = { key = t.queue.lists .. level .. ':' .. t.name, front = {}, back = {}, taken = 0, gone = 0,
-      stored = t.len[level], window = {}, base = 0 }
-    t.lines[level] = l
+    l = { key = t[QUEUE].lists .. level .. ':' .. t[NAME], front = NONE, back = NONE, window = NONE, taken = 0,
+      gone = 0, stored = t[LEN + level], base = 0 }
+    lines[level] = l
   end
   return l
 end
@@ -21,31 +28,35 @@ end
 function push(t, level, entry, front)
   local l = line(t, level)
   local list = front and l.front or l.back
+  if list == NONE then
+    list = {}
+    if front then l.front = list else l.back = list end
+  end
   list[#list + 1] = entry
-  t.len[level] = t.len[level] + 1
-  t.changed = true
+  t[LEN + level] = t[LEN + level] + 1
+  t[CHANGED] = true
 end
 
 function pop(t, level)
-  local l = t.lines[level]
+  local l = t[LINES][level]
   if #l.front > 0 then l.front[#l.front] = nil
   elseif l.taken < l.stored then l.taken = l.taken + 1
   else l.gone = l.gone + 1 end
-  t.len[level] = t.len[level] - 1
-  t.changed = true
+  t[LEN + level] = t[LEN + level] - 1
+  t[CHANGED] = true
 end
 
 -- Drop what is left of entries whose tasks are gone, and begin the turns anew.
 function clear_lines(t)
   for level = 0, 3 do
-    if t.len[level] > 0 then
+    if t[LEN + level] > 0 then
       local l = line(t, level)
-      l.front, l.back, l.gone, l.taken = {}, {}, 0, l.stored
-      t.len[level] = 0
+      l.front, l.back, l.gone, l.taken = NONE, NONE, 0, l.stored
+      t[LEN + level] = 0
     end
   end
-  t.turn = 0
-  t.changed = true
+  t[TURN] = 0
+  t[CHANGED] = true
 end
 
 function write_line(l)

@@ -2,7 +2,9 @@
 --
 -- The twin of the first half of memory/shard.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share due deadlines
+-- @each
 due, deadlines = agenda('due'), agenda('deadlines')
+-- @end
 
 -- What waits without standing in a line, so that a purge finds it.
 local SLEEPS = { true, true, false, false, true }
@@ -18,11 +20,11 @@ end
 -- Let a new task into the shard, in its first state.
 function admit(task, state)
   local t = tenant_of(task)
-  local q = t.queue
+  local q = t[QUEUE]
   task.state = state
-  t.counts[state] = t.counts[state] + 1
+  t[COUNT + state] = t[COUNT + state] + 1
   q.counts[state] = q.counts[state] + 1
-  t.changed, q.changed = true, true
+  t[CHANGED], q.changed = true, true
   if WAITS[state] then count_waiting(q) end
   if SLEEPS[state] then set_at(asleep(task), task.id, 0) end
   return t
@@ -30,12 +32,12 @@ end
 
 function move(task, to)
   local t = tenant_of(task)
-  local q, from = t.queue, task.state
+  local q, from = t[QUEUE], task.state
   task.state = to
   changed[task.id] = task
-  t.changed, q.changed = true, true
-  t.counts[from] = t.counts[from] - 1
-  t.counts[to] = t.counts[to] + 1
+  t[CHANGED], q.changed = true, true
+  t[COUNT + from] = t[COUNT + from] - 1
+  t[COUNT + to] = t[COUNT + to] + 1
   q.counts[from] = q.counts[from] - 1
   q.counts[to] = q.counts[to] + 1
   if WAITS[to] then
@@ -58,11 +60,11 @@ end
 
 -- A task went into a line: its tenant is among the runnable ones now, if nothing is against it.
 function made_queued(t)
-  if t.status == READY then
-    rung[t.queue.name] = t.queue
-  elseif t.status == IDLE then
-    if t.paused == 1 then t.status = PAUSED else make_ready(t) end
-  elseif t.status == AT_LIMITER then
+  if t[STATUS] == READY then
+    rung[t[QUEUE].name] = t[QUEUE]
+  elseif t[STATUS] == IDLE then
+    if t[PAUSE] == 1 then t[STATUS] = PAUSED else make_ready(t) end
+  elseif t[STATUS] == AT_LIMITER then
     make_ready(t) -- it may be the new head of the line, and need no room there
   end
 end

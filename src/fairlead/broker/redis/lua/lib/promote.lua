@@ -13,7 +13,7 @@ function alarm(key)
     return
   end
   local t = read_tenant(q, name)
-  if t and t.status == PARKED then make_ready(t) end
+  if t and t[STATUS] == PARKED then make_ready(t) end
 end
 
 -- Due times and deadlines in one order of time; at the same moment, what is due comes first.

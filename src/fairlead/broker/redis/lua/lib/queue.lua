@@ -1,10 +1,12 @@
 -- queue: a lane with its settings, its virtual clock and its counts; limits of all kinds.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share queues SENTINEL
-local CONF = '<BdddddIBddddd' -- as configured; a queue that never was has the values below
+-- @share queues SENTINEL CONF
+CONF = '<BdddddIBddddd' -- as configured; a queue that never was has the values below
 local STATE = '<ddIIIIIIIIdddBdd' -- as it stands
+-- @each
 queues = {} -- name -> queue; false: unknown
+-- @end
 -- Keeps a set out of the encoding that is searched from end to end; the last of any order.
 SENTINEL = ('~'):rep(80)
 local LAST = 9e18

@@ -1,17 +1,27 @@
 -- record: how a task is stored: the message as it was accepted, and what has become of it.
 --
 -- 'tasks' holds what was accepted: accepted at, life, head, body, trace, extra. 'records' holds the
--- rest, and only for tasks that are not simply queued for the first time. Reads KEYS[1], no ARGV,
--- Returns nothing by itself. fairlead/broker/redis/stored.py reads the same two formats.
-local RECORD = '<BBBIBHHdHdddddIIBBc0Hc0Hc0Hc0'
+-- rest, and only for tasks that are not simply queued for the first time. A record has three parts:
+-- FATE (the same for many tasks of a call), SELF (the same for many of a tenant) and SIZE. Reads
+-- KEYS[1], no ARGV. Returns nothing by itself; stored.py reads the same formats.
+-- @share FATE SELF SIZE
+FATE = '<BBBIBHHdddddd' -- state, flags, policy, attempts, crashes, unroutable, generation, token,
+-- started, due, deadline, finished, expires
+SELF = '<BBc0Hc0Hc0Hc0' -- unique hold, incarnation, unique key, reason, head
+SIZE = '<HIII' -- place among the loans of its call, life, bytes of body and trace, bytes of parts
+-- @const FATE_END=60 SIZE_LENGTH=14
 
-local heads = {}
+local heads, NONE = nil, {}
+-- @each
+heads = {}
+-- @end
+local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)'
 function parsed(head)
   local h = heads[head]
   if not h then
-    local parts = split(head, SEP)
-    h = { queue = parts[1], tenant = parts[2], level = tonumber(parts[3]), cost = tonumber(parts[4]), limiters = {} }
-    if parts[5] ~= '' then h.limiters = split(parts[5], ',') end
+    local queue, tenant, level, cost, limiters = match(head, HEAD)
+    h = { queue = queue, tenant = tenant, level = tonumber(level), cost = tonumber(cost),
+      limiters = limiters == '' and NONE or split(limiters, ','), limited = limiters ~= '' }
     heads[head] = h
   end
   return h
@@ -19,27 +29,28 @@ end
 
 function new_task(id, head, life, size)
   return { id = id, state = QUEUED, cancelling = false, parts = 0, policy = 0, attempts = 0, crashes = 0,
-    unroutable = 0, generation = 0, token = 0, place = 0, started = 0, due = 0, deadline = 0, finished = 0,
-    expires = 0, size = size, life = life, hold = 0, incarnation = '', unique = '', reason = '',
-    head = head, h = parsed(head) }
+    unroutable = 0, generation = 0, token = 0, started = 0, due = 0, deadline = 0, finished = 0, expires = 0,
+    hold = 0, incarnation = '', unique = '', reason = '', head = head, h = parsed(head), place = 0,
+    life = life, size = size, extra = 0, popped = false }
 end
 
 function from_record(id, r)
-  local t = { id = id }
-  local flags
-  t.state, flags, t.policy, t.attempts, t.crashes, t.unroutable, t.generation, t.token, t.place, t.started,
-    t.due, t.deadline, t.finished, t.expires, t.size, t.life, t.hold, t.incarnation, t.unique, t.reason,
-    t.head = unpacked(RECORD, r)
-  t.cancelling, t.parts = flags >= 128, flags % 128
-  t.h = parsed(t.head)
-  return t
+  local state, flags, policy, attempts, crashes, unroutable, generation, token, started, due, deadline,
+    finished, expires, next = unpacked(FATE, r)
+  local hold, incarnation, unique, reason, head, after = unpacked(SELF, r, next)
+  local place, life, size, extra = unpacked(SIZE, r, after)
+  return { id = id, state = state, cancelling = flags >= 128, parts = flags % 128, policy = policy,
+    attempts = attempts, crashes = crashes, unroutable = unroutable, generation = generation, token = token,
+    started = started, due = due, deadline = deadline, finished = finished, expires = expires, hold = hold,
+    incarnation = incarnation, unique = unique, reason = reason, head = head, h = parsed(head), place = place,
+    life = life, size = size, extra = extra, popped = false }
 end
 
 function to_record(t)
   local flags = t.parts + (t.cancelling and 128 or 0)
-  return pack(RECORD, t.state, flags, t.policy, t.attempts, t.crashes, t.unroutable, t.generation, t.token,
-    t.place, t.started, t.due, t.deadline, t.finished, t.expires, t.size, t.life, t.hold, #t.incarnation,
-    t.incarnation, #t.unique, t.unique, #t.reason, t.reason, #t.head, t.head)
+  return pack(FATE, t.state, flags, t.policy, t.attempts, t.crashes, t.unroutable, t.generation, t.token,
+    t.started, t.due, t.deadline, t.finished, t.expires) .. pack(SELF, t.hold, #t.incarnation, t.incarnation,
+    #t.unique, t.unique, #t.reason, t.reason, #t.head, t.head) .. pack(SIZE, t.place, t.life, t.size, t.extra)
 end
 
 -- What 'tasks' holds of an id: accepted at, life, head, and where the rest begins.

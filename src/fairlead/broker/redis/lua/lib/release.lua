@@ -14,7 +14,7 @@ function on_dependency(state, policy)
   return policy == POLICY_CANCEL and CANCELLED or DEAD
 end
 
-local function set_error(t, type, message)
+function set_error(t, type, message)
   set_part(t, 1, pack('<I', #message) .. cmsgpack.pack({ type, message, '' }), #message)
 end
 
@@ -62,7 +62,7 @@ local function tell(child, parent_id, life, state)
 end
 
 -- Tell up to `most` waiting tasks of the end of a parent; the rest stays for the next call.
-local function deliver(most)
+function deliver(most)
   local told = 0
   while told < most do
     local job = firsts(jobs, 1)[1]

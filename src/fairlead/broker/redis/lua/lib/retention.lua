@@ -2,7 +2,10 @@
 --
 -- The twin of memory/shelf.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share forgotten forget orphan
+local OVERHEAD = 100 -- bytes that a kept task counts for beside its contents
+-- @each
 forgotten = {} -- ids to remove from everywhere
+-- @end
 
 local function shelf(t) return agenda((t.state == DEAD and 'dead:' or 'done:') .. t.h.queue) end
 
@@ -25,19 +28,18 @@ function finish(task, to, reason, keep)
   if task.hold > 0 and task.hold < 3 then release_unique(task) end
   if to == CANCELLED then drop_body(task) end
   tell_ends(task, to)
-  local q = t.queue
+  local q = t[QUEUE]
   task.expires = now + (keep or (to == DEAD and q.keep_dead or q.keep))
-  task.size = kept_bytes(task)
-  add_bytes(q, to, task.size)
+  add_bytes(q, to, OVERHEAD + task.size + task.extra)
   set_at(shelf(task), task.id, task.expires)
   ended[q.name] = (ended[q.name] or 0) + 1
   if keep and keep <= 0 then forget(task) end
 end
 
 -- Take a finished task off its shelf, because it is put to work again or forgotten.
-local function unshelve(task)
+function unshelve(task)
   drop(shelf(task), task.id)
-  add_bytes(read_queue(task.h.queue), task.state, -task.size)
+  add_bytes(read_queue(task.h.queue), task.state, -(OVERHEAD + task.size + task.extra))
   task.expires = 0
 end
 
@@ -45,40 +47,10 @@ end
 forget = function(task)
   local t = tenant_of(task)
   unshelve(task)
-  t.counts[task.state] = t.counts[task.state] - 1
-  t.queue.counts[task.state] = t.queue.counts[task.state] - 1
-  t.changed, t.queue.changed = true, true
+  t[COUNT + task.state] = t[COUNT + task.state] - 1
+  t[QUEUE].counts[task.state] = t[QUEUE].counts[task.state] - 1
+  t[CHANGED], t[QUEUE].changed = true, true
   orphan(task)
   tasks[task.id], changed[task.id] = false, nil
   forgotten[task.id] = task
-end
-
--- Forget finished tasks beyond the queue's retention.
-local function trim(q, most)
-  local trimmed = 0
-  for _, dead in ipairs({ false, true }) do
-    local a = agenda((dead and 'dead:' or 'done:') .. q.name)
-    while trimmed < most do
-      local count = dead and q.counts[DEAD] or q.counts[COMPLETED] + q.counts[CANCELLED]
-      local over = dead and 0 or count - q.keep_count
-      local full = (dead and q.dead_bytes or q.done_bytes) > (dead and q.dead_max or q.keep_bytes)
-      local rows = count > 0 and firsts(a, full and 1 or min(most - trimmed, max(over, 1))) or {}
-      local ids = {}
-      for i, each in ipairs(rows) do
-        if each[1] <= now or full or i <= over then ids[#ids + 1] = each[2] end
-      end
-      if #ids == 0 then break end
-      load_tasks(ids)
-      for _, id in ipairs(ids) do forget(tasks[id]) end
-      trimmed = trimmed + #ids
-    end
-  end
-  return trimmed
-end
-
-function trim_ended()
-  for name, count in pairs(ended) do
-    ended[name] = nil
-    trim(queues[name], 2 * count) -- at most two others for each
-  end
 end

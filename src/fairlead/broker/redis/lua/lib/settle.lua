@@ -8,12 +8,12 @@ local SMOOTHING = 64 -- settlements over which the average run time of a queue f
 
 -- Correct what the dispatch charged by what the attempt took, in average tasks of the queue.
 function charge(t, cost, run_time)
-  local q, each = t.queue, run_time / cost
+  local q, each = t[QUEUE], run_time / cost
   q.average = q.average + (q.average ~= 0 and (each - q.average) / SMOOTHING or each)
   if q.average > 0 then
-    t.tag = t.tag + (run_time / q.average - cost) * STRIDE * UNIT / t.weight
-    t.changed = true
-    if t.status == READY then set_at(q.ready, t.name, t.tag) end
+    t[TAG] = t[TAG] + (run_time / q.average - cost) * STRIDE * UNIT / t[WEIGHT]
+    t[CHANGED] = true
+    if t[STATUS] == READY then set_at(q.ready, t[NAME], t[TAG]) end
   end
 end
 
@@ -26,7 +26,7 @@ local function apply(task, i)
   end
   local t, attempt, token = tenant_of(task), task.attempts + 1, task.token
   end_lease(task)
-  if t.queue.charge == 1 then charge(t, task.h.cost, tonumber(ARGV[i + 3])) end
+  if t[QUEUE].charge == 1 then charge(t, task.h.cost, tonumber(ARGV[i + 3])) end
   if burn then task.attempts = attempt end
   task.crashes = 0
   task.unroutable = reason == 'unroutable' and task.unroutable + 1 or 0
@@ -46,21 +46,27 @@ local function apply(task, i)
 end
 
 function settle(incarnation, from, count)
+  if count == 0 then return '' end
   local ids, codes = {}, {}
   for n = 1, count do ids[n] = ARGV[from + 7 * (n - 1)] end
-  load_tasks(ids)
-  if count > 0 then load_ties(ids) end
-  for n = 1, count do
-    local i = from + 7 * (n - 1)
-    local task, token = tasks[ids[n]], tonumber(ARGV[i + 1])
-    if task and leased_as(task, incarnation, token) then
-      apply(task, i)
+  load_ties(ids)
+  local loans, records = loans_of(incarnation), call('HMGET', P .. 'records', unpack(ids))
+  load_owners(records)
+  for n, r in ipairs(records) do
+    local id, i = ids[n], from + 7 * (n - 1)
+    if r and end_plainly(id, i, r, incarnation, loans) then
       codes[n] = 'a'
-    elseif not find_task(ids[n]) then
-      codes[n] = 'u'
     else
-      codes[n] = 'f'
-      emit('fenced', task, '', 0, token)
+      local task, token = known(id), tonumber(ARGV[i + 1])
+      if task and leased_as(task, incarnation, token) then
+        apply(task, i)
+        codes[n] = 'a'
+      elseif not find_task(id) then
+        codes[n] = 'u'
+      else
+        codes[n] = 'f'
+        emit('fenced', task, '', 0, token)
+      end
     end
   end
   follow_up()

@@ -1,12 +1,16 @@
 -- task: tasks by id, read once and kept for the call; what changed is written by lib/close.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share tasks values fresh changed accepted
+-- @share tasks values fresh changed accepted latest written raw
+-- @each
 tasks = {} -- id -> task; false: unknown
 values = {} -- id -> what 'tasks' holds, as far as it was read
+raw = {} -- id -> its record as it was read ahead; false: it has none
+latest, written = {}, {} -- records of the short ways: by id, and as id, record, id, record, ...
 accepted = {} -- id, value, id, value, ... of tasks that are new
 fresh = {} -- ids that were accepted in this call
 changed = {} -- ids whose record has to be written
+-- @end
 
 local function from_value(id, value)
   local _, life, head, rest = opened(value)
@@ -21,6 +25,10 @@ function load_tasks(ids)
   for _, id in ipairs(ids) do
     if tasks[id] == nil then
       if fresh[id] then
+        from_value(id, values[id])
+      elseif latest[id] or raw[id] then
+        tasks[id] = from_record(id, latest[id] or raw[id])
+      elseif raw[id] == false and values[id] then
         from_value(id, values[id])
       else
         n = n + 1
@@ -38,6 +46,19 @@ function load_tasks(ids)
   for i, value in ipairs(call('HMGET', P .. 'tasks', unpack(plain))) do
     if value then from_value(plain[i], value) end
   end
+end
+
+-- Read records and messages ahead, without making tasks of them yet.
+function read_ahead(ids)
+  local missing, n = {}, 0
+  for i = 1, #ids do
+    local id = ids[i]
+    if raw[id] == nil and tasks[id] == nil and not fresh[id] then n = n + 1 missing[n] = id end
+  end
+  if n == 0 then return end
+  local records = call('HMGET', P .. 'records', unpack(missing))
+  local messages = call('HMGET', P .. 'tasks', unpack(missing))
+  for i = 1, n do raw[missing[i]], values[missing[i]] = records[i], messages[i] or nil end
 end
 
 -- The same for ids that are most likely new.
@@ -64,3 +85,6 @@ end
 function leased_as(t, incarnation, token)
   return t.state == RUNNING and t.token == token and t.incarnation == incarnation
 end
+
+-- Between two calls nothing is kept: bodies may be large.
+after[#after + 1] = function() tasks, values, raw, latest, written, accepted = nil, nil, nil, nil, nil, nil end

@@ -1,39 +1,42 @@
 -- tenant: one tenant's part of one queue: its tag, its counts, its limits.
 --
--- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share GATE IDLE READY PARKED AT_LIMITER PAUSED UNIT STRIDE apply_settings
-local TENANT = '<dIBBBBIIIIIIIIIIIIBc0Bc0'
-GATE = '<ddIdd'
-IDLE, READY, PARKED, AT_LIMITER, PAUSED = 0, 1, 2, 3, 4
-UNIT, STRIDE = 1000, 1000
+-- A tenant is an array, because a table of named fields costs more than all else that is done to
+-- it: what it is (1 to 4), then what is stored. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @share GATE apply_settings gates
+local TENANT = '<IIIIIIIIIIIIdIBBBBBBc0Bc0'
+-- Counts stand at COUNT + state, lengths of lines at LEN + level.
+-- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 COUNT=4 LEN=13
+-- @const TAG=17 WEIGHT=18 STATUS=19 TURN=20 PAUSE=21 GATED=22 BUSY=23 SPOT=24 WOKEN=25
+GATE = '<ddIdd' -- concurrency, rate, burst, since, gone
+-- @const IDLE=0 READY=1 PARKED=2 AT_LIMITER=3 PAUSED=4 UNIT=1000 STRIDE=1000
 
+-- @each
+gates = {} -- tenant -> its own limit, of those that have one
+-- @end
 function read_gate(field)
   local g = call('HGET', P .. 'gates', field)
   if not g then return nil end
-  local gate = { field = field }
-  gate.concurrency, gate.rate, gate.burst, gate.since, gate.gone = unpacked(GATE, g)
-  return gate
+  local concurrency, rate, burst, since, gone = unpacked(GATE, g)
+  return { field = field, concurrency = concurrency, rate = rate, burst = burst, since = since, gone = gone }
 end
 
-local function open_tenant(q, name, stored)
-  local t = { name = name, queue = q, len = {}, counts = {}, lines = {} }
-  local l, c = t.len, t.counts
-  t.tag, t.weight, t.status, t.turn, t.paused, t.gated, l[0], l[1], l[2], l[3], c[1], c[2], c[3], c[4], c[5],
-    c[6], c[7], c[8], t.parked, t.woken = unpacked(TENANT, stored)
-  t.known, t.busy = true, c[1] + c[2] + c[3] + c[4] + c[5] > 0
-  if t.gated == 1 then t.gate = read_gate(q.name .. SEP .. name) end
-  return t
+function gate_of(t)
+  if t[GATED] == 0 then return nil end
+  if not gates[t] then gates[t] = read_gate(t[QUEUE].name .. SEP .. t[NAME]) end
+  return gates[t]
 end
 
 -- Bring tenants of a queue into the cache, in one read.
 function load_tenants(q, names)
-  local missing, n = {}, 0
-  for _, name in ipairs(names) do
-    if q.tenants[name] == nil then n = n + 1 missing[n] = name q.tenants[name] = false end
+  local missing, n, cache = {}, 0, q.tenants
+  for i = 1, #names do
+    local name = names[i]
+    if cache[name] == nil then n = n + 1 missing[n] = name cache[name] = false end
   end
   if n == 0 then return end
-  for i, stored in ipairs(call('HMGET', P .. 'tenants:' .. q.name, unpack(missing))) do
-    if stored then q.tenants[missing[i]] = open_tenant(q, missing[i], stored) end
+  local found = call('HMGET', P .. 'tenants:' .. q.name, unpack(missing))
+  for i = 1, n do
+    if found[i] then cache[missing[i]] = { missing[i], q, false, false, unpacked(TENANT, found[i]) } end
   end
 end
 
@@ -42,29 +45,25 @@ function read_tenant(q, name)
   return q.tenants[name] or nil
 end
 
--- lib/settings
-
 -- The tenant's part of a queue, with whatever was configured for it.
 function make_tenant(q, name)
   local t = read_tenant(q, name)
   if not t then
-    t = { name = name, queue = q, len = { [0] = 0, 0, 0, 0 }, counts = { 0, 0, 0, 0, 0, 0, 0, 0 }, lines = {},
-      tag = 0, weight = UNIT, status = IDLE, turn = 0, paused = 0, gated = 0, parked = '', woken = '', changed = true }
+    t = { name, q, false, true, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, '', '' }
     q.tenants[name] = t
     if M.settings > 0 then apply_settings(t) end
   end
   return t
 end
 
-function tenant_of(t)
-  local q = read_queue(t.h.queue, true)
-  return q.tenants[t.h.tenant] or make_tenant(q, t.h.tenant)
+function tenant_of(task)
+  local q = read_queue(task.h.queue, true)
+  return q.tenants[task.h.tenant] or make_tenant(q, task.h.tenant)
 end
 
-function waiting(t) return t.counts[1] + t.counts[2] + t.counts[3] + t.counts[5] end
+function waiting(t) return t[5] + t[6] + t[7] + t[9] end
 
 function stored_tenant(t)
-  local l, c = t.len, t.counts
-  return pack(TENANT, t.tag, t.weight, t.status, t.turn, t.paused, t.gated, l[0], l[1], l[2], l[3], c[1], c[2],
-    c[3], c[4], c[5], c[6], c[7], c[8], #t.parked, t.parked, #t.woken, t.woken)
+  return pack(TENANT, t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15], t[16], t[17], t[18],
+    t[19], t[20], t[21], t[22], t[23], #t[24], t[24], #t[25], t[25])
 end

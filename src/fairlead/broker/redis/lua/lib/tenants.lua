@@ -1,12 +1,25 @@
 -- tenants: write the tenants that changed, with their lines, limits and places in the indexes.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- Bring the tenants that records belong to into the cache, in one read per queue.
+function load_owners(records)
+  local names, seen = {}, {}
+  for _, r in ipairs(records) do
+    local own = r and sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
+    if own and not seen[own] then
+      seen[own] = true
+      local _, _, _, _, head = unpacked(SELF, own)
+      local h = parsed(head)
+      names[h.queue] = names[h.queue] or {}
+      names[h.queue][#names[h.queue] + 1] = h.tenant
+    end
+  end
+  for queue, list in pairs(names) do load_tenants(read_queue(queue, true), list) end
+end
+
 local function saved(q) return agenda('saved:' .. q.name) end
 
-local function is_empty(t)
-  local c = t.counts
-  return c[1] + c[2] + c[3] + c[4] + c[5] + c[6] + c[7] + c[8] == 0
-end
+local function is_empty(t) return t[5] + t[6] + t[7] + t[8] + t[9] + t[10] + t[11] + t[12] == 0 end
 
 local function write_gate(gate)
   write('HSET', P .. 'gates', gate.field, pack(GATE, gate.concurrency, gate.rate, gate.burst, gate.since, gate.gone))
@@ -23,32 +36,32 @@ function drop_saved(q, most)
   load_tenants(q, names)
   for _, name in ipairs(names) do
     local t = q.tenants[name]
-    if t and is_empty(t) then t.changed = true end
+    if t and is_empty(t) then t[CHANGED] = true end
   end
 end
 
 writers[#writers + 1] = function()
   for _, q in pairs(queues) do
-    local keeps, drops, woke, slept = {}, {}, {}, {}
+    local keeps, drops, woke, slept, n = {}, {}, {}, {}, 0
     for name, t in pairs(q and q.tenants or {}) do
-      if t and t.changed then
-        for _, l in pairs(t.lines) do write_line(l) end
-        if t.gate and t.gate.changed then write_gate(t.gate) end
-        local busy = waiting(t) + t.counts[RUNNING] > 0
-        if busy and not t.busy then woke[#woke + 1] = name
-        elseif t.busy and not busy then slept[#slept + 1] = name end
-        local empty = is_empty(t) and t.status ~= READY
-        if empty and t.tag > q.clock then set_at(saved(q), name, t.tag) end
-        if empty and t.tag <= q.clock then
+      if t and t[CHANGED] then
+        if t[LINES] then for _, l in pairs(t[LINES]) do write_line(l) end end
+        if gates[t] and gates[t].changed then write_gate(gates[t]) end
+        local busy = waiting(t) + t[COUNT + RUNNING] > 0 and 1 or 0
+        if busy > t[BUSY] then woke[#woke + 1] = name elseif busy < t[BUSY] then slept[#slept + 1] = name end
+        t[BUSY] = busy
+        local empty = busy == 0 and is_empty(t) and t[STATUS] ~= READY
+        if empty and t[TAG] > q.clock then set_at(saved(q), name, t[TAG]) end
+        if empty and t[TAG] <= q.clock then
           drops[#drops + 1] = name
         else
-          keeps[#keeps + 1], keeps[#keeps + 2] = name, stored_tenant(t)
+          keeps[n + 1], keeps[n + 2] = name, stored_tenant(t)
+          n = n + 2
         end
       end
     end
-    local key = P .. 'tenants:'
-    if #keeps > 0 then plan[#plan + 1] = { 'HSET', key .. q.name, keeps } end
-    if #drops > 0 then plan[#plan + 1] = { 'HDEL', key .. q.name, drops } end
+    if n > 0 then plan[#plan + 1] = { 'HSET', P .. 'tenants:' .. q.name, keeps } end
+    if #drops > 0 then plan[#plan + 1] = { 'HDEL', P .. 'tenants:' .. q.name, drops } end
     if #woke > 0 then plan[#plan + 1] = { 'SADD', P .. 'active:' .. q.name, woke } end
     if #slept > 0 then plan[#plan + 1] = { 'SREM', P .. 'active:' .. q.name, slept } end
   end

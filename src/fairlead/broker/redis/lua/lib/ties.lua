@@ -2,10 +2,13 @@
 --
 -- 'ties' says in one read whether a task has any. The twin of memory/release.py. Reads KEYS[1], no
 -- ARGV. Returns nothing by itself.
--- @share jobs send
-local tied = {} -- id -> 'w', 'd', 'wd' or false
-local any_ties = nil
+-- @share jobs send tied
+local any_ties
+-- @each
+tied = {} -- id -> 'w', 'd', 'wd' or false
+any_ties = nil
 jobs = agenda('jobs') -- ends that dependents have not been told of yet, in order
+-- @end
 
 function load_ties(ids)
   if any_ties == nil then any_ties = call('EXISTS', P .. 'ties') == 1 end
@@ -71,6 +74,14 @@ tell_ends = function(task, to)
   local d = find(ties, 'd', 1, true)
   if d then add_job(task, to) end
   set_ties(task.id, d and 'd' or '')
+end
+
+-- Remember that an incarnation wants to hear of the end of a task.
+function add_watcher(id, incarnation)
+  local ties, stored = ties_of(id), call('HGET', P .. 'watchers', id) or ''
+  if find(SEP .. stored .. SEP, SEP .. incarnation .. SEP, 1, true) then return end
+  write('HSET', P .. 'watchers', id, stored == '' and incarnation or stored .. SEP .. incarnation)
+  if not find(ties, 'w', 1, true) then set_ties(id, ties .. 'w') end
 end
 
 orphan = function(task)

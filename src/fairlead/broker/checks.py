@@ -1,0 +1,240 @@
+"""What a broker refuses before it does anything: the same for every broker, whatever it stores in.
+
+All of these raise and change nothing. They look at what was passed in, never at what is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NoReturn, get_args
+
+import msgspec
+from msgspec import UNSET
+
+from fairlead.broker.verbs import (
+    MAX_ENQUEUE,
+    MAX_EXCHANGE,
+    MAX_PAGE,
+    MAX_TENANTS,
+    MAX_XCOM,
+    Alter,
+    Change,
+    Fetch,
+    Firing,
+    LeaseRef,
+    QueueChange,
+    Submission,
+    TenantChange,
+    Write,
+)
+from fairlead.model.checks import check_message
+from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
+from fairlead.model.lifecycle import TRANSITIONS, DependencyPolicy, Settlement, State
+from fairlead.model.limits import UNLIMITED, Limit
+from fairlead.model.message import ErrorInfo
+from fairlead.model.names import check_key, check_limiter, check_queue, check_tenant
+from fairlead.model.options import MAX_DEPENDENCIES
+
+__all__ = (
+    "changed_limit",
+    "check_changes",
+    "check_exchange",
+    "check_lease",
+    "check_limit",
+    "check_orders",
+    "check_reader",
+    "check_slots",
+    "check_submissions",
+    "check_writes",
+    "refuse_now",
+)
+
+_POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
+_ACTIONS = ("cancel", "requeue", "delete")
+_CAPS = ("max_waiting", "max_tenant_waiting", "warn_depth")
+_KEEPS = (
+    "keep_completed",
+    "keep_completed_count",
+    "keep_completed_bytes",
+    "keep_dead",
+    "keep_dead_bytes",
+)
+_MIN_WEIGHT, _MAX_WEIGHT = 0.001, 1_000.0
+_ERROR: tuple[type, ...] = (ErrorInfo, type(None))
+_RESULT: tuple[type, ...] = (bytes, type(None))
+
+
+def refuse_now(now: float) -> NoReturn:
+    """Say that only a broker with a test clock is told what time it is."""
+    raise InvalidOption("now", now, "left out, unless the broker has a test clock")
+
+
+# -- enqueue, fire -----------------------------------------------------------------------------
+
+
+def check_submissions(submissions: Sequence[Submission]) -> None:
+    """Refuse a batch that breaks the rules of the verb."""
+    if len(submissions) > MAX_ENQUEUE:
+        raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
+    tenants = set()
+    for submission in submissions:
+        check_message(submission.message)
+        tenants.add(submission.message.tenant)
+        _check_times(submission)
+        if len(submission.depends_on) > MAX_DEPENDENCIES:
+            raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
+        if submission.on_dependency_failure not in _POLICIES:
+            raise InvalidOption(
+                "on_dependency_failure",
+                submission.on_dependency_failure,
+                f"one of {', '.join(_POLICIES)}",
+            )
+    if len(tenants) > MAX_TENANTS:
+        raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
+
+
+def _check_times(submission: Submission) -> None:
+    delay, deadline, unique = submission.delay, submission.deadline, submission.unique
+    # Written so that NaN fails as well.
+    if not 0.0 <= delay < math.inf:
+        raise InvalidOption("delay", delay, "zero or more seconds")
+    if deadline is not None and not 0.0 <= deadline < math.inf:
+        raise InvalidOption("deadline", deadline, "zero or more seconds")
+    if unique is not None:
+        check_key("unique key", unique.key)
+        if unique.until == "window" and not 0.0 < unique.window < math.inf:
+            raise InvalidOption("unique window", unique.window, "a number of seconds above 0")
+
+
+def check_slots(firings: Sequence[Firing]) -> None:
+    """Refuse slots that are no moments."""
+    for firing in firings:
+        if not math.isfinite(firing.slot):
+            raise InvalidOption("slot", firing.slot, "a finite unix time")
+
+
+# -- exchange, beat ----------------------------------------------------------------------------
+
+
+def check_exchange(
+    settlements: Sequence[Settlement], started: Sequence[LeaseRef], fetch: Fetch | None
+) -> None:
+    """Refuse a call that breaks the rules of the verb."""
+    for what, batch in (("settlements", settlements), ("started", started)):
+        if len(batch) > MAX_EXCHANGE:
+            raise TooLarge(what, len(batch), MAX_EXCHANGE, "tasks")
+    if fetch is not None:
+        if not 0 <= fetch.max <= MAX_EXCHANGE:
+            raise InvalidOption("fetch.max", fetch.max, f"from 0 to {MAX_EXCHANGE}")
+        if fetch.start is not None and not 0 <= fetch.start <= MAX_EXCHANGE:
+            raise InvalidOption("fetch.start", fetch.start, f"from 0 to {MAX_EXCHANGE}")
+        check_lease("fetch.lease", fetch.lease)
+    for settlement in settlements:
+        # One look at what is nearly always right; written so that NaN fails as well.
+        if not (
+            settlement.to in TRANSITIONS[State.RUNNING]
+            and 0.0 <= settlement.delay < math.inf
+            and 0.0 <= settlement.run_time < math.inf
+            and (settlement.keep is None or 0.0 <= settlement.keep < math.inf)
+            and isinstance(settlement.error, _ERROR)
+            and isinstance(settlement.result, _RESULT)
+        ):
+            _refuse(settlement)
+
+
+def _refuse(settlement: Settlement) -> NoReturn:
+    """Say what is wrong with a settlement."""
+    if settlement.to not in TRANSITIONS[State.RUNNING]:
+        raise InvalidInput(f"an attempt cannot end in {settlement.to!r}")
+    for option in ("delay", "run_time", "keep"):
+        seconds = getattr(settlement, option)
+        if seconds is not None and not 0.0 <= seconds < math.inf:
+            raise InvalidOption(option, seconds, "zero or more seconds")
+    if not isinstance(settlement.error, _ERROR):
+        raise InvalidOption("error", settlement.error, "an ErrorInfo")
+    raise InvalidOption("result", settlement.result, "bytes")
+
+
+def check_lease(option: str, lease: float) -> None:
+    """Refuse a lease that would be over before it began, or never."""
+    if not 0.0 < lease < math.inf:
+        raise InvalidOption(option, lease, "a number of seconds above 0")
+
+
+# -- alter, configure, write -------------------------------------------------------------------
+
+
+def check_orders(orders: Sequence[Alter]) -> None:
+    """Refuse what cannot be ordered."""
+    if len(orders) > MAX_ENQUEUE:
+        raise TooLarge("the batch", len(orders), MAX_ENQUEUE, "orders")
+    for order in orders:
+        if order.action not in _ACTIONS:
+            raise InvalidOption("action", order.action, f"one of {', '.join(_ACTIONS)}")
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    """Refuse what cannot be set."""
+    for change in changes:
+        changed_limit(UNLIMITED, change)
+        if isinstance(change, TenantChange):
+            check_tenant(change.tenant)
+            if change.queue is not None:
+                check_queue(change.queue)
+            _check_weight(change)
+        elif isinstance(change, QueueChange):
+            check_queue(change.queue)
+            for name in (*_CAPS, *_KEEPS):
+                value = getattr(change, name)
+                if value is UNSET or (value is None and name in _CAPS):
+                    continue
+                if value is None or not 0 <= value < math.inf:
+                    raise InvalidOption(name, value, "zero or more")
+        else:
+            check_limiter(change.name)
+
+
+def changed_limit(limit: Limit, change: Change) -> Limit:
+    """The limit with what the change says laid over it; refuses what no limit can be."""
+    said: dict[str, Any] = {
+        name: value
+        for name in ("concurrency", "rate", "burst")
+        if (value := getattr(change, name)) is not UNSET
+    }
+    return Limit(**{**msgspec.structs.asdict(limit), **said}) if said else limit
+
+
+def _check_weight(change: TenantChange) -> None:
+    weight = change.weight
+    if weight is not UNSET and not _MIN_WEIGHT <= weight <= _MAX_WEIGHT:  # false for NaN as well
+        raise InvalidOption("weight", weight, f"from {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}")
+
+
+def check_writes(writes: Sequence[Write]) -> None:
+    """Refuse what cannot be written."""
+    if len(writes) > MAX_ENQUEUE:
+        raise TooLarge("the batch", len(writes), MAX_ENQUEUE, "writes")
+    for item in writes:
+        if len(item.value) > MAX_XCOM:
+            raise TooLarge(f"the {item.kind} value", len(item.value), MAX_XCOM)
+        if item.kind == "xcom":
+            check_key("XCom key", item.key)
+            if not 0.0 < item.ttl < math.inf:
+                raise InvalidOption("ttl", item.ttl, "a number of seconds above 0")
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def check_reader(reader: str | None, limit: int) -> None:
+    """Refuse a page of events that is too long, or for a reader that cannot have a place."""
+    check_limit(limit)
+    if reader is not None:
+        check_key("reader", reader)
+
+
+def check_limit(limit: int) -> None:
+    """Refuse a page that is too long, or none at all."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidOption("limit", limit, f"from 1 to {MAX_PAGE}")

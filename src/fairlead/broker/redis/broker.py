@@ -1,0 +1,166 @@
+"""The broker on a Redis or Valkey server: one script per verb, one call of it per call.
+
+A script is the whole verb, so the server carries it out as one step. Everything that may be refused
+without looking at what is stored is refused here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from fairlead.broker import checks
+from fairlead.broker.redis import codec
+from fairlead.broker.redis.inspector import Inspecting
+from fairlead.broker.redis.stored import STATES, worker_bytes
+from fairlead.broker.redis.waiting import Waiting
+from fairlead.broker.redis.wire import Value
+from fairlead.broker.verbs import (
+    LEASE,
+    Alter,
+    Altered,
+    BeatReply,
+    Call,
+    Change,
+    ExchangeReply,
+    Fetch,
+    Firing,
+    LeaseRef,
+    Moved,
+    Receipt,
+    Settled,
+    Submission,
+    Watched,
+    WorkerRecord,
+    Write,
+)
+from fairlead.model.lifecycle import Settlement
+
+__all__ = ("RedisBroker",)
+
+_ZERO = ord("0")
+
+
+class RedisBroker(Waiting, Inspecting):
+    """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
+
+    async def enqueue(
+        self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
+    ) -> list[Receipt]:
+        checks.check_submissions(submissions)
+        ids = [submission.message.id for submission in submissions]
+        return await self._enter("enqueue", call, now, ids, codec.submission_args(submissions))
+
+    async def fire(
+        self, call: Call, firings: Sequence[Firing], *, now: float | None = None
+    ) -> list[Receipt]:
+        checks.check_submissions([firing.submission for firing in firings])
+        checks.check_slots(firings)
+        ids = [firing.submission.message.id for firing in firings]
+        return await self._enter("fire", call, now, ids, codec.firing_args(firings))
+
+    async def _enter(
+        self,
+        verb: Literal["enqueue", "fire"],
+        call: Call,
+        now: float | None,
+        ids: list[str],
+        args: list[Value],
+    ) -> list[Receipt]:
+        if self._closed:
+            self._clock(now)
+            return [Receipt(id=id, code="closed") for id in ids]
+        return codec.receipts(await self._numbered(verb, call, now, args), ids)
+
+    async def exchange(
+        self,
+        call: Call,
+        settlements: Sequence[Settlement] = (),
+        *,
+        started: Sequence[LeaseRef] = (),
+        fetch: Fetch | None = None,
+        now: float | None = None,
+    ) -> ExchangeReply:
+        checks.check_exchange(settlements, started, fetch)
+        if self._closed:
+            fetch = None
+        held, self._alarm_held = self._alarm_held, False
+        args = codec.exchange_args(settlements, started, fetch, held_alarm=held)
+        try:
+            reply = await self._numbered("exchange", call, now, args)
+        except BaseException:
+            self._alarm_held = self._alarm_held or held  # the next call passes it on
+            raise
+        return codec.exchange_reply(reply)
+
+    async def beat(
+        self,
+        incarnation: str,
+        held: Sequence[LeaseRef] = (),
+        *,
+        worker: WorkerRecord | None = None,
+        lease: float = LEASE,
+        now: float | None = None,
+    ) -> BeatReply:
+        checks.check_lease("lease", lease)
+        queues = () if worker is None else worker.queues
+        record = worker_bytes(worker, incarnation)
+        args: list[Value] = [self._clock(now), incarnation, lease, record, len(queues)]
+        args += queues
+        for ref in held:
+            args += (ref.id, ref.token)
+        return codec.beat_reply(await self._run("beat", args), incarnation, held)
+
+    async def give_back(
+        self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
+    ) -> Moved:
+        known = "0" if started is None else "1"
+        reply = await self._own("give_back", now, incarnation, known, *(started or ()))
+        return codec.moved(reply)
+
+    async def sweep(self, *, now: float | None = None) -> Moved:
+        return codec.moved(await self._own("sweep", now))
+
+    async def promote(self, *, now: float | None = None) -> Moved:
+        return codec.moved(await self._own("promote", now))
+
+    async def deliver(self, *, now: float | None = None) -> Moved:
+        return codec.moved(await self._own("deliver", now))
+
+    async def tidy(self, *, now: float | None = None) -> Moved:
+        return codec.moved(await self._own("tidy", now))
+
+    async def watch(
+        self, incarnation: str, ids: Sequence[str], *, now: float | None = None
+    ) -> list[Watched]:
+        digits = await self._run("watch", [self._clock(now), incarnation, *ids])
+        return [Watched(id, STATES[digit - _ZERO]) for id, digit in zip(ids, digits, strict=True)]
+
+    async def write(
+        self, call: Call, writes: Sequence[Write], *, now: float | None = None
+    ) -> list[Settled]:
+        checks.check_writes(writes)
+        return codec.settled(await self._numbered("write", call, now, codec.write_args(writes)))
+
+    async def pull(
+        self, tenant: str, keys: Sequence[str], *, now: float | None = None
+    ) -> list[bytes | None]:
+        return list(await self._run("pull", [self._clock(now), tenant, *keys]))
+
+    async def alter(
+        self, call: Call, orders: Sequence[Alter], *, now: float | None = None
+    ) -> list[Altered]:
+        checks.check_orders(orders)
+        reply = await self._numbered("alter", call, now, codec.order_args(orders))
+        return codec.altered(reply, orders)
+
+    async def configure(
+        self, call: Call, changes: Sequence[Change], *, now: float | None = None
+    ) -> None:
+        checks.check_changes(changes)
+        await self._numbered("configure", call, now, codec.change_args(changes))
+
+    async def purge(
+        self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
+    ) -> Moved:
+        return codec.moved(await self._numbered("purge", call, now, [queue, tenant or ""]))

@@ -1,0 +1,386 @@
+"""Requests as the scripts read them, and their replies as structs.
+
+``lua/<verb>.lua`` says what it reads and returns. What is sent and read for every task is written
+out here in one loop per batch: a call per task would cost as much as the work itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from fairlead.broker.redis.stored import (
+    DIGITS,
+    RS,
+    SIZES,
+    STATES,
+    STORED,
+    US,
+    blob,
+    encode_error,
+    heads,
+    new_head,
+    parse_head,
+    parsed_heads,
+    read_extra,
+)
+from fairlead.broker.redis.wire import Value
+from fairlead.broker.verbs import (
+    Alter,
+    Altered,
+    BeatReply,
+    Change,
+    ExchangeReply,
+    Fetch,
+    Firing,
+    LeaseRef,
+    LimiterChange,
+    Moved,
+    QueueChange,
+    Receipt,
+    Settled,
+    Submission,
+    TenantChange,
+    Write,
+)
+from fairlead.model.lifecycle import Settlement
+from fairlead.model.message import Leased, Message
+
+__all__ = (
+    "altered",
+    "beat_reply",
+    "change_args",
+    "exchange_args",
+    "exchange_reply",
+    "firing_args",
+    "moved",
+    "order_args",
+    "receipts",
+    "settled",
+    "submission_args",
+    "write_args",
+)
+
+_POLICIES = {"dead": "0", "cancel": "1", "wait": "2", "run": "3"}
+_HOLDS = {"started": "1", "done": "2", "window": "3"}
+_ACTIONS = {"cancel": "c", "requeue": "r", "delete": "d"}
+_KINDS = {"progress": "p", "checkpoint": "c", "xcom": "x"}
+_SETTLED: dict[int, Settled] = {ord("a"): "applied", ord("f"): "fenced", ord("u"): "unknown"}
+_ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown"]] = {
+    ord("d"): "done",
+    ord("r"): "requested",
+    ord("n"): "unchanged",
+    ord("u"): "unknown",
+}
+_ACCEPTED = {b"a%d" % digit: state for digit, state in enumerate(STATES) if state is not None}
+_LONGEST_REASON = 16_000  # characters; a record has room for 64 kB
+# No stored id holds any of these; in an id that somebody asks for they would be taken for ours.
+_SEPARATORS = str.maketrans("\x1d\x1e\x1f", "\0\0\0")
+
+_QUEUE_FIELDS = QueueChange.__struct_fields__[1:]
+_TENANT_FIELDS = TenantChange.__struct_fields__[2:]
+_LIMITER_FIELDS = LimiterChange.__struct_fields__[1:]
+
+
+# -- enqueue, fire -----------------------------------------------------------------------------
+
+
+def submission_args(submissions: Iterable[Submission]) -> list[Value]:
+    """Four for each task: id, head, blob, options."""
+    args: list[Value] = []
+    add = args.extend
+    sizes = SIZES.pack
+    for item in submissions:
+        message = item.message
+        key = (
+            message.queue,
+            message.tenant,
+            message.level,
+            message.cost,
+            message.limiters,
+            message.version,
+            message.flags,
+        )
+        if message.extra:
+            packed = blob(message)
+        else:
+            body, trace = message.body, message.trace
+            packed = b"%b%b%b" % (sizes(len(body), len(trace)), body, trace)
+        plain = not (
+            item.delay
+            or item.depends_on
+            or item.deadline is not None
+            or item.unique is not None
+            or item.fence is not None
+        )
+        head = heads.get(key) or new_head(key)
+        add((message.id, head, packed, "" if plain else _options(item)))
+    return args
+
+
+def _options(item: Submission) -> str:
+    unique, fence = item.unique, item.fence
+    return "\x1e".join(
+        (
+            repr(item.delay),
+            "" if item.deadline is None else repr(item.deadline),
+            _POLICIES[item.on_dependency_failure],
+            "0" if unique is None else _HOLDS[unique.until],
+            "0" if unique is None else repr(unique.window),
+            "" if unique is None else unique.key,
+            "" if fence is None else _clean(fence.id),
+            "" if fence is None else _clean(fence.incarnation),
+            "" if fence is None else str(fence.token),
+            "\x1d".join(("!" if d.known else "?") + _clean(d.id) for d in item.depends_on),
+        )
+    )
+
+
+def _clean(id: str) -> str:
+    return id.translate(_SEPARATORS)
+
+
+def firing_args(firings: Sequence[Firing]) -> list[Value]:
+    """Six for each slot: schedule, slot, and the submission's four."""
+    args: list[Value] = []
+    four = submission_args(firing.submission for firing in firings)
+    for i, firing in enumerate(firings):
+        args += (firing.schedule, firing.slot, *four[4 * i : 4 * i + 4])
+    return args
+
+
+def receipts(reply: bytes, ids: Sequence[str]) -> list[Receipt]:
+    """One receipt for each id that was sent."""
+    if not ids:
+        return []
+    accepted = _ACCEPTED.get
+    return [
+        Receipt(id=id, code="accepted", state=state)
+        if (state := accepted(text)) is not None
+        else _receipt(id, text)
+        for id, text in zip(ids, reply.split(RS), strict=True)
+    ]
+
+
+def _receipt(id: str, text: bytes) -> Receipt:
+    """A receipt that is no plain acceptance: a letter, a state, and behind US what it is about."""
+    first, _, rest = text.partition(US)
+    about = rest.decode()
+    match first[:1]:
+        case b"d":
+            return Receipt(id=about or id, code="duplicate", state=STATES[int(first[1:])])
+        case b"c":
+            return Receipt(id=id, code="conflict", state=STATES[int(first[1:])])
+        case b"q":
+            return Receipt(id=id, code="queue_full", limit=int(about))
+        case b"t":
+            return Receipt(id=id, code="tenant_full", limit=int(about))
+        case b"u":
+            return Receipt(id=id, code="unknown_dependency", detail=about)
+        case b"f":
+            return Receipt(id=id, code="fenced")
+        case b"s":
+            return Receipt(id=id, code="stale")
+    raise ValueError(f"a receipt that nobody knows: {text!r}")
+
+
+# -- exchange ----------------------------------------------------------------------------------
+
+
+def exchange_args(
+    settlements: Sequence[Settlement],
+    started: Sequence[LeaseRef],
+    fetch: Fetch | None,
+    *,
+    held_alarm: bool,
+) -> list[Value]:
+    """What follows incarnation and number."""
+    queues: tuple[str, ...] = ()
+    wanted, start, lease = -1, 0, 0.0
+    if fetch is not None:
+        queues, wanted, lease = fetch.queues, fetch.max, fetch.lease
+        start = wanted if fetch.start is None else fetch.start
+    args: list[Value] = [wanted, start, lease, "1" if held_alarm else "0"]
+    add = args.extend
+    add((len(queues), len(settlements), len(started), *queues))
+    digits = DIGITS
+    for item in settlements:
+        result, error = item.result, item.error
+        if item.delay or item.reason or not item.burn or item.keep is not None:
+            more = _more(item)
+        else:
+            more = "" if result is None else "R"
+        add(
+            (
+                item.id,
+                item.token,
+                digits[item.to],
+                item.run_time,
+                more,
+                b"" if result is None else result,
+                b"" if error is None else encode_error(error),
+            )
+        )
+    for ref in started:
+        add((ref.id, ref.incarnation, ref.token))
+    return args
+
+
+def _more(item: Settlement) -> str:
+    keep = "" if item.keep is None else repr(item.keep)
+    return (
+        f"{'-' if item.result is None else 'R'}\x1f{item.delay!r}\x1f{'1' if item.burn else '0'}"
+        f"\x1f{keep}\x1f{item.reason[:_LONGEST_REASON]}"
+    )
+
+
+def exchange_reply(reply: Sequence[Any]) -> ExchangeReply:
+    """The answers, and the loans with their messages."""
+    now, settles, starts, more, due, token, _ = reply[0].split(RS)
+    return ExchangeReply(
+        now=float(now),
+        settled=settled(settles),
+        started=settled(starts),
+        leased=_loans(reply, int(token)) if len(reply) > 1 else [],
+        more=more == b"1",
+        due_in=float(due) if due else None,
+    )
+
+
+def settled(codes: bytes) -> list[Settled]:
+    """A letter for each answer."""
+    return [_SETTLED[code] for code in codes]
+
+
+def _loans(reply: Sequence[Any], token: int) -> list[Leased]:
+    loans: list[Leased] = []
+    known, open_stored, open_sizes = parsed_heads, STORED.unpack_from, SIZES.unpack_from
+    begin, between = STORED.size, SIZES.size
+    items = iter(reply)
+    next(items)
+    for id, stored, flags in zip(items, items, items, strict=True):
+        at, _, size = open_stored(stored)
+        cut = begin + size
+        head = stored[begin:cut]
+        queue, tenant, level, cost, limiters, version, bits = known.get(head) or parse_head(head)
+        body, trace = open_sizes(stored, cut)
+        start = cut + between
+        middle = start + body
+        end = middle + trace
+        message = Message(
+            id=id.decode(),
+            queue=queue,
+            tenant=tenant,
+            level=level,
+            cost=cost,
+            limiters=limiters,
+            version=version,
+            flags=bits,
+            body=stored[start:middle],
+            trace=stored[middle:end],
+            extra=read_extra(stored[end:]) if end < len(stored) else (),
+        )
+        if len(flags) == 1:
+            loans.append(
+                Leased(
+                    message=message, token=token, attempt=1, started=flags == b"1", enqueued_at=at
+                )
+            )
+        else:
+            loans.append(_marked(message, token, at, flags))
+    return loans
+
+
+def _marked(message: Message, token: int, at: float, flags: bytes) -> Leased:
+    """A loan of a task that something happened to before."""
+    started, attempts, generation, crashes, unroutable, deadline = flags.split(US)
+    return Leased(
+        message=message,
+        token=token,
+        attempt=int(attempts) + 1,
+        generation=int(generation),
+        crashes=int(crashes),
+        unroutable=int(unroutable),
+        started=started == b"1",
+        enqueued_at=at,
+        deadline_at=float(deadline) or None,
+    )
+
+
+# -- the other verbs ---------------------------------------------------------------------------
+
+
+def moved(reply: bytes) -> Moved:
+    """What a step of maintenance came to; sweep says whether it was guarded as well."""
+    now, count, more, *guarded = reply.split(RS)
+    return Moved(now=float(now), count=int(count), more=more == b"1", guarded=guarded == [b"1"])
+
+
+def order_args(orders: Iterable[Alter]) -> list[Value]:
+    """Three for each order: id, action, tenant."""
+    args: list[Value] = []
+    for order in orders:
+        args += (order.id, _ACTIONS[order.action], order.tenant or "")
+    return args
+
+
+def altered(reply: bytes, orders: Sequence[Alter]) -> list[Altered]:
+    """One answer for each order."""
+    if not orders:
+        return []
+    return [
+        Altered(id=order.id, code=_ALTERED[text[0]], state=STATES[int(text[1:])])
+        for order, text in zip(orders, reply.split(RS), strict=True)
+    ]
+
+
+def change_args(changes: Iterable[Change]) -> list[Value]:
+    """A letter for the kind of each change, what it is about, and its values."""
+    args: list[Value] = []
+    for change in changes:
+        if isinstance(change, QueueChange):
+            args += ("q", change.queue)
+            fields = _QUEUE_FIELDS
+        elif isinstance(change, TenantChange):
+            args += ("t", change.tenant, change.queue or "")
+            fields = _TENANT_FIELDS
+        else:
+            args += ("l", change.name)
+            fields = _LIMITER_FIELDS
+        args += (_said(getattr(change, field)) for field in fields)
+    return args
+
+
+def _said(value: object) -> str:
+    """A setting: nothing where nothing was said, a dash where a limit is lifted."""
+    if value is UNSET:
+        return ""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return repr(value)
+
+
+def write_args(writes: Iterable[Write]) -> list[Value]:
+    """Seven for each write."""
+    args: list[Value] = []
+    for item in writes:
+        lease = item.lease
+        args += (lease.id, lease.incarnation, lease.token, _KINDS[item.kind])
+        args += (item.key, item.value, item.ttl)
+    return args
+
+
+def beat_reply(reply: bytes, incarnation: str, held: Sequence[LeaseRef]) -> BeatReply:
+    """What a worker must know after a heartbeat."""
+    now, lost, cancelled, paused = reply.decode().split("\x1e")
+    refs = [each.split("\x1d") for each in cancelled.split("\x1f")] if cancelled else []
+    return BeatReply(
+        now=float(now),
+        lost=[held[int(place)] for place in lost.split(",")] if lost else [],
+        cancelled=[LeaseRef(id, incarnation, int(token)) for id, token in refs],
+        paused=paused.split("\x1f") if paused else [],
+    )

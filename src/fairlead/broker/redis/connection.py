@@ -1,0 +1,353 @@
+"""The way to one server: calls that survive reconnects, and say what may be assumed if they fail.
+
+All calls share one connection and are pipelined on it; each blocking call has a connection of its
+own. Whatever goes through ``run`` and ``command`` is idempotent or numbered, so a lost reply is
+simply asked for again until the caller's patience ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NoReturn
+
+from fairlead.broker.redis.address import Address
+from fairlead.broker.redis.finder import Ask, Finder, finder_for
+from fairlead.broker.redis.link import Link, pause
+from fairlead.broker.redis.replies import TRANSIENT, understand
+from fairlead.broker.redis.scripts import Script
+from fairlead.broker.redis.wire import ReplyError, Value, Wire, pack
+from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
+
+__all__ = ("OnStray", "Server", "Value")
+
+OnStray = Callable[[Any], Awaitable[None] | None]
+
+_IDLE_BLOCKERS = 4  # connections kept for the next blocking call
+_SERVER_EXTRA = 2.0  # seconds the server waits longer than we do: ours is the timeout that counts
+_GRACE = 0.1  # seconds that a blocking call waits beyond its end for a last-moment reply
+_TIDY_TIMEOUT = 1.0  # seconds for the same in the background
+
+_log = logging.getLogger(__name__)
+
+# What a forked child inherited. Kept, because destructors would touch the parent's selector.
+_inherited: list[object] = []
+
+
+class Server:
+    """One server, serving one shard. Opens on first use, and again for another loop or process."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        key: str | bytes = b"",
+        finder: Finder | None = None,
+        on_connect: Callable[[Ask], Awaitable[None]] | None = None,
+        revive: Callable[[], Awaitable[None]] | None = None,
+        connect_timeout: float = 5.0,
+        call_timeout: float = 5.0,
+        patience: float = 10.0,
+    ) -> None:
+        """``key`` is any key of the shard: in a cluster it decides which node serves it.
+
+        ``on_connect`` is given a function that issues commands on the new connection, before
+        anybody else may use it. ``revive`` runs before a reconnect that follows a failure.
+        ``patience`` is for how long after its begin a call is repeated; the last attempt keeps its
+        own timeouts, and 0 means a single attempt.
+        """
+        self._new_link: Callable[[], Link] = lambda: Link(
+            address,
+            finder or finder_for(address, key),
+            on_connect=on_connect,
+            revive=revive,
+            connect_timeout=connect_timeout,
+            call_timeout=call_timeout,
+            opened=self._opened,
+        )
+        self._call_timeout = call_timeout
+        self._patience = patience
+        self._closed = False
+        self._pid = 0
+        self._link: Link | None = None  # with it goes all that belongs to one loop
+        self._idle: list[Wire] = []
+        self._blocked: set[Wire] = set()
+        self._chores: set[asyncio.Task[None]] = set()
+
+    # --- calls -------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        script: Script,
+        key: bytes | str,
+        args: Sequence[Value],
+        *,
+        patience: float | None = None,
+    ) -> Any:
+        """Run a script on the shard and give its reply.
+
+        Raises ``ScriptError`` for the script's own refusals and ``Refused`` where the server
+        refused for good; once patience is over ``Ambiguous`` if any attempt may have been
+        executed, otherwise ``Unreachable``, or ``Refused`` with a cause that may pass.
+        """
+        return await self._call(pack(("FCALL", script.function, 1, key, *args)), script, patience)
+
+    async def command(self, *args: Value, patience: float | None = None) -> Any:
+        """Issue a plain command, under the same rules as ``run``: it must be safe to repeat."""
+        return await self._call(pack(args), None, patience)
+
+    async def _call(self, packed: bytes, script: Script | None, patience: float | None) -> Any:
+        link = self._enter()
+        began = link.loop.time()
+        wire = link.wire
+        outcome: Any = None
+        if wire is not None and not wire.lost:
+            try:
+                outcome = await wire.send(packed, began)
+            except Ambiguous as error:
+                outcome = error
+            else:
+                if outcome.__class__ is not ReplyError:
+                    link.failures = 0
+                    return outcome
+        until = began + (self._patience if patience is None else patience)
+        return await self._persist(link, packed, script, until, wire, outcome)
+
+    async def _persist(
+        self,
+        link: Link,
+        packed: bytes,
+        script: Script | None,
+        until: float,
+        wire: Wire | None,
+        outcome: Any,
+    ) -> Any:
+        """Go on with a call whose first try had no outcome, or not a good one."""
+        attempts = _Attempts()
+        while True:
+            try:
+                if isinstance(outcome, BrokerError):
+                    raise outcome
+                if wire is None or outcome is None:
+                    wire = await link.connected()
+                    outcome = await wire.send(packed, link.loop.time())
+                if outcome.__class__ is ReplyError:
+                    outcome = await _remedied(link, wire, packed, script, outcome)
+            except Refused as error:
+                attempts.note(error)
+                wait = pause(attempts.count)
+                if error.cause not in TRANSIENT or link.loop.time() + wait >= until:
+                    attempts.give_up()
+                await asyncio.sleep(wait)
+            except (Ambiguous, Unreachable) as error:
+                attempts.note(error)  # the pause is in connecting anew, where all callers share it
+                if link.loop.time() >= until or self._closed:
+                    attempts.give_up()
+            else:
+                link.failures = 0
+                return outcome
+            wire = outcome = None
+
+    # --- blocking calls ----------------------------------------------------------------------
+
+    async def block(self, *args: Value, seconds: float, on_stray: OnStray | None = None) -> Any:
+        """Issue a blocking command without its last argument, the timeout; ``None`` when it ends.
+
+        The time is measured here, from when the command is sent. When the caller is cancelled, the
+        server is told in the background; what it gave away in that very moment goes to
+        ``on_stray``. Never repeated: raises ``Unreachable``, ``Ambiguous`` or ``Refused`` at once,
+        and the caller should pause before the next try.
+        """
+        link = self._enter()
+        packed = pack((*args, seconds + _SERVER_EXTRA))
+        wire = await self._blocker(link)
+        future = wire.send(packed, link.loop.time())
+        self._blocked.add(wire)
+        try:
+            # Unlike awaiting the future, this leaves it alone when the caller is cancelled.
+            await asyncio.wait((future,), timeout=seconds)
+            if not future.done():
+                freed = self._chore(self._free(link, wire, future))
+                await asyncio.wait((freed,), timeout=_GRACE)
+                if not freed.done():
+                    freed.add_done_callback(lambda _: self._save(wire, future, on_stray))
+                    return None
+        except asyncio.CancelledError:
+            freed = self._chore(self._free(link, wire, future))
+            freed.add_done_callback(lambda _: self._save(wire, future, on_stray))
+            raise
+        self._release(wire)
+        reply = future.result()
+        if reply.__class__ is ReplyError:
+            verdict = understand(str(reply))
+            if verdict.remedy == "relocate" and link.wire is not None:
+                link.relocate(link.wire, verdict.node)
+            raise verdict.error
+        return reply
+
+    async def _blocker(self, link: Link) -> Wire:
+        """A connection to block on, where the main one leads."""
+        place = (await link.connected()).place
+        while self._idle:
+            wire = self._idle.pop()
+            if not wire.lost and wire.place == place:
+                return wire
+            wire.drop()
+        wire = await link.open(place, None)
+        try:
+            async with asyncio.timeout(self._call_timeout):
+                wire.client_id = await wire.ask("CLIENT", "ID")
+        except BaseException as error:
+            wire.drop()
+            if isinstance(error, (Ambiguous, TimeoutError)):
+                raise Unreachable(f"{place} does not answer on a new connection") from error
+            raise
+        return wire
+
+    async def _free(self, link: Link, wire: Wire, future: asyncio.Future[Any]) -> None:
+        """Make the server answer a blocked call now; drop the connection if that fails."""
+        try:
+            async with asyncio.timeout(_TIDY_TIMEOUT):
+                if not future.done():
+                    main = await link.connected()
+                    await main.ask("CLIENT", "UNBLOCK", wire.client_id, "TIMEOUT")
+                    await asyncio.wait((future,))
+        except (BrokerError, TimeoutError):
+            wire.drop("it could not be freed from a blocking call")
+
+    def _save(self, wire: Wire, future: asyncio.Future[Any], on_stray: OnStray | None) -> None:
+        """Take in the reply of a call that nobody waits for any more."""
+        self._release(wire)
+        if not future.done() or future.exception() is not None:
+            return
+        reply = future.result()
+        if reply is not None and not isinstance(reply, ReplyError) and on_stray is not None:
+            _ = self._chore(_hand_over(on_stray, reply))
+
+    def _opened(self, main: Wire) -> None:
+        for wire in (*self._idle, *self._blocked):
+            if wire.place != main.place:  # nobody rings a bell on a server that was left
+                wire.drop("the shard moved to another server")
+
+    def _release(self, wire: Wire) -> None:
+        """Keep a connection that blocked for the next call, if it is still good."""
+        self._blocked.discard(wire)
+        if len(self._idle) < _IDLE_BLOCKERS and not (wire.lost or self._closed):
+            self._idle.append(wire)
+        else:
+            wire.drop()
+
+    def _chore(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+        return task
+
+    # --- loops, processes, the end -----------------------------------------------------------
+
+    def _enter(self) -> Link:
+        """The link of the running loop, once everything that belongs to another one is gone."""
+        link = self._link
+        if link is None or link.loop is not asyncio.get_running_loop() or os.getpid() != self._pid:
+            self._leave()
+            self._pid = os.getpid()
+            link = self._link = self._new_link()
+        if self._closed:
+            raise Unreachable("the connection was closed with close()")
+        return link
+
+    def _leave(self) -> None:
+        """Let go of what belongs to another loop, or to the process we were forked from."""
+        link, wires, tasks = self._link, self._wires(), self._tasks()
+        self._link, self._idle, self._blocked, self._chores = None, [], set(), set()
+        if link is None:
+            return
+        if os.getpid() != self._pid:
+            _inherited.extend((link, *wires, *tasks))
+            for wire in wires:
+                wire.abandon()
+        elif link.loop.is_closed():
+            for wire in wires:
+                wire.shut()
+        else:
+            for end in (*(task.cancel for task in tasks), *(wire.drop for wire in wires)):
+                link.loop.call_soon_threadsafe(end)
+
+    async def close(self) -> None:
+        """End all connections, within about a second; calls under way fail. May be repeated."""
+        link = self._link
+        if link is None or link.loop is not asyncio.get_running_loop() or os.getpid() != self._pid:
+            self._closed = True
+            self._leave()
+            return
+        if self._chores:
+            await asyncio.wait(self._chores, timeout=_TIDY_TIMEOUT)
+        self._closed = True
+        wires, tasks = self._wires(), self._tasks()
+        link.close()
+        for task in tasks:
+            task.cancel()
+        for wire in wires:
+            wire.drop()
+        ends: list[asyncio.Future[Any]] = [*tasks, *(wire.ended for wire in wires)]
+        if ends:
+            await asyncio.wait(ends, timeout=_GRACE)
+
+    def _wires(self) -> list[Wire]:
+        main = self._link.wire if self._link is not None else None
+        return [*self._idle, *self._blocked, *([] if main is None else [main])]
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        connecting = self._link.connecting if self._link is not None else None
+        return [*self._chores, *([] if connecting is None else [connecting])]
+
+
+class _Attempts:
+    """What the attempts of one call came to."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last: BrokerError = Unreachable("the call was not tried")
+        self._doubtful = False
+
+    def note(self, error: BrokerError) -> None:
+        self.count += 1
+        self._last = error
+        self._doubtful = self._doubtful or isinstance(error, Ambiguous)
+
+    def give_up(self) -> NoReturn:
+        """Raise what the caller may assume after all of them, not only after the last."""
+        if self._doubtful and not isinstance(self._last, Ambiguous):
+            raise Ambiguous(
+                f"the call may have been executed; repeating it failed: {self._last}"
+            ) from self._last
+        raise self._last
+
+
+async def _remedied(
+    link: Link, wire: Wire, packed: bytes, script: Script | None, reply: ReplyError
+) -> Any:
+    """The reply after what the server asked for was done; raises the error to go on with."""
+    verdict = understand(str(reply))
+    if verdict.remedy == "reload" and script is not None:
+        loaded = await wire.send(pack(("FUNCTION", "LOAD", "REPLACE", script.source)), link.loop.time())
+        if not isinstance(loaded, ReplyError):
+            loaded = await wire.send(packed, link.loop.time())
+            if loaded.__class__ is not ReplyError:
+                return loaded
+        verdict = understand(str(loaded))
+    if verdict.remedy == "relocate":
+        link.relocate(wire, verdict.node)
+    raise verdict.error
+
+
+async def _hand_over(on_stray: OnStray, reply: Any) -> None:
+    try:
+        taken = on_stray(reply)
+        if inspect.isawaitable(taken):
+            await taken
+    except Exception as error:  # noqa: BLE001 - a chore has nobody to raise to
+        _log.warning("a late reply was lost", extra={"error": type(error).__name__})

@@ -1,0 +1,309 @@
+"""Around every verb of the Redis broker: connections, clock, numbers, and what errors mean.
+
+Verbs may be awaited from event loops of several threads: each loop has its own connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from fairlead.broker import checks
+from fairlead.broker.redis.address import Address, parse
+from fairlead.broker.redis.connection import Server, Value
+from fairlead.broker.redis.finder import Ask
+from fairlead.broker.redis.greeting import Facts, examine, warn_about
+from fairlead.broker.redis.keys import LAYOUT, Keys
+from fairlead.broker.redis.replies import ScriptError
+from fairlead.broker.redis.scripts import load
+from fairlead.broker.verbs import SHARD, Call, Hello
+from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption, OutOfOrder, Refused
+
+__all__ = ("Frame", "Session")
+
+_EVENT_BYTES = 16 * 1024 * 1024
+_LONGEST_INCARNATION = 255  # bytes; a record has one byte for its length
+_TURNS = 3  # of the loop, until all who were woken have heard of it
+_STEP, _STEPS = 0.002, 500  # seconds between two looks at who is still there, and how many looks
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """What belongs to one event loop: its connections, and its own line of numbered calls."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
+        self.closing: asyncio.Future[None] = self.loop.create_future()
+        self.tasks: set[asyncio.Task[Any]] = set()  # blocked calls, and what they left to do
+        self.calls = 0  # under way
+        self._name = os.urandom(8).hex()
+        self._numbers: dict[str, int] = {}
+        self._lines: dict[str, asyncio.Lock] = {}
+
+    def line(self, verb: str) -> asyncio.Lock:
+        """Held by the one call of a verb that is in flight: numbers must arrive in order."""
+        return self._lines.setdefault(verb, asyncio.Lock())
+
+    def next(self, verb: str) -> Call:
+        """The next number of this loop's own calls of a verb."""
+        number = self._numbers[verb] = self._numbers.get(verb, 0) + 1
+        return Call(f"{self._name}:{verb}", number)
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Do something beside the verbs; ``close`` waits for it."""
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def settle(self) -> None:
+        """Let calls under way come to their end, for a while: those who wait were woken."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        for _ in range(_STEPS):  # calls end within milliseconds, and none should pay for saying so
+            if not (self.calls or self.tasks):
+                return
+            await asyncio.sleep(_STEP)
+
+    def wake(self) -> None:
+        """Wake everyone who waits here, from any thread."""
+        try:
+            self.loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:  # the loop is closed: nobody waits on it
+            return
+
+    def _wake(self) -> None:
+        if not self.closing.done():
+            self.closing.set_result(None)
+
+
+class Frame:
+    """One shard on one server. Nothing is opened before the first call."""
+
+    def __init__(
+        self,
+        url: str | Address,
+        *,
+        shard: str = SHARD,
+        test_clock: bool = False,
+        event_bytes: int = _EVENT_BYTES,
+        patience: float = 10.0,
+        revive: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """``patience`` and ``revive`` are those of ``connection.Server``."""
+        self.address = parse(url) if isinstance(url, str) else url
+        self.shard = shard
+        self.keys = Keys(shard)
+        self.changes: list[str] = []  # what became of the server since it was first met
+        self._test_clock = test_clock
+        self._event_bytes = event_bytes
+        self._patience = patience
+        self._revive = revive
+        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
+        self._lock = threading.Lock()  # around what loops share: the sessions, the two below
+        self._generation = ""
+        self._facts = Facts()
+        self._alarm_held = False  # by a wait that is over; the next exchange passes it on
+        self._closed = False
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    async def _run(self, verb: str, args: Sequence[Value], call: Call | None = None) -> Any:
+        """Run a verb's script; a shard that was emptied is given its name first, once."""
+        session = await self._session()
+        script = load(verb)
+        session.calls += 1
+        try:
+            try:
+                return await session.server.run(script, self.keys.prefix, args)
+            except ScriptError as error:
+                if error.code != "layout" or error.fields[:1] != ("0",):
+                    raise
+            await self._greet()
+            return await session.server.run(script, self.keys.prefix, args)
+        except ScriptError as error:
+            raise _meaning(error, verb, call) from None
+        except UnicodeEncodeError:
+            raise InvalidInput(
+                "a text of the call holds lone surrogates, which is no text"
+            ) from None
+
+    async def _numbered(
+        self, verb: str, call: Call, now: float | None, args: Sequence[Value]
+    ) -> Any:
+        """Run the script of a verb that takes a number."""
+        name = call.incarnation
+        if len(name) > _LONGEST_INCARNATION // 4 and len(name.encode()) > _LONGEST_INCARNATION:
+            raise InvalidOption("incarnation", name, f"at most {_LONGEST_INCARNATION} bytes long")
+        return await self._run(verb, [self._clock(now), name, call.number, *args], call)
+
+    async def _own(self, verb: str, now: float | None, *args: Value) -> Any:
+        """The same for a verb whose caller has no numbers, so that it can be repeated as well."""
+        clock = self._clock(now)
+        session = await self._session()
+        async with session.line(verb):
+            call = session.next(verb)
+            return await self._run(verb, [clock, call.incarnation, call.number, *args], call)
+
+    def _clock(self, now: float | None) -> str:
+        if self._test_clock:
+            return "t" if now is None else f"t{now!r}"
+        if now is not None:
+            checks.refuse_now(now)
+        return ""
+
+    # -- who the server is ---------------------------------------------------------------------
+
+    async def hello(self) -> Hello:
+        """Say who the broker is: time, generation and layout."""
+        now = await self._greet()
+        return Hello(
+            now=now,
+            generation=self._generation,
+            replication=self._facts.replication,
+            layout=LAYOUT,
+            shard=self.shard,
+        )
+
+    async def _greet(self) -> float:
+        session = await self._session()
+        args = self._greeting()
+        return self._met(await session.server.run(load("hello"), self.keys.prefix, args))
+
+    def _greeting(self) -> list[Value]:
+        generation = os.urandom(8).hex()  # taken if the shard has none
+        return [self._clock(None), generation, str(LAYOUT), self._event_bytes]
+
+    def _met(self, reply: Sequence[bytes]) -> float:
+        """Take in the answer to hello: the time, the generation, the layout."""
+        now, generation, layout = (text.decode() for text in reply)
+        if layout != str(LAYOUT):
+            raise _wrong_layout(layout)
+        with self._lock:
+            known, self._generation = self._generation, generation
+        if known not in ("", generation):
+            self._changed(
+                "the server was emptied, or is another one: its tasks are not those it had before"
+            )
+        return float(now)
+
+    async def _on_connect(self, ask: Ask) -> None:
+        facts = await examine(ask)
+        script = load("hello")
+        call = ("FCALL", script.function, 1, self.keys.prefix, *self._greeting())
+        try:
+            answer = await ask(*call)
+        except Refused as refused:
+            if refused.cause != "forgetful":
+                raise
+            await ask("FUNCTION", "LOAD", "REPLACE", script.source)
+            answer = await ask(*call)
+        self._met(answer)
+        with self._lock:
+            known, self._facts = self._facts, facts
+        if facts.run != known.run:
+            warn_about(facts)
+        if known.replication not in ("", facts.replication):
+            self._changed(
+                "the server was restarted, or another one took its place: "
+                "its last writes before that may be lost"
+            )
+
+    async def _greet_on(self, ask: Ask) -> Sequence[bytes]:
+        """Say hello on a connection that nobody else may use yet."""
+        script = load("hello")
+        args = ("FCALL", script.function, 1, self.keys.prefix, *self._greeting())
+        try:
+            reply: Sequence[bytes] = await ask(*args)
+        except Refused as refused:
+            if refused.cause != "forgetful":
+                raise
+            await ask("FUNCTION", "LOAD", "REPLACE", script.source)
+            reply = await ask(*args)
+        return reply
+
+    def _changed(self, what: str) -> None:
+        self.changes.append(what)
+        _log.warning("%s (%s)", what, self.address)
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    async def _session(self) -> Session:
+        """What belongs to the running loop."""
+        session = self._sessions.get(asyncio.get_running_loop())
+        if session is None or session.pid != os.getpid():
+            return await self._new_session()
+        return session
+
+    async def _new_session(self) -> Session:
+        session = Session(
+            Server(
+                self.address,
+                key=self.keys.prefix,
+                on_connect=self._on_connect,
+                revive=self._revive,
+                patience=self._patience,
+            )
+        )
+        pid = session.pid
+        with self._lock:
+            gone = [s for s in self._sessions.values() if s.loop.is_closed() or s.pid != pid]
+            for each in gone:
+                del self._sessions[each.loop]
+            self._sessions[session.loop] = session
+        for each in gone:  # of loops that ended, or of the process we were forked from
+            await each.server.close()
+        if self._closed:
+            session.wake()
+        return session
+
+    async def close(self) -> None:
+        """Take in and lend nothing more, wake everyone who waits, and end all connections.
+
+        What is asked afterwards opens a connection again, until the next ``close``.
+        """
+        self._closed = True
+        with self._lock:
+            sessions = list(self._sessions.values())
+        here = asyncio.get_running_loop()
+        for session in sessions:
+            session.wake()
+        for session in sessions:
+            if session.loop is here and session.pid == os.getpid():
+                await session.settle()
+            await session.server.close()
+        with self._lock:
+            for session in sessions:
+                if self._sessions.get(session.loop) is session:
+                    del self._sessions[session.loop]
+
+
+def _meaning(error: ScriptError, verb: str, call: Call | None) -> Exception:
+    """What a script's refusal means to the caller."""
+    code, fields = error.code, error.fields
+    if call is not None and code == "other":
+        return InvalidInput(
+            f"exchange {call.number} was {fields[0]}; it cannot be repeated as {verb}"
+        )
+    if call is not None and code == "outoforder":
+        return OutOfOrder(call.incarnation, call.number, int(fields[0]))
+    if code == "layout":
+        return _wrong_layout(fields[0])
+    if code == "readers":
+        return Refused("readers", "there are 1000 named readers already")
+    return Refused("script", f"the script {verb} refused with a code that nobody knows: {code}")
+
+
+def _wrong_layout(layout: str) -> BrokerError:
+    return Refused(
+        "layout",
+        f"the server holds tasks in layout {layout}, this release of Fairlead reads {LAYOUT}; "
+        "use the release that wrote them, or another database",
+    )

@@ -1,0 +1,146 @@
+"""The names of all keys of a shard, as the scripts spell them. Nowhere else in Python.
+
+Everything of a shard has the same prefix, whose braces keep it together on one node of a cluster.
+"""
+
+from __future__ import annotations
+
+from fairlead.model.errors import InvalidOption
+from fairlead.model.names import check_queue
+
+__all__ = ("LAYOUT", "Keys")
+
+LAYOUT = 1  # of what is stored; a server with another one is refused
+
+
+class Keys:
+    """Where one shard keeps its things."""
+
+    def __init__(self, shard: str) -> None:
+        """``shard`` is named like a queue, but without a dash: event ids are taken apart at it."""
+        if "-" in check_queue(shard):
+            raise InvalidOption("shard", shard, "a name without a dash")
+        self.prefix = prefix = f"fl{LAYOUT}:{{{shard}}}:"
+        # The shard itself: hash.
+        self.meta = f"{prefix}meta"
+        # Tasks: hashes by id.
+        self.tasks = f"{prefix}tasks"  # as they were accepted
+        self.records = f"{prefix}records"  # what became of them
+        self.errors = f"{prefix}errors"
+        self.results = f"{prefix}results"
+        self.progress = f"{prefix}progress"
+        self.checkpoints = f"{prefix}checkpoints"
+        self.ties = f"{prefix}ties"  # who waits for a task: "w" watchers, "d" dependents
+        self.watchers = f"{prefix}watchers"
+        # Queues, tenants and limits: hashes by name.
+        self.queues = f"{prefix}queues"
+        self.settings = f"{prefix}settings"
+        self.tenant_settings = f"{prefix}tenant-settings"
+        self.gates = f"{prefix}gates"
+        self.limiters = f"{prefix}limiters"
+        # Moments: sorted sets.
+        self.due = f"{prefix}due"
+        self.deadlines = f"{prefix}deadlines"
+        self.alarms = f"{prefix}alarms"
+        self.windows = f"{prefix}windows"
+        self.leases = f"{prefix}leases"
+        self.idle = f"{prefix}idle"
+        self.seen = f"{prefix}seen"
+        self.xcom_ends = f"{prefix}xcom-ends"
+        self.jobs = f"{prefix}jobs"  # ends that dependents have to be told of, in order
+        # The rest of the hashes.
+        self.unique = f"{prefix}unique"
+        self.answers = f"{prefix}answers"
+        self.workers = f"{prefix}workers"
+        self.xcom = f"{prefix}xcom"
+        self.slots = f"{prefix}slots"
+        # Events: a stream, a list of places where it may be cut, and readers by name.
+        self.events = f"{prefix}events"
+        self.marks = f"{prefix}marks"
+        self.readers = f"{prefix}readers"
+        # Rung when the alarm has to be set anew: a list of at most one token.
+        self.bell = f"{prefix}bell"
+
+    # -- of a queue --------------------------------------------------------------------------------
+
+    def bell_of(self, queue: str) -> str:
+        """Rung when there is something to fetch: a list of at most one token."""
+        return f"{self.prefix}bell:{queue}"
+
+    def bell_suffix(self, queue: str) -> bytes:
+        """The same as the script ``ring`` is told of it: without the prefix."""
+        return f"bell:{queue}".encode()
+
+    def tenants(self, queue: str) -> str:
+        """Hash: the tenants' parts of a queue."""
+        return f"{self.prefix}tenants:{queue}"
+
+    def active(self, queue: str) -> str:
+        """Set: tenants that have work."""
+        return f"{self.prefix}active:{queue}"
+
+    def saved(self, queue: str) -> str:
+        """Sorted set: tags of tenants that have nothing, until the clock has passed them."""
+        return f"{self.prefix}saved:{queue}"
+
+    def ready(self, queue: str) -> str:
+        """Sorted set: runnable tenants by tag."""
+        return f"{self.prefix}ready:{queue}"
+
+    def line(self, queue: str, level: int, tenant: str) -> str:
+        """List: queued tasks of one tenant and level."""
+        return f"{self.prefix}line:{queue}:{level}:{tenant}"
+
+    def asleep(self, queue: str, tenant: str) -> str:
+        """Sorted set: what waits without standing in a line."""
+        return f"{self.prefix}asleep:{queue}:{tenant}"
+
+    def done(self, queue: str) -> str:
+        """Sorted set: completed and cancelled tasks by when they are forgotten."""
+        return f"{self.prefix}done:{queue}"
+
+    def dead(self, queue: str) -> str:
+        """Sorted set: dead tasks by when they are forgotten."""
+        return f"{self.prefix}dead:{queue}"
+
+    # -- of a limiter ------------------------------------------------------------------------------
+
+    def lobby(self, limiter: str) -> str:
+        """Sorted set: queues with tenants that wait for room, by how many."""
+        return f"{self.prefix}lobby:{limiter}"
+
+    def waiters(self, limiter: str, queue: str) -> str:
+        """Sorted set: the tenants of one queue that wait for room, by tag."""
+        return f"{self.prefix}waiters:{limiter}:{queue}"
+
+    # -- of a task ---------------------------------------------------------------------------------
+
+    def before(self, id: str) -> str:
+        """Sorted set: what a task waits for."""
+        return f"{self.prefix}before:{id}"
+
+    def after(self, life: int, id: str) -> str:
+        """Sorted set: what waits for a task; of an id that comes again each life has its own."""
+        return f"{self.prefix}after:{life}:{id}"
+
+    # -- of an incarnation -------------------------------------------------------------------------
+
+    def held(self, incarnation: str) -> str:
+        """Set: its loans."""
+        return f"{self.prefix}held:{incarnation}"
+
+    def cancelling(self, incarnation: str) -> str:
+        """Sorted set: its loans for which cancel was asked, by token."""
+        return f"{self.prefix}cancelling:{incarnation}"
+
+    def mail(self, incarnation: str) -> str:
+        """List: its letters."""
+        return f"{self.prefix}mail:{incarnation}"
+
+    def mail_bell(self, incarnation: str) -> str:
+        """Rung when it has mail: a list of at most one token."""
+        return f"{self.prefix}mailbell:{incarnation}"
+
+    def suffix(self, key: bytes) -> bytes:
+        """A key without the prefix."""
+        return key[len(self.prefix.encode()) :]

@@ -1,0 +1,133 @@
+"""The main connection to a server, opened anew when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from fairlead.broker.redis.address import Address, Place
+from fairlead.broker.redis.finder import Ask, Finder
+from fairlead.broker.redis.wire import Wire, open_wire
+from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
+
+__all__ = ("Link", "pause")
+
+_FIRST_PAUSE = 0.05  # seconds; doubles with each failure in a row
+_LONGEST_PAUSE = 1.0
+_MOST_DOUBLINGS = 10
+
+
+class Link:
+    """One connection that all calls share. Belongs to the loop that ran when it was made."""
+
+    def __init__(
+        self,
+        address: Address,
+        finder: Finder,
+        *,
+        on_connect: Callable[[Ask], Awaitable[None]] | None,
+        revive: Callable[[], Awaitable[None]] | None,
+        connect_timeout: float,
+        call_timeout: float,
+        opened: Callable[[Wire], None],
+    ) -> None:
+        self.wire: Wire | None = None  # the last one opened; it may be lost
+        self.failures = 0  # in a row, since the last good reply
+        self.loop = asyncio.get_running_loop()
+        self.connecting: asyncio.Task[Wire] | None = None
+        self._address = address
+        self._finder = finder
+        self._on_connect = on_connect
+        self._revive = revive
+        self._opened = opened
+        self._connect_timeout = connect_timeout
+        self._call_timeout = call_timeout
+        self._not_before = 0.0  # the loop's time of the next attempt
+        self._closed = False
+
+    async def connected(self) -> Wire:
+        """The connection. Who needs it at the same time shares one attempt to open it."""
+        wire = self.wire
+        if wire is not None:
+            if not wire.lost:
+                return wire
+            self.wire = None
+            self._failed()
+        if self._closed:
+            raise Unreachable("the connection was closed with close()")
+        task = self.connecting
+        if task is None:
+            task = self.connecting = self.loop.create_task(self._connect())
+        await asyncio.wait((task,))
+        if task.cancelled():
+            raise Unreachable("the connection was closed with close()")
+        return task.result()
+
+    async def open(self, place: Place, call_timeout: float | None) -> Wire:
+        """Another connection to the same kind of server."""
+        address = self._address
+        return await open_wire(
+            place,
+            address.login,
+            tls=address.tls,
+            db=address.db,
+            connect_timeout=self._connect_timeout,
+            call_timeout=call_timeout,
+        )
+
+    def relocate(self, wire: Wire, node: str) -> None:
+        """Leave a server that does not serve the shard; ``node`` is the one it named, if any.
+
+        Other calls under way are told so by their own replies.
+        """
+        host, _, port = node.rpartition(":")
+        if port.isdecimal():
+            host = wire.place.host if host in ("", "?") else host.strip("[]")
+            self._finder.point(Place(host, int(port)))
+        if wire is self.wire:
+            self.wire = None
+            self._failed()
+        wire.retire()
+
+    def close(self) -> None:
+        self._closed = True
+        if self.connecting is not None:
+            self.connecting.cancel()
+        if self.wire is not None:
+            self.wire.drop()
+
+    async def _connect(self) -> Wire:
+        try:
+            await asyncio.sleep(max(0.0, self._not_before - self.loop.time()))
+            if self.failures and self._revive is not None:
+                await self._revive()
+            wire = await self.open(await self._finder.find(), self._call_timeout)
+            try:
+                await self._finder.confirm(wire.ask)
+                if self._on_connect is not None:
+                    await self._on_connect(wire.ask)
+            except BaseException:
+                wire.drop()
+                raise
+        except Ambiguous as error:  # about a question of ours, not about the caller's call
+            self._failed()
+            raise Unreachable(str(error)) from error
+        except BrokerError:
+            self._failed()
+            raise
+        finally:
+            self.connecting = None
+        self.wire = wire
+        self._opened(wire)
+        return wire
+
+    def _failed(self) -> None:
+        self.failures += 1
+        self._not_before = self.loop.time() + pause(self.failures)
+
+
+def pause(failures: int) -> float:
+    """How long to wait after so many failures in a row: full jitter, so that no crowd stays one."""
+    longest = _FIRST_PAUSE * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
+    return random.random() * min(_LONGEST_PAUSE, longest)

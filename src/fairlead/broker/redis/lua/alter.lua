@@ -1,0 +1,61 @@
+-- alter: cancel, requeue or delete tasks.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, incarnation, number; three for each order: id, action (c, r, d), tenant or ''
+-- Returns  by RS: d done, r requested, n unchanged, u unknown; and the state it has now, or 0
+-- @flags allow-oom
+-- @include engine
+-- @include once
+local kept = once('alter', tostring)
+if kept then return kept end
+local ids, answers = {}, {}
+for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+if #ids > 0 then load_tasks(ids) load_ties(ids) end
+
+local function cancel(task)
+  if task.state >= COMPLETED then return 'n' .. task.state end
+  if task.state ~= RUNNING then
+    finish(task, CANCELLED, '')
+    emit('cancelled', task)
+    return 'd8'
+  end
+  if not task.cancelling then
+    task.cancelling = true
+    changed[task.id] = task
+    set_at(agenda('cancelling:' .. task.incarnation), task.id, task.token)
+    emit('cancelling', task, '', task.attempts + 1, task.token)
+    send(task.incarnation, 'cancel', task.id, 0, task.token)
+  end
+  return 'r4'
+end
+
+local function requeue(task)
+  if task.state ~= DEAD then return 'n' .. task.state end
+  unshelve(task)
+  task.generation = task.generation + 1
+  task.attempts, task.crashes, task.unroutable, task.finished, task.deadline = 0, 0, 0, 0, 0
+  task.reason, task.cancelling, task.popped = '', false, nil
+  queue_up(task)
+  emit('requeued', task)
+  return 'd3'
+end
+
+local function delete(task)
+  if task.state < COMPLETED then return 'n' .. task.state end
+  emit('deleted', task)
+  forget(task)
+  return 'd0'
+end
+
+local actions = { c = cancel, r = requeue, d = delete }
+for n, id in ipairs(ids) do
+  local i = 4 + 3 * (n - 1)
+  local task = find_task(id)
+  if not task or (ARGV[i + 2] ~= '' and ARGV[i + 2] ~= task.h.tenant) then
+    answers[n] = 'u0'
+  else
+    answers[n] = actions[ARGV[i + 1]](task)
+  end
+end
+follow_up()
+return answer(concat(answers, '\30'))

@@ -1,0 +1,14 @@
+-- deliver: go on with releasing dependents where an earlier call stopped, at most 500.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, caller, number
+-- Returns  by RS: time, count, more
+-- @flags allow-oom
+-- @include engine
+-- @include once
+local kept = once('deliver', tostring)
+if kept then return kept end
+local count = deliver(500)
+trim_ended()
+local more = #firsts(jobs, 1) > 0
+return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))

@@ -1,0 +1,49 @@
+-- events: entries behind a place; a named reader's place is kept here.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, reader or '', entry and index of the place or '', whether the place belongs to
+--          another generation, how many events are wanted
+-- Returns  time, generation, whether there is a gap, entry and index to read on from, then four for
+--          each entry: number, time, index of the first row that is new, rows
+-- @include base
+-- @include read
+keep_clock()
+local function count_rows(text)
+  local _, fields = text:gsub('\31', '')
+  local _, groups = text:gsub('\30', '')
+  local _, tenants = text:gsub('\28', '')
+  return fields - 5 * (groups + 1) - tenants
+end
+
+local reader, foreign, limit = ARGV[2], ARGV[5] == '1', tonumber(ARGV[6])
+local entry, index = tonumber(ARGV[3]), tonumber(ARGV[4])
+local generation = call('HGET', P .. 'meta', 'generation')
+if reader ~= '' then
+  local kept = call('HGET', P .. 'readers', reader)
+  if not kept and call('HLEN', P .. 'readers') >= 1000 then return redis.error_reply('FAIRLEAD readers') end
+  if not entry and kept then
+    local g, e, i = match(kept, '^(.*) (%-?%d+) (%-?%d+)$')
+    entry, index, foreign = tonumber(e), tonumber(i), g ~= generation
+  end
+  local e, i = entry or M.dropped, entry and index or M.dropped_rows - 1
+  local place = format('%s %.0f %.0f', foreign and '?' or generation, e, i)
+  if place ~= kept then call('HSET', P .. 'readers', reader, place) end
+end
+if not entry then entry, index = M.dropped, M.dropped_rows - 1 end
+local gap = foreign or entry > M.entry or entry < M.dropped or (entry == M.dropped and index < M.dropped_rows - 1)
+if gap then entry, index = M.dropped, M.dropped_rows - 1 end
+local reply = { exact(now), generation, gap and 1 or 0, format('%.0f', entry), format('%.0f', index) }
+local from, rows = format('%.0f-0', max(entry, M.dropped + 1)), 0
+repeat
+  local page = call('XRANGE', P .. 'events', from, '+', 'COUNT', 20)
+  for _, each in ipairs(page) do
+    local number = tonumber(match(each[1], '^%d+'))
+    local skip = number == entry and index + 1 or 0
+    local n = #reply
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = format('%.0f', number), each[2][2], skip, each[2][4]
+    rows = rows + count_rows(each[2][4]) - skip
+    from = format('%.0f-0', number + 1)
+    if rows >= limit then break end
+  end
+until #page < 20 or rows >= limit
+return reply

@@ -1,0 +1,28 @@
+-- agendas: write what changed in them.
+--
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+function write_agendas()
+  for _, a in pairs(agendas) do
+    if a.cut > 0 then write('ZREMRANGEBYRANK', a.key, 0, a.cut - 1) end
+    if a.changed then
+      local adds, drops, n = {}, {}, 0
+      for member, at in pairs(a.over) do
+        if at then
+          adds[n + 1], adds[n + 2] = at, member
+          n = n + 2
+        else
+          drops[#drops + 1] = member
+        end
+      end
+      if a.bulk then
+        local at = exact(a.bulk_at)
+        for _, member in ipairs(a.bulk) do
+          adds[n + 1], adds[n + 2] = at, member
+          n = n + 2
+        end
+      end
+      if n > 0 then plan[#plan + 1] = { 'ZADD', a.key, adds } end
+      if #drops > 0 then plan[#plan + 1] = { 'ZREM', a.key, drops } end
+    end
+  end
+end

@@ -1,0 +1,70 @@
+-- configured: the changes that configure makes. The twin of memory/orders.py.
+--
+-- Reads KEYS[1] and from ARGV values of queues, in the order of VALUES, and of limiters. Returns
+-- nothing by itself.
+local VALUES = { 'paused', 'max', 'tenant_max', 'warn', 'concurrency', 'rate', 'burst', 'charge', 'keep',
+  'keep_count', 'keep_bytes', 'keep_dead', 'dead_max' }
+local NONE = { max = -1, tenant_max = -1, warn = -1, concurrency = -1, rate = 0 }
+
+local function said(target, name, text)
+  if text ~= '' then target[name] = text == '-' and NONE[name] or tonumber(text) end
+end
+
+function configure_queue(name, from)
+  local q = read_queue(name, true)
+  q.changed = true
+  for n, field in ipairs(VALUES) do said(q, field, ARGV[from + n - 1]) end
+  if q.warn < 0 or depth(q) < q.warn then q.warned = 0 end
+  if q.concurrency < 0 and q.rate <= 0 and q.burst == 1 then q.since, q.gone = 0, 0 end
+  drop(alarms, name .. SEP)
+  local values = {}
+  for n, field in ipairs(VALUES) do values[n] = q[field] end
+  write('HSET', P .. 'settings', name, pack(CONF, unpack(values)))
+  rung[name] = q
+  row('configured', 0, name, '', 0, 0, q.paused == 1 and 'paused' or '', '')
+end
+
+-- Pause a tenant, or let it be looked at again under its new limits.
+local function reconsider(t)
+  drop(alarms, t[QUEUE].name .. SEP .. t[NAME])
+  if t[PAUSE] == 1 then
+    if t[STATUS] ~= IDLE then unready(t, PAUSED) end
+  elseif t[STATUS] >= PARKED then
+    make_ready(t)
+  end
+end
+
+function configure_tenant(name, queue, values)
+  local field = queue .. SEP .. name
+  local merged = concat(laid_over(settings_of(queue, name), values), SEP)
+  if M.settings == 0 then M.settings = 1 end
+  settings[field] = merged
+  write('HSET', P .. 'tenant-settings', field, merged)
+  local names, cursor = { queue }, '0'
+  if queue == '' then
+    names = {}
+    repeat
+      local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 100)
+      cursor = page[1]
+      for i = 1, #page[2], 2 do names[#names + 1] = page[2][i] end
+    until cursor == '0'
+  end
+  for _, each in ipairs(names) do
+    local q = read_queue(each, queue ~= '')
+    local t = read_tenant(q, name)
+    if t then
+      apply_settings(t)
+      reconsider(t)
+    end
+  end
+  row('configured', 0, queue, name, 0, 0, values[1] == '1' and 'paused' or '', '')
+end
+
+function configure_limiter(name, from)
+  local l = read_limiter(name, true)
+  for n, field in ipairs({ 'concurrency', 'rate', 'burst' }) do said(l, field, ARGV[from + n - 1]) end
+  l.changed = true
+  drop(alarms, SEP .. name)
+  wake_limiter(name)
+  row('configured', 0, '', '', 0, 0, 'limiter ' .. name, '')
+end

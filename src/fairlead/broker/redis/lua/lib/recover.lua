@@ -1,0 +1,65 @@
+-- recover: take everything from an incarnation whose process is gone.
+--
+-- The twin of memory/recovery.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
+local CRASH_LIMIT = 3
+
+local function recover(task, crashed)
+  local attempt, token = task.attempts + 1, task.token
+  local t = tenant_of(task)
+  end_lease(task)
+  if crashed then
+    task.attempts = attempt
+    task.crashes = task.crashes + 1
+  end
+  local reason = crashed and 'crash' or ''
+  if task.cancelling then
+    finish(task, CANCELLED, '')
+    emit('cancelled', task, '', attempt, token)
+  elseif crashed and task.crashes >= CRASH_LIMIT then
+    set_error(task, 'Poison', 'its process died ' .. task.crashes .. ' times in a row')
+    finish(task, DEAD, 'poison')
+    emit('dead', task, 'poison', attempt, token)
+  else
+    task.reason = reason
+    queue_up(task, true)
+    emit('recovered', task, reason, attempt, token)
+  end
+  has_room_again(t)
+end
+
+-- What an incarnation holds, the latest loan first.
+local function holdings(incarnation)
+  local ids, cursor = {}, '0'
+  repeat
+    local page = call('SSCAN', P .. 'held:' .. incarnation, cursor, 'COUNT', 1000)
+    cursor = page[1]
+    for _, id in ipairs(page[2]) do
+      if id ~= SENTINEL then ids[#ids + 1] = id end
+    end
+  until cursor == '0'
+  local found = {}
+  for i = 1, #ids, 1000 do load_tasks({ unpack(ids, i, min(i + 999, #ids)) }) end
+  for _, id in ipairs(ids) do
+    if tasks[id] and tasks[id].state == RUNNING and tasks[id].incarnation == incarnation then found[#found + 1] = tasks[id] end
+  end
+  sort(found, function(a, b)
+    if a.token ~= b.token then return a.token > b.token end
+    return a.place > b.place
+  end)
+  return found
+end
+
+-- Up to `most` loans go back, from the last to the first: each goes to the front of its level,
+-- which restores their order. `started` (or nil: what is marked) says to whom a crash is charged.
+function give_back(incarnation, started, most)
+  local found = holdings(incarnation)
+  local count = min(#found, most)
+  for i = 1, count do
+    local crashed
+    if started then crashed = started[found[i].id] or false else crashed = found[i].started > 0 end
+    recover(found[i], crashed)
+  end
+  if #found <= count then drop(lease_ends, incarnation) end
+  follow_up()
+  return count, #found > count
+end

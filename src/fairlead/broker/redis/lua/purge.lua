@@ -1,0 +1,66 @@
+-- purge: cancel what waits in a queue, or one tenant's part of it, at most 500 tasks.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, incarnation, number; the queue, the tenant or ''
+-- Returns  by RS: time, count, more
+-- @flags allow-oom
+-- @include engine
+-- @include head
+-- @include once
+local kept = once('purge', tostring)
+if kept then return kept end
+local STEP, count, looked = 500, 0, 0
+local q = read_queue(ARGV[4])
+
+local function cancel(task)
+  finish(task, CANCELLED, 'purged')
+  emit('cancelled', task, 'purged')
+  count = count + 1
+end
+
+-- Empty a tenant's lines from the front; entries of tasks that are gone count for something too.
+local function empty_lines(t)
+  local level = level_of(t)
+  while level and count < STEP and looked < 2 * STEP do
+    local entry = peek(line(t, level), STEP)
+    local task = entry and task_at(entry)
+    if not entry then t[LEN + level] = 1 end
+    pop(t, level)
+    looked = looked + 1
+    if task then
+      task.popped = true
+      cancel(task)
+    end
+    level = level_of(t)
+  end
+  if t[COUNT + QUEUED] == 0 then
+    clear_lines(t)
+    unready(t, IDLE)
+  elseif t[STATUS] == AT_LIMITER then
+    make_ready(t)
+  end
+end
+
+local names = {}
+if q then
+  names = ARGV[5] ~= '' and { ARGV[5] } or call('SRANDMEMBER', P .. 'active:' .. q.name, STEP)
+  load_tenants(q, names)
+end
+for _, name in ipairs(names) do
+  local t = q.tenants[name]
+  if t and count < STEP and looked < 2 * STEP then
+    if t[COUNT + QUEUED] > 0 then empty_lines(t) end
+    local ids = {}
+    for i, each in ipairs(count < STEP and firsts(agenda('asleep:' .. q.name .. ':' .. name), STEP - count) or {}) do
+      ids[i] = each[2]
+    end
+    load_tasks(ids)
+    for _, id in ipairs(ids) do
+      if tasks[id] and WAITS[tasks[id].state] then cancel(tasks[id]) end
+    end
+  end
+end
+follow_up()
+local left = q and depth(q) or 0
+if q and ARGV[5] ~= '' then left = q.tenants[ARGV[5]] and waiting(q.tenants[ARGV[5]]) or 0 end
+return answer(concat({ exact(now), count, left > 0 and 1 or 0 }, '\30'))

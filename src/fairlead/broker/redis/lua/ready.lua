@@ -1,0 +1,27 @@
+-- ready: what wait asks before it sleeps: is there something to fetch, or when will there be?
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, name of the waiter, seconds it would sleep, queues
+-- Returns  whether a queue is runnable, seconds until something is due or '', and whether it is
+--          this waiter that has to wake up then
+-- @flags allow-oom
+-- @include engine
+-- @include promote
+promote(500)
+local found = 0
+for i = 4, #ARGV do
+  local q = read_queue(ARGV[i])
+  if q and runnable(q) then found = 1 end
+end
+local least = next_due()
+local wakes = now + tonumber(ARGV[3])
+local holds = 0
+if found == 0 then
+  local at = min(least or huge, wakes)
+  -- Nobody else has an alarm that is still to come and early enough: this one takes it.
+  if M.alarm <= now or at < M.alarm - 0.001 then
+    M.alarm, before.alarm = at, M.alarm
+    holds = 1
+  end
+end
+return conclude() or { found, least and exact(max(0, least - now)) or '', holds }

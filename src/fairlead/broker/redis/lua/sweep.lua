@@ -1,0 +1,28 @@
+-- sweep: give back what belongs to incarnations whose lease is over, at most 500 tasks.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, caller, number
+-- Returns  by RS: time, count, more, guarded
+-- @flags allow-oom
+-- @include engine
+-- @include recover
+-- @include once
+local kept = once('sweep', tostring)
+if kept then return kept end
+local HEARTBEAT, STEP = 10, 500
+local last = M.sweep
+M.sweep = now
+-- When nobody swept for longer than a heartbeat, heartbeats may have been held up as well (a frozen
+-- server, a jump of its clock): everyone gets one more interval to be heard from.
+if last == 0 or now - last > HEARTBEAT then M.guard = now + HEARTBEAT end
+local guarded = now < M.guard
+local count, more = 0, not guarded
+while more and count < STEP do
+  local found = firsts(lease_ends, 1, now)[1]
+  if not found then
+    more = false
+  else
+    count = count + give_back(found[2], nil, STEP - count)
+  end
+end
+return answer(concat({ exact(now), count, more and 1 or 0, guarded and 1 or 0 }, '\30'))

@@ -1,0 +1,41 @@
+-- tidy: forget what is past its retention or TTL, at most 500 things.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, caller, number
+-- Returns  by RS: time, count, more
+-- @flags allow-oom
+-- @include engine
+-- @include once
+local kept = once('tidy', tostring)
+if kept then return kept end
+local STEP, done = 500, 0
+
+-- Take what is over out of an agenda, and what belongs to it out of a hash.
+local function expire_from(name, hash)
+  local keys = {}
+  for i, each in ipairs(done < STEP and firsts(agenda(name), STEP - done, now) or {}) do
+    keys[i] = each[2]
+    drop(agenda(name), each[2])
+  end
+  if #keys > 0 then plan[#plan + 1] = { 'HDEL', P .. hash, keys } end
+  done = done + #keys
+  return keys
+end
+
+local cursor = '0'
+repeat
+  local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 100)
+  cursor = page[1]
+  for i = 1, #page[2], 2 do
+    if done < STEP then done = done + trim(read_queue(page[2][i]), STEP - done) end
+  end
+until cursor == '0'
+expire_from('xcom-ends', 'xcom')
+expire_from('windows', 'unique')
+expire_from('seen', 'workers')
+for _, name in ipairs(expire_from('idle', 'answers')) do
+  write('UNLINK', P .. 'mail:' .. name)
+  write('UNLINK', P .. 'mailbell:' .. name)
+end
+follow_up()
+return answer(concat({ exact(now), done, done >= STEP and 1 or 0 }, '\30'))

@@ -1,0 +1,16 @@
+-- watch: answer at once for final and unknown tasks; mail follows for the others.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, incarnation, ids
+-- Returns  a digit for each: its state, 0 if it is unknown
+-- @include engine
+local ids, states = {}, {}
+for i = 3, #ARGV do ids[i - 2] = ARGV[i] end
+for i = 1, #ids, 1000 do load_tasks({ unpack(ids, i, min(i + 999, #ids)) }) end
+for i, id in ipairs(ids) do
+  local task = find_task(id)
+  states[i] = task and task.state or 0
+  if task and task.state < COMPLETED then add_watcher(id, ARGV[2]) end
+end
+keep_incarnation(ARGV[2])
+return conclude() or concat(states)

@@ -1,0 +1,35 @@
+-- write: progress, checkpoints and XCom values, each under the lease of its task.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, incarnation, number; seven for each: id, incarnation, token, kind (p progress,
+--          c checkpoint, x xcom), key, value, ttl
+-- Returns  codes: a applied, f fenced, u unknown
+-- @include engine
+-- @include once
+local kept = once('write', tostring)
+if kept then return kept end
+local ids, codes = {}, {}
+for i = 4, #ARGV, 7 do ids[#ids + 1] = ARGV[i] end
+load_tasks(ids)
+for n, id in ipairs(ids) do
+  local i = 4 + 7 * (n - 1)
+  local task, kind, value = find_task(id), ARGV[i + 3], ARGV[i + 5]
+  if not task then
+    codes[n] = 'u'
+  elseif ARGV[i + 1] ~= CALLER or not leased_as(task, CALLER, tonumber(ARGV[i + 2])) then
+    codes[n] = 'f'
+  else
+    codes[n] = 'a'
+    if kind == 'p' then
+      set_part(task, 4, value)
+      emit('progress', task, '', task.attempts + 1, task.token)
+    elseif kind == 'c' then
+      set_part(task, 8, value)
+    else
+      local field = task.h.tenant .. SEP .. ARGV[i + 4]
+      write('HSET', P .. 'xcom', field, value)
+      set_at(agenda('xcom-ends'), field, now + tonumber(ARGV[i + 6]))
+    end
+  end
+end
+return answer(concat(codes))

@@ -1,0 +1,173 @@
+"""The Lua scripts: files named for their verb, put together from shared parts.
+
+A verb is ``lua/<verb>.lua``, a shared part ``lua/lib/<name>.lua``. Each verb becomes a function
+library of its own, named for its digest, so that releases can work side by side on one server. The
+server compiles it once and keeps what it compiled, which for scripts of this size is most of the
+time that a call of ``EVALSHA`` takes.
+
+* ``-- @include name`` stands for a part; each comes once, where it is first named.
+* A part is a block of its own: Lua allows a script 200 names. Others may use its functions that are
+  not ``local``, and the names on its lines ``-- @share a b``.
+* What has to be done at the beginning of each call stands between ``-- @each`` and ``-- @end``; a
+  value that it returns is the reply.
+* Numbers with a name, ``-- @const A=1 B=2``, are put in where the name stands.
+* ``-- @flags allow-oom`` of a verb tells the server when it may be run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+import msgspec
+
+__all__ = ("Script", "load")
+
+_INCLUDE = re.compile(r"--\s*@include\s+(\S+)\s*$")
+_SHARE = re.compile(r"--\s*@share\s+(.+?)\s*$")
+_FUNCTION = re.compile(r"function (\w+)\(")
+_EACH, _END = re.compile(r"--\s*@each\s*$"), re.compile(r"--\s*@end\s*$")
+_CONST = re.compile(r"--\s*@const\s+(.+?)\s*$")
+_WORD = re.compile(r"\w+")
+_FLAGS = re.compile(r"--\s*@flags\s+(.+?)\s*$")
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """A library with one function, and the name by which the server knows both."""
+
+    name: str
+    source: bytes
+    function: str
+
+
+@cache
+def load(name: str, root: Traversable | None = None) -> Script:
+    """The script of a verb. Raises ``LookupError`` where a file or a part cannot be had."""
+    folder = resources.files(__package__) / "lua" if root is None else root
+    assembly = _Assembly(folder)
+    assembly.add(f"{name}.lua", ())
+    body = "\n".join(assembly.lines())
+    function = f"fairlead_{name}_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+    flags = ", ".join(f"'{flag}'" for flag in assembly.flags)
+    register = f"function_name = '{function}', callback = run, flags = {{ {flags} }}"
+    source = f"#!lua name={function}\n{body}\nredis.register_function{{ {register} }}\n"
+    return Script(name=name, source=source.encode(), function=function)
+
+
+_OPENING = ["local KEYS, ARGV", "local begins, after = {}, {}"]
+_CLOSING = """\
+local function run(keys, args)
+  KEYS, ARGV = keys, args
+  for i = 1, #begins do
+    local reply = begins[i]()
+    if reply then return reply end
+  end
+  local reply = verb()
+  for i = 1, #after do after[i]() end
+  return reply
+end"""
+
+
+class _Block(msgspec.Struct):
+    """Lines of one file that stand together; a part's are a block, a verb's are not."""
+
+    lines: list[str] = []
+    shared: list[str] | None = None  # of a part: what others may use
+
+
+class _Assembly:
+    """The blocks of one script while they are being gathered."""
+
+    def __init__(self, folder: Traversable) -> None:
+        self.flags: list[str] = []
+        self._blocks: list[_Block] = []
+        self._constants: dict[str, str] = {}
+        self._folder = folder
+        self._added: set[str] = set()
+
+    def add(self, file: str, within: tuple[str, ...]) -> None:
+        """Append a file; ``within`` are the files whose includes led to it."""
+        block = _Block()
+        for line in self._text(file, within).splitlines():
+            included, flags, share = _INCLUDE.match(line), _FLAGS.match(line), _SHARE.match(line)
+            if included is not None:
+                if not within:  # parts that a part includes stand before it, not inside it
+                    self._blocks.append(block)
+                    block = _Block()
+                self._include(included.group(1), (*within, file))
+            elif flags is not None:
+                if within:
+                    raise LookupError(f"{file} sets @flags; only the verb's own file may do so")
+                self.flags = flags.group(1).replace(",", " ").split()
+            elif (const := _CONST.match(line)) is not None:
+                self._constants.update(pair.split("=") for pair in const.group(1).split())
+            elif _EACH.match(line) is not None:
+                block.lines.append("begins[#begins + 1] = function()")
+            elif _END.match(line) is not None:
+                block.lines.append("end")
+            elif share is not None:
+                block.shared = [*(block.shared or []), *share.group(1).split()]
+            elif not _is_comment(line):
+                block.lines.append(line.rstrip())
+        if within:
+            functions = [found.group(1) for line in block.lines if (found := _FUNCTION.match(line))]
+            block.shared = [*(block.shared or []), *functions]
+        self._blocks.append(block)
+
+    def lines(self) -> list[str]:
+        """The script: first the names that its parts share, then the parts, then the verb.
+
+        A name that no other part uses stays inside its block.
+        """
+        words = [_WORD.findall("\n".join(block.lines)) for block in self._blocks]
+        lines: list[str] = []
+        outer: set[str] = set()
+        verb: list[str] = []
+        for place, block in enumerate(self._blocks):
+            if block.shared is None:
+                verb += block.lines
+                continue
+            elsewhere: set[str] = set().union(*words[:place], *words[place + 1 :])
+            new = [name for name in dict.fromkeys(block.shared) if name not in outer]
+            outer.update(name for name in new if name in elsewhere)
+            inner = [name for name in new if name not in elsewhere]
+            lines += ["do", *([f"local {', '.join(inner)}"] if inner else []), *block.lines, "end"]
+        shared = sorted(outer)
+        names = [f"local {', '.join(shared)}"] if shared else []
+        parts = [*_OPENING, *names, *lines, "local function verb()", *verb, "end", _CLOSING]
+        return [_WORD.sub(self._constant, line) for line in parts]
+
+    def _constant(self, word: re.Match[str]) -> str:
+        return self._constants.get(word.group(), word.group())
+
+    def _include(self, name: str, within: tuple[str, ...]) -> None:
+        file = f"lib/{name}.lua"
+        if not _NAME.match(name):
+            raise LookupError(f"{within[-1]} includes {name!r}, which is no name of a part")
+        if file in within:
+            raise LookupError(f"the includes of {within[0]} form a cycle: {_path(within, file)}")
+        if file not in self._added:
+            self._added.add(file)
+            self.add(file, within)
+
+    def _text(self, file: str, within: tuple[str, ...]) -> str:
+        try:
+            return self._folder.joinpath(*file.split("/")).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            if not within:
+                raise LookupError(f"there is no script {file}") from None
+            raise LookupError(f"{within[-1]} includes {file}, which does not exist") from None
+
+
+def _is_comment(line: str) -> bool:
+    """Whether a whole line says nothing to the server: it is left out, scripts are sent often."""
+    text = line.strip()
+    return not text or (text.startswith("--") and not text.startswith("--["))
+
+
+def _path(within: tuple[str, ...], file: str) -> str:
+    return " -> ".join((*within, file))

@@ -1,0 +1,291 @@
+"""The formats of what is stored, as ``lua/lib/record``, ``queue`` and ``tenant`` write it.
+
+A stored task is a message (accepted at, life, head, body, trace, extra) and, unless it is simply
+queued for the first time, a record of what became of it. The head is what the server must know of a
+message; the same few come again and again, so both directions remember them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from fairlead.broker.verbs import Counts, QueueCounts, TaskRecord, WorkerRecord
+from fairlead.model.errors import InvalidOption
+from fairlead.model.lifecycle import State
+from fairlead.model.message import ErrorInfo, Message
+
+__all__ = (
+    "DIGITS",
+    "GS",
+    "RS",
+    "SIZES",
+    "STATES",
+    "STORED",
+    "US",
+    "blob",
+    "decode_error",
+    "decode_message",
+    "decode_queue",
+    "decode_record",
+    "encode_error",
+    "heads",
+    "new_head",
+    "parse_head",
+    "parsed_heads",
+    "read_extra",
+    "tenant_counts",
+    "worker_bytes",
+    "worker_record",
+)
+
+US, RS, GS = b"\x1f", b"\x1e", b"\x1d"
+
+#: By the digit that stands for it; 0 is none.
+STATES: tuple[State | None, ...] = (
+    None,
+    State.SCHEDULED,
+    State.DEFERRED,
+    State.QUEUED,
+    State.RUNNING,
+    State.RETRYING,
+    State.COMPLETED,
+    State.DEAD,
+    State.CANCELLED,
+)
+DIGITS: dict[State, str] = {state: str(i) for i, state in enumerate(STATES) if state is not None}
+
+STORED = Struct("<dIH")  # accepted at, life, bytes of the head, which follows
+SIZES = Struct("<II")  # bytes of body and trace, which follow; what is left is the extra
+
+# A record begins with state, flags, policy, attempts, crashes, unroutable, generation, token,
+# started, due, deadline, finished, expires; then comes the unique hold, then four texts with their
+# lengths before them: incarnation, unique key, reason, head; then what only scripts need.
+_FATE = Struct("<BBBIBHHdddddd")
+_HOLD = Struct("<B")
+_CANCELLING = 128
+_BODY_GONE = 16
+_SHORT = Struct("<B")
+_LONG = Struct("<H")
+
+_QUEUE = Struct("<dd8I")  # virtual clock, weight of the ready; tasks by state; more follows
+_TENANT = Struct("<dIBBBB4I8I")  # tag, weight, status, turn, flags; lengths of lines; by state
+_ERROR_SIZE = Struct("<I")  # what an error counts for in the retention
+
+_MOST_HEADS = 50_000  # remembered; then all are forgotten, which is cheaper than to choose
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_error = msgspec.msgpack.Decoder(ErrorInfo).decode
+_decode_worker = msgspec.msgpack.Decoder(WorkerRecord).decode
+_decode_extra = msgspec.msgpack.Decoder(list[Any]).decode
+
+HeadKey = tuple[str, str, int, float, tuple[str, ...], int, int]
+Head = tuple[str, str, int, float, tuple[str, ...], int, int]
+
+#: (queue, tenant, level, cost, limiters, version, flags) -> head, and back.
+heads: dict[HeadKey, bytes] = {}
+parsed_heads: dict[bytes, Head] = {}
+
+
+def new_head(key: HeadKey) -> bytes:
+    """The head of a message, which is remembered from now on."""
+    queue, tenant, level, cost, limiters, version, flags = key
+    fields = (
+        queue,
+        tenant,
+        str(level),
+        repr(float(cost)),
+        ",".join(limiters),
+        str(version),
+        str(flags),
+    )
+    head = "\x1f".join(fields).encode()
+    if len(heads) >= _MOST_HEADS:
+        heads.clear()
+    heads[key] = head
+    return head
+
+
+def parse_head(head: bytes) -> Head:
+    """What a head says, which is remembered from now on."""
+    queue, tenant, level, cost, limiters, version, flags = head.decode().split("\x1f")
+    names = tuple(limiters.split(",")) if limiters else ()
+    parsed = (queue, tenant, int(level), float(cost), names, int(version), int(flags))
+    if len(parsed_heads) >= _MOST_HEADS:
+        parsed_heads.clear()
+    parsed_heads[head] = parsed
+    return parsed
+
+
+def blob(message: Message) -> bytes:
+    """What the server keeps of a message without looking into it."""
+    body, trace = message.body, message.trace
+    extra = _encode(list(message.extra)) if message.extra else b""
+    return b"%b%b%b%b" % (SIZES.pack(len(body), len(trace)), body, trace, extra)
+
+
+def read_extra(data: bytes) -> tuple[Any, ...]:
+    """Trailing fields of a later release."""
+    return tuple(_decode_extra(data))
+
+
+def decode_message(id: str, stored: bytes, *, bodiless: bool = False) -> tuple[float, Message]:
+    """When a task was accepted, and its message. ``exchange`` has its own copy of this, unrolled.
+
+    Of a task whose body was dropped a digest of it is stored in its place.
+    """
+    at, _, size = STORED.unpack_from(stored)
+    cut = STORED.size + size
+    head = stored[STORED.size : cut]
+    queue, tenant, level, cost, limiters, version, flags = parsed_heads.get(head) or parse_head(
+        head
+    )
+    body, trace = SIZES.unpack_from(stored, cut)
+    start = cut + SIZES.size
+    middle = start + body
+    end = middle + trace
+    message = Message(
+        id=id,
+        queue=queue,
+        tenant=tenant,
+        level=level,
+        cost=cost,
+        limiters=limiters,
+        version=version,
+        flags=flags,
+        body=b"" if bodiless else stored[start:middle],
+        trace=stored[middle:end],
+        extra=read_extra(stored[end:]) if end < len(stored) else (),
+    )
+    return at, message
+
+
+def encode_error(error: ErrorInfo) -> bytes:
+    """An error as it is stored. Text that is no text (lone surrogates) is stored escaped."""
+    try:
+        packed = _encode(error)
+    except UnicodeEncodeError:
+        texts = (error.type, error.message, error.traceback)
+        error = ErrorInfo(*(text.encode("utf-8", "backslashreplace").decode() for text in texts))
+        packed = _encode(error)
+    return _ERROR_SIZE.pack(len(error.message) + len(error.traceback)) + packed
+
+
+def decode_error(stored: bytes) -> ErrorInfo:
+    """The error that ``encode_error`` or a script stored."""
+    return _decode_error(stored[_ERROR_SIZE.size :])
+
+
+def decode_record(id: str, row: Sequence[Any]) -> TaskRecord:
+    """All that is known of a task, from the eight values that the script ``find`` gives for it."""
+    stored, record, error, result, progress, checkpoint, waiting_for, dependents = row
+    if record is None:
+        at, message = decode_message(id, stored)
+        return TaskRecord(
+            message=message, state=State.QUEUED, enqueued_at=at, dependents=int(dependents)
+        )
+    digit, flags, _, attempts, crashes, _, generation, token, *times = _FATE.unpack_from(record)
+    started, due, deadline, finished, _ = times
+    incarnation, _, reason = _texts(record)
+    state = STATES[digit]
+    if state is None:
+        raise ValueError(f"task {id!r} is stored without a state")
+    running = state is State.RUNNING
+    waits = state is State.SCHEDULED or state is State.RETRYING
+    at, message = decode_message(id, stored, bodiless=bool(flags & _BODY_GONE))
+    return TaskRecord(
+        message=message,
+        state=state,
+        attempts=attempts,
+        generation=generation,
+        crashes=crashes,
+        reason=reason,
+        error=decode_error(error) if error is not None else None,
+        result=result,
+        progress=progress,
+        checkpoint=checkpoint,
+        enqueued_at=at,
+        due_at=due if waits else None,
+        deadline_at=deadline or None,
+        started_at=(started or None) if running else None,
+        finished_at=finished or None,
+        token=int(token) if running else 0,
+        incarnation=incarnation if running else "",
+        cancelling=running and flags >= _CANCELLING,
+        waiting_for=tuple(waiting_for.decode().split("\x1f")) if waiting_for else (),
+        dependents=int(dependents),
+    )
+
+
+def _texts(record: bytes) -> tuple[str, str, str]:
+    """A record's incarnation, unique key and reason."""
+    place = _FATE.size + _HOLD.size
+    texts: list[str] = []
+    for length in (_SHORT, _LONG, _LONG):
+        (size,) = length.unpack_from(record, place)
+        place += length.size
+        texts.append(record[place : place + size].decode())
+        place += size
+    incarnation, unique, reason = texts
+    return incarnation, unique, reason
+
+
+# -- counts ------------------------------------------------------------------------------------
+
+
+def decode_queue(
+    state: bytes, conf: bytes | None, more: int, tenants: Sequence[Any]
+) -> QueueCounts:
+    """The counts of a queue and of those of its tenants that have work."""
+    return QueueCounts(
+        paused=conf is not None and conf[0] == 1,
+        tenants={
+            name.decode(): tenant_counts(stored)
+            for name, stored in zip(tenants[::2], tenants[1::2], strict=True)
+            if stored is not None
+        },
+        more_tenants=more == 1,
+        **_named(_QUEUE.unpack_from(state)[2:]),
+    )
+
+
+def tenant_counts(stored: bytes) -> Counts:
+    """The counts of a tenant's part of a queue."""
+    return Counts(**_named(_TENANT.unpack_from(stored)[10:]))
+
+
+def _named(by_state: Sequence[int]) -> dict[str, int]:
+    scheduled, deferred, queued, running, retrying, completed, dead, cancelled = by_state
+    return {
+        "depth": scheduled + deferred + queued + retrying,
+        "ready": queued,
+        "scheduled": scheduled,
+        "retrying": retrying,
+        "deferred": deferred,
+        "running": running,
+        "completed": completed,
+        "dead": dead,
+        "cancelled": cancelled,
+    }
+
+
+# -- workers -----------------------------------------------------------------------------------
+
+
+def worker_bytes(worker: WorkerRecord | None, incarnation: str) -> bytes:
+    """A worker's description as it is stored; empty for none."""
+    if worker is None:
+        return b""
+    try:
+        return _encode(msgspec.structs.replace(worker, incarnation=incarnation))
+    except (TypeError, ValueError, OverflowError) as error:
+        rule = "made of numbers, texts, lists and dicts"
+        raise InvalidOption("worker", type(error).__name__, rule) from None
+
+
+def worker_record(stored: bytes, seen_at: bytes) -> WorkerRecord:
+    """The description that ``worker_bytes`` made, and when the worker was last heard of."""
+    return msgspec.structs.replace(_decode_worker(stored), seen_at=float(seen_at))

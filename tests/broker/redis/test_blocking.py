@@ -1,0 +1,124 @@
+"""Blocking calls end when their caller wants, and lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from fairlead.model.errors import Ambiguous, Unreachable
+from tests.broker.redis.harness import (
+    Opener,
+    blocked,
+    clients,
+)
+from tests.support.proxy import Proxy
+from tests.support.servers import (
+    Running,
+    server,
+)
+
+
+async def test_a_blocking_call_gets_what_is_pushed(valkey: Running, connect: Opener) -> None:
+    broker = connect(valkey.url)
+    for word in ("one", "two"):
+        waiting = asyncio.create_task(broker.block("BLPOP", "bell", seconds=5))
+        await blocked(valkey)
+        await broker.command("RPUSH", "bell", word)
+        assert await waiting == [b"bell", word.encode()]
+
+    assert clients(valkey, "connected") == 3  # main, blocker, this one
+
+
+async def test_a_blocking_call_ends_by_our_own_clock(valkey: Running, connect: Opener) -> None:
+    broker = connect(valkey.url)
+    began = time.monotonic()
+
+    assert await broker.block("BLPOP", "bell", seconds=0.1) is None
+    assert 0.1 <= time.monotonic() - began < 0.3
+    assert clients(valkey, "blocked") == 0
+
+
+async def test_a_cancelled_blocking_call_is_freed_and_gives_nothing_away(
+    valkey: Running, connect: Opener
+) -> None:
+    broker = connect(valkey.url)
+    strays: list[Any] = []
+    waiting = asyncio.create_task(broker.block("BLPOP", "bell", seconds=60, on_stray=strays.append))
+    await blocked(valkey)
+    began = time.monotonic()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert time.monotonic() - began < 0.1
+
+    await blocked(valkey, 0)
+    await broker.command("RPUSH", "bell", "one")
+    assert await broker.block("BLPOP", "bell", seconds=1) == [b"bell", b"one"]
+    assert strays == []
+
+
+async def test_what_arrives_with_the_cancellation_is_handed_over(
+    valkey: Running, between: Proxy, connect: Opener
+) -> None:
+    broker = connect(between.url)
+    came = asyncio.get_running_loop().create_future()
+
+    async def on_stray(reply: Any) -> None:
+        came.set_result((reply, await broker.command("ECHO", "usable")))
+
+    waiting = asyncio.create_task(broker.block("BLPOP", "bell", seconds=60, on_stray=on_stray))
+    await blocked(valkey)
+    between.swallow(up=False)
+    valkey.admin("RPUSH", "bell", "one")
+    await blocked(valkey, 0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    between.heal()
+
+    assert await asyncio.wait_for(came, 5) == ([b"bell", b"one"], b"usable")
+
+
+async def test_a_black_hole_ends_a_blocking_call_in_time(
+    valkey: Running, between: Proxy, connect: Opener
+) -> None:
+    broker = connect(between.url, call_timeout=0.3)
+    waiting = asyncio.create_task(broker.block("BLPOP", "bell", seconds=0.3))
+    await blocked(valkey)
+    between.swallow()
+    began = time.monotonic()
+
+    assert await waiting is None
+    assert time.monotonic() - began < 0.6
+
+    await broker.close()
+    assert time.monotonic() - began < 2
+    between.heal()
+
+
+async def test_a_blocking_call_tells_of_a_lost_connection(
+    valkey: Running, between: Proxy, connect: Opener
+) -> None:
+    broker = connect(between.url)
+    waiting = asyncio.create_task(broker.block("BLPOP", "bell", seconds=60))
+    await blocked(valkey)
+    between.cut()
+    with pytest.raises(Ambiguous):
+        await waiting
+
+    await broker.command("RPUSH", "bell", "one")
+    assert await broker.block("BLPOP", "bell", seconds=1) == [b"bell", b"one"]
+
+
+async def test_a_blocking_call_is_told_when_the_server_steps_down(connect: Opener) -> None:
+    with server(tcp=True) as running:
+        broker = connect(running.url)
+        waiting = asyncio.create_task(broker.block("BLPOP", "bell", seconds=60))
+        await blocked(running)
+        running.admin("REPLICAOF", "127.0.0.1", 1)
+
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(waiting, 5)

