@@ -131,9 +131,9 @@ class Frame:
         except ScriptError as error:
             raise _meaning(error, verb, call) from None
         except UnicodeEncodeError:
-            raise InvalidInput(
-                "a text of the call holds lone surrogates, which is no text"
-            ) from None
+            raise InvalidInput("a text of the call has lone surrogates: it is no text") from None
+        finally:
+            session.calls -= 1
 
     async def _numbered(
         self, verb: str, call: Call, now: float | None, args: Sequence[Value]

@@ -72,7 +72,7 @@ _SHORT = Struct("<B")
 _LONG = Struct("<H")
 
 _QUEUE = Struct("<dd8I")  # virtual clock, weight of the ready; tasks by state; more follows
-_TENANT = Struct("<dIBBBB4I8I")  # tag, weight, status, turn, flags; lengths of lines; by state
+_TENANT = Struct("<8I")  # tasks by state; more follows
 _ERROR_SIZE = Struct("<I")  # what an error counts for in the retention
 
 _MOST_HEADS = 50_000  # remembered; then all are forgotten, which is cheaper than to choose
@@ -254,7 +254,7 @@ def decode_queue(
 
 def tenant_counts(stored: bytes) -> Counts:
     """The counts of a tenant's part of a queue."""
-    return Counts(**_named(_TENANT.unpack_from(stored)[10:]))
+    return Counts(**_named(_TENANT.unpack_from(stored)))
 
 
 def _named(by_state: Sequence[int]) -> dict[str, int]:

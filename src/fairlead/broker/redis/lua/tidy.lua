@@ -17,7 +17,7 @@ local function expire_from(name, hash)
     keys[i] = each[2]
     drop(agenda(name), each[2])
   end
-  if #keys > 0 then plan[#plan + 1] = { 'HDEL', P .. hash, keys } end
+  if #keys > 0 then write_all('HDEL', P .. hash, keys) end
   done = done + #keys
   return keys
 end

@@ -21,8 +21,8 @@ function replace(id)
   forget(stale)
   forgotten[id] = nil
   write('HDEL', P .. 'records', id)
-  for i, bit in ipairs({ 1, 2, 4, 8 }) do
-    if has(stale, bit) then write('HDEL', P .. PARTS[i], id) end
+  for bit, name in pairs(PARTS) do
+    if has(stale, bit) then write('HDEL', P .. name, id) end
   end
 end
 

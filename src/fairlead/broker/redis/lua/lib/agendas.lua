@@ -21,8 +21,8 @@ function write_agendas()
           n = n + 2
         end
       end
-      if n > 0 then plan[#plan + 1] = { 'ZADD', a.key, adds } end
-      if #drops > 0 then plan[#plan + 1] = { 'ZREM', a.key, drops } end
+      if n > 0 then write_all('ZADD', a.key, adds) end
+      if #drops > 0 then write_all('ZREM', a.key, drops) end
     end
   end
 end

@@ -37,10 +37,14 @@ function split(text, by)
   end
 end
 
--- What will be written: {command, key, arguments}; nothing is, before lib/close, which first asks
+-- What will be written: command, key, arguments, and so on; nothing is, before lib/close, which first asks
 -- those who know what they changed.
 writers = {}
-function write(command, key, ...) plan[#plan + 1] = { command, key, { ... } } end
+function write_all(command, key, args)
+  local n = #plan
+  plan[n + 1], plan[n + 2], plan[n + 3] = command, key, args
+end
+function write(command, key, ...) write_all(command, key, { ... }) end
 
 -- The shard's own record: one HMGET, and at the end one HSET of what changed.
 FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'rows', 'bytes', 'dropped', 'dropped_rows',

@@ -3,30 +3,19 @@
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share drawn
-local byte, selves
+local byte
 -- @each
 byte = string.byte
-drawn, selves = {}, {} -- drawn: id -> head, of tasks that went this way
+drawn = {} -- drawn: id -> head, of tasks that went this way
 -- @end
-
--- Whether the tenant with this tag would no longer be the next one.
-local function overtaken(q, t, tag)
-  local heap = q.heap
-  for i = 2, 3 do
-    local e = heap[i]
-    if e and (e[1] < tag or (e[1] == tag and less(e[2][NAME], t[NAME]))) then return true end
-  end
-  local edge = not q.all and q.edge
-  return edge and (edge[1] < tag or (edge[1] == tag and less(edge[2][NAME], t[NAME])))
-end
 
 -- How many went. 0: the next task has to go the long way.
 function burst(q, t, level, budget, taken)
   local l = line(t, level)
-  local i, n, most = l.taken - l.base + 1, 0, min(budget.wanted - #taken, budget.visits + 1)
-  if #l.front > 0 then return 0 end
+  local i, n, most = l[L_TAKEN] - l[L_BASE] + 1, 0, min(budget.wanted - #taken, budget.visits + 1)
+  if #l[L_FRONT] > 0 then return 0 end
   if level > 0 and t[LEN + level] < t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] then most = 1 end
-  local window, tag, clock, weight, pace = l.window, t[TAG], q.clock, t[WEIGHT], STRIDE * UNIT / q.weight
+  local window, tag, clock, weight, pace = l[L_WINDOW], t[TAG], q.clock, t[WEIGHT], STRIDE * UNIT / q.weight
   while n < most do
     local id = window[i + n]
     local value = id and raw[id] == false and not tasks[id] and values[id]
@@ -43,7 +32,7 @@ function burst(q, t, level, budget, taken)
     if overtaken(q, t, tag) then break end
   end
   if n == 0 then return 0 end
-  l.taken = l.taken + n
+  l[L_TAKEN] = l[L_TAKEN] + n
   t[LEN + level] = t[LEN + level] - n
   if level > 0 then t[TURN] = (t[TURN] + n) % 8 end
   t[COUNT + QUEUED], t[COUNT + RUNNING] = t[COUNT + QUEUED] - n, t[COUNT + RUNNING] + n
@@ -57,12 +46,12 @@ end
 -- The records of tasks that went this way; they are on loan now.
 function lend_plainly(id, place, incarnation, fate)
   local value, head = values[id], drawn[id]
-  local own = selves[head]
-  if not own then
-    own = pack(SELF, 0, #incarnation, incarnation, 0, '', 0, '', #head, head)
-    selves[head] = own
+  local h = parsed(head)
+  if h.lent_to ~= incarnation then
+    h.lent_to, h.own = incarnation, pack(SELF, 0, #incarnation, incarnation, 0, '', 0, '', #head, head)
   end
   local body, trace = unpacked('<II', value, 15 + #head)
-  local r, n = fate .. own .. pack(SIZE, place, 0, body + trace, 0), #written
+  local r, n = fate .. h.own .. pack(SIZE, place, 0, body + trace, 0), #written
   written[n + 1], written[n + 2], latest[id] = id, r, r
+  return h
 end

@@ -1,43 +1,24 @@
--- close: write what the call computed, once every key is seen to hold the type it should.
+-- close: write what the call computed, once it is sure that every write will succeed.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 local TYPES = { H = 'hash', L = 'list', R = 'list', Z = 'zset', S = 'set', X = 'stream', U = false }
 local MOST = 4000 -- arguments of one command; Lua's stack has room for 8000
+local pushes
+-- @each
+pushes = {}
+-- @end
 
-function write_tasks()
-  local adds, drops = written, {}
-  if #accepted > 0 then plan[#plan + 1] = { 'HSET', P .. 'tasks', accepted } end
-  for id, t in pairs(changed) do
-    adds[#adds + 1], adds[#adds + 2] = id, to_record(t)
-  end
-  if #adds > 0 then plan[#plan + 1] = { 'HSET', P .. 'records', adds } end
-  local parts = { {}, {}, {}, {} }
-  for id, t in pairs(forgotten) do
-    drops[#drops + 1] = id
-    for i, bit in ipairs({ 1, 2, 4, 8 }) do
-      if has(t, bit) then parts[i][#parts[i] + 1] = id end
-    end
-  end
-  if #drops == 0 then return end
-  plan[#plan + 1] = { 'HDEL', P .. 'tasks', drops }
-  plan[#plan + 1] = { 'HDEL', P .. 'records', drops }
-  for i, ids in ipairs(parts) do
-    if #ids > 0 then plan[#plan + 1] = { 'HDEL', P .. PARTS[i], ids } end
-  end
+-- A push to a line of which nothing is taken can be done first, and undone; others come in order.
+function push_all(command, key, args, later)
+  if later then return write_all(command, key, args) end
+  local n = #pushes
+  pushes[n + 1], pushes[n + 2], pushes[n + 3] = command, key, args
 end
 
-function write_meta()
-  local args = {}
-  for _, name in ipairs(FIELDS) do
-    if M[name] ~= before[name] then args[#args + 1], args[#args + 2] = name, exact(M[name]) end
-  end
-  if #args > 0 then plan[#plan + 1] = { 'HSET', P .. 'meta', args } end
-end
-
-function check_types()
+local function check_types()
   local seen = {}
-  for _, step in ipairs(plan) do
-    local kind, key = TYPES[sub(step[1], 1, 1)], step[2]
+  for i = 1, #plan, 3 do
+    local kind, key = TYPES[sub(plan[i], 1, 1)], plan[i + 1]
     if kind and not seen[key] then
       seen[key] = true
       local found = call('TYPE', key).ok
@@ -48,14 +29,29 @@ function check_types()
   end
 end
 
+-- Lines are many and of few entries, so their types are not asked: what was pushed is taken back.
+local function run_pushes()
+  for i = 1, #pushes, 3 do
+    local done = redis.pcall(pushes[i], pushes[i + 1], unpack(pushes[i + 2]))
+    if type(done) == 'table' and done.err then
+      for k = 1, i - 1, 3 do
+        call(pushes[k] == 'RPUSH' and 'RPOP' or 'LPOP', pushes[k + 1], #pushes[k + 2])
+      end
+      return redis.error_reply('WRONGTYPE ' .. pushes[i + 1] .. ' is not a list')
+    end
+  end
+end
+
 function run_plan()
-  for _, step in ipairs(plan) do
-    local command, key, args = step[1], step[2], step[3]
+  local wrong = check_types() or run_pushes()
+  if wrong then return wrong end
+  for i = 1, #plan, 3 do
+    local command, key, args = plan[i], plan[i + 1], plan[i + 2]
     local n = #args
     if n <= MOST then
       call(command, key, unpack(args))
     else
-      for i = 1, n, MOST do call(command, key, unpack(args, i, min(i + MOST - 1, n))) end
+      for k = 1, n, MOST do call(command, key, unpack(args, k, min(k + MOST - 1, n))) end
     end
   end
 end

@@ -47,7 +47,5 @@ function conclude()
   write_agendas()
   write_events()
   write_meta()
-  local wrong = check_types()
-  if wrong then return wrong end
-  run_plan()
+  return run_plan()
 end

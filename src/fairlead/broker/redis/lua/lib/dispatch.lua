@@ -42,7 +42,7 @@ local function move_on(q, t)
     return
   end
   set_at(q.ready, t[NAME], t[TAG])
-  heap_move(q.heap)
+  heap_push(q.heap, t)
   if t[WOKEN] ~= '' then pass_on(t) end
 end
 
@@ -53,7 +53,7 @@ function serve(q, budget, taken)
     local t = lowest(q, budget.wanted - #taken)
     if not t then break end
     budget.visits = budget.visits - 1
-    if limited and closed_until(q, q.counts[RUNNING]) then break end
+    if limited and closed_until(q, q.counts[RUNNING]) then break end -- the stored order is unchanged
     local gated = t[GATED] == 1
     local till = gated and closed_until(gate_of(t), t[COUNT + RUNNING])
     local level = not (limited or gated) and t[WOKEN] == '' and level_of(t)

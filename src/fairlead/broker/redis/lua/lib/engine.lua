@@ -6,6 +6,7 @@
 -- @include record
 -- @include task
 -- @include event
+-- @include close
 -- @include queue
 -- @include tenant
 -- @include settings
@@ -21,5 +22,5 @@
 -- @include release
 -- @include lease
 -- @include agendas
--- @include close
+-- @include closing
 -- @include conclude

@@ -39,8 +39,7 @@ local function lend(incarnation, taken, start, lease)
     local head = drawn[task]
     lent[#lent + 1] = head and task or task.id
     if head then
-      lend_plainly(task, i, incarnation, i <= start and started or waits)
-      local h = parsed(head)
+      local h = lend_plainly(task, i, incarnation, i <= start and started or waits)
       if i <= start then row('started', RUNNING, h.queue, h.tenant, M.token, 1, '', task) end
     else
       task.token, task.incarnation, task.place = M.token, incarnation, i

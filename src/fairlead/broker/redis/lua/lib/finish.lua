@@ -1,36 +1,47 @@
 -- finish: the end of a task, and of what is kept of it.
 --
 -- The twin of the middle of memory/shard.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share ended tell_ends detach PARTS uniques windows
+-- @share ended tell_ends detach PARTS uniques windows part_writes
 local sizes -- by id and name: how much a part that was written in this call counts for
 -- @each
 ended, sizes = {}, {} -- ended: by queue, tasks that ended in this call
-uniques, windows = {}, agenda('windows')
+uniques, windows, part_writes = {}, agenda('windows'), {}
 -- @end
 -- lib/ties
-PARTS = { 'errors', 'results', 'progress', 'checkpoints' } -- by bit: 1, 2, 4, 8; 16: no body
+PARTS = { [1] = 'errors', [2] = 'results', [4] = 'progress', [8] = 'checkpoints' } -- by bit; 16: no body
 -- @const BODY_GONE=16
 
-local function part_size(id, bit, name)
-  local size = sizes[id .. name]
+-- How much a part that is stored counts for.
+local function part_size(id, bit)
+  local size = sizes[id .. PARTS[bit]]
   if size then return size end
-  if bit > 1 then return call('HSTRLEN', P .. name, id) end
-  return (unpacked('<I', call('HGET', P .. name, id)))
+  if bit > 1 then return call('HSTRLEN', P .. PARTS[bit], id) end
+  return (unpacked('<I', call('HGET', P .. PARTS[bit], id)))
 end
 
 function has(t, bit) return floor(t.parts / bit) % 2 == 1 end
 
+function write_part(id, bit, value)
+  local args = part_writes[bit]
+  if not args then
+    args = {}
+    part_writes[bit] = args
+  end
+  local n = #args
+  args[n + 1], args[n + 2] = id, value
+end
+
 -- Store a part of a task that few have; `size` if not all of it counts.
 function set_part(t, bit, value, size)
-  local name = PARTS[bit == 8 and 4 or bit == 4 and 3 or bit]
   if has(t, bit) then -- what is there already counts no longer
-    t.extra = t.extra - part_size(t.id, bit, name)
+    t.extra = t.extra - part_size(t.id, bit)
   else
     t.parts = t.parts + bit
   end
-  sizes[t.id .. name] = size or #value
-  t.extra = t.extra + sizes[t.id .. name]
-  write('HSET', P .. name, t.id, value)
+  size = size or #value
+  sizes[t.id .. PARTS[bit]] = size
+  t.extra = t.extra + size
+  write_part(t.id, bit, value)
   changed[t.id] = t
 end
 

@@ -14,39 +14,41 @@ end
 -- Read the next entries of lines that have none at hand, and all their tasks at once.
 local function refill(lines, each)
   local ids, n = {}, 0
-  for _, l in ipairs(lines) do
-    l.base = l.taken
-    local window = call('LRANGE', l.key, l.taken, l.taken + each - 1)
+  for k = 1, #lines do
+    local l = lines[k]
+    local window = call('LRANGE', l[L_KEY], l[L_TAKEN], l[L_TAKEN] + each - 1)
     for i = 1, #window do
       local cut = find(window[i], SEP, 1, true)
       n = n + 1
       ids[n] = cut and sub(window[i], 1, cut - 1) or window[i]
     end
-    l.window = window
+    l[L_BASE], l[L_WINDOW] = l[L_TAKEN], window
   end
   if n > 0 then read_ahead(ids) end
 end
 
-function look_ahead(q, names, wanted)
-  local lines = {}
-  for _, name in ipairs(names) do
-    local level = level_of(q.tenants[name])
-    local l = level and line(q.tenants[name], level)
-    if l and l.stored > 0 and not l.window[1] then lines[#lines + 1] = l end
+function look_ahead(list, wanted)
+  local lines, n = {}, 0
+  for i = 1, #list do
+    local t = list[i]
+    local level = level_of(t)
+    local l = level and line(t, level)
+    if l and l[L_STORED] > 0 and not l[L_WINDOW][1] then n = n + 1 lines[n] = l end
   end
-  refill(lines, math.ceil(wanted / max(#lines, 1)))
+  refill(lines, math.ceil(wanted / max(n, 1)))
 end
 
 -- The first entry of a line; `ahead` are read if the list has to be asked.
 function peek(l, ahead)
-  if #l.front > 0 then return l.front[#l.front] end
-  if l.taken >= l.stored then return l.back[l.gone + 1] end
-  local i = l.taken - l.base + 1
-  if not l.window[i] then
+  local front = l[L_FRONT]
+  if #front > 0 then return front[#front] end
+  if l[L_TAKEN] >= l[L_STORED] then return l[L_BACK][l[L_GONE] + 1] end
+  local i = l[L_TAKEN] - l[L_BASE] + 1
+  if not l[L_WINDOW][i] then
     refill({ l }, ahead)
     i = 1
   end
-  return l.window[i]
+  return l[L_WINDOW][i]
 end
 
 -- The task an entry stands for, if it still does.

@@ -52,7 +52,7 @@ end
 writers[#writers + 1] = function()
   for name, texts in pairs(letters) do
     local key = P .. 'mail:' .. name
-    plan[#plan + 1] = { 'RPUSH', key, texts }
+    write_all('RPUSH', key, texts)
     local many = call('LLEN', key) + #texts - MAX_LETTERS
     if many > 0 then write('LPOP', key, many) end
     if call('EXISTS', P .. 'mailbell:' .. name) == 0 then write('RPUSH', P .. 'mailbell:' .. name, 1) end
@@ -66,8 +66,8 @@ writers[#writers + 1] = function()
     local size = call('SCARD', key)
     local left = size + #l.lent - #l.ended
     if size == 0 then l.lent[#l.lent + 1] = SENTINEL end
-    if #l.ended > 0 then plan[#plan + 1] = { 'SREM', key, l.ended } end
-    if #l.lent > 0 then plan[#plan + 1] = { 'SADD', key, l.lent } end
+    if #l.ended > 0 then write_all('SREM', key, l.ended) end
+    if #l.lent > 0 then write_all('SADD', key, l.lent) end
     if left <= 1 and size > 0 then
       write('UNLINK', key)
       write('UNLINK', P .. 'cancelling:' .. name)

@@ -1,47 +1,48 @@
 -- line: the ids of one tenant and level, first in, first out, read through what this call changed.
 --
 -- An entry is the id, or id, life and generation where the same id may have stood here before; it
--- counts only while the task is queued and still has that life. Reads KEYS[1], no ARGV. Returns
--- nothing by itself.
+-- counts only while the task is queued and still has that life. Like a tenant, a line is an array.
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8
 local NONE = {} -- a list that nobody may write to
 
 function line(t, level)
   local lines = t[LINES]
   if not lines then
-    lines = {}
+    lines = { false, false, false }
     t[LINES] = lines
   end
   local l = lines[level]
   if not l then
-    l = { key = t[QUEUE].lists .. level .. ':' .. t[NAME], front = NONE, back = NONE, window = NONE, taken = 0,
-      gone = 0, stored = t[LEN + level], base = 0 }
+    l = { t[QUEUE].lists .. level .. ':' .. t[NAME], t[LEN + level], 0, 0, NONE, 0, NONE, NONE }
     lines[level] = l
   end
   return l
 end
 
-function entry_of(t)
-  if t.life == 0 and t.generation == 0 then return t.id end
-  return t.id .. SEP .. t.life .. '.' .. t.generation
+function entry_of(task)
+  if task.life == 0 and task.generation == 0 then return task.id end
+  return task.id .. SEP .. task.life .. '.' .. task.generation
 end
 
 function push(t, level, entry, front)
-  local l = line(t, level)
-  local list = front and l.front or l.back
+  local l, side = line(t, level), front and L_FRONT or L_BACK
+  local list = l[side]
   if list == NONE then
-    list = {}
-    if front then l.front = list else l.back = list end
+    l[side] = { entry }
+  else
+    list[#list + 1] = entry
   end
-  list[#list + 1] = entry
   t[LEN + level] = t[LEN + level] + 1
   t[CHANGED] = true
 end
 
 function pop(t, level)
-  local l = t[LINES][level]
-  if #l.front > 0 then l.front[#l.front] = nil
-  elseif l.taken < l.stored then l.taken = l.taken + 1
-  else l.gone = l.gone + 1 end
+  local l = line(t, level)
+  local front = l[L_FRONT]
+  if #front > 0 then front[#front] = nil
+  elseif l[L_TAKEN] < l[L_STORED] then l[L_TAKEN] = l[L_TAKEN] + 1
+  else l[L_GONE] = l[L_GONE] + 1 end
   t[LEN + level] = t[LEN + level] - 1
   t[CHANGED] = true
 end
@@ -51,7 +52,7 @@ function clear_lines(t)
   for level = 0, 3 do
     if t[LEN + level] > 0 then
       local l = line(t, level)
-      l.front, l.back, l.gone, l.taken = NONE, NONE, 0, l.stored
+      l[L_FRONT], l[L_BACK], l[L_GONE], l[L_TAKEN] = NONE, NONE, 0, l[L_STORED]
       t[LEN + level] = 0
     end
   end
@@ -59,10 +60,13 @@ function clear_lines(t)
   t[CHANGED] = true
 end
 
+-- Pushes are kept apart: they are what lib/close does first.
 function write_line(l)
-  if l.taken > 0 then
-    if l.taken == l.stored then write('UNLINK', l.key) else write('LPOP', l.key, l.taken) end
+  local taken, front, back = l[L_TAKEN], l[L_FRONT], l[L_BACK]
+  if taken > 0 then
+    if taken == l[L_STORED] then write('UNLINK', l[L_KEY]) else write('LPOP', l[L_KEY], taken) end
   end
-  if #l.front > 0 then plan[#plan + 1] = { 'LPUSH', l.key, l.front } end
-  if #l.back > l.gone then plan[#plan + 1] = { 'RPUSH', l.key, { unpack(l.back, l.gone + 1) } } end
+  if l[L_GONE] > 0 then back = { unpack(back, l[L_GONE] + 1) } end
+  if #back > 0 then push_all('RPUSH', l[L_KEY], back, taken == l[L_STORED]) end
+  if #front > 0 then push_all('LPUSH', l[L_KEY], front, taken > 0) end
 end

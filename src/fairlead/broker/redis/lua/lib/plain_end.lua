@@ -26,21 +26,18 @@ local function fate_of(bytes)
   return f
 end
 
--- Whose it is, if it has no unique key, no limiters and no reason.
-local function self_of(bytes, incarnation)
-  local s = selves[bytes]
+-- What is the same for all tasks of a tenant that may end this way; false: they may not.
+local function self_of(own, incarnation)
+  local s, o = selves[own], nil
   if s == nil then
-    local hold, held_by, _, reason, head = unpacked(SELF, bytes)
-    local h = parsed(head)
+    o = owner(own)
     s = false
-    if hold == 0 and reason == '' and held_by == incarnation and not h.limited then
-      local q = read_queue(h.queue, true)
-      if q.charge == 0 then
-        s = { t = q.tenants[h.tenant] or make_tenant(q, h.tenant), q = q, queue = h.queue, tenant = h.tenant,
-          shelf = agenda('done:' .. h.queue), limited = q.concurrency >= 0 or q.rate > 0 }
-      end
+    if o.plain and o.incarnation == incarnation then
+      local q = read_queue(o.h.queue, true)
+      q.shelf = q.shelf or agenda('done:' .. q.name)
+      s = q.charge == 0 and (q.tenants[o.h.tenant] or make_tenant(q, o.h.tenant))
     end
-    selves[bytes] = s
+    selves[own] = s
   end
   return s
 end
@@ -51,29 +48,31 @@ function end_plainly(id, i, r, incarnation, loans)
   if ARGV[i + 2] ~= '6' or #more > 1 or ARGV[i + 6] ~= '' or tied[id] or tasks[id] or latest[id] then return false end
   local f = fate_of(sub(r, 1, FATE_END))
   if not f or f.token ~= ARGV[i + 1] then return false end
-  local s = self_of(sub(r, FATE_END + 1, -1 - SIZE_LENGTH), incarnation)
-  if not s then return false end
-  local t, q, key = s.t, s.q, s.queue .. more
-  local fate, n = f.next[key], #written
+  local own = sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
+  local t = self_of(own, incarnation)
+  if not t then return false end
+  local q = t[QUEUE]
+  local key, n = more == 'R' and q.name or q, #written
+  local fate = f.next[key]
   if not fate then fate = f.make(q, more == 'R' and 2 or 0) f.next[key] = fate end
   local place, life, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
   if more == 'R' then
     extra = #ARGV[i + 5]
-    write('HSET', P .. 'results', id, ARGV[i + 5])
-    r = fate .. sub(r, FATE_END + 1, -1 - SIZE_LENGTH) .. pack(SIZE, place, life, size, extra)
+    write_part(id, 2, ARGV[i + 5])
+    r = fate .. own .. pack(SIZE, place, life, size, extra)
   else
     r = fate .. sub(r, FATE_END + 1)
   end
   written[n + 1], written[n + 2], latest[id] = id, r, r
-  loans.ended[#loans.ended + 1] = id
-  add_bulk(s.shelf, id, now + q.keep)
+  loans[#loans + 1] = id
+  add_bulk(q.shelf, id, now + q.keep)
   q.done_bytes = q.done_bytes + 100 + size + extra
   local d = q.counts
   t[COUNT + RUNNING], t[COUNT + COMPLETED] = t[COUNT + RUNNING] - 1, t[COUNT + COMPLETED] + 1
   d[RUNNING], d[COMPLETED] = d[RUNNING] - 1, d[COMPLETED] + 1
   t[CHANGED], q.changed = true, true
-  ended[s.queue] = (ended[s.queue] or 0) + 1
-  row('completed', COMPLETED, s.queue, s.tenant, f.number, f.attempt, '', id)
-  if t[STATUS] == PARKED or s.limited then has_room_again(t) end
+  ended[q.name] = (ended[q.name] or 0) + 1
+  row('completed', COMPLETED, q.name, t[NAME], f.number, f.attempt, '', id)
+  if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
   return true
 end

@@ -1,9 +1,9 @@
 -- plain_entry: the short way in for tasks that want nothing special, of queues without caps.
 --
 -- Reads KEYS[1] and four of ARGV for each task, see lib/accept. Returns nothing by itself.
-local ways -- head -> what is known of all tasks with this head; false: they go the long way
+local ways, stamp -- head -> tenant; false: such tasks go the long way. How most values begin.
 -- @each
-ways = {}
+ways, stamp = {}, pack('<dI', now, 0)
 -- @end
 
 -- Bring the tenants of a call into the cache, in one read per queue.
@@ -24,26 +24,22 @@ end
 local function way_of(head)
   local h = parsed(head)
   local q = read_queue(h.queue, true)
-  local w = false
-  if q.max < 0 and q.tenant_max < 0 and q.warn < 0 then
-    w = { q = q, t = make_tenant(q, h.tenant), queue = h.queue, tenant = h.tenant, level = h.level,
-      prefix = pack('<dIH', now, 0, #head) .. head }
-  end
-  ways[head] = w
-  return w
+  local t = q.max < 0 and q.tenant_max < 0 and q.warn < 0 and make_tenant(q, h.tenant)
+  ways[head] = t
+  return t
 end
 
 -- Whether the task could go this way; then it has.
 function enter_plainly(i)
   local id, head = ARGV[i], ARGV[i + 1]
   if ARGV[i + 3] ~= '' or tasks[id] ~= false then return false end
-  local w = ways[head]
-  if w == nil then w = way_of(head) end
-  if not w then return false end
+  local t = ways[head]
+  if t == nil then t = way_of(head) end
+  if not t then return false end
   local entry, value, n = id, nil, #accepted
   -- Ids that Fairlead makes are never used twice; any other may come back after it was forgotten.
   if #id == 32 and not find(id, ':', 1, true) then
-    value = w.prefix .. ARGV[i + 2]
+    value = stamp .. pack('<H', #head) .. head .. ARGV[i + 2]
   else
     M.life = M.life + 1
     value = pack('<dIH', now, M.life, #head) .. head .. ARGV[i + 2]
@@ -51,12 +47,12 @@ function enter_plainly(i)
   end
   accepted[n + 1], accepted[n + 2] = id, value
   values[id], tasks[id], fresh[id] = value, nil, true
-  local t, q = w.t, w.q
+  local q = t[QUEUE]
   t[COUNT + QUEUED] = t[COUNT + QUEUED] + 1
   q.counts[QUEUED] = q.counts[QUEUED] + 1
   q.changed = true
-  push(t, w.level, entry)
-  if t[STATUS] ~= READY or not rung[w.queue] then made_queued(t) end
-  row('enqueued', QUEUED, w.queue, w.tenant, 0, 0, '', id)
+  push(t, parsed(head).level, entry)
+  if t[STATUS] ~= READY or not rung[q.name] then made_queued(t) end
+  row('enqueued', QUEUED, q.name, t[NAME], 0, 0, '', id)
   return true
 end

@@ -11,20 +11,38 @@ SELF = '<BBc0Hc0Hc0Hc0' -- unique hold, incarnation, unique key, reason, head
 SIZE = '<HIII' -- place among the loans of its call, life, bytes of body and trace, bytes of parts
 -- @const FATE_END=60 SIZE_LENGTH=14
 
-local heads, NONE = nil, {}
--- @each
-heads = {}
--- @end
+local NONE = {}
 local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)'
+-- What heads and owners say never changes, so it is kept from call to call; so many at most.
+local heads, owners, count, MOST = {}, {}, 0, 5000
+local function room()
+  count = count + 1
+  if count > MOST then heads, owners, count = {}, {}, 1 end
+end
+
 function parsed(head)
   local h = heads[head]
   if not h then
+    room()
     local queue, tenant, level, cost, limiters = match(head, HEAD)
     h = { queue = queue, tenant = tenant, level = tonumber(level), cost = tonumber(cost),
       limiters = limiters == '' and NONE or split(limiters, ','), limited = limiters ~= '' }
     heads[head] = h
   end
   return h
+end
+
+-- Whose task a record is: its SELF, read.
+function owner(own)
+  local o = owners[own]
+  if not o then
+    room()
+    local hold, incarnation, _, reason, head = unpacked(SELF, own)
+    o = { h = parsed(head), incarnation = incarnation, plain = hold == 0 and reason == '' }
+    o.plain = o.plain and not o.h.limited
+    owners[own] = o
+  end
+  return o
 end
 
 function new_task(id, head, life, size)

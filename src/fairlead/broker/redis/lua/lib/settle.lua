@@ -50,7 +50,7 @@ function settle(incarnation, from, count)
   local ids, codes = {}, {}
   for n = 1, count do ids[n] = ARGV[from + 7 * (n - 1)] end
   load_ties(ids)
-  local loans, records = loans_of(incarnation), call('HMGET', P .. 'records', unpack(ids))
+  local loans, records = loans_of(incarnation).ended, call('HMGET', P .. 'records', unpack(ids))
   load_owners(records)
   for n, r in ipairs(records) do
     local id, i = ids[n], from + 7 * (n - 1)

@@ -3,18 +3,26 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- Bring the tenants that records belong to into the cache, in one read per queue.
 function load_owners(records)
-  local names, seen = {}, {}
-  for _, r in ipairs(records) do
-    local own = r and sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
-    if own and not seen[own] then
-      seen[own] = true
-      local _, _, _, _, head = unpacked(SELF, own)
-      local h = parsed(head)
-      names[h.queue] = names[h.queue] or {}
-      names[h.queue][#names[h.queue] + 1] = h.tenant
+  local names = {}
+  for i = 1, #records do
+    local r = records[i]
+    local h = r and owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH)).h
+    if h then
+      local list = names[h.queue]
+      if not list then
+        list = {}
+        names[h.queue] = list
+      end
+      list[#list + 1] = h.tenant
     end
   end
-  for queue, list in pairs(names) do load_tenants(read_queue(queue, true), list) end
+  for queue, list in pairs(names) do
+    local q = read_queue(queue, true)
+    load_tenants(q, list)
+    for i = 1, #list do
+      if not q.tenants[list[i]] then make_tenant(q, list[i]) end
+    end
+  end
 end
 
 local function saved(q) return agenda('saved:' .. q.name) end
@@ -45,7 +53,7 @@ writers[#writers + 1] = function()
     local keeps, drops, woke, slept, n = {}, {}, {}, {}, 0
     for name, t in pairs(q and q.tenants or {}) do
       if t and t[CHANGED] then
-        if t[LINES] then for _, l in pairs(t[LINES]) do write_line(l) end end
+        if t[LINES] then for _, l in pairs(t[LINES]) do if l then write_line(l) end end end
         if gates[t] and gates[t].changed then write_gate(gates[t]) end
         local busy = waiting(t) + t[COUNT + RUNNING] > 0 and 1 or 0
         if busy > t[BUSY] then woke[#woke + 1] = name elseif busy < t[BUSY] then slept[#slept + 1] = name end
@@ -60,9 +68,9 @@ writers[#writers + 1] = function()
         end
       end
     end
-    if n > 0 then plan[#plan + 1] = { 'HSET', P .. 'tenants:' .. q.name, keeps } end
-    if #drops > 0 then plan[#plan + 1] = { 'HDEL', P .. 'tenants:' .. q.name, drops } end
-    if #woke > 0 then plan[#plan + 1] = { 'SADD', P .. 'active:' .. q.name, woke } end
-    if #slept > 0 then plan[#plan + 1] = { 'SREM', P .. 'active:' .. q.name, slept } end
+    if n > 0 then write_all('HSET', P .. 'tenants:' .. q.name, keeps) end
+    if #drops > 0 then write_all('HDEL', P .. 'tenants:' .. q.name, drops) end
+    if #woke > 0 then write_all('SADD', P .. 'active:' .. q.name, woke) end
+    if #slept > 0 then write_all('SREM', P .. 'active:' .. q.name, slept) end
   end
 end

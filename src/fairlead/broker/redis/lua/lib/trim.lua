@@ -2,9 +2,9 @@
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 local COUNTED = 100 -- bytes that a kept task counts for beside its contents
-local fates, selves
+local fates
 -- @each
-fates, selves = {}, {}
+fates = {}
 -- @end
 
 -- Forget tasks by their records alone, unless somebody is tied to one.
@@ -16,18 +16,13 @@ local function forget_all(q, ids)
     local id = ids[n]
     if tasks[id] or latest[id] or tied[id] then
       forget(known(id))
-    else
-      local f, s = sub(r, 1, FATE_END), sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
-      local fate, t = fates[f], selves[s]
+    elseif r then
+      local f = sub(r, 1, FATE_END)
+      local fate, t = fates[f], q.tenants[owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH)).h.tenant]
       if not fate then
         local state, flags = unpacked(FATE, f)
         fate = { state = state, parts = flags % 128 }
         fates[f] = fate
-      end
-      if not t then
-        local _, _, _, _, head = unpacked(SELF, s)
-        t = make_tenant(q, parsed(head).tenant)
-        selves[s] = t
       end
       local _, _, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
       local bytes = COUNTED + size + extra
