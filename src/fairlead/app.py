@@ -221,14 +221,14 @@ class Fairlead:
         return self._clients.sync(lambda client: _purge(client, queue, tenant))
 
     async def apage(self, **selection: Unpack[PageSelection]) -> Page:
-        """Tasks in the order of their acceptance: ``apage(state="dead")`` is the dead letters.
+        """Tasks, in an order of the store's own: ``apage(state="dead")`` is the dead letters.
 
         Read on with ``cursor=page.cursor`` until it is None; a page may be empty before that.
         """
         return await self._clients.current().page(selection)
 
     def page(self, **selection: Unpack[PageSelection]) -> Page:
-        """Tasks in the order of their acceptance, from sync code; see ``apage``."""
+        """The same from sync code; see ``apage``."""
         return self._clients.sync(lambda client: client.page(selection))
 
     async def aworkers(self) -> list[WorkerRecord]:

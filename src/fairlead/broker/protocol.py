@@ -292,7 +292,10 @@ class Inspector(Protocol):
         limit: int = 100,
         now: float | None = None,
     ) -> Page:
-        """Tasks in the order of their acceptance; examines at most 1,000 in a call."""
+        """Tasks in an order of the store's own; examines at most 1,000 in a call.
+
+        A task that is there from the first page to the last is listed at least once.
+        """
         ...
 
     async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:

@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from fairlead.broker.redis.stored import (
     DIGITS,
+    GS,
     RS,
     SIZES,
     STATES,
@@ -152,16 +153,23 @@ def firing_args(firings: Sequence[Firing]) -> list[Value]:
 
 
 def receipts(reply: bytes, ids: Sequence[str]) -> list[Receipt]:
-    """One receipt for each id that was sent."""
-    if not ids:
-        return []
+    """One receipt for each id that was sent, or was sent when the number was used first."""
+    texts, ids = _answers(reply, ids)
     accepted = _ACCEPTED.get
     return [
         Receipt(id=id, code="accepted", state=state)
         if (state := accepted(text)) is not None
         else _receipt(id, text)
-        for id, text in zip(ids, reply.split(RS), strict=True)
+        for id, text in zip(ids, texts, strict=True)
     ]
+
+
+def _answers(reply: bytes, ids: Sequence[str]) -> tuple[list[bytes], Sequence[str]]:
+    """The answers to a batch; a repeated number gets those to the batch it was first used for."""
+    answers, again, about = reply.partition(GS)
+    if again:
+        ids = about.decode().split("\x1f") if about else []
+    return (answers.split(RS) if answers else []), ids
 
 
 def _receipt(id: str, text: bytes) -> Receipt:
@@ -169,6 +177,8 @@ def _receipt(id: str, text: bytes) -> Receipt:
     first, _, rest = text.partition(US)
     about = rest.decode()
     match first[:1]:
+        case b"a":
+            return Receipt(id=about or id, code="accepted", state=STATES[int(first[1:])])
         case b"d":
             return Receipt(id=about or id, code="duplicate", state=STATES[int(first[1:])])
         case b"c":
@@ -328,11 +338,10 @@ def order_args(orders: Iterable[Alter]) -> list[Value]:
 
 def altered(reply: bytes, orders: Sequence[Alter]) -> list[Altered]:
     """One answer for each order."""
-    if not orders:
-        return []
+    texts, ids = _answers(reply, [order.id for order in orders])
     return [
-        Altered(id=order.id, code=_ALTERED[text[0]], state=STATES[int(text[1:])])
-        for order, text in zip(orders, reply.split(RS), strict=True)
+        Altered(id=id, code=_ALTERED[text[0]], state=STATES[int(text[1:])])
+        for id, text in zip(ids, texts, strict=True)
     ]
 
 

@@ -29,7 +29,41 @@ __all__ = ("Inspecting",)
 _FIELDS = 8  # that the script ``find`` answers for each id
 _AT_ONCE = 200  # tasks that one call reads: their bodies may be large
 _SCANNED = 250  # ids that one step of a listing asks for
-_CURSOR = re.compile(r"(\d{1,20})(?::(.+))?\Z", re.DOTALL)
+_CURSOR = re.compile(r"(\d{1,20})(?:-(\d{1,4})-(\d{1,20})-(.+))?\Z", re.ASCII | re.DOTALL)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a listing goes on: at a step of the server's own, or inside one.
+
+    Inside one it is known how many ids were asked for, where the step ended, and the last id seen.
+    If the step ends elsewhere now, or that id is gone, what the server gives for it has changed:
+    it is listed again, rather than to leave a task out.
+    """
+
+    step: str = "0"
+    count: int = 0
+    end: str = ""
+    seen: str = ""
+
+    def known(self, ids: Sequence[str], end: str) -> int:
+        """How many of the step's ids were listed already."""
+        return ids.index(self.seen) + 1 if end == self.end and self.seen in ids else 0
+
+    def __str__(self) -> str:
+        return f"{self.step}-{self.count}-{self.end}-{self.seen}"
+
+    @classmethod
+    def parse(cls, cursor: str | None) -> _Place:
+        """The place that an earlier page ended at; the beginning for None."""
+        if cursor is None:
+            return cls()
+        match = _CURSOR.match(cursor)
+        if match is None:
+            raise InvalidOption("cursor", cursor, "one that an earlier page returned")
+        step, count, end, seen = match.groups()
+        if count is None:
+            return cls(step)
+        return cls(step, min(max(int(count), 1), _SCANNED), end, seen)
 
 
 class Inspecting(Frame):
@@ -69,32 +103,31 @@ class Inspecting(Frame):
         limit: int = 100,
         now: float | None = None,
     ) -> Page:
-        """Tasks that match, of at most 1,000 that were looked at.
-
-        A cursor is the server's own, and behind a colon the last id that was seen of what the
-        server gives for it.
-        """
+        """Tasks that match, of at most 1,000 that were looked at."""
         check_limit(limit)
         clock = self._clock(now)
-        place, seen = _place(cursor)
+        place = _Place.parse(cursor)
         tasks: list[TaskRecord] = []
         examined = 0
         while True:
-            after, raw = await self._run("page", [clock, place, _SCANNED])
+            # No more than is wanted: a page that ends inside a step may have to repeat that step.
+            count = place.count or min(limit - len(tasks), MAX_PAGE - examined, _SCANNED)
+            after, raw = await self._run("page", [clock, place.step, count])
             ids = [id.decode() for id in raw]
-            for record in await self.find(ids[_next(ids, seen) :], now=now):
+            end = after.decode()
+            ids = ids[place.known(ids, end) :]
+            for i, record in enumerate(await self.find(ids, now=now)):
                 examined += 1
-                if record is None:
-                    continue
-                seen = record.message.id
-                if _matches(record, state, queue, tenant):
+                if record is not None and _matches(record, state, queue, tenant):
                     tasks.append(record)
                 if len(tasks) >= limit or examined >= MAX_PAGE:
-                    end = after == b"0" and seen == ids[-1]
-                    return Page(tasks=tasks, cursor=None if end else f"{place}:{seen}")
-            if after == b"0":
+                    if i + 1 < len(ids):
+                        place = _Place(place.step, count, end, ids[i])
+                        return Page(tasks=tasks, cursor=str(place))
+                    return Page(tasks=tasks, cursor=None if end == "0" else end)
+            if end == "0":
                 return Page(tasks=tasks)
-            place, seen = after.decode(), ""
+            place = _Place(end)
 
     async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
         """Workers heard of in the last 15 seconds."""
@@ -112,21 +145,6 @@ class Inspecting(Frame):
 def _sum(totals: dict[str, int], counts: QueueCounts) -> dict[str, int]:
     fields = msgspec.structs.asdict(counts)
     return {name: total + fields[name] for name, total in totals.items()}
-
-
-def _place(cursor: str | None) -> tuple[str, str]:
-    """The server's cursor, and the last id seen of what it stands for."""
-    if cursor is None:
-        return "0", ""
-    match = _CURSOR.match(cursor)
-    if match is None:
-        raise InvalidOption("cursor", cursor, "one that an earlier page returned")
-    return match[1], match[2] or ""
-
-
-def _next(ids: Sequence[str], seen: str) -> int:
-    """Where to go on behind an id; from the start if it is gone, rather than to leave one out."""
-    return ids.index(seen) + 1 if seen in ids else 0
 
 
 def _matches(

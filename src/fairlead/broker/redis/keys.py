@@ -8,9 +8,32 @@ from __future__ import annotations
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_queue
 
-__all__ = ("LAYOUT", "Keys")
+__all__ = ("KINDS", "LAYOUT", "Keys")
 
 LAYOUT = 1  # of what is stored; a server with another one is refused
+
+#: What every key holds, by its name behind the prefix; one with a colon stands for a family.
+KINDS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
+            *("watchers", "queues", "settings", "tenant-settings", "gates", "limiters", "unique"),
+            *("answers", "workers", "xcom", "slots", "readers", "tenants:"),
+        ),
+        "hash",
+    ),
+    **dict.fromkeys(
+        (
+            *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
+            *("jobs", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:", "waiters:"),
+            *("before:", "after:", "cancelling:"),
+        ),
+        "zset",
+    ),
+    **dict.fromkeys(("active:", "held:"), "set"),
+    **dict.fromkeys(("marks", "bell", "bell:", "line:", "mail:", "mailbell:"), "list"),
+    "events": "stream",
+}
 
 
 class Keys:

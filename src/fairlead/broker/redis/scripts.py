@@ -32,6 +32,7 @@ _FUNCTION = re.compile(r"function (\w+)\(")
 _EACH, _END = re.compile(r"--\s*@each\s*$"), re.compile(r"--\s*@end\s*$")
 _CONST = re.compile(r"--\s*@const\s+(.+?)\s*$")
 _WORD = re.compile(r"\w+")
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\w+")  # a text in quotes, or a word
 _FLAGS = re.compile(r"--\s*@flags\s+(.+?)\s*$")
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
@@ -139,7 +140,7 @@ class _Assembly:
         shared = sorted(outer)
         names = [f"local {', '.join(shared)}"] if shared else []
         parts = [*_OPENING, *names, *lines, "local function verb()", *verb, "end", _CLOSING]
-        return [_WORD.sub(self._constant, line) for line in parts]
+        return [_TOKEN.sub(self._constant, line) for line in parts]
 
     def _constant(self, word: re.Match[str]) -> str:
         return self._constants.get(word.group(), word.group())

@@ -85,7 +85,7 @@ class Waiting(Frame):
         """Whether something is runnable, and if not, when to look again."""
         sleep = min(max(left, 0.0), _LONGEST_SLEEP)
         # If the answer is yes the wake-up is ours; who is cancelled before it comes cannot know.
-        waiter.tokens = [self.keys.bell_suffix(queue) for queue in waiter.queues]
+        waiter.tokens += [self.keys.bell_suffix(queue) for queue in waiter.queues]
         args: list[Value] = [self._clock(None), "", sleep, *waiter.queues]
         found, due, holds = await self._run("ready", args)
         if found == 1:

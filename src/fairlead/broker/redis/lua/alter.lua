@@ -58,4 +58,4 @@ for n, id in ipairs(ids) do
   end
 end
 follow_up()
-return answer(concat(answers, '\30'))
+return answer(concat(answers, '\30'), ids)

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, the last number it has seen
--- Returns  letters, at most 1,000: number, kind, id, state, token, by US
+-- Returns  letters, at most 10,000: number, kind, id, state, token, by US
 -- @flags allow-oom
 -- @include engine
 local key, after, seen = P .. 'mail:' .. ARGV[2], tonumber(ARGV[3]), 0
@@ -14,7 +14,7 @@ repeat -- how many letters at the front are confirmed; numbers grow, so no one b
     seen = seen + 1
   end
 until #page == 0 or seen - before < #page
-local letters = call('LRANGE', key, seen, seen + 999)
+local letters = call('LRANGE', key, seen, seen + 9999)
 if seen > 0 then write('LPOP', key, seen) end
 if #letters == 0 then write('UNLINK', P .. 'mailbell:' .. ARGV[2]) end
 keep_incarnation(ARGV[2])

@@ -22,4 +22,4 @@ for i = 4, #ARGV, 4 do
   receipts[#receipts + 1] = plain and 'a3' or accept(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
 end
 follow_up()
-return answer(concat(receipts, '\30'))
+return answer(concat(receipts, '\30'), ids)

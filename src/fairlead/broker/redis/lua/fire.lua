@@ -10,7 +10,7 @@
 -- @include entry
 local kept = once('fire', tostring)
 if kept then return kept end
-local receipts, slots = {}, {}
+local receipts, slots, ids = {}, {}, {}
 for i = 4, #ARGV, 6 do
   local schedule, slot = ARGV[i], tonumber(ARGV[i + 1])
   local last = slots[schedule] or tonumber(call('HGET', P .. 'slots', schedule) or nil)
@@ -22,7 +22,7 @@ for i = 4, #ARGV, 6 do
       write('HSET', P .. 'slots', schedule, exact(slot))
     end
   end
-  receipts[#receipts + 1] = receipt
+  receipts[#receipts + 1], ids[#ids + 1] = receipt, ARGV[i + 2]
 end
 follow_up()
-return answer(concat(receipts, '\30'))
+return answer(concat(receipts, '\30'), ids)

@@ -18,9 +18,11 @@ function once(name, again)
   return again(sub(kept, start))
 end
 
--- Keep the answer with its number, write everything, and return the answer or what went wrong.
-function answer(text)
-  write('HSET', P .. 'answers', CALLER, ARGV[3] .. SEP .. verb .. SEP .. text)
+-- Keep the answer with its number, write everything, and return the answer or what went wrong. With
+-- `ids` a repeated call is told, behind GS, what the answers were about.
+function answer(text, ids)
+  local kept = ids and text .. '\29' .. concat(ids, SEP) or text
+  write('HSET', P .. 'answers', CALLER, ARGV[3] .. SEP .. verb .. SEP .. kept)
   keep_incarnation(CALLER)
   return conclude() or text
 end

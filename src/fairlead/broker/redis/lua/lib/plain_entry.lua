@@ -18,7 +18,10 @@ function load_ways(from)
       names[h.queue][#names[h.queue] + 1] = h.tenant
     end
   end
-  for queue, list in pairs(names) do load_tenants(read_queue(queue, true), list) end
+  for queue, list in pairs(names) do
+    local q = read_queue(queue)
+    if q then load_tenants(q, list) end
+  end
 end
 
 local function way_of(head)

@@ -67,7 +67,7 @@ function deliver(most)
   while told < most do
     local job = firsts(jobs, 1)[1]
     if not job then break end
-    local id, life, state, bound = unpack(split(job[2], SEP))
+    local id, life, state, bound = match(job[2], '^([^\31]*)\31(%d+)\31(%d+)\31(%d+)$')
     local rows = firsts(dependents(id, life), most - told, tonumber(bound))
     local ids = {}
     for i, each in ipairs(rows) do ids[i] = each[2] end

@@ -1,0 +1,221 @@
+"""Reads everything that a shard has stored, in steps that no other client has to wait for.
+
+What cannot be understood becomes a finding at once; the rest is left to the checks. Bodies and
+results are not kept, only their sizes: a walk takes about a kilobyte of memory for each task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from fairlead.broker.redis.audit import values
+from fairlead.broker.redis.audit.values import (
+    Conf,
+    Gate,
+    Limiter,
+    Message,
+    Queue,
+    Record,
+    Task,
+    Tenant,
+)
+from fairlead.broker.redis.keys import KINDS, Keys
+
+__all__ = ("Command", "Progress", "Shard", "walk")
+
+_STEP = 500  # members that one command asks for
+_LARGE = 50  # the same, where each may have half a megabyte
+_AT_ONCE = 100  # keys whose first commands are sent together
+
+Progress = Callable[[int], None]
+
+
+class Command(Protocol):
+    """Issues one command, as ``connection.Server.command`` does."""
+
+    def __call__(self, *args: bytes | str | int | float) -> Awaitable[Any]: ...
+
+
+class Shard(msgspec.Struct):
+    """What is stored. Keys are named without the prefix, families by what follows their colon."""
+
+    now: float = 0.0
+    meta: dict[str, float] = {}
+    tasks: dict[str, Task] = {}
+    queues: dict[str, Queue] = {}
+    confs: dict[str, Conf] = {}
+    limiters: dict[str, Limiter] = {}
+    gates: dict[str, Gate] = {}  # by queue, US, tenant
+    tenants: dict[str, dict[str, Tenant]] = {}  # by queue
+    hashes: dict[str, dict[str, Any]] = {}
+    orders: dict[str, dict[str, float]] = {}  # sorted sets
+    sets: dict[str, set[str]] = {}
+    lists: dict[str, list[str]] = {}
+    stream: tuple[int, int, int] = (0, 0, 0)  # entries, number of the first and of the last
+    findings: list[str] = []
+
+    def hash(self, name: str) -> dict[str, Any]:
+        return self.hashes.get(name, {})
+
+    def order(self, name: str) -> dict[str, float]:
+        return self.orders.get(name, {})
+
+    def family(self, name: str) -> Iterator[tuple[str, Any]]:
+        """The keys of a family, such as ``held:``, without its name, and what they hold."""
+        kept: dict[str, Any] = {"zset": self.orders, "set": self.sets, "list": self.lists}[
+            KINDS[name]
+        ]
+        for key, value in kept.items():
+            if key.startswith(name):
+                yield key[len(name) :], value
+
+
+# What is kept of the values of a hash. Those that are not here are kept as text.
+_READERS: dict[str, Callable[[bytes], Any]] = {
+    "tasks": values.read_message,
+    "records": values.read_record,
+    "queues": values.read_queue,
+    "settings": values.read_conf,
+    "limiters": values.read_limiter,
+    "gates": values.read_gate,
+    "tenants:": values.read_tenant,
+    "errors": lambda stored: int.from_bytes(stored[:4], "little"),  # what of it counts
+    **dict.fromkeys(("results", "progress", "checkpoints", "xcom", "answers", "workers"), len),
+}
+_LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))
+
+
+async def walk(command: Command, keys: Keys, progress: Progress | None = None) -> Shard:
+    """Everything under the shard's prefix. ``progress`` is told how many keys were read so far."""
+    shard = Shard()
+    names: list[str] = []
+    seen: set[str] = set()
+    async for page in _pages(command, "SCAN", _STEP, "MATCH", f"{keys.prefix}*"):
+        for key in page:
+            name = _text(shard, keys.suffix(key))
+            if name is not None and name not in seen:
+                seen.add(name)
+                names.append(name)
+    for start in range(0, len(names), _AT_ONCE):
+        part = names[start : start + _AT_ONCE]
+        await asyncio.gather(*(_load(command, keys.prefix, name, shard) for name in part))
+        if progress is not None:
+            progress(start + len(part))
+    _put_together(shard)
+    return shard
+
+
+async def _load(command: Command, prefix: str, name: str, shard: Shard) -> None:
+    """Read one key, if it is one of ours and of the type that ours have."""
+    head, colon, _ = name.partition(":")
+    family = head + colon
+    wanted = KINDS.get(family)
+    if wanted is None:
+        shard.findings.append(f"the key {name!r} is none that Fairlead writes")
+        return
+    key = prefix + name
+    found = (await command("TYPE", key)).decode()
+    if found not in (wanted, "none"):
+        shard.findings.append(f"the key {name!r} is a {found}, not a {wanted}")
+    elif wanted == "hash":
+        shard.hashes[name] = await _hash(command, key, name, family, shard)
+    elif wanted == "zset":
+        shard.orders[name] = order = {}
+        async for page in _pages(command, "ZSCAN", _STEP, of=key):
+            for member, score in _pairs(page):
+                order[_name(member)] = float(score)
+    elif wanted == "set":
+        shard.sets[name] = members = set()
+        async for page in _pages(command, "SSCAN", _STEP, of=key):
+            members.update(map(_name, page))
+    elif wanted == "list":
+        shard.lists[name] = items = []
+        while page := await command("LRANGE", key, len(items), len(items) + _STEP - 1):
+            items += map(_name, page)
+    else:
+        shard.stream = await _stream(command, key)
+
+
+async def _hash(
+    command: Command, key: str, name: str, family: str, shard: Shard
+) -> dict[str, Any]:
+    read = _READERS.get(family, bytes.decode)
+    step = _LARGE if family in _LARGE_VALUES else _STEP
+    fields: dict[str, Any] = {}
+    async for page in _pages(command, "HSCAN", step, of=key):
+        for field, value in _pairs(page):
+            try:
+                fields[_name(field)] = read(value)
+            except ValueError:  # of which the lack of an encoding is one kind
+                shard.findings.append(f"{name!r} holds what cannot be read for {_name(field)!r}")
+    return fields
+
+
+async def _stream(command: Command, key: str) -> tuple[int, int, int]:
+    """How long a stream is, and the numbers of its first and last entry."""
+    length = await command("XLEN", key)
+    ends = [
+        await command("XRANGE", key, "-", "+", "COUNT", 1),
+        await command("XREVRANGE", key, "+", "-", "COUNT", 1),
+    ]
+    first, last = (int(end[0][0].partition(b"-")[0]) if end else 0 for end in ends)
+    return length, first, last
+
+
+async def _pages(
+    command: Command, verb: str, step: int, *more: str, of: str | None = None
+) -> AsyncIterator[list[bytes]]:
+    """What a SCAN, or one of its kin, gives step by step."""
+    where = () if of is None else (of,)
+    cursor = b"0"
+    while True:
+        cursor, page = await command(verb, *where, cursor, *more, "COUNT", step)
+        yield page
+        if cursor == b"0":
+            return
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+def _name(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _text(shard: Shard, raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        shard.findings.append(f"the key {_name(raw)!r} is none that Fairlead writes")
+        return None
+
+
+def _put_together(shard: Shard) -> None:
+    """Make tasks of messages and records, and give the parts that all checks need a name."""
+    for name, text in shard.hash("meta").items():
+        if name != "generation":
+            try:
+                shard.meta[name] = float(text)
+            except ValueError:
+                shard.findings.append(f"'meta' holds what cannot be read for {name!r}")
+    messages: dict[str, Message] = shard.hashes.pop("tasks", {})
+    records: dict[str, Record] = shard.hashes.pop("records", {})
+    for id in {**messages, **records}:
+        try:
+            shard.tasks[id] = values.join(id, messages.get(id), records.get(id))
+        except ValueError:
+            shard.findings.append(f"task {id} has a head that cannot be read")
+    shard.queues = shard.hash("queues")
+    shard.confs = shard.hash("settings")
+    shard.limiters = shard.hash("limiters")
+    shard.gates = shard.hash("gates")
+    shard.tenants = {
+        name.removeprefix("tenants:"): fields
+        for name, fields in shard.hashes.items()
+        if name.startswith("tenants:")
+    }
