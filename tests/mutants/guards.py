@@ -1,17 +1,28 @@
 """The guards that must not go: where each stands, how it is taken out, which test must notice.
 
-A mutant is a list of replacements in one file. Each ``old`` text must stand there exactly once, so
-that a guard which is rewritten cannot slip out of this list unseen.
+Most stand twice, in the memory broker and in the scripts of the Redis broker, and are taken out of
+each by itself. A mutant is a list of replacements in one file. Each ``old`` text must stand there
+exactly once, so that a guard which is rewritten cannot slip out of this list unseen.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ("GUARDS", "Guard")
+__all__ = ("GUARDS", "Guard", "Mutant", "mutants")
 
 MEMORY = "fairlead/broker/memory/"
+LUA = "fairlead/broker/redis/lua/"
 SUITE = "tests/broker/conformance/"
+
+
+class Mutant(NamedTuple):
+    """One place from which a guard is taken out."""
+
+    file: str  # below src
+    edits: tuple[tuple[str, str], ...]  # old, new
+    where: str = ""  # the broker; its name in the named test's parameters
+    test: str = ""  # node id, if another one than the guard's
 
 
 class Guard(NamedTuple):
@@ -19,113 +30,170 @@ class Guard(NamedTuple):
 
     name: str
     protects: str
-    file: str  # below src
-    edits: tuple[tuple[str, str], ...]  # old, new
-    test: str  # node id
+    test: str  # node id; where it has other parameters than the broker, * stands for the broker
+    mutants: tuple[Mutant, ...]
+
+
+def memory(file: str, *edits: tuple[str, str]) -> Mutant:
+    """A guard of the memory broker."""
+    return Mutant(file if "/" in file else MEMORY + file, edits, "memory")
+
+
+def lua(file: str, *edits: tuple[str, str], test: str = "") -> Mutant:
+    """The same guard in the scripts, of which the tests notice it on Valkey."""
+    return Mutant(LUA + file, edits, "valkey", test)
+
+
+def mutants(guard: Guard) -> list[tuple[Mutant, str]]:
+    """Each with the node id of the test that must turn red."""
+    found = []
+    for mutant in guard.mutants:
+        test = mutant.test or guard.test
+        if mutant.where and "[" not in test:
+            test += "[*]"
+        found.append((mutant, test.replace("*", mutant.where)))
+    return found
 
 
 GUARDS = (
     Guard(
         "token",
         "a worker that lost its lease cannot write",
-        MEMORY + "records.py",
-        ((" and self.token == token", ""),),
         SUITE + "test_xcom.py::test_a_write_with_an_earlier_lease_of_the_same_task_is_fenced",
+        (
+            memory("records.py", (" and self.token == token", "")),
+            lua("lib/task.lua", (" and t.token == token", "")),
+        ),
     ),
     Guard(
         "virtual clock",
         "newcomers cannot starve those who wait",
-        MEMORY + "fair.py",
-        (("if tenant.tag < self.clock:", "if False:"),),
         SUITE
         + "test_fairness.py::test_new_tenants_without_end_do_not_starve_the_one_that_sorts_last",
+        (
+            memory("fair.py", ("if tenant.tag < self.clock:", "if False:")),
+            lua("lib/fair.lua", ("if t[TAG] < q.clock then t[TAG] = q.clock end", "")),
+        ),
     ),
     Guard(
-        "local heap of the fetch",
+        "same sequence",
         "a fetch of n serves tenants as n fetches of one would",
-        MEMORY + "exchange.py",
+        SUITE + "test_fairness.py::test_weights_of_3_1_1_are_served_3_1_1[*-64]",
         (
-            (
-                "    now = shard.now\n    while len(taken)",
-                "    seen = set()\n    now = shard.now\n    while len(taken)",
+            memory(
+                "exchange.py",
+                (
+                    "    now = shard.now\n    while len(taken)",
+                    "    seen = set()\n    now = shard.now\n    while len(taken)",
+                ),
+                (
+                    "tenant = queue.first()\n        if tenant is None:\n            return\n",
+                    "line = sorted((t.tag, t.name, t) for t in queue.tenants.values()\n"
+                    "                      if t.status == 'ready')\n"
+                    "        if not line:\n            return\n"
+                    "        if all(t.name in seen for _, _, t in line):\n"
+                    "            seen.clear()\n"
+                    "        tenant = next(t for _, _, t in line if t.name not in seen)\n"
+                    "        seen.add(tenant.name)\n",
+                ),
             ),
-            (
-                "tenant = queue.first()\n        if tenant is None:\n            return\n",
-                "line = sorted((t.tag, t.name, t) for t in queue.tenants.values()\n"
-                "                      if t.status == 'ready')\n"
-                "        if not line:\n            return\n"
-                "        if all(t.name in seen for _, _, t in line):\n            seen.clear()\n"
-                "        tenant = next(t for _, _, t in line if t.name not in seen)\n"
-                "        seen.add(tenant.name)\n",
-            ),
+            lua("lib/burst.lua", ("    if overtaken(q, t, tag) then break end\n", "")),
         ),
-        SUITE + "test_fairness.py::test_weights_of_3_1_1_are_served_3_1_1",
     ),
     Guard(
         "cap",
         "a full queue refuses",
-        MEMORY + "enqueue.py",
-        (("queue.depth >= queue.max_waiting", "False"),),
         SUITE + "test_backlog.py::test_a_queue_that_is_at_its_limit_refuses",
+        (
+            memory("enqueue.py", ("queue.depth >= queue.max_waiting", "False")),
+            lua("lib/accept.lua", ("depth(q) >= q.max then", "false then")),
+        ),
     ),
     Guard(
         "jump guard",
         "a frozen server does not take everyone for dead",
-        MEMORY + "recovery.py",
-        (("if now < shard.guard_until:", "if False:"),),
         SUITE
         + "test_leases.py::test_after_a_silence_longer_than_a_heartbeat_no_lease_is_ended_for_one",
+        (
+            memory("recovery.py", ("if now < shard.guard_until:", "if False:")),
+            lua("sweep.lua", ("local guarded = now < M.guard", "local guarded = false")),
+        ),
     ),
     Guard(
-        "exchange number",
+        "call number",
         "a call whose reply was lost can be asked again",
-        MEMORY + "frame.py",
-        (("if call.number == last.number:", "if False:"),),
         SUITE + "test_calls.py::test_the_last_number_again_gives_the_same_answers_and_changes"
-        "_nothing",
+        "_nothing[*-settle_and_fetch]",
+        (
+            memory("frame.py", ("if call.number == last.number:", "if False:")),
+            lua("lib/once.lua", ("if number > last then", "if number >= last then")),
+        ),
     ),
     Guard(
         "trim",
         "finished work does not grow without end",
-        MEMORY + "shard.py",
-        (("while trimmed < most and (id :=", "while False and (id :="),),
         SUITE
         + "test_results.py::test_finished_tasks_beyond_the_queues_count_are_forgotten_oldest_first",
+        (
+            memory("shard.py", ("while trimmed < most and (id :=", "while False and (id :=")),
+            lua(
+                "lib/trim.lua",
+                ("function trim(q, most)\n", "function trim(q, most)\n  do return 0 end\n"),
+            ),
+        ),
     ),
     Guard(
         "cycle check",
         "tasks never wait for each other",
-        "fairlead/model/graph.py",
-        (("raise DependencyCycle(error.args[1][::-1]) from None", "return list(edges)"),),
         "tests/model/test_graph.py::test_a_cycle_is_refused_with_its_path",
+        (
+            Mutant(
+                "fairlead/model/graph.py",
+                (("raise DependencyCycle(error.args[1][::-1]) from None", "return list(edges)"),),
+            ),
+        ),
     ),
     Guard(
         "crash count",
         "a task that kills its process is taken out",
-        "fairlead/model/lifecycle.py",
-        (("State.DEAD if crashes >= CRASH_LIMIT else State.QUEUED", "State.QUEUED"),),
         SUITE + "test_leases.py::test_the_third_crash_in_a_row_is_poison",
+        (
+            memory(
+                "fairlead/model/lifecycle.py",
+                ("State.DEAD if crashes >= CRASH_LIMIT else State.QUEUED", "State.QUEUED"),
+            ),
+            lua("lib/recover.lua", ("task.crashes >= CRASH_LIMIT", "false")),
+        ),
     ),
     Guard(
         "unique",
         "one task at a time for a key",
-        MEMORY + "enqueue.py",
-        (("        if holder is not None:\n", "        if False:\n"),),
         SUITE + "test_unique.py::test_a_unique_key_that_is_held_makes_a_duplicate_that_names_the"
-        "_holder",
+        "_holder[*-done]",
+        (
+            memory("enqueue.py", ("        if holder is not None:\n", "        if False:\n")),
+            lua("lib/accept.lua", ("local id = o[4] ~= '0' and holder(key)", "local id = false")),
+        ),
     ),
     Guard(
         "TTL",
         "an XCom value is gone when its time is over",
-        MEMORY + "orders.py",
-        (("ends is not None and ends > shard.now", "ends is not None"),),
         SUITE + "test_xcom.py::test_pull_answers_none_where_the_ttl_is_over",
+        (
+            memory("orders.py", ("ends is not None and ends > shard.now", "ends is not None")),
+            lua("pull.lua", ("till and till > now and", "till and")),
+        ),
     ),
     Guard(
         "pause",
         "a paused queue hands nothing out",
-        MEMORY + "exchange.py",
-        (("queue is not None and not queue.paused and", "queue is not None and"),),
         SUITE + "test_limits.py::test_a_paused_queue_is_passed_over_and_takes_tasks_in",
+        (
+            memory(
+                "exchange.py",
+                ("queue is not None and not queue.paused and", "queue is not None and"),
+            ),
+            lua("lib/fetch.lua", ("if q and q.paused == 0 and #taken", "if q and #taken")),
+        ),
     ),
 )

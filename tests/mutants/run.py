@@ -14,58 +14,81 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.mutants.guards import GUARDS, Guard  # noqa: E402 - the path must be set first
+from tests.mutants.guards import GUARDS, Guard, Mutant, mutants  # noqa: E402 - the path comes first
 
 _TIMEOUT = 120  # seconds for one named test; a mutant that hangs is noticed by it
+_AT_ONCE = min(2, os.cpu_count() or 1)
 
 
 def main(names: list[str]) -> int:
-    """Run the mutants with these names, or all of them; print a table."""
+    """Run the mutants of the guards with these names, or of all; print a table."""
     guards = [guard for guard in GUARDS if not names or guard.name in names]
     if not guards:
         known = ", ".join(guard.name for guard in GUARDS)
-        print(f"no mutant of that name; there are: {known}", file=sys.stderr)
+        print(f"no guard of that name; there are: {known}", file=sys.stderr)
         return 2
+    work = [(guard, mutant, test) for guard in guards for mutant, test in mutants(guard)]
     print("the named tests without any mutant …", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "src")
-        shutil.copytree(ROOT / "src", copy)
-        red = _red(copy, [guard.test for guard in guards])
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(_AT_ONCE):
+            copies.put(Path(shutil.copytree(ROOT / "src", Path(folder, str(number)))))
+        red = _red(Path(folder, "0"), [test for _, _, test in work])
         if red:
             print("red without any mutant:\n" + red, file=sys.stderr)
             return 1
         survivors = 0
-        print(f"{'guard taken out':26} {'noticed':8} {'s':>5}  by")
-        for guard in guards:
-            started = time.monotonic()
-            noticed = _noticed(copy, guard)
+        print(f"{'guard taken out':16} {'of':7} {'noticed':8} {'s':>5}  by")
+        for guard, mutant, test, noticed, spent in _results(work, copies):
             survivors += not noticed
-            spent = time.monotonic() - started
-            print(f"{guard.name:26} {'yes' if noticed else 'NO':8} {spent:5.1f}  {guard.test}")
-    print(f"{len(guards) - survivors} of {len(guards)} mutants noticed")
+            said = "yes" if noticed else "NO"
+            print(f"{guard.name:16} {mutant.where:7} {said:8} {spent:5.1f}  {test}", flush=True)
+    print(f"{len(work) - survivors} of {len(work)} mutants noticed")
     return 1 if survivors else 0
 
 
-def _noticed(copy: Path, guard: Guard) -> bool:
+def _results(
+    work: list[tuple[Guard, Mutant, str]], copies: SimpleQueue[Path]
+) -> Iterator[tuple[Guard, Mutant, str, bool, float]]:
+    """What became of each mutant, in order; as many at a time as there are copies of the source."""
+
+    def one(item: tuple[Guard, Mutant, str]) -> tuple[Guard, Mutant, str, bool, float]:
+        guard, mutant, test = item
+        copy = copies.get()
+        try:
+            started = time.monotonic()
+            noticed = _noticed(copy, guard.name, mutant, test)
+            return guard, mutant, test, noticed, time.monotonic() - started
+        finally:
+            copies.put(copy)
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        yield from threads.map(one, work)
+
+
+def _noticed(copy: Path, name: str, mutant: Mutant, test: str) -> bool:
     """Whether the named test is red without the guard; the copy is whole again afterwards."""
-    path = copy / guard.file
+    path = copy / mutant.file
     whole = path.read_text()
     text = whole
-    for old, new in guard.edits:
+    for old, new in mutant.edits:
         if text.count(old) != 1:
             raise SystemExit(
-                f"guard {guard.name!r}: expected once in {guard.file}, "
+                f"guard {name!r}: expected once in {mutant.file}, "
                 f"found {text.count(old)} times: {old!r}"
             )
         text = text.replace(old, new)
     path.write_text(text)
     try:
-        return bool(_red(copy, [guard.test]))
+        return bool(_red(copy, [test]))
     finally:
         path.write_text(whole)
 

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.guards import GUARDS, Guard
+from tests.mutants.guards import GUARDS, Mutant, mutants
 from tests.mutants.run import ROOT
 
+EACH = pytest.mark.parametrize(
+    ("mutant", "test"),
+    [
+        pytest.param(mutant, test, id=f"{guard.name} {mutant.where}".strip())
+        for guard in GUARDS
+        for mutant, test in mutants(guard)
+    ],
+)
 
-@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: str(guard.name))
-def test_each_guard_stands_exactly_once_where_the_list_says(guard: Guard) -> None:
-    text = (ROOT / "src" / guard.file).read_text()
-    for old, new in guard.edits:
+
+@EACH
+def test_each_guard_stands_exactly_once_where_the_list_says(mutant: Mutant, test: str) -> None:
+    text = (ROOT / "src" / mutant.file).read_text()
+    for old, new in mutant.edits:
         assert text.count(old) == 1
         assert old != new
 
 
-@pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: str(guard.name))
-def test_each_named_test_exists(guard: Guard) -> None:
-    path, _, name = guard.test.partition("::")
-    assert f"def {name}(" in (ROOT / path).read_text()
+@EACH
+def test_each_named_test_exists(mutant: Mutant, test: str) -> None:
+    path, _, name = test.partition("::")
+    assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text()
+
+
+def test_each_guard_of_the_memory_broker_stands_in_the_scripts_as_well() -> None:
+    for guard in GUARDS:
+        places = [mutant.where for mutant in guard.mutants]
+        assert places in (["memory", "valkey"], [""]), guard.name

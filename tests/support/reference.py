@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fairlead.broker.verbs import Receipt, Settled, Submission, TaskRecord
+from fairlead.broker.verbs import Firing, Receipt, Settled, Submission, TaskRecord, Write
 from fairlead.model.events import Event
 from fairlead.model.lifecycle import (
     FINAL,
@@ -19,6 +19,7 @@ from fairlead.model.lifecycle import (
     State,
     after_crash,
     on_dependency,
+    overruled,
 )
 from fairlead.model.message import Leased, Message
 from fairlead.model.options import Unique
@@ -36,6 +37,7 @@ GOES_TO = {
     "requeued": State.QUEUED,
 }
 SILENT = {"fenced", "progress", "configured", "warned"}
+RETENTION = ("keep_completed", "keep_completed_count", "keep_completed_bytes", "keep_dead")
 KEPT = {State.COMPLETED: 3600.0, State.CANCELLED: 3600.0, State.DEAD: 7 * 86400.0}  # seconds
 
 
@@ -60,6 +62,7 @@ class Task:
     ends: int = 0  # terminal transitions in this generation
     released: int = 0  # transitions out of deferred in this generation
     finished: float = 0.0
+    keep: float | None = None  # seconds, its own
 
     @property
     def message(self) -> Message:
@@ -83,6 +86,8 @@ class Reference:
     unique: dict[tuple[str, str], str] = field(default_factory=dict)  # key -> last holder
     unsure: set[tuple[str, str]] = field(default_factory=set)  # keys of tasks that were requeued
     settings: Settings = field(default_factory=Settings)
+    xcom: dict[tuple[str, str], tuple[bytes, float]] = field(default_factory=dict)  # till when
+    slots: dict[str, float] = field(default_factory=dict)  # of schedules: the last that was fired
     last_token: int = 0
     arrivals: int = 0
 
@@ -112,7 +117,23 @@ class Reference:
         """Tenants with queued work whom nothing holds back, whichever of it comes next."""
         ready = [t.message for t in self.having(State.QUEUED) if t.message.queue == queue]
         full = {m.tenant for m in ready if any(n >= limit for limit, n in self.limits(m))}
-        return {m.tenant for m in ready if not self.settings.paused(m)} - full
+        slow = {m.tenant for m in ready if self.has_rate(m)}
+        return {m.tenant for m in ready if not self.settings.paused(m)} - full - slow
+
+    def has_rate(self, message: Message) -> bool:
+        """Whether a rate may hold a task back; how long, the reference does not say."""
+        queue, tenant = message.queue, message.tenant
+        places: list[list[tuple[str, ...]]] = [
+            [("queue", queue)],
+            [("tenant", tenant, queue), ("tenant", tenant, "")],
+        ]
+        places += [[("limiter", name)] for name in message.limiters]
+        return any(self.settings.get("rate", *each) is not None for each in places)
+
+    def pulled(self, tenant: str, keys: Sequence[str]) -> list[bytes | None]:
+        """The XCom values that are there."""
+        found = [self.xcom.get((tenant, key), (None, 0.0)) for key in keys]
+        return [value if till > self.now else None for value, till in found]
 
     # -- enqueue ----------------------------------------------------------------------------
 
@@ -179,7 +200,28 @@ class Reference:
             return self.now < holder.born + unique.window
         return holder.state not in FINAL and not (unique.until == "started" and holder.ever_started)
 
+    def fired(self, firing: Firing, receipt: Receipt) -> None:
+        """Check one receipt of a schedule's slot."""
+        last = self.slots.get(firing.schedule)
+        assert (receipt.code == "stale") == (last is not None and firing.slot <= last)
+        if receipt.code == "stale":
+            return
+        self.enqueued(firing.submission, receipt)
+        if receipt.code in ("accepted", "duplicate", "conflict"):
+            self.slots[firing.schedule] = firing.slot
+
     # -- leases and settings ----------------------------------------------------------------
+
+    def wrote(self, owner: str, write: Write) -> Settled:
+        """The answer that is due; keeps an XCom value."""
+        lease = write.lease
+        answer = self.answer(lease.id, lease.incarnation, lease.token)
+        if answer == "applied" and lease.incarnation != owner:
+            return "fenced"
+        if answer == "applied" and write.kind == "xcom":
+            key = (self.tasks[lease.id].message.tenant, write.key)
+            self.xcom[key] = (write.value, self.now + write.ttl)
+        return answer
 
     def settled(self, owner: str, settlement: Settlement) -> Settled:
         """The answer that is due; counts what an applied settlement counts."""
@@ -189,6 +231,8 @@ class Reference:
             task.attempts += settlement.burn
             task.crashes = 0
             task.due = self.now + settlement.delay if settlement.delay else None
+            stands = overruled(settlement.to, cancel_requested=task.cancelling) is settlement.to
+            task.keep = settlement.keep if stands else None
         return answer
 
     def leased(self, owner: str, lease: Leased) -> None:
@@ -260,6 +304,7 @@ class Reference:
         if was is State.DEAD:
             task.generation += 1
             task.attempts = task.crashes = task.ends = task.released = 0
+            task.keep = None
             if task.given.unique is not None:
                 self.unsure.add((task.message.tenant, task.given.unique.key))
         if to in FINAL:
@@ -281,7 +326,10 @@ class Reference:
         task = self.tasks[id]
         if record is None:
             assert task.state in FINAL, f"{id} was {task.state} and is lost"
-            assert self.now >= task.finished + KEPT[task.state], f"{id} was forgotten too soon"
+            keep = KEPT[task.state] if task.keep is None else task.keep
+            queue = ("queue", task.message.queue)
+            changed = any(self.settings.get(name, queue) is not None for name in RETENTION)
+            assert changed or self.now >= task.finished + keep, f"{id} was forgotten too soon"
             del self.tasks[id]
             return
         if (task.state, record.state) == (State.DEFERRED, State.SCHEDULED):  # no event tells of it

@@ -26,7 +26,7 @@ A broker may be wrapped by another; nothing outside this package asks for its ty
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fairlead.broker.verbs import (
@@ -38,6 +38,7 @@ from fairlead.broker.verbs import (
     EventPage,
     ExchangeReply,
     Fetch,
+    Finding,
     Firing,
     Hello,
     LeaseRef,
@@ -302,6 +303,18 @@ class Inspector(Protocol):
         """Workers heard of in the last 15 seconds."""
         ...
 
-    async def audit(self, *, now: float | None = None) -> list[str]:
-        """What is wrong with the stored state, a sentence each; empty if nothing is."""
+    async def audit(
+        self, *, now: float | None = None, progress: Callable[[int], None] | None = None
+    ) -> list[str]:
+        """What is wrong with the stored state, a sentence each; empty if nothing is.
+
+        The one read that walks everything; ``progress`` is told now and then how far it came.
+        """
+        ...
+
+    async def diagnose(self) -> list[Finding]:
+        """What the store says of itself and of its server: can tasks be trusted to it?
+
+        For people: what is looked at may change with every release.
+        """
         ...

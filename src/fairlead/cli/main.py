@@ -11,6 +11,7 @@ import click
 from fairlead.cli.bench import bench
 from fairlead.cli.commands import Group, talk
 from fairlead.cli.demo import demo
+from fairlead.cli.doctor import doctor
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,
@@ -67,6 +68,7 @@ def cli(context: click.Context) -> None:
 
 cli.add_command(demo)
 cli.add_command(bench)
+cli.add_command(doctor)
 
 
 def main() -> None:

@@ -9,13 +9,22 @@ from urllib.parse import parse_qsl, unquote
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("DEFAULT_PATH", "Fsync", "Options", "check_fsync", "check_timeout", "parse_embedded")
+__all__ = (
+    "DEFAULT_PATH",
+    "SCHEME",
+    "Fsync",
+    "Options",
+    "check_fsync",
+    "check_timeout",
+    "parse_embedded",
+)
 
 Fsync = Literal["everysec", "always"]
 
 DEFAULT_PATH = ".fairlead"
 
-_SCHEME = "embedded://"
+SCHEME = "embedded"
+_BEGIN = f"{SCHEME}://"
 _KNOWN = ("dies_with_owner", "fsync", "start_timeout")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -34,9 +43,9 @@ def parse_embedded(url: str) -> tuple[Path, Options]:
     ``embedded://`` is ./.fairlead, ``embedded://data`` and ``embedded://./data`` are relative to
     the working directory, ``embedded:///var/lib/data`` is absolute.
     """
-    if url[: len(_SCHEME)].lower() != _SCHEME:
+    if url[: len(_BEGIN)].lower() != _BEGIN:
         raise InvalidOption("url", url, "embedded://PATH, like embedded://.fairlead")
-    path, _, query = url[len(_SCHEME) :].partition("?")
+    path, _, query = url[len(_BEGIN) :].partition("?")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:

@@ -52,7 +52,8 @@ class EmbeddedValkey:
     with this process, or with ``stop``, whoever else still uses it.
 
     May be used from several threads. A forked child has no part in its parent's use: it calls
-    ``start`` for one of its own. A process that ends in good order stops what it has not stopped.
+    ``start`` for one of its own. A process that ends in good order stops what it has not stopped;
+    a server that it starts even later, in an exit handler or another thread, dies with it.
     """
 
     def __init__(
@@ -233,7 +234,7 @@ class EmbeddedValkey:
         """Start a server and leave to it the lock that we have."""
         self._cut_lifeline()
         lifeline: int | None = None
-        if self._dies_with_owner:
+        if self._dies_with_owner or _process.ends:
             lifeline, self._lifeline = os.pipe()
         try:
             binary = find_binary()
@@ -271,7 +272,14 @@ class EmbeddedValkey:
         self._leave(LockFile.close)
 
 
+class _Process:
+    """What is known of this process."""
+
+    ends = False  # servers in use have been stopped, and nobody would stop another one
+
+
 # Forked children let go of what their parent holds; those in use are stopped when the process ends.
+_process = _Process()
 _instances: weakref.WeakSet[EmbeddedValkey] = weakref.WeakSet()
 _in_use: set[EmbeddedValkey] = set()
 
@@ -282,9 +290,12 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
+    _process.ends = True
     for instance in list(_in_use):
         instance.stop()
 
 
 os.register_at_fork(after_in_child=_after_fork)
-atexit.register(_at_exit)  # exit handlers run backward: what is imported later may still use it
+# Exit handlers run backward: what is imported later may still use the server. So fairlead.broker
+# imports this for every program, before the loop of sync code, which has calls to finish at exit.
+atexit.register(_at_exit)

@@ -16,7 +16,8 @@ _SAFETY = 5.0  # seconds: what no reply had told of is found by then
 class Forwarder:
     """Wakes when something is due, as the broker's replies foretell.
 
-    A full worker needs it most: while one fetches or waits, the broker promotes by itself.
+    A full worker needs it most: while one fetches or waits, the broker promotes by itself. So it
+    does not look for the unforetold while its worker waits there anyway.
     """
 
     name = "forwarder"
@@ -26,15 +27,22 @@ class Forwarder:
         self._due = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._at = math.inf  # when the alarm goes, by the loop's clock
+        self._rung = False  # it went, and what it was for is still to be done
+        self.covered = False  # the worker waits in the broker, which does the same meanwhile
 
     async def run(self) -> None:
         """Forward whenever something is due."""
         try:
-            await every(_SAFETY, self.forward, wake=self._due)
+            await every(_SAFETY, self._step, wake=self._due)
         finally:
             if self._alarm is not None:
                 self._alarm.cancel()
             self._alarm, self._at = None, math.inf
+
+    async def _step(self) -> None:
+        if self._rung or not self.covered:
+            await self.forward()
+            self._rung = False
 
     async def forward(self) -> int:
         """Promote and deliver until there is no more; how many tasks moved."""
@@ -62,4 +70,5 @@ class Forwarder:
 
     def _ring(self) -> None:
         self._alarm, self._at = None, math.inf
+        self._rung = True
         self._due.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Literal, Protocol
 
@@ -36,6 +37,7 @@ class Inflight:
     def __init__(self, incarnation: str) -> None:
         self._incarnation = incarnation
         self._running: dict[tuple[str, int], Running] = {}
+        self._some = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -46,10 +48,17 @@ class Inflight:
     def add(self, attempt: Running) -> None:
         """It takes a slot from now on."""
         self._running[attempt.lease.message.id, attempt.lease.token] = attempt
+        self._some.set()
 
     def remove(self, attempt: Running) -> None:
         """Its slot is free again."""
         self._running.pop((attempt.lease.message.id, attempt.lease.token), None)
+        if not self._running:
+            self._some.clear()
+
+    async def some(self) -> None:
+        """Return as soon as there is an attempt."""
+        await self._some.wait()
 
     def stop(self, id: str, token: int, why: Stop) -> bool:
         """Stop one attempt; False if it is not running here any more."""

@@ -22,7 +22,7 @@ from fairlead.worker.writer import Writer
 
 __all__ = ("Processor", "Raised")
 
-_SAFETY = 5.0  # seconds: a wake-up that was lost costs no more
+_SAFETY = 15.0  # seconds; brokers look after lost wake-ups themselves, this is in case one does not
 _FIRST_PAUSE = 0.1  # seconds after an exchange that was refused, doubled each time
 _LONGEST_PAUSE = 5.0  # seconds
 _LAST_WORDS = 2.0  # seconds to deliver outcomes in once nothing runs any more
@@ -192,9 +192,11 @@ class Processor:
         since = loop.time()
         bell = asyncio.ensure_future(self._broker.wait(self.order.order(), _SAFETY))
         bell.add_done_callback(self._rung)
+        self._forwarder.covered = True
         try:
             await self._wake.wait()
         finally:
+            self._forwarder.covered = False
             # No wait is left behind: a wake-up goes to one worker only, and one that we took must
             # be followed by a fetch of ours.
             if not bell.done():

@@ -13,7 +13,10 @@ _PAUSE = 0.01  # seconds between two calls, should one return at once without an
 
 
 class Subscriber:
-    """Reads the mail of this incarnation. The heartbeat tells of cancels too, only later."""
+    """Reads the mail of this incarnation. The heartbeat tells of cancels too, only later.
+
+    While nothing runs there is nothing to cancel, and it asks for no mail.
+    """
 
     name = "subscriber"
 
@@ -37,4 +40,5 @@ class Subscriber:
         return stopped
 
     async def _wait(self) -> None:
+        await self._inflight.some()
         await self.receive(_TIMEOUT)

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from functools import cache
-from importlib.util import find_spec
 
 import pytest
 import redis
@@ -30,24 +29,13 @@ def _valkey() -> servers.Running:
     return _servers.enter_context(servers.server("valkey"))
 
 
-class _Unaudited(RedisBroker):
-    """Until there is an audit of what the server stores."""
-
-    async def audit(self, *, now: float | None = None) -> list[str]:
-        self._clock(now)
-        return []
-
-
-_REDIS = RedisBroker if find_spec("fairlead.broker.redis.audit") else _Unaudited
-
-
 def _on_valkey(*, test_clock: bool, event_bytes: int = 16 * 1024 * 1024) -> Store:
     """A broker on an empty database: as good as a new server, and much sooner there."""
     running, database = _valkey(), next(_databases)
     with redis.Redis(unix_socket_path=running.path, db=database) as client:
         client.flushdb()
     url = f"{running.url}?db={database}"
-    return _REDIS(url, test_clock=test_clock, event_bytes=event_bytes)
+    return RedisBroker(url, test_clock=test_clock, event_bytes=event_bytes)
 
 
 BROKERS: dict[str, Callable[[int], Store]] = {

@@ -7,7 +7,7 @@ Everything lives and dies with the process.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -31,6 +31,7 @@ from fairlead.broker.verbs import (
     EventPage,
     ExchangeReply,
     Fetch,
+    Finding,
     Firing,
     Hello,
     LeaseRef,
@@ -356,5 +357,10 @@ class MemoryBroker(Frame):
     async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
         return self._do(now, inspector.workers)
 
-    async def audit(self, *, now: float | None = None) -> list[str]:
+    async def audit(
+        self, *, now: float | None = None, progress: Callable[[int], None] | None = None
+    ) -> list[str]:
         return self._do(now, auditing.audit)
+
+    async def diagnose(self) -> list[Finding]:
+        return self._do(None, inspector.diagnose)

@@ -33,6 +33,7 @@ def fire(shard: Shard, firings: Sequence[Firing]) -> list[Receipt]:
         if receipt.code in ("accepted", "duplicate", "conflict"):  # another try would not help
             shard.slots[firing.schedule] = firing.slot
         receipts.append(receipt)
+    release.follow_up(shard)
     return receipts
 
 

@@ -11,6 +11,7 @@ from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
     MAX_PAGE,
     Counts,
+    Finding,
     Page,
     QueueCounts,
     Snapshot,
@@ -20,7 +21,7 @@ from fairlead.broker.verbs import (
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import WAITING, State
 
-__all__ = ("page", "snapshot", "workers")
+__all__ = ("diagnose", "page", "snapshot", "workers")
 
 
 def snapshot(shard: Shard) -> Snapshot:
@@ -102,4 +103,17 @@ def workers(shard: Shard) -> list[WorkerRecord]:
         record
         for name, record in shard.workers.items()
         if (ends := shard.worker_ends.get(name)) is not None and ends > shard.now
+    ]
+
+
+def diagnose(shard: Shard) -> list[Finding]:
+    """What there is to say of a store without a server."""
+    return [
+        Finding(
+            name="persistence",
+            status="warn",
+            text="tasks live in the memory of this process, and only as long as it does",
+            hint="use a server if they must survive it, or if several processes share them",
+        ),
+        Finding(name="shard", status="ok", text=f"{len(shard.tasks):,} tasks are stored"),
     ]

@@ -214,6 +214,6 @@ def watch(shard: Shard, incarnation: str, ids: Sequence[str]) -> list[Watched]:
         answers.append(Watched(id, task.state if task is not None else None))
         if task is not None and task.state not in FINAL:
             if task.watchers is None:
-                task.watchers = set()
-            task.watchers.add(incarnation)
+                task.watchers = {}
+            task.watchers[incarnation] = None
     return answers

@@ -45,7 +45,7 @@ class Task:
     blocked_by: dict[str, None] | None = None  # ids of parents it waits for
     dependents: dict[str, Task] | None = None  # tasks that wait for it
     unique: Unique | None = None
-    watchers: set[str] | None = None
+    watchers: dict[str, None] | None = None  # in the order in which they are told
     digest = b""  # of the body, when it was dropped
     entry: list[Task | None] | None = None  # its place in a level; emptied when it leaves it early
 

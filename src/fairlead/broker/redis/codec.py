@@ -6,6 +6,7 @@ out here in one loop per batch: a call per task would cost as much as the work i
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -46,7 +47,7 @@ from fairlead.broker.verbs import (
     TenantChange,
     Write,
 )
-from fairlead.model.lifecycle import Settlement
+from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased, Message
 
 __all__ = (
@@ -89,10 +90,11 @@ _LIMITER_FIELDS = LimiterChange.__struct_fields__[1:]
 
 
 def submission_args(submissions: Iterable[Submission]) -> list[Value]:
-    """Four for each task: id, head, blob, options."""
+    """Runs of tasks: those of one head that want nothing special share it."""
     args: list[Value] = []
     add = args.extend
     sizes = SIZES.pack
+    run, place = "", 0  # the head of the run that is being written ("": of special ones), its count
     for item in submissions:
         message = item.message
         key = (
@@ -109,15 +111,24 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
         else:
             body, trace = message.body, message.trace
             packed = b"%b%b%b" % (sizes(len(body), len(trace)), body, trace)
-        plain = not (
+        head = heads.get(key) or new_head(key)
+        if (
             item.delay
             or item.depends_on
             or item.deadline is not None
             or item.unique is not None
             or item.fence is not None
-        )
-        head = heads.get(key) or new_head(key)
-        add((message.id, head, packed, "" if plain else _options(item)))
+        ):
+            if run or not place:
+                run, place = "", len(args) + 1
+                add(("G", 0))
+            add((message.id, head, packed, _options(item)))
+        else:
+            if run is not head:
+                run, place = head, len(args) + 2
+                add(("P", head, 0))
+            add((message.id, packed))
+        args[place] += 1  # type: ignore[operator]
     return args
 
 
@@ -144,11 +155,23 @@ def _clean(id: str) -> str:
 
 
 def firing_args(firings: Sequence[Firing]) -> list[Value]:
-    """Six for each slot: schedule, slot, and the submission's four."""
+    """Six for each: schedule, slot, id, head, blob, options."""
     args: list[Value] = []
-    four = submission_args(firing.submission for firing in firings)
-    for i, firing in enumerate(firings):
-        args += (firing.schedule, firing.slot, *four[4 * i : 4 * i + 4])
+    for firing in firings:
+        message = firing.submission.message
+        head = new_head(
+            (
+                message.queue,
+                message.tenant,
+                message.level,
+                message.cost,
+                message.limiters,
+                message.version,
+                message.flags,
+            )
+        )
+        args += (firing.schedule, repr(firing.slot), message.id, head, blob(message))
+        args.append(_options(firing.submission))
     return args
 
 
@@ -212,30 +235,69 @@ def exchange_args(
     if fetch is not None:
         queues, wanted, lease = fetch.queues, fetch.max, fetch.lease
         start = wanted if fetch.start is None else fetch.start
+    runs, settled = _runs(settlements)
     args: list[Value] = [wanted, start, lease, "1" if held_alarm else "0"]
-    add = args.extend
-    add((len(queues), len(settlements), len(started), *queues))
-    digits = DIGITS
-    for item in settlements:
-        result, error = item.result, item.error
-        if item.delay or item.reason or not item.burn or item.keep is not None:
-            more = _more(item)
-        else:
-            more = "" if result is None else "R"
-        add(
-            (
-                item.id,
-                item.token,
-                digits[item.to],
-                item.run_time,
-                more,
-                b"" if result is None else result,
-                b"" if error is None else encode_error(error),
-            )
-        )
+    args += (len(queues), runs, len(started), *queues, *settled)
     for ref in started:
-        add((ref.id, ref.incarnation, ref.token))
+        args += (ref.id, ref.incarnation, ref.token)
     return args
+
+
+def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
+    """How many runs the settlements make, and the runs.
+
+    Completed ones under one token, with nothing else to say but perhaps a result, share a run.
+    """
+    args: list[Value] = []
+    runs, token, results, place = 0, -1, False, 0
+    times: list[float] = []
+    completed = State.COMPLETED
+    for item in settlements:
+        result = item.result
+        if (
+            item.to is not completed
+            or item.error is not None
+            or item.keep is not None
+            or item.delay
+            or item.reason
+            or not item.burn
+        ):
+            if place == 0 or token >= 0:
+                _end_run(args, place, times)
+                runs, token, place = runs + 1, -1, len(args) + 1
+                args += ("G", 0)
+            args += _settlement(item)
+            args[place] += 1  # type: ignore[operator]
+            continue
+        if item.token != token or (result is not None) is not results:
+            _end_run(args, place, times)
+            runs, token, results, place = runs + 1, item.token, result is not None, len(args) + 3
+            args += ("P", token, "R" if results else "", 0, b"")
+        args.append(item.id)
+        if result is not None:
+            args.append(result)
+        times.append(item.run_time)
+    _end_run(args, place, times)
+    return runs, args
+
+
+def _end_run(args: list[Value], place: int, times: list[float]) -> None:
+    """Write how many there are in a run, and how long they ran."""
+    if times:
+        args[place], args[place + 1] = len(times), struct.pack(f"<{len(times)}d", *times)
+        times.clear()
+
+
+def _settlement(item: Settlement) -> tuple[Value, ...]:
+    return (
+        item.id,
+        item.token,
+        DIGITS[item.to],
+        item.run_time,
+        _more(item),
+        b"" if item.result is None else item.result,
+        b"" if item.error is None else encode_error(item.error),
+    )
 
 
 def _more(item: Settlement) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from importlib import import_module
 
 import msgspec
 
@@ -15,6 +14,7 @@ from fairlead.broker.redis.frame import Frame
 from fairlead.broker.verbs import (
     MAX_PAGE,
     Counts,
+    Finding,
     Page,
     QueueCounts,
     Snapshot,
@@ -134,12 +134,25 @@ class Inspecting(Frame):
         reply = await self._run("workers", [self._clock(now)])
         return [stored.worker_record(reply[i + 1], reply[i + 2]) for i in range(0, len(reply), 3)]
 
-    async def audit(self, *, now: float | None = None) -> list[str]:
+    async def audit(
+        self, *, now: float | None = None, progress: Callable[[int], None] | None = None
+    ) -> list[str]:
         """What is wrong with the stored state, a sentence each."""
         # Large, and nobody else needs it.
-        auditing = import_module("fairlead.broker.redis.audit")
-        found: list[str] = await auditing.audit(self, now=now)
-        return found
+        from fairlead.broker.redis.audit import audit
+
+        clock = self._clock(now)
+        if clock:
+            await self._run("pull", [clock, ""])  # moves a test's clock
+        command = (await self._session()).server.command
+        return await audit(command, self.keys, test_clock=self._test_clock, progress=progress)
+
+    async def diagnose(self) -> list[Finding]:
+        """What the server says of itself."""
+        from fairlead.broker.redis.diagnosis import diagnose
+
+        await self._greet()
+        return await diagnose((await self._session()).server.command, self.keys)
 
 
 def _sum(totals: dict[str, int], counts: QueueCounts) -> dict[str, int]:

@@ -18,7 +18,7 @@ KINDS: dict[str, str] = {
         (
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("watchers", "queues", "settings", "tenant-settings", "gates", "limiters", "unique"),
-            *("answers", "workers", "xcom", "slots", "readers", "tenants:"),
+            *("answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
         ),
         "hash",
     ),
@@ -30,8 +30,10 @@ KINDS: dict[str, str] = {
         ),
         "zset",
     ),
-    **dict.fromkeys(("active:", "held:"), "set"),
-    **dict.fromkeys(("marks", "bell", "bell:", "line:", "mail:", "mailbell:"), "list"),
+    "active:": "set",
+    **dict.fromkeys(
+        ("marks", "bell", "bell:", "line:", "kept:", "mail:", "mailbell:", "outbox:"), "list"
+    ),
     "events": "stream",
 }
 
@@ -118,8 +120,12 @@ class Keys:
         """Sorted set: what waits without standing in a line."""
         return f"{self.prefix}asleep:{queue}:{tenant}"
 
+    def kept(self, queue: str) -> str:
+        """List: tasks that completed in the usual way, in the order they are forgotten in."""
+        return f"{self.prefix}kept:{queue}"
+
     def done(self, queue: str) -> str:
-        """Sorted set: completed and cancelled tasks by when they are forgotten."""
+        """Sorted set: other completed and cancelled tasks by when they are forgotten."""
         return f"{self.prefix}done:{queue}"
 
     def dead(self, queue: str) -> str:
@@ -149,7 +155,7 @@ class Keys:
     # -- of an incarnation -------------------------------------------------------------------------
 
     def held(self, incarnation: str) -> str:
-        """Set: its loans."""
+        """Hash: by token, how many of its loans are left, and the ids that were lent."""
         return f"{self.prefix}held:{incarnation}"
 
     def cancelling(self, incarnation: str) -> str:
@@ -163,6 +169,12 @@ class Keys:
     def mail_bell(self, incarnation: str) -> str:
         """Rung when it has mail: a list of at most one token."""
         return f"{self.prefix}mailbell:{incarnation}"
+
+    # -- of another shard --------------------------------------------------------------------------
+
+    def outbox(self, shard: str) -> str:
+        """List: what it has to be told."""
+        return f"{self.prefix}outbox:{shard}"
 
     def suffix(self, key: bytes) -> bytes:
         """A key without the prefix."""

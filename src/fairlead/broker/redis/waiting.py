@@ -40,10 +40,12 @@ class _Waiter:
         self.queues = tuple(dict.fromkeys(queues))
         self.tokens: list[bytes] = []  # bells to ring again, should it leave now
         self.alarm: float | None = None  # when to wake up for what is due then
+        self.asking = False  # whether it was given the alarm just now, nobody knows yet
         self.failures = 0
 
     def told(self, due: float | None, *, holds: bool) -> None:
         """Note what the server said; once the alarm is ours it stays so until we leave."""
+        self.asking = False
         self.tokens = []  # somebody else was faster, or it was about the alarm
         if holds or self.alarm is not None:
             wake = math.inf if due is None else max(due, _SHORTEST_SLEEP)
@@ -85,6 +87,7 @@ class Waiting(Frame):
         """Whether something is runnable, and if not, when to look again."""
         sleep = min(max(left, 0.0), _LONGEST_SLEEP)
         # If the answer is yes the wake-up is ours; who is cancelled before it comes cannot know.
+        waiter.asking = True
         waiter.tokens += [self.keys.bell_suffix(queue) for queue in waiter.queues]
         args: list[Value] = [self._clock(None), "", sleep, *waiter.queues]
         found, due, holds = await self._run("ready", args)
@@ -111,13 +114,13 @@ class Waiting(Frame):
 
     def _leave(self, session: Session, waiter: _Waiter) -> None:
         """Put back what somebody else must hear: the token, and who watches the time."""
-        if waiter.tokens or waiter.alarm is not None:
+        if waiter.tokens or waiter.asking or waiter.alarm is not None:
             _ = session.start(self._hand_on(session, waiter))
 
     async def _hand_on(self, session: Session, waiter: _Waiter) -> None:
         bells: list[Value] = list(waiter.tokens)
         try:
-            if waiter.alarm is not None:
+            if waiter.asking or waiter.alarm is not None:
                 # Lay the alarm down: one that ends now is nobody's.
                 bells.append(self.keys.suffix(self.keys.bell.encode()))
                 await self._run("ready", [self._clock(None), "", 0.0])

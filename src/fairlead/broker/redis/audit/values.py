@@ -55,7 +55,7 @@ STATUSES = ("idle", "ready", "parked", "waiting at a limiter", "paused")
 _BODY_GONE, _CANCELLING = 16, 128
 _FATE = Struct("<BBBIBHHdddddd")
 _SIZE = Struct("<HIII")  # place, life, bytes of body and trace, bytes of parts
-_TENANT = Struct("<12IdIBBBBB")
+_TENANT = Struct("<13IdIBBBBB")
 _QUEUE = Struct("<dd8IdddBdd")
 _CONF = Struct("<BdddddIBddddd")
 _GATE = Struct("<ddIdd")
@@ -188,6 +188,7 @@ class Tenant(msgspec.Struct, kw_only=True):
 
     counts: tuple[int, ...]
     lengths: tuple[int, ...]  # of its lines, by level
+    special: int  # queued tasks that have a record
     tag: float
     weight: int
     status: int
@@ -292,7 +293,8 @@ def read_tenant(stored: bytes) -> Tenant:
         raise ValueError("a tenant is stored as no script does it")
     return Tenant(
         counts=tuple(numbers[:8]),
-        lengths=tuple(numbers[8:]),
+        lengths=tuple(numbers[8:12]),
+        special=numbers[12],
         tag=tag,
         weight=weight,
         status=status,

@@ -66,9 +66,8 @@ class Shard(msgspec.Struct):
 
     def family(self, name: str) -> Iterator[tuple[str, Any]]:
         """The keys of a family, such as ``held:``, without its name, and what they hold."""
-        kept: dict[str, Any] = {"zset": self.orders, "set": self.sets, "list": self.lists}[
-            KINDS[name]
-        ]
+        kinds: dict[str, Any] = {"hash": self.hashes, "zset": self.orders, "list": self.lists}
+        kept: dict[str, Any] = kinds.get(KINDS[name], self.sets)
         for key, value in kept.items():
             if key.startswith(name):
                 yield key[len(name) :], value
@@ -124,25 +123,23 @@ async def _load(command: Command, prefix: str, name: str, shard: Shard) -> None:
     elif wanted == "hash":
         shard.hashes[name] = await _hash(command, key, name, family, shard)
     elif wanted == "zset":
-        shard.orders[name] = order = {}
+        order = shard.orders[name] = dict[str, float]()
         async for page in _pages(command, "ZSCAN", _STEP, of=key):
             for member, score in _pairs(page):
                 order[_name(member)] = float(score)
     elif wanted == "set":
-        shard.sets[name] = members = set()
+        members = shard.sets[name] = set[str]()
         async for page in _pages(command, "SSCAN", _STEP, of=key):
             members.update(map(_name, page))
     elif wanted == "list":
-        shard.lists[name] = items = []
+        items = shard.lists[name] = list[str]()
         while page := await command("LRANGE", key, len(items), len(items) + _STEP - 1):
             items += map(_name, page)
     else:
         shard.stream = await _stream(command, key)
 
 
-async def _hash(
-    command: Command, key: str, name: str, family: str, shard: Shard
-) -> dict[str, Any]:
+async def _hash(command: Command, key: str, name: str, family: str, shard: Shard) -> dict[str, Any]:
     read = _READERS.get(family, bytes.decode)
     step = _LARGE if family in _LARGE_VALUES else _STEP
     fields: dict[str, Any] = {}

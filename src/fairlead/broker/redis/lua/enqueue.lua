@@ -1,8 +1,9 @@
 -- enqueue: take tasks in, each in full or not at all.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, incarnation, number; then four for each task: see lib/accept
--- Returns  the receipts, separated by RS
+-- ARGV     clock, incarnation, number; then runs of tasks in their order: 'P' (nothing special),
+--          head, count, and id and blob of each; or 'G', count, and four for each, see lib/accept
+-- Returns  the receipts, separated by RS; of a repeated call also, behind GS, the ids
 -- @include engine
 -- @include once
 -- @include accept
@@ -11,15 +12,28 @@
 -- @include plain_entry
 local kept = once('enqueue', tostring)
 if kept then return kept end
-local ids, receipts = {}, {}
-for i = 4, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
-if #ids > 0 then
+local ids, receipts, n, i = {}, {}, 0, 4
+while ARGV[i] do
+  local plain = ARGV[i] == 'P'
+  local first, step, count = i + (plain and 3 or 2), plain and 2 or 4, tonumber(ARGV[i + (plain and 2 or 1)])
+  for k = 0, count - 1 do ids[n + k + 1] = ARGV[first + k * step] end
+  n, i = n + count, first + count * step
+end
+if n > 0 then
   load_new(ids)
   load_ways(4)
 end
-for i = 4, #ARGV, 4 do
-  local plain = enter_plainly(i)
-  receipts[#receipts + 1] = plain and 'a3' or accept(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
+n, i = 0, 4
+while ARGV[i] do
+  if ARGV[i] == 'P' then
+    n, i = enter_run(i, n, receipts)
+  else
+    for k = i + 2, i + 4 * tonumber(ARGV[i + 1]) - 2, 4 do
+      n = n + 1
+      receipts[n] = accept(ARGV[k], ARGV[k + 1], ARGV[k + 2], ARGV[k + 3])
+    end
+    i = i + 2 + 4 * tonumber(ARGV[i + 1])
+  end
 end
 follow_up()
 return answer(concat(receipts, '\30'), ids)

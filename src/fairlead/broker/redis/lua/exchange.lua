@@ -2,9 +2,8 @@
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; how many to fetch (-1: none), of these to start, lease,
---          whether the caller held the alarm; counts of queues, settlements and started marks; then
---          the queues, seven for each settlement (lib/settle), three for each mark: id, incarnation,
---          token
+--          whether the caller held the alarm; counts of queues, runs of settlements and started
+--          marks; then the queues, the runs (lib/settle), three for each mark: id, incarnation, token
 -- Returns  a text, by RS: time, settled, started, more, due, token, ids lent; then for each loan its
 --          id, the stored message, and '1' or '0' for started with attempts, generation, crashes,
 --          unroutable and deadline where one of them is not 0
@@ -24,16 +23,15 @@ local kept = once('exchange', loans_again)
 if kept then return kept end
 local wanted, start, lease = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local many, settles, marks = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local settled = settle(CALLER, 11 + many, settles)
-local started = mark(CALLER, 11 + many + 7 * settles, marks)
-local taken, more = {}, false
+local settled, next = settle(CALLER, 11 + many, settles)
+local started = mark(CALLER, next, marks)
+local ids, more = {}, false
 if wanted >= 0 then
   local _, left = promote(100)
-  taken, more = fetch(CALLER, wanted, start, lease, 11, 10 + many)
+  ids, more = fetch(CALLER, wanted, start, lease, 11, 10 + many)
   more = more or left
 end
-local least, ids = next_due(), {}
-for i, task in ipairs(taken) do ids[i] = drawn[task] and task or task.id end
+local least = next_due()
 if ARGV[7] == '1' then pass_alarm(least) end
 local text = concat({ exact(now), settled, started, more and 1 or 0, least and exact(max(0, least - now)) or '',
   format('%.0f', M.token), concat(ids, SEP) }, '\30')

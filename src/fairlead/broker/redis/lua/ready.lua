@@ -11,7 +11,10 @@ promote(500)
 local found = 0
 for i = 4, #ARGV do
   local q = read_queue(ARGV[i])
-  if q and runnable(q) then found = 1 end
+  if q and runnable(q) then
+    found = 1
+    rung[q.name] = nil -- the caller is awake, and will wake the next one if it leaves work behind
+  end
 end
 local least = next_due()
 local wakes = now + tonumber(ARGV[3])

@@ -2,7 +2,8 @@
 --
 -- What a script passes on from its ARGV: id, head, blob (body, trace, extra) and options, '' or by
 -- RS: delay, deadline, policy, unique hold, window, key, fence id, incarnation and token, and the
--- dependencies by GS, each '!' (given as a handle) or '?' and its id. Reads KEYS[1].
+-- dependencies by GS, each '!' (given as a handle) or '?' and its id, or '@', the shard it was found
+-- in, US and its id. Reads KEYS[1].
 --
 -- Returns the receipt: a<state> accepted, d<state>,id duplicate, c<state> conflict, q,limit and
 -- t,limit full, u,id unknown dependency, f fenced.
@@ -42,13 +43,16 @@ function full(h)
   end
 end
 
--- The parents it has to wait for, or the receipt if one is unknown, or the end that one means.
+-- The parents it has to wait for, or the receipt if one is unknown, or the end that one means. What is
+-- here goes before what is elsewhere.
 function dependencies(o, policy)
   local waits, failed, verdict = {}, nil, nil
   if o[10] == '' then return waits end
-  local edges = split(o[10], '\29')
-  local names = {}
-  for i, edge in ipairs(edges) do names[i] = sub(edge, 2) end
+  local edges, names, shards = split(o[10], '\29'), {}, {}
+  for i, edge in ipairs(edges) do
+    shards[i], names[i] = match(edge, '^@([^\31]*)\31(.*)$')
+    names[i] = names[i] or sub(edge, 2)
+  end
   load_tasks(names)
   for i, edge in ipairs(edges) do
     local parent = find_task(names[i])
@@ -56,6 +60,8 @@ function dependencies(o, policy)
       local what = on_dependency(parent.state, policy)
       if what == WAIT then waits[#waits + 1] = parent
       elseif what ~= MET and not failed then failed, verdict = parent.id, what end
+    elseif shards[i] then
+      waits[#waits + 1] = { id = names[i], shard = shards[i] }
     elseif sub(edge, 1, 1) == '?' then
       return nil, 'u' .. SEP .. names[i]
     end

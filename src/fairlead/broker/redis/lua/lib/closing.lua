@@ -4,6 +4,7 @@
 function write_tasks()
   local drops, n = {}, #written
   if #accepted > 0 then write_all('HSET', P .. 'tasks', accepted) end
+  if #rewritten > 0 then write_all('HSET', P .. 'tasks', rewritten) end
   for id, t in pairs(changed) do
     written[n + 1], written[n + 2] = id, to_record(t)
     n = n + 2

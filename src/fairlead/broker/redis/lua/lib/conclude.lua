@@ -7,9 +7,10 @@ function ring(key)
   if call('EXISTS', key) == 0 then write('RPUSH', key, 1) end
 end
 
--- The earliest moment at which there is something to promote; 0 if something waits for deliver.
+-- The earliest moment at which there is something to promote; 0 if something waits for deliver, and in
+-- the call that put something into the outbox.
 function next_due()
-  if M.jobs > 0 and #firsts(jobs, 1) > 0 then return 0 end
+  if posted or (M.jobs > 0 and #firsts(jobs, 1) > 0) then return 0 end
   local least
   for _, a in ipairs({ due, deadlines, alarms }) do
     local found = firsts(a, 1)[1]

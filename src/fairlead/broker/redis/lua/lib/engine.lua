@@ -18,6 +18,7 @@
 -- @include finish
 -- @include retention
 -- @include ties
+-- @include shelf
 -- @include trim
 -- @include release
 -- @include lease

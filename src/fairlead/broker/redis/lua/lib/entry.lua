@@ -20,7 +20,7 @@ function accept(id, head, blob, options)
   local task = known(id)
   take_unique(task, o)
   task.policy = policy
-  if o ~= NOTHING then changed[id] = task end
+  if o ~= NOTHING then changed[id], task.recorded = task, true end
   if not failed then return place_new(task, o, waits) end
   admit(task, verdict)
   emit('enqueued', task)

@@ -32,12 +32,14 @@ end
 local function lend(incarnation, taken, start, lease)
   M.token = max(M.token + 1, floor(now * 1000000))
   if now + lease > (at_of(lease_ends, incarnation) or 0) then set_at(lease_ends, incarnation, now + lease) end
-  local lent = loans_of(incarnation).lent
+  local loans, lent = loans_of(incarnation), {}
+  loans.token, loans.ids = M.token, lent
   local started = pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, M.token, now, 0, 0, 0, 0)
   local waits = pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, M.token, 0, 0, 0, 0, 0)
-  for i, task in ipairs(taken) do
+  for i = 1, #taken do
+    local task = taken[i]
     local head = drawn[task]
-    lent[#lent + 1] = head and task or task.id
+    lent[i] = head and task or task.id
     if head then
       local h = lend_plainly(task, i, incarnation, i <= start and started or waits)
       if i <= start then row('started', RUNNING, h.queue, h.tenant, M.token, 1, '', task) end
@@ -65,5 +67,5 @@ function fetch(incarnation, wanted, start, lease, from, to)
       set_alarm(q)
     end
   end
-  return taken, budget.visits <= 0 or budget.drops <= 0
+  return #taken > 0 and loans_of(incarnation).ids or {}, budget.visits <= 0 or budget.drops <= 0
 end

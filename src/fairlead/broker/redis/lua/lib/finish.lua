@@ -76,6 +76,6 @@ function drop_body(t)
   local body, trace, start = unpacked('<II', value, rest)
   local digest = redis.sha1hex(sub(value, start, start + body - 1))
   values[t.id] = sub(value, 1, rest - 1) .. pack('<II', 40, 0) .. digest .. sub(value, start + body + trace)
-  write('HSET', P .. 'tasks', t.id, values[t.id])
+  rewritten[#rewritten + 1], rewritten[#rewritten + 2] = t.id, values[t.id]
   t.parts, t.size = t.parts + BODY_GONE, 0
 end

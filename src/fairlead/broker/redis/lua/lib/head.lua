@@ -12,7 +12,7 @@ function level_of(t)
 end
 
 -- Read the next entries of lines that have none at hand, and all their tasks at once.
-local function refill(lines, each)
+local function refill(lines, each, plain)
   local ids, n = {}, 0
   for k = 1, #lines do
     local l = lines[k]
@@ -24,18 +24,23 @@ local function refill(lines, each)
     end
     l[L_BASE], l[L_WINDOW] = l[L_TAKEN], window
   end
-  if n > 0 then read_ahead(ids) end
+  if n > 0 then read_ahead(ids, plain) end
 end
 
+-- Of tenants whose lines hold only tasks that wait for the first time, records need not be read.
 function look_ahead(list, wanted)
-  local lines, n = {}, 0
+  local lines, n, plain = {}, 0, true
   for i = 1, #list do
     local t = list[i]
     local level = level_of(t)
     local l = level and line(t, level)
-    if l and l[L_STORED] > 0 and not l[L_WINDOW][1] then n = n + 1 lines[n] = l end
+    if l and l[L_STORED] > 0 and not l[L_WINDOW][1] then
+      n = n + 1
+      lines[n] = l
+      plain = plain and t[SPECIAL] == 0 and t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] == t[COUNT + QUEUED]
+    end
   end
-  refill(lines, math.ceil(wanted / max(n, 1)))
+  refill(lines, math.ceil(wanted / max(n, 1)), plain)
 end
 
 -- The first entry of a line; `ahead` are read if the list has to be asked.

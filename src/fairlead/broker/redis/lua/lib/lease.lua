@@ -11,10 +11,11 @@ local MAX_LETTERS, KEPT = 10000, 3600
 
 function keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 
+-- What this call lends to an incarnation (token, ids), and how many loans of each token it ends.
 function loans_of(name)
   local l = held[name]
   if not l then
-    l = { lent = {}, ended = {} }
+    l = { ids = false, ended = {} }
     held[name] = l
   end
   return l
@@ -23,7 +24,7 @@ end
 -- Take a running task from its incarnation and return its room; its state comes next.
 function end_lease(task)
   local ended = loans_of(task.incarnation).ended
-  ended[#ended + 1] = task.id
+  ended[task.token] = (ended[task.token] or 0) + 1
   if task.cancelling then drop(agenda('cancelling:' .. task.incarnation), task.id) end
   task.started = 0
   for _, name in ipairs(task.h.limiters) do
@@ -59,17 +60,27 @@ writers[#writers + 1] = function()
   end
 end
 
--- What changed in the loans: one set per incarnation, and none without loans.
+-- What changed in the loans: per incarnation and call the ids that were lent, and how many of them
+-- still are; nothing is kept of a call whose loans have all ended.
 writers[#writers + 1] = function()
   for name, l in pairs(held) do
-    local key = P .. 'held:' .. name
-    local size = call('SCARD', key)
-    local left = size + #l.lent - #l.ended
-    if size == 0 then l.lent[#l.lent + 1] = SENTINEL end
-    if #l.ended > 0 then write_all('SREM', key, l.ended) end
-    if #l.lent > 0 then write_all('SADD', key, l.lent) end
-    if left <= 1 and size > 0 then
-      write('UNLINK', key)
+    local key, fields = P .. 'held:' .. name, call('HLEN', P .. 'held:' .. name)
+    if l.ids then
+      local token = format('%.0f', l.token)
+      write('HSET', key, token, #l.ids, 'ids:' .. token, concat(l.ids, SEP))
+      fields = fields + 2
+    end
+    for number, count in pairs(l.ended) do
+      local token = format('%.0f', number)
+      local left = tonumber(call('HGET', key, token) or 0) - count
+      if left > 0 then
+        write('HSET', key, token, left)
+      else
+        write('HDEL', key, token, 'ids:' .. token)
+        fields = fields - 2
+      end
+    end
+    if fields <= 0 then
       write('UNLINK', P .. 'cancelling:' .. name)
       drop(lease_ends, name)
     end

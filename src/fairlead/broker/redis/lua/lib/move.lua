@@ -36,6 +36,8 @@ function move(task, to)
   task.state = to
   changed[task.id] = task
   t[CHANGED], q.changed = true, true
+  if from == QUEUED and task.recorded then t[SPECIAL] = t[SPECIAL] - 1 end
+  task.recorded = true
   t[COUNT + from] = t[COUNT + from] - 1
   t[COUNT + to] = t[COUNT + to] + 1
   q.counts[from] = q.counts[from] - 1
@@ -70,6 +72,7 @@ function made_queued(t)
 end
 
 function enter_level(task, t, front)
+  if task.recorded then t[SPECIAL] = t[SPECIAL] + 1 end
   push(t, task.h.level, entry_of(task), front)
   made_queued(t)
 end

@@ -1,8 +1,8 @@
 -- plain_end: the short way for the usual end: completed, nothing special before or after.
 --
 -- Works on records as they are stored: tasks of one call share the first part, tasks of a tenant
--- the second, and what is found out about either is found out once. Reads KEYS[1] and seven of ARGV
--- for each settlement, see lib/settle. Returns nothing by itself.
+-- the second, and what is found out about either is found out once. Reads KEYS[1] and a run of ARGV,
+-- see lib/settle. Returns nothing by itself.
 local fates, selves
 -- @each
 fates, selves = {}, {}
@@ -34,7 +34,6 @@ local function self_of(own, incarnation)
     s = false
     if o.plain and o.incarnation == incarnation then
       local q = read_queue(o.h.queue, true)
-      q.shelf = q.shelf or agenda('done:' .. q.name)
       s = q.charge == 0 and (q.tenants[o.h.tenant] or make_tenant(q, o.h.tenant))
     end
     selves[own] = s
@@ -42,30 +41,28 @@ local function self_of(own, incarnation)
   return s
 end
 
--- Whether it was such an end; then it has been carried out.
-function end_plainly(id, i, r, incarnation, loans)
-  local more = ARGV[i + 4]
-  if ARGV[i + 2] ~= '6' or #more > 1 or ARGV[i + 6] ~= '' or tied[id] or tasks[id] or latest[id] then return false end
+-- Whether it was such an end; then it has been carried out. `m` is how many are written already.
+local function end_plainly(id, token, result, r, m, incarnation)
+  if tied[id] or tasks[id] or latest[id] then return false end
   local f = fate_of(sub(r, 1, FATE_END))
-  if not f or f.token ~= ARGV[i + 1] then return false end
+  if not f or f.token ~= token then return false end
   local own = sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
   local t = self_of(own, incarnation)
   if not t then return false end
   local q = t[QUEUE]
-  local key, n = more == 'R' and q.name or q, #written
+  local key = result and q.name or q
   local fate = f.next[key]
-  if not fate then fate = f.make(q, more == 'R' and 2 or 0) f.next[key] = fate end
+  if not fate then fate = f.make(q, result and 2 or 0) f.next[key] = fate end
   local place, life, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
-  if more == 'R' then
-    extra = #ARGV[i + 5]
-    write_part(id, 2, ARGV[i + 5])
+  if result then
+    extra = #result
+    write_part(id, 2, result)
     r = fate .. own .. pack(SIZE, place, life, size, extra)
   else
     r = fate .. sub(r, FATE_END + 1)
   end
-  written[n + 1], written[n + 2], latest[id] = id, r, r
-  loans[#loans + 1] = id
-  add_bulk(q.shelf, id, now + q.keep)
+  written[m + 1], written[m + 2], latest[id] = id, r, r
+  keep_plainly(q, id)
   q.done_bytes = q.done_bytes + 100 + size + extra
   local d = q.counts
   t[COUNT + RUNNING], t[COUNT + COMPLETED] = t[COUNT + RUNNING] - 1, t[COUNT + COMPLETED] + 1
@@ -75,4 +72,24 @@ function end_plainly(id, i, r, incarnation, loans)
   row('completed', COMPLETED, q.name, t[NAME], f.number, f.attempt, '', id)
   if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
   return true
+end
+
+function end_run(i, first, step, count, n, ids, records, incarnation, codes, settle_one)
+  local token, results, times = ARGV[i + 1], step == 2, ARGV[i + 4]
+  local number, done, m = tonumber(token), 0, #written
+  for k = 0, count - 1 do
+    n = n + 1
+    local id, result = ids[n], results and ARGV[first + 2 * k + 1] or nil
+    if records[n] and end_plainly(id, token, result, records[n], m, incarnation) then
+      codes[n] = 'a'
+      m, done = m + 2, done + 1
+    else
+      local run_time = unpacked('<d', times, 8 * k + 1)
+      codes[n] = settle_one(id, incarnation, number, COMPLETED, run_time, results and 'R' or '', result, '')
+      m = #written
+    end
+  end
+  local ended_of = loans_of(incarnation).ended
+  if done > 0 then ended_of[number] = (ended_of[number] or 0) + done end
+  return n
 end

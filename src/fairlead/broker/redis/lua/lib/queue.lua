@@ -3,7 +3,7 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share queues SENTINEL CONF
 CONF = '<BdddddIBddddd' -- as configured; a queue that never was has the values below
-local STATE = '<ddIIIIIIIIdddBdd' -- as it stands
+local STATE = '<ddIIIIIIIIdddBddd' -- as it stands
 -- @each
 queues = {} -- name -> queue; false: unknown
 -- @end
@@ -19,14 +19,14 @@ function read_queue(name, make)
     if q then
       local c = q.counts
       q.clock, q.weight, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], q.since, q.gone, q.average, q.warned,
-        q.done_bytes, q.dead_bytes = unpacked(STATE, state)
+        q.done_bytes, q.dead_bytes, q.kept_until = unpacked(STATE, state)
     end
     queues[name] = q
   end
   if not q and make then
     q = { name = name, counts = { 0, 0, 0, 0, 0, 0, 0, 0 }, tenants = {}, lists = P .. 'line:' .. name .. ':',
       clock = 0, weight = 0, since = 0, gone = 0, average = 0, warned = 0, done_bytes = 0, dead_bytes = 0,
-      changed = true }
+      kept_until = 0, changed = true }
     queues[name] = q
     set_at(agenda('ready:' .. name), SENTINEL, LAST)
   end
@@ -51,7 +51,7 @@ writers[#writers + 1] = function()
     if q and q.changed then
       local c = q.counts
       write('HSET', P .. 'queues', name, pack(STATE, q.clock, q.weight, c[1], c[2], c[3], c[4], c[5], c[6],
-        c[7], c[8], q.since, q.gone, q.average, q.warned, q.done_bytes, q.dead_bytes))
+        c[7], c[8], q.since, q.gone, q.average, q.warned, q.done_bytes, q.dead_bytes, q.kept_until))
     end
   end
 end

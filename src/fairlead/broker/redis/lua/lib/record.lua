@@ -49,7 +49,7 @@ function new_task(id, head, life, size)
   return { id = id, state = QUEUED, cancelling = false, parts = 0, policy = 0, attempts = 0, crashes = 0,
     unroutable = 0, generation = 0, token = 0, started = 0, due = 0, deadline = 0, finished = 0, expires = 0,
     hold = 0, incarnation = '', unique = '', reason = '', head = head, h = parsed(head), place = 0,
-    life = life, size = size, extra = 0, popped = false }
+    life = life, size = size, extra = 0, popped = false, recorded = false }
 end
 
 function from_record(id, r)
@@ -61,7 +61,7 @@ function from_record(id, r)
     attempts = attempts, crashes = crashes, unroutable = unroutable, generation = generation, token = token,
     started = started, due = due, deadline = deadline, finished = finished, expires = expires, hold = hold,
     incarnation = incarnation, unique = unique, reason = reason, head = head, h = parsed(head), place = place,
-    life = life, size = size, extra = extra, popped = false }
+    life = life, size = size, extra = extra, popped = false, recorded = true }
 end
 
 function to_record(t)

@@ -31,10 +31,12 @@ end
 local function holdings(incarnation)
   local ids, cursor = {}, '0'
   repeat
-    local page = call('SSCAN', P .. 'held:' .. incarnation, cursor, 'COUNT', 1000)
+    local page = call('HSCAN', P .. 'held:' .. incarnation, cursor, 'COUNT', 100)
     cursor = page[1]
-    for _, id in ipairs(page[2]) do
-      if id ~= SENTINEL then ids[#ids + 1] = id end
+    for i = 1, #page[2], 2 do
+      if sub(page[2][i], 1, 4) == 'ids:' then
+        for id in string.gmatch(page[2][i + 1], '[^\31]+') do ids[#ids + 1] = id end
+      end
     end
   until cursor == '0'
   local found = {}

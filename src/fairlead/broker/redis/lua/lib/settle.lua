@@ -1,8 +1,10 @@
 -- settle: carry out decided moves under leases that are in force, refuse the others.
 --
--- Reads KEYS[1] and, from ARGV, seven for each settlement: id, token, to, run time, more, result,
--- error. `more` is 'R' (a result) or '-', then by US: delay, whether the attempt counts, keep,
--- reason; '' is '-' alone. Returns the codes: a applied, f fenced, u unknown.
+-- Reads KEYS[1] and, from ARGV, runs of settlements in their order: 'P' (completed, and nothing else
+-- to say), token, 'R' if they have results, count, run times (doubles), then the ids, each with its
+-- result; or 'G', count, and seven for each: id, token, to, run time, more, result, error. `more` is
+-- 'R' (a result) or '-', then by US: delay, whether the attempt counts, keep, reason; '' is '-'
+-- alone. Returns the codes: a applied, f fenced, u unknown.
 local EVENTS = { 'snoozed', nil, 'released' }
 local SMOOTHING = 64 -- settlements over which the average run time of a queue forgets
 
@@ -17,8 +19,7 @@ function charge(t, cost, run_time)
   end
 end
 
-local function apply(task, i)
-  local to, more, result, err = tonumber(ARGV[i + 2]), ARGV[i + 4], ARGV[i + 5], ARGV[i + 6]
+local function apply(task, to, run_time, more, result, err)
   local delay, burn, keep, reason = 0, true, nil, ''
   if #more > 1 then
     local m = split(more, SEP)
@@ -26,7 +27,7 @@ local function apply(task, i)
   end
   local t, attempt, token = tenant_of(task), task.attempts + 1, task.token
   end_lease(task)
-  if t[QUEUE].charge == 1 then charge(t, task.h.cost, tonumber(ARGV[i + 3])) end
+  if t[QUEUE].charge == 1 then charge(t, task.h.cost, run_time) end
   if burn then task.attempts = attempt end
   task.crashes = 0
   task.unroutable = reason == 'unroutable' and task.unroutable + 1 or 0
@@ -45,30 +46,51 @@ local function apply(task, i)
   has_room_again(t)
 end
 
-function settle(incarnation, from, count)
-  if count == 0 then return '' end
-  local ids, codes = {}, {}
-  for n = 1, count do ids[n] = ARGV[from + 7 * (n - 1)] end
+-- The long way: whatever the settlement says.
+local function settle_one(id, incarnation, token, to, run_time, more, result, err)
+  local task = known(id)
+  if task and leased_as(task, incarnation, token) then
+    apply(task, to, run_time, more, result, err)
+    return 'a'
+  elseif not find_task(id) then
+    return 'u'
+  end
+  emit('fenced', task, '', 0, token)
+  return 'f'
+end
+
+-- Where the ids of a run stand: the first, the distance from one to the next, and how many.
+local function run_at(i)
+  if ARGV[i] == 'G' then return i + 2, 7, tonumber(ARGV[i + 1]) end
+  return i + 5, ARGV[i + 2] == 'R' and 2 or 1, tonumber(ARGV[i + 3])
+end
+
+function settle(incarnation, from, runs)
+  if runs == 0 then return '', from end
+  local ids, codes, n, i = {}, {}, 0, from
+  for _ = 1, runs do
+    local first, step, count = run_at(i)
+    for k = 0, count - 1 do ids[n + k + 1] = ARGV[first + k * step] end
+    n, i = n + count, first + count * step
+  end
   load_ties(ids)
-  local loans, records = loans_of(incarnation).ended, call('HMGET', P .. 'records', unpack(ids))
+  local records = call('HMGET', P .. 'records', unpack(ids))
   load_owners(records)
-  for n, r in ipairs(records) do
-    local id, i = ids[n], from + 7 * (n - 1)
-    if r and end_plainly(id, i, r, incarnation, loans) then
-      codes[n] = 'a'
+  n, i = 0, from
+  for _ = 1, runs do
+    local first, step, count = run_at(i)
+    if ARGV[i] == 'P' then
+      n = end_run(i, first, step, count, n, ids, records, incarnation, codes, settle_one)
     else
-      local task, token = known(id), tonumber(ARGV[i + 1])
-      if task and leased_as(task, incarnation, token) then
-        apply(task, i)
-        codes[n] = 'a'
-      elseif not find_task(id) then
-        codes[n] = 'u'
-      else
-        codes[n] = 'f'
-        emit('fenced', task, '', 0, token)
+      for k = 0, count - 1 do
+        local at = first + k * 7
+        n = n + 1
+        codes[n] = settle_one(ids[n], incarnation, tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]),
+          tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5], ARGV[at + 6])
       end
     end
+    i = first + count * step
   end
   follow_up()
-  return concat(codes)
+  return concat(codes), i
 end

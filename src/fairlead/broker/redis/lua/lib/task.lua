@@ -1,12 +1,13 @@
 -- task: tasks by id, read once and kept for the call; what changed is written by lib/close.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share tasks values fresh changed accepted latest written raw
+-- @share tasks values fresh changed accepted rewritten latest written raw
 -- @each
 tasks = {} -- id -> task; false: unknown
 values = {} -- id -> what 'tasks' holds, as far as it was read
 raw = {} -- id -> its record as it was read ahead; false: it has none
 latest, written = {}, {} -- records of the short ways: by id, and as id, record, id, record, ...
+rewritten = {} -- id, value, ... of tasks whose body was dropped
 accepted = {} -- id, value, id, value, ... of tasks that are new
 fresh = {} -- ids that were accepted in this call
 changed = {} -- ids whose record has to be written
@@ -49,16 +50,16 @@ function load_tasks(ids)
 end
 
 -- Read records and messages ahead, without making tasks of them yet.
-function read_ahead(ids)
+function read_ahead(ids, plain)
   local missing, n = {}, 0
   for i = 1, #ids do
     local id = ids[i]
     if raw[id] == nil and tasks[id] == nil and not fresh[id] then n = n + 1 missing[n] = id end
   end
   if n == 0 then return end
-  local records = call('HMGET', P .. 'records', unpack(missing))
+  local records = plain and {} or call('HMGET', P .. 'records', unpack(missing))
   local messages = call('HMGET', P .. 'tasks', unpack(missing))
-  for i = 1, n do raw[missing[i]], values[missing[i]] = records[i], messages[i] or nil end
+  for i = 1, n do raw[missing[i]], values[missing[i]] = records[i] or false, messages[i] or nil end
 end
 
 -- The same for ids that are most likely new.

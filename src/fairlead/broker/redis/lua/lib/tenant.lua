@@ -3,10 +3,11 @@
 -- A tenant is an array, because a table of named fields costs more than all else that is done to
 -- it: what it is (1 to 4), then what is stored. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share GATE apply_settings gates
-local TENANT = '<IIIIIIIIIIIIdIBBBBBBc0Bc0'
--- Counts stand at COUNT + state, lengths of lines at LEN + level.
--- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 COUNT=4 LEN=13
--- @const TAG=17 WEIGHT=18 STATUS=19 TURN=20 PAUSE=21 GATED=22 BUSY=23 SPOT=24 WOKEN=25
+local TENANT = '<IIIIIIIIIIIIIdIBBBBBBc0Bc0'
+-- Counts stand at COUNT + state, lengths of lines at LEN + level; SPECIAL counts the queued tasks
+-- that have a record.
+-- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 COUNT=4 LEN=13 SPECIAL=17
+-- @const TAG=18 WEIGHT=19 STATUS=20 TURN=21 PAUSE=22 GATED=23 BUSY=24 SPOT=25 WOKEN=26
 GATE = '<ddIdd' -- concurrency, rate, burst, since, gone
 -- @const IDLE=0 READY=1 PARKED=2 AT_LIMITER=3 PAUSED=4 UNIT=1000 STRIDE=1000
 
@@ -49,7 +50,7 @@ end
 function make_tenant(q, name)
   local t = read_tenant(q, name)
   if not t then
-    t = { name, q, false, true, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, '', '' }
+    t = { name, q, false, true, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, '', '' }
     q.tenants[name] = t
     if M.settings > 0 then apply_settings(t) end
   end
@@ -65,5 +66,5 @@ function waiting(t) return t[5] + t[6] + t[7] + t[9] end
 
 function stored_tenant(t)
   return pack(TENANT, t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15], t[16], t[17], t[18],
-    t[19], t[20], t[21], t[22], t[23], #t[24], t[24], #t[25], t[25])
+    t[19], t[20], t[21], t[22], t[23], t[24], #t[25], t[25], #t[26], t[26])
 end

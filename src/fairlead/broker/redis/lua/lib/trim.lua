@@ -1,65 +1,62 @@
 -- trim: forget finished tasks beyond their queue's retention.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
-local COUNTED = 100 -- bytes that a kept task counts for beside its contents
-local fates
--- @each
-fates = {}
--- @end
-
--- Forget tasks by their records alone, unless somebody is tied to one.
-local function forget_all(q, ids)
-  load_ties(ids)
-  local records = call('HMGET', P .. 'records', unpack(ids))
-  load_owners(records)
-  for n, r in ipairs(records) do
-    local id = ids[n]
-    if tasks[id] or latest[id] or tied[id] then
-      forget(known(id))
-    elseif r then
-      local f = sub(r, 1, FATE_END)
-      local fate, t = fates[f], q.tenants[owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH)).h.tenant]
-      if not fate then
-        local state, flags = unpacked(FATE, f)
-        fate = { state = state, parts = flags % 128 }
-        fates[f] = fate
-      end
-      local _, _, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
-      local bytes = COUNTED + size + extra
-      if fate.state == DEAD then q.dead_bytes = q.dead_bytes - bytes else q.done_bytes = q.done_bytes - bytes end
-      t[COUNT + fate.state] = t[COUNT + fate.state] - 1
-      q.counts[fate.state] = q.counts[fate.state] - 1
-      t[CHANGED], q.changed = true, true
-      tasks[id], forgotten[id] = false, fate
-    end
-  end
+local function expires_of(r)
+  local state, _, _, _, _, _, _, _, _, _, _, _, expires = unpacked(FATE, r)
+  return state == COMPLETED and expires or nil
 end
 
--- Take the ids off the front of a shelf: those past their time, and those too many.
-local function overdue(a, most, over, full)
-  local ids, untouched = {}, next(a.over) == nil
-  for i, each in ipairs(firsts(a, full and 1 or min(most, max(over, 1)))) do
-    if each[1] > now and not full and i > over then break end
-    ids[i] = each[2]
+-- From the list and the sorted set, whichever is first: those past their time, and those too many.
+local function overdue(q, most, over, full)
+  local ids, records, n = {}, {}, 0
+  local want = full and 1 or min(most, max(over, 1))
+  local listed, rows, stored = next_kept(q, want)
+  local others, k = firsts(agenda('done:' .. q.name), want), 1
+  local i = 1
+  while n < want and (listed[i] or others[k]) do
+    local till = listed[i] and (rows[i] and expires_of(rows[i]) or -1)
+    local from_set = others[k] and (not till or others[k][1] < till)
+    if from_set then till = others[k][1] end
+    if till > now and not full and n >= over then break end
+    if from_set then
+      n = n + 1
+      ids[n] = others[k][2]
+      records[n] = latest[ids[n]] or call('HGET', P .. 'records', ids[n])
+      drop(agenda('done:' .. q.name), ids[n])
+      k = k + 1
+    else
+      if till >= 0 then n = n + 1 ids[n], records[n] = listed[i], rows[i] end
+      if i <= stored then q.list_gone = (q.list_gone or 0) + 1 else q.kept_gone = q.kept_gone + 1 end
+      i = i + 1
+    end
   end
-  untouched = untouched and next(a.over) == nil
-  if untouched then a.cut = a.cut + #ids end -- they are the first ones of the stored order
-  if not untouched then for _, id in ipairs(ids) do drop(a, id) end end
-  return ids
+  return ids, records, i + k > 2
+end
+
+-- The dead are few: they are in a sorted set only.
+local function overdue_dead(q, most, full)
+  local ids, a = {}, agenda('dead:' .. q.name)
+  for i, each in ipairs(firsts(a, full and 1 or most, not full and now or nil)) do
+    ids[i] = each[2]
+    drop(a, each[2])
+  end
+  return ids, #ids > 0 and call('HMGET', P .. 'records', unpack(ids)) or {}, #ids > 0
 end
 
 function trim(q, most)
-  local trimmed = 0
-  for _, dead in ipairs({ false, true }) do
-    local a = agenda((dead and 'dead:' or 'done:') .. q.name)
-    while trimmed < most do
-      local count = dead and q.counts[DEAD] or q.counts[COMPLETED] + q.counts[CANCELLED]
-      local full = (dead and q.dead_bytes or q.done_bytes) > (dead and q.dead_max or q.keep_bytes)
-      local ids = count > 0 and overdue(a, most - trimmed, dead and 0 or count - q.keep_count, full) or {}
-      if #ids == 0 then break end
-      forget_all(q, ids)
-      trimmed = trimmed + #ids
-    end
+  local trimmed, again = 0, true
+  while trimmed < most and again and q.counts[COMPLETED] + q.counts[CANCELLED] > 0 do
+    local over, ids, records = q.counts[COMPLETED] + q.counts[CANCELLED] - q.keep_count, nil, nil
+    ids, records, again = overdue(q, most - trimmed, over, q.done_bytes > q.keep_bytes)
+    forget_all(q, ids, records)
+    trimmed = trimmed + #ids
+  end
+  again = true
+  while trimmed < most and again and q.counts[DEAD] > 0 do
+    local ids, records
+    ids, records, again = overdue_dead(q, most - trimmed, q.dead_bytes > q.dead_max)
+    forget_all(q, ids, records)
+    trimmed = trimmed + #ids
   end
   return trimmed
 end

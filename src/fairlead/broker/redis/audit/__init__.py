@@ -1,0 +1,57 @@
+"""Looks for what must never be stored: a task in two places or none, counts that are off, waits
+that nothing will end, keys that nobody wrote.
+
+Walks everything, in steps that hold up nobody else, so it is for operators and tests. The twin of
+``memory/audit.py``, and beyond it of all that only a store can get wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.broker.redis.audit.queues import check_queues
+from fairlead.broker.redis.audit.rest import check_rest
+from fairlead.broker.redis.audit.tasks import check_tasks
+from fairlead.broker.redis.audit.walk import Command, Progress, Shard, walk
+from fairlead.broker.redis.keys import Keys
+
+__all__ = ("audit",)
+
+
+async def audit(
+    command: Command,
+    keys: Keys,
+    *,
+    test_clock: bool = False,
+    confirm: bool = True,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Everything that is wrong with what is stored, a sentence each; empty if nothing is.
+
+    A walk is not one moment: tasks that move meanwhile are seen in two places or none. With
+    ``confirm`` only what a second walk finds as well, word for word, is reported. ``progress`` is
+    told how many keys of the walk under way were read.
+    """
+    found = await _once(command, keys, test_clock, progress)
+    if not found or not confirm:
+        return found
+    again = set(await _once(command, keys, test_clock, progress))
+    return [finding for finding in found if finding in again]
+
+
+async def _once(
+    command: Command, keys: Keys, test_clock: bool, progress: Progress | None
+) -> list[str]:
+    shard = await walk(command, keys, progress)
+    shard.now = shard.meta.get("now", 0.0)
+    if not test_clock:
+        seconds, micros = await command("TIME")
+        shard.now = max(shard.now, int(seconds) + int(micros) / 1e6)
+    checked = list(dict.fromkeys(_checks(shard)))
+    return [*shard.findings, *checked]
+
+
+def _checks(shard: Shard) -> Iterator[str]:
+    yield from check_tasks(shard)
+    yield from check_queues(shard)
+    yield from check_rest(shard)

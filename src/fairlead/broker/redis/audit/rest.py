@@ -1,0 +1,116 @@
+"""What must hold for the rest of a shard: its own record, mail, answers, workers, events, bells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.broker.redis.audit.walk import Shard
+
+__all__ = ("check_rest",)
+
+_KINDS = frozenset(("finished", "cancel"))
+_POSTS = frozenset("lut")  # link, unlink, told
+_MAX_LETTERS = 10_000
+
+
+def check_rest(shard: Shard) -> Iterator[str]:
+    """Everything that is wrong beside tasks and queues."""
+    yield from _incarnations(shard)
+    yield from _mail(shard)
+    yield from _outboxes(shard)
+    yield from _events(shard)
+    yield from _bells(shard)
+    for schedule, slot in shard.hash("slots").items():
+        if not _is_number(slot):
+            yield f"'slots' holds what cannot be read for {schedule!r}"
+    for reader, place in shard.hash("readers").items():
+        if len(place.split(" ")) != 3:
+            yield f"'readers' holds what cannot be read for {reader!r}"
+    jobs = shard.meta.get("jobs", 0.0)
+    for job, number in shard.order("jobs").items():
+        if number > jobs:
+            yield f"'jobs' holds {job!r} under a number that was never given"
+
+
+def _incarnations(shard: Shard) -> Iterator[str]:
+    """What is kept for an incarnation ends with it."""
+    idle = shard.order("idle")
+    for name in shard.hash("answers").keys() - idle.keys():
+        yield f"'answers' keeps one for incarnation {name}, which will never be forgotten"
+    for family in ("mail:", "mailbell:"):
+        for name, _ in shard.family(family):
+            if name not in idle:
+                yield f"'{family}{name}' belongs to an incarnation that will never be forgotten"
+    workers, seen = shard.hash("workers").keys(), shard.order("seen").keys()
+    for name in workers - seen:
+        yield f"'workers' keeps {name}, which will never be forgotten"
+    for name in seen - workers:
+        yield f"'seen' keeps {name}, which is no worker"
+
+
+def _mail(shard: Shard) -> Iterator[str]:
+    """Letters are numbered in their order, and there are not too many of them."""
+    written = shard.meta.get("letters", 0.0)
+    for name, letters in shard.family("mail:"):
+        last = 0
+        if len(letters) > _MAX_LETTERS:
+            yield f"incarnation {name} has {len(letters)} letters"
+        for letter in letters:
+            fields = letter.split("\x1f")
+            if len(fields) != 5 or not fields[0].isdecimal() or fields[1] not in _KINDS:
+                yield f"'mail:{name}' holds what cannot be read: {letter!r}"
+                continue
+            number = int(fields[0])
+            if not last < number <= written:
+                yield f"'mail:{name}' holds letter {number} behind {last} of {written:.0f}"
+            last = number
+
+
+def _outboxes(shard: Shard) -> Iterator[str]:
+    """What other shards have to be told is numbered in its order."""
+    posted = shard.meta.get("posts", 0.0)
+    for name, entries in shard.family("outbox:"):
+        last = 0
+        for entry in entries:
+            number, *fields = entry.split("\x1f")
+            if not number.isdecimal() or len(fields) != 5 or fields[0] not in _POSTS:
+                yield f"'outbox:{name}' holds what cannot be read: {entry!r}"
+                continue
+            if not last < int(number) <= posted:
+                yield f"'outbox:{name}' holds entry {number} behind {last} of {posted:.0f}"
+            last = int(number)
+
+
+def _events(shard: Shard) -> Iterator[str]:
+    """The stream has the entries that were written and not dropped, and places to cut it."""
+    length, first, last = shard.stream
+    entry, dropped = shard.meta.get("entry", 0.0), shard.meta.get("dropped", 0.0)
+    if length != entry - dropped or (length and (first, last) != (dropped + 1, entry)):
+        yield (
+            f"'events' has {length} entries from {first} to {last}, "
+            f"not those from {dropped + 1:.0f} to {entry:.0f}"
+        )
+    at = dropped
+    for mark in shard.lists.get("marks", []):
+        number, _, rows = mark.partition(" ")
+        if not (number.isdecimal() and rows.isdecimal()):
+            yield f"'marks' holds what cannot be read: {mark!r}"
+        elif not at < int(number) <= entry:
+            yield f"'marks' holds {number}, where no entry can be cut"
+        else:
+            at = int(number)
+
+
+def _bells(shard: Shard) -> Iterator[str]:
+    """A bell is rung or it is not."""
+    for name, tokens in shard.lists.items():
+        if name.partition(":")[0] in ("bell", "mailbell") and len(tokens) > 1:
+            yield f"the bell {name!r} has {len(tokens)} tokens, at most 1"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

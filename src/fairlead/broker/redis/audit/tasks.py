@@ -1,0 +1,329 @@
+"""What must hold for every task: one message, one place, leases, dependencies, keys of its own."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from fairlead.broker.redis.audit.values import (
+    COMPLETED,
+    DEAD,
+    DEFERRED,
+    FINAL,
+    PARTS,
+    QUEUED,
+    RETRYING,
+    RUNNING,
+    SCHEDULED,
+    WAITING,
+    Task,
+)
+from fairlead.broker.redis.audit.walk import Shard
+
+__all__ = ("check_tasks",)
+
+_DUE = frozenset((SCHEDULED, RETRYING))
+_ASLEEP = frozenset((SCHEDULED, RETRYING, DEFERRED))
+_POLICY_WAIT = 2
+_DIGEST = 40  # bytes that stand for a body that was dropped
+_TO_END = 2  # a unique key that is held until its task is over
+
+
+def check_tasks(shard: Shard) -> Iterator[str]:
+    """Everything that is wrong with single tasks and with what belongs to them."""
+    yield from _messages(shard)
+    yield from _parts(shard)
+    yield from _lines(shard)
+    yield from _moments(shard)
+    yield from _shelves(shard)
+    yield from _leases(shard)
+    yield from _running(shard)
+    yield from _dependencies(shard)
+    yield from _ties(shard)
+    yield from _keys(shard)
+
+
+def _messages(shard: Shard) -> Iterator[str]:
+    """A record belongs to a message, and both say the same."""
+    for id, task in shard.tasks.items():
+        message, record = task.message, task.record
+        if message is None:
+            yield f"task {id} has a record but no message"
+        elif message.life != record.life or message.head != record.head:
+            yield f"task {id} has a record that belongs to another message"
+        elif task.bodiless:
+            if (record.size, message.size) != (0, _DIGEST):
+                yield f"task {id} should have lost its body, but {message.size} bytes are there"
+        elif message.size != record.size:
+            yield f"task {id} has {message.size} bytes, its record says {record.size}"
+        if record.life > shard.meta.get("life", 0.0):
+            yield f"task {id} has a life that was never given"
+
+
+def _parts(shard: Shard) -> Iterator[str]:
+    """Errors, results, progress and checkpoints are there if the record says so, and count."""
+    sizes: dict[str, int] = defaultdict(int)
+    for bit, name in PARTS.items():
+        kept = shard.hash(name)
+        for id, size in kept.items():
+            sizes[id] += size
+            if id not in shard.tasks:
+                yield f"{name!r} holds something of {id}, which no longer exists"
+        for id, task in shard.tasks.items():
+            said = bool(task.record.flags & bit)
+            if said != (id in kept):
+                yield f"task {id} has {'no ' if said else ''}{name}, its record says otherwise"
+    for id, task in shard.tasks.items():
+        if task.record.extra != sizes[id]:
+            yield f"task {id} counts {task.record.extra} bytes of parts, there are {sizes[id]}"
+
+
+def _lines(shard: Shard) -> Iterator[str]:
+    """Each queued task stands once, in the line of its tenant and level.
+
+    What is left of tasks that went elsewhere is skipped by whoever comes across it.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, line in shard.family("line:"):
+        for entry in line:
+            task = shard.tasks.get(entry.partition("\x1f")[0])
+            if task is not None and task.state == QUEUED and task.entry == entry:
+                found[task.id].append(name)
+    for id, task in shard.tasks.items():
+        if task.state != QUEUED:
+            continue
+        places = found.get(id, [])
+        if len(places) != 1:
+            yield f"task {id} is queued but stands {len(places)} times in lines"
+        elif places[0] != f"{task.queue}:{task.level}:{task.tenant}":
+            yield f"task {id} stands in the line {places[0]!r}, which is not its own"
+
+
+def _moments(shard: Shard) -> Iterator[str]:
+    """What has to be done at a time is noted for that time, and nothing else is."""
+    due, deadlines = shard.order("due"), shard.order("deadlines")
+    asleep = {
+        (name, id) for name, order in shard.family("asleep:") for id in order
+    }  # queue:tenant and id
+    for id, task in shard.tasks.items():
+        if task.state in _DUE:
+            if due.get(id) != task.record.due:
+                yield f"task {id} is {task.shown} but will not be looked at when it is due"
+        elif id in due:
+            yield f"task {id} is {task.shown} but stands where scheduled tasks are"
+        yield from _deadline(task, deadlines.get(id))
+        place = (f"{task.queue}:{task.tenant}", id)
+        if (task.state in _ASLEEP) != (place in asleep):
+            yield f"task {id} is {task.shown}, which 'asleep:{place[0]}' does not agree with"
+        asleep.discard(place)
+    for name, id in sorted(asleep):
+        yield f"'asleep:{name}' holds {id}, which is not one of its tasks"
+    for name, order in (("due", due), ("deadlines", deadlines)):
+        for id in order:
+            if id not in shard.tasks:
+                yield f"{name!r} holds {id}, which no longer exists"
+
+
+def _deadline(task: Task, kept: float | None) -> Iterator[str]:
+    """A waiting task may start at its deadline, but not a moment later."""
+    deadline = task.record.deadline
+    if not deadline or task.state not in WAITING:
+        if kept is not None:
+            yield f"task {task.id} is {task.shown} but its deadline is still watched"
+    elif kept != math.nextafter(deadline, math.inf):
+        yield f"task {task.id} is {task.shown} but its deadline is not watched as it should be"
+
+
+def _shelves(shard: Shard) -> Iterator[str]:
+    """Finished tasks are kept where retention finds them, once.
+
+    In the lists there may be ids whose task is gone or was put to other use.
+    """
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, line in shard.family("kept:"):
+        last = 0.0
+        for id in line:
+            task = shard.tasks.get(id)
+            if task is not None and task.state == COMPLETED:
+                places[id].append(f"done:{name}")
+                if task.record.expires < last:
+                    yield f"task {id} is kept behind others that are kept longer"
+                last = task.record.expires
+    for family in ("done:", "dead:"):
+        for name, order in shard.family(family):
+            for id, expires in order.items():
+                places[id].append(family + name)
+                task = shard.tasks.get(id)
+                if task is None:
+                    yield f"'{family}{name}' holds {id}, which no longer exists"
+                elif task.record.expires != expires and task.state in FINAL:
+                    yield f"task {id} is kept until another time than its record says"
+    for id, task in shard.tasks.items():
+        own = [f"{'dead' if task.state == DEAD else 'done'}:{task.queue}"]
+        wanted = own if task.state in FINAL else []
+        if places.get(id, []) != wanted:
+            yield f"task {id} is {task.shown} but is kept on {places.get(id) or 'no shelf'}"
+
+
+def _leases(shard: Shard) -> Iterator[str]:
+    """A lease belongs to one incarnation, and every one of those has an end.
+
+    What was lent by one call is written down once; of it the count tells what is left.
+    """
+    leases = shard.order("leases")
+    running: Counter[tuple[str, str]] = Counter()
+    for task in shard.tasks.values():
+        if task.state == RUNNING:
+            running[task.record.incarnation, str(task.record.token)] += 1
+    for name, fields in shard.family("held:"):
+        if name not in leases:
+            yield f"incarnation {name} has a lease that the sweep would not find"
+        tokens = {field.removeprefix("ids:") for field in fields}
+        for token in tokens:
+            said, there = fields.get(token, "0"), running[name, token]
+            if said != str(there):
+                yield f"incarnation {name} counts {said} loans of token {token}, there are {there}"
+            if not there:
+                yield f"incarnation {name} is kept without leases under token {token}"
+    for name in leases:
+        if f"held:{name}" not in shard.hashes:
+            yield f"'leases' has an end for incarnation {name}, which holds nothing"
+
+
+def _running(shard: Shard) -> Iterator[str]:
+    """What runs is on loan to somebody, who is told with each heartbeat what to stop."""
+    last = shard.meta.get("token", 0.0)
+    asked = {
+        (name, id): token
+        for name, order in shard.family("cancelling:")
+        for id, token in order.items()
+    }
+    for id, task in shard.tasks.items():
+        if task.state != RUNNING:
+            continue
+        holder, token = task.record.incarnation, task.record.token
+        if id not in shard.hash(f"held:{holder}").get(f"ids:{token}", "").split("\x1f"):
+            yield f"task {id} is running but {holder} does not hold it"
+        if not 0 < token <= last:
+            yield f"task {id} runs under token {token}, which was never given"
+        if asked.pop((holder, id), None) != (token if task.cancelling else None):
+            yield f"incarnation {holder} does not know whether {id} is to be cancelled"
+    for name, id in asked:
+        yield f"incarnation {name} is told to cancel {id}, which it does not run"
+
+
+def _dependencies(shard: Shard) -> Iterator[str]:
+    """Both directions agree, and every wait has something that will end it.
+
+    Parents and children of other shards are not asked; whoever sees all shards compares them.
+    """
+    in_transit, edges = _jobs(shard), shard.meta.get("edges", 0.0)
+    waits: dict[tuple[str, str], float] = {}  # (life:parent, child) -> number of the edge
+    for child_id, order in shard.family("before:"):
+        child = shard.tasks.get(child_id)
+        if child is None or child.state != DEFERRED:
+            yield f"'before:{child_id}' belongs to a task that is not deferred"
+        for member, number in order.items():
+            parent_id, _, life = member.rpartition("\x1f")
+            if number > edges:
+                yield f"task {child_id} waits for {parent_id} by an edge that was never made"
+            if not life.startswith("@"):  # else it is the shard of the parent
+                waits[f"{life}:{parent_id}", child_id] = number
+                if shard.order(f"after:{life}:{parent_id}").get(child_id) != number:
+                    yield f"task {child_id} waits for {parent_id}, which does not know of it"
+    for name, order in shard.family("after:"):
+        life, _, parent_id = name.partition(":")
+        parent, bound = shard.tasks.get(parent_id), in_transit.get((parent_id, life), -1.0)
+        if parent is not None and str(parent.record.life) != life:
+            parent = None
+        for member, number in order.items():
+            child_id, policy = _dependent(shard, member)
+            if "\x1f" not in member and waits.get((name, member)) != number:
+                yield f"task {parent_id} would release {child_id}, which does not wait for it"
+            elif number > bound:
+                yield from _blocked(child_id, policy, parent, parent_id)
+    for id, task in shard.tasks.items():
+        if task.state == DEFERRED and f"before:{id}" not in shard.orders:
+            yield f"task {id} is deferred but waits for nothing"
+
+
+def _dependent(shard: Shard, member: str) -> tuple[str, int]:
+    """The id and the policy of a child, which may be one of another shard."""
+    far, _, policy = member.rpartition("\x1f")
+    if far:
+        return far.split("\x1f")[1], int(policy)
+    child = shard.tasks.get(member)
+    return member, 0 if child is None else child.record.policy
+
+
+def _blocked(child_id: str, policy: int, parent: Task | None, parent_id: str) -> Iterator[str]:
+    """What a wait that nobody is about to end must look like."""
+    if parent is None:
+        yield f"task {child_id} waits for {parent_id}, which no longer exists"
+    elif parent.state == COMPLETED or (parent.state in FINAL and policy != _POLICY_WAIT):
+        yield f"task {child_id} waits for {parent_id}, which is {parent.shown}"
+
+
+def _jobs(shard: Shard) -> dict[tuple[str, str], float]:
+    """Ends that dependents are about to be told of, and up to which of their edges."""
+    found: dict[tuple[str, str], float] = {}
+    for job in shard.order("jobs"):
+        fields = job.split("\x1f")
+        if len(fields) == 4 and fields[3].isdecimal():
+            key = (fields[0], fields[1])
+            found[key] = max(found.get(key, 0.0), float(fields[3]))
+        else:
+            shard.findings.append(f"'jobs' holds what cannot be read: {job!r}")
+    return found
+
+
+def _ties(shard: Shard) -> Iterator[str]:
+    """One look says whether somebody waits for a task."""
+    ties, watchers = shard.hash("ties"), shard.hash("watchers")
+    for id in ties:
+        if id not in shard.tasks:
+            yield f"'ties' holds {id}, which no longer exists"
+    for id in watchers:
+        task = shard.tasks.get(id)
+        if task is None or task.state in FINAL:
+            yield f"'watchers' waits for the end of {id}, which is over"
+        elif "w" not in ties.get(id, ""):
+            yield f"task {id} has watchers that would not be told of its end"
+    for id, task in shard.tasks.items():
+        if "w" in ties.get(id, "") and id not in watchers:
+            yield f"task {id} is said to have watchers, but there are none"
+        if f"after:{task.record.life}:{id}" in shard.orders and "d" not in ties.get(id, ""):
+            yield f"task {id} has dependents that would not be told of its end"
+
+
+def _keys(shard: Shard) -> Iterator[str]:
+    """Unique keys and XCom values belong to something that lives, or end by themselves."""
+    unique, windows = shard.hash("unique"), shard.order("windows")
+    for field, id in unique.items():
+        tenant, _, key = field.partition("\x1f")
+        task = shard.tasks.get(id)
+        if field not in windows and (
+            task is None
+            or task.state in FINAL
+            or not task.record.hold
+            or (task.tenant, task.record.unique) != (tenant, key)
+        ):
+            yield f"unique key {key} of {tenant} is held by {id}, which is over"
+    for id, task in shard.tasks.items():
+        held = task.record.hold == _TO_END and not task.record.generation
+        field = f"{task.tenant}\x1f{task.record.unique}"
+        if held and task.state not in FINAL and unique.get(field) != id:
+            yield f"task {id} should hold the unique key {task.record.unique} but does not"
+    for field in windows.keys() - unique.keys():
+        yield f"'windows' ends the unique key {_shown(field)}, which nobody holds"
+    values, ends = shard.hash("xcom"), shard.order("xcom-ends")
+    for field in values.keys() - ends.keys():
+        yield f"the XCom value {_shown(field)} has no end"
+    for field in ends.keys() - values.keys():
+        yield f"'xcom-ends' ends the XCom value {_shown(field)}, which does not exist"
+
+
+def _shown(field: str) -> str:
+    tenant, _, key = field.partition("\x1f")
+    return f"{key} of {tenant}"

@@ -1,0 +1,75 @@
+"""The broker on the server that comes with Fairlead: started when it is first needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fairlead.broker.redis.address import Address, Place, parse
+from fairlead.broker.redis.broker import RedisBroker
+from fairlead.broker.redis.frame import Session
+from fairlead.embedded import EmbeddedValkey, Endpoint, parse_embedded
+from fairlead.model.errors import Refused
+
+__all__ = ("EmbeddedBroker",)
+
+T = TypeVar("T")
+
+
+class EmbeddedBroker(RedisBroker):
+    """A RedisBroker that has its server with it: ``embedded://PATH``.
+
+    Every event loop that opens a connection makes sure first that the server runs, and so does
+    every reconnect. ``close`` leaves the server, which ends with its last user; whoever asks
+    something afterwards joins it again.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        path, chosen = parse_embedded(url)
+        self._valkey = EmbeddedValkey(path, **chosen)
+        # Where it listens, and its password, are known once it runs.
+        nowhere = Address(kind="unix", places=(Place(path=f"{path}/valkey"),))
+        super().__init__(nowhere, revive=self._bring_back, **options)
+
+    async def _new_session(self) -> Session:
+        self._found(await _in_thread(self._valkey.start))
+        # Another call of this loop may have come so far while this one waited for its thread.
+        session = self._sessions.get(asyncio.get_running_loop())
+        if session is not None and session.pid == os.getpid():
+            return session
+        return await super()._new_session()
+
+    async def _bring_back(self) -> None:
+        """Before a reconnect: the server may have been killed."""
+        if self._found(await _in_thread(self._valkey.ensure)):
+            raise Refused(
+                "emptied",
+                f"the directory of {self._valkey} was deleted, and a new server was started in "
+                "it; try again, and enqueue again what is missing",
+            )
+
+    def _found(self, endpoint: Endpoint) -> bool:
+        """Take in where the server is; whether it is another one than before."""
+        found = parse(endpoint.url)
+        with self._lock:
+            known, self.address = self.address, found
+            changed = known.login.password is not None and known != found
+            if changed:  # connections made so far know only the old password
+                self._sessions.clear()
+        return changed
+
+    async def close(self) -> None:
+        """As always, and then leave the server, which ends if nobody else uses it."""
+        await super().close()
+        await _in_thread(self._valkey.stop)
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Starting and stopping a server takes a while, in which the loop has other things to do."""
+    try:
+        future = asyncio.get_running_loop().run_in_executor(None, function)
+    except RuntimeError:  # there are no more threads to be had: the interpreter is shutting down
+        return function()
+    return await future

@@ -1,0 +1,44 @@
+-- tied: whether anybody waits for a task, and the clients that watch it.
+--
+-- 'ties' says in one read who does: 'w' watchers, 'd' dependents. Reads KEYS[1], no ARGV. Returns
+-- nothing by itself.
+-- @share send tied
+local any_ties
+-- @each
+tied = {} -- id -> 'w', 'd', 'wd' or false
+any_ties = nil
+-- @end
+
+function load_ties(ids)
+  if any_ties == nil then any_ties = call('EXISTS', P .. 'ties') == 1 end
+  if not any_ties then return end
+  for i, value in ipairs(call('HMGET', P .. 'ties', unpack(ids))) do
+    if tied[ids[i]] == nil then tied[ids[i]] = value end
+  end
+end
+
+function ties_of(id)
+  if tied[id] == nil then load_ties({ id }) end
+  return tied[id] or ''
+end
+
+function set_ties(id, value)
+  tied[id] = value ~= '' and value or false
+  if value == '' then write('HDEL', P .. 'ties', id) else write('HSET', P .. 'ties', id, value) end
+end
+
+-- Remember that an incarnation wants to hear of the end of a task.
+function add_watcher(id, incarnation)
+  local ties, stored = ties_of(id), call('HGET', P .. 'watchers', id) or ''
+  if find(SEP .. stored .. SEP, SEP .. incarnation .. SEP, 1, true) then return end
+  write('HSET', P .. 'watchers', id, stored == '' and incarnation or stored .. SEP .. incarnation)
+  if not find(ties, 'w', 1, true) then set_ties(id, ties .. 'w') end
+end
+
+-- Tell those who watch a task of its end; lib/lease has the mail.
+function tell_watchers(task, to)
+  for each in string.gmatch(call('HGET', P .. 'watchers', task.id) or '', '[^\31]+') do
+    send(each, 'finished', task.id, to, 0)
+  end
+  write('HDEL', P .. 'watchers', task.id)
+end

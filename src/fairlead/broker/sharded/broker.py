@@ -1,0 +1,276 @@
+"""Several shards behind one broker.
+
+Each queue lives in one shard, and all that the contract says of a task, a queue, a tenant's part of
+it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
+
+* **Batches** are split by shard and carried out shard by shard. Where some shards have carried out
+  their part and another could not be reached, the call is ``Ambiguous`` and has to be repeated.
+* **Fetch** asks the shards in the order of their first queue, and as many as it takes.
+* **Dependencies** cross shards by durable outboxes: the child is stored first, ``deferred``; then
+  its links go to the shards of its parents, whose answers come back. What is in an outbox is
+  carried at once by whoever wrote it, otherwise by ``deliver``.
+* **A fence** on a task of another shard than the lease is looked at just before, not in one step.
+* **Limits**: a tenant's settings for all queues, and named limiters, hold in each shard for itself.
+* **Ids** are known in their own shard: the same chosen id in two shards is two tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from fairlead.broker import checks
+from fairlead.broker.sharded.entering import Entering
+from fairlead.broker.sharded.exchanging import Exchanging
+from fairlead.broker.sharded.listening import Listening
+from fairlead.broker.sharded.post import Post
+from fairlead.broker.sharded.reading import Reading
+from fairlead.broker.verbs import (
+    LEASE,
+    Alter,
+    Altered,
+    BeatReply,
+    Call,
+    Change,
+    Hello,
+    LeaseRef,
+    LimiterChange,
+    Moved,
+    Settled,
+    Watched,
+    WorkerRecord,
+    Write,
+)
+
+__all__ = ("ShardedBroker",)
+
+T = TypeVar("T")
+H = TypeVar("H")
+
+
+class ShardedBroker(Entering, Exchanging, Listening, Reading):
+    """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
+
+    async def hello(self) -> Hello:
+        """Say who the broker is; its generation changes with that of any shard."""
+        answers = await self._all(self._each(lambda store: store.hello()))
+        first = answers[self._default]
+        return Hello(
+            now=max(answer.now for answer in answers.values()),
+            generation="+".join(answer.generation for answer in answers.values()),
+            replication="+".join(answer.replication for answer in answers.values()),
+            layout=first.layout,
+            shard=self._default,
+            heartbeat=first.heartbeat,
+            lease=first.lease,
+        )
+
+    async def beat(
+        self,
+        incarnation: str,
+        held: Sequence[LeaseRef] = (),
+        *,
+        worker: WorkerRecord | None = None,
+        lease: float = LEASE,
+        now: float | None = None,
+    ) -> BeatReply:
+        checks.check_lease("lease", lease)
+        with self._lock:
+            places = [self._leases.get(ref.id) for ref in held]
+        named = {
+            shard: [ref for ref, place in zip(held, places, strict=True) if place in (shard, None)]
+            for shard in self._stores
+        }
+        answers = await self._all(
+            {
+                shard: partial(
+                    store.beat, incarnation, named[shard], worker=worker, lease=lease, now=now
+                )
+                for shard, store in self._stores.items()
+            }
+        )
+        kept = {
+            ref
+            for shard, answer in answers.items()
+            for ref in set(named[shard]).difference(answer.lost)
+        }
+        queues = worker.queues if worker is not None else ()
+        paused = {name for answer in answers.values() for name in answer.paused}
+        return BeatReply(
+            now=max(answer.now for answer in answers.values()),
+            lost=[ref for ref in held if ref not in kept],
+            cancelled=[ref for answer in answers.values() for ref in answer.cancelled],
+            paused=[queue for queue in queues if queue in paused],
+        )
+
+    async def give_back(
+        self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
+    ) -> Moved:
+        works = self._each(lambda store: store.give_back(incarnation, started, now=now))
+        return self._moved((await self._all(works)).values())
+
+    async def sweep(self, *, now: float | None = None) -> Moved:
+        works = self._each(lambda store: store.sweep(now=now))
+        return self._moved((await self._most(works)).values())
+
+    async def promote(self, *, now: float | None = None) -> Moved:
+        works = self._each(lambda store: store.promote(now=now))
+        return self._moved((await self._most(works)).values())
+
+    async def tidy(self, *, now: float | None = None) -> Moved:
+        works = self._each(lambda store: store.tidy(now=now))
+        return self._moved((await self._most(works)).values())
+
+    async def deliver(self, *, now: float | None = None) -> Moved:
+        """Go on with releasing dependents, and carry what is in the outboxes by one step."""
+        works = self._each(lambda store: store.deliver(now=now))
+        moved = await self._most(works)
+        carried = await self._most(
+            {shard: partial(self._carrier.carry, shard, now) for shard in moved}
+        )
+        count = sum(answer.count for answer in moved.values())
+        return Moved(
+            now=max(answer.now for answer in moved.values()),
+            count=count + sum(told for told, _ in carried.values()),
+            more=any(answer.more for answer in moved.values())
+            or any(reached for _, reached in carried.values()),
+        )
+
+    async def watch(
+        self, incarnation: str, ids: Sequence[str], *, now: float | None = None
+    ) -> list[Watched]:
+        answers = await self._all(self._each(lambda store: store.watch(incarnation, ids, now=now)))
+        return [
+            next((watched for watched in each if watched.state is not None), each[0])
+            for each in zip(*answers.values(), strict=True)
+        ]
+
+    async def write(
+        self, call: Call, writes: Sequence[Write], *, now: float | None = None
+    ) -> list[Settled]:
+        checks.check_writes(writes)
+        line = self._line("write", call)
+        if line.plan is None:
+            leases = [(w.lease.id, w.lease.incarnation, w.lease.token) for w in writes]
+            places = await self._locate(leases, now)
+            line.plan = _grouped([places[w.lease.id] for w in writes], self._default)
+        return await self._spread(
+            line.plan,
+            line.kept,
+            writes,
+            lambda store, part: store.write(call, part, now=now),
+        )
+
+    async def pull(
+        self, tenant: str, keys: Sequence[str], *, now: float | None = None
+    ) -> list[bytes | None]:
+        """XCom values; of one that two shards have, the first shard's."""
+        answers = await self._all(self._each(lambda store: store.pull(tenant, keys, now=now)))
+        return [
+            next((value for value in each if value is not None), None)
+            for each in zip(*answers.values(), strict=True)
+        ]
+
+    async def alter(
+        self, call: Call, orders: Sequence[Alter], *, now: float | None = None
+    ) -> list[Altered]:
+        checks.check_orders(orders)
+        line = self._line("alter", call)
+        if line.plan is None:
+            ids = [order.id for order in orders]
+            known = await self._known(dict.fromkeys(self._stores, ids), now)
+            line.plan = _grouped(
+                [next(iter(known.get(id, {})), self._default) for id in ids], self._default
+            )
+        answers = await self._spread(
+            line.plan, line.kept, orders, lambda store, part: store.alter(call, part, now=now)
+        )
+        self._carrier.soon(line.plan)
+        return answers
+
+    async def configure(
+        self, call: Call, changes: Sequence[Change], *, now: float | None = None
+    ) -> None:
+        checks.check_changes(changes)
+        parts: dict[str, list[Change]] = {}
+        for change in changes:
+            shards: Iterable[str] = self._stores
+            if not isinstance(change, LimiterChange) and change.queue is not None:
+                shards = [self.shard_of(change.queue)]
+            for shard in shards:
+                parts.setdefault(shard, []).append(change)
+        if not changes:
+            parts[self._default] = []
+        await self._all(
+            {
+                shard: partial(self._stores[shard].configure, call, part, now=now)
+                for shard, part in parts.items()
+            },
+            self._line("configure", call).kept,
+        )
+
+    async def purge(
+        self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
+    ) -> Moved:
+        kept = self._line("purge", call).kept
+        shard = self.shard_of(queue)
+        purge = partial(self._stores[shard].purge, call, queue, tenant, now=now)
+        answers = await self._all({shard: purge}, kept)
+        self._carrier.soon(answers)
+        return answers[shard]
+
+    async def close(self) -> None:
+        """Take in and lend nothing more, and wake everyone who waits."""
+        await self._carrier.close()
+        await self._all(self._each(lambda store: store.close()))
+
+    # -- several shards ------------------------------------------------------------------------
+
+    def _each(self, verb: Callable[[Post], Awaitable[T]]) -> dict[str, Callable[[], Awaitable[T]]]:
+        return {shard: partial(verb, store) for shard, store in self._stores.items()}
+
+    async def _spread(
+        self,
+        plan: dict[str, list[int]],
+        kept: dict[str, list[T]],
+        items: Sequence[H],
+        verb: Callable[[Post, Sequence[H]], Awaitable[list[T]]],
+    ) -> list[T]:
+        """Send each shard its part of a batch; the answers in the order of the batch."""
+        works = {
+            shard: partial(verb, self._stores[shard], [items[i] for i in places])
+            for shard, places in plan.items()
+            if not places or places[-1] < len(items)
+        }
+        answers = await self._all(works, kept)
+        if len(plan) == 1:
+            (whole,) = answers.values()
+            return list(whole)
+        placed = {
+            i: answer
+            for shard, places in plan.items()
+            for i, answer in zip(places, answers[shard], strict=True)
+        }
+        return [placed[i] for i in range(len(placed))]
+
+    def _moved(self, answers: Iterable[Moved]) -> Moved:
+        """The sum of what shards moved; ends may have put something into their outboxes."""
+        all = list(answers)
+        count = sum(answer.count for answer in all)
+        if count:
+            self._carrier.soon(self._stores)
+        return Moved(
+            now=max(answer.now for answer in all),
+            count=count,
+            more=any(answer.more for answer in all),
+            guarded=any(answer.guarded for answer in all),
+        )
+
+
+def _grouped(places: Sequence[str], default: str) -> dict[str, list[int]]:
+    """Which items of a batch go to which shard."""
+    found: dict[str, list[int]] = {} if places else {default: []}
+    for i, shard in enumerate(places):
+        found.setdefault(shard, []).append(i)
+    return found

@@ -1,0 +1,136 @@
+"""enqueue and fire: a batch split by the shards of its queues."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from fairlead.broker import checks
+from fairlead.broker.sharded.frame import Frame
+from fairlead.broker.verbs import Call, Firing, LeaseRef, Receipt, Submission
+from fairlead.model.lifecycle import State
+from fairlead.runtime import faults
+
+__all__ = ("Entering",)
+
+_Places = dict[str, list[int]]  # by shard: which items of the batch
+_Found = Mapping[str, Mapping[str, tuple[State, int, str]]]  # by id and shard
+
+
+class Entering(Frame):
+    """The part of the broker that takes tasks in."""
+
+    async def enqueue(
+        self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
+    ) -> list[Receipt]:
+        checks.check_submissions(submissions)
+        return await self._enter("enqueue", call, submissions, now, submissions)
+
+    async def fire(
+        self, call: Call, firings: Sequence[Firing], *, now: float | None = None
+    ) -> list[Receipt]:
+        submissions = [firing.submission for firing in firings]
+        checks.check_submissions(submissions)
+        checks.check_slots(firings)
+        return await self._enter("fire", call, submissions, now, firings)
+
+    async def _enter(
+        self,
+        verb: str,
+        call: Call,
+        submissions: Sequence[Submission],
+        now: float | None,
+        items: Sequence[Submission | Firing],
+    ) -> list[Receipt]:
+        """Stage by stage: a dependency of the same batch in another shard has to be there first.
+
+        The stages follow from the batch alone, and each has a line of numbers of its own, so that
+        a repeated call asks the same shards the same again.
+        """
+        line = self._line(verb, call)
+        stages = self._stages(submissions)
+        receipts: dict[int, Receipt] = {}
+        linked = False
+        for number, stage in enumerate(stages):
+            numbered = call if number == 0 else Call(f"{call.incarnation}/{number}", call.number)
+            found: _Found = {}
+            if any((number, shard) not in line.kept for shard in stage):
+                found = await self._known(self._questions(submissions, stage), now)
+            works: dict[tuple[int, str], Callable[[], Awaitable[list[Receipt]]]] = {}
+            for shard, places in stage.items():
+                batch = [_unfenced(items[i], shard, found) for i in places]
+                elsewhere = {
+                    id: next(other for other in shards if other != shard)
+                    for id, shards in found.items()
+                    if any(other != shard for other in shards)
+                }
+                linked = linked or bool(elsewhere)
+                works[number, shard] = partial(
+                    self._stores[shard].enter, numbered, batch, elsewhere, now=now
+                )
+            answers = await self._all(works, line.kept)
+            if len(stages) == len(stage) == 1:
+                (receipt,) = answers.values()  # perhaps those to another batch: see the contract
+                receipts = dict(enumerate(receipt))
+            else:
+                for (_, shard), answer in answers.items():
+                    receipts.update(zip(stage[shard], answer, strict=True))
+        if linked:
+            faults.reached("stored")
+            self._carrier.soon(self._stores)
+        return [receipts[i] for i in range(len(receipts))]
+
+    def _stages(self, submissions: Sequence[Submission]) -> list[_Places]:
+        """Which items go to which shard, and after which others; in a shard they stay in order."""
+        stages: list[_Places] = [{}]
+        entered: dict[str, tuple[str, int]] = {}
+        last: dict[str, int] = {}
+        for i, submission in enumerate(submissions):
+            shard = self.shard_of(submission.message.queue)
+            stage = last.get(shard, 0)
+            for dependency in submission.depends_on:
+                other, reached = entered.get(dependency.id, (shard, 0))
+                stage = max(stage, reached if other == shard else reached + 1)
+            if stage == len(stages):
+                stages.append({})
+            stages[stage].setdefault(shard, []).append(i)
+            last[shard] = stage
+            entered[submission.message.id] = shard, stage
+        if not submissions:
+            stages[0][self._default] = []
+        return stages
+
+    def _questions(self, submissions: Sequence[Submission], stage: _Places) -> dict[str, list[str]]:
+        """By shard: which tasks it may know that a task of another shard names."""
+        asked: dict[str, list[str]] = {}
+        for shard, places in stage.items():
+            named: list[str] = []
+            for submission in (submissions[i] for i in places):
+                named += (dependency.id for dependency in submission.depends_on)
+                if submission.fence is not None:
+                    named.append(submission.fence.id)
+            for other in self._stores:
+                if named and other != shard:
+                    asked.setdefault(other, []).extend(named)
+        return asked
+
+
+def _unfenced(item: Submission | Firing, shard: str, found: _Found) -> Submission | Firing:
+    """The item without its fence, if that is a lease of another shard which is in force.
+
+    One that is over stays: the item's own shard does not know it and answers ``fenced``.
+    """
+    if isinstance(item, Firing):
+        free = _unfenced(item.submission, shard, found)
+        return msgspec.structs.replace(item, submission=free)
+    if item.fence is not None and _in_force(item.fence, shard, found):
+        return msgspec.structs.replace(item, fence=None)
+    return item
+
+
+def _in_force(fence: LeaseRef, shard: str, found: _Found) -> bool:
+    proof = (State.RUNNING, fence.token, fence.incarnation)
+    others = found.get(fence.id, {}).items()
+    return any(other != shard and known == proof for other, known in others)

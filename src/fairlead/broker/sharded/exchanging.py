@@ -1,0 +1,136 @@
+"""exchange: outcomes go to the shards that lent the tasks, fetching goes from shard to shard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fairlead.broker import checks
+from fairlead.broker.sharded.frame import Frame, Line, together
+from fairlead.broker.verbs import Call, ExchangeReply, Fetch, LeaseRef, Settled
+from fairlead.model.errors import Refused, Unreachable
+from fairlead.model.lifecycle import Settlement
+from fairlead.model.message import Leased
+
+__all__ = ("Exchanging",)
+
+_log = logging.getLogger(__name__)
+
+
+class _Part(msgspec.Struct):
+    """What one shard is sent: which settlements and marks of the call, and its queues."""
+
+    settlements: list[int] = []
+    started: list[int] = []
+    queues: list[str] = []
+
+
+class Exchanging(Frame):
+    """The part of the broker that lends tasks and takes their outcomes."""
+
+    async def exchange(
+        self,
+        call: Call,
+        settlements: Sequence[Settlement] = (),
+        *,
+        started: Sequence[LeaseRef] = (),
+        fetch: Fetch | None = None,
+        now: float | None = None,
+    ) -> ExchangeReply:
+        checks.check_exchange(settlements, started, fetch)
+        line = self._line("exchange", call)
+        if line.plan is None:
+            line.plan = await self._plan(call, settlements, started, fetch, now)
+        plan: dict[str, _Part] = line.plan
+
+        def ask(shard: str, part: Fetch | None) -> partial[Coroutine[Any, Any, ExchangeReply]]:
+            return partial(
+                self._stores[shard].exchange,
+                call,
+                [settlements[i] for i in plan[shard].settlements],
+                started=[started[i] for i in plan[shard].started],
+                fetch=part,
+                now=now,
+            )
+
+        await self._all(
+            {shard: ask(shard, None) for shard, part in plan.items() if not part.queues}, line.kept
+        )
+        leased: list[Leased] = []
+        missed: Unreachable | None = None
+        for shard, part in plan.items():
+            if fetch is None or not part.queues:
+                continue
+            left = fetch.max - len(leased)
+            if not (left or part.settlements or part.started or shard in self._woken):
+                continue
+            self._woken.discard(shard)
+            start = None if fetch.start is None else max(0, fetch.start - len(leased))
+            order = msgspec.structs.replace(fetch, queues=tuple(part.queues), max=left, start=start)
+            try:
+                if shard not in line.kept:
+                    line.kept[shard] = await ask(shard, order)()
+            except (Unreachable, Refused) as error:
+                if part.settlements or part.started or isinstance(error, Refused):
+                    raise together([error], partly=bool(line.kept)) from error
+                missed = error  # there may be others to fetch from
+                continue
+            lent = line.kept[shard].leased
+            self._lent((lease.message.id for lease in lent), shard)
+            leased += lent
+        if missed is not None:
+            if not line.kept:
+                raise missed
+            _log.warning("a shard could not be fetched from", extra={"error": str(missed)})
+        return self._joined(line, settlements, started, leased)
+
+    async def _plan(
+        self,
+        call: Call,
+        settlements: Sequence[Settlement],
+        started: Sequence[LeaseRef],
+        fetch: Fetch | None,
+        now: float | None,
+    ) -> dict[str, _Part]:
+        leases = [(each.id, call.incarnation, each.token) for each in settlements]
+        leases += [(ref.id, ref.incarnation, ref.token) for ref in started]
+        places = await self._locate(leases, now) if leases else {}
+        plan: dict[str, _Part] = {}
+        for shard, queues in self._split(fetch.queues if fetch is not None else ()).items():
+            plan.setdefault(shard, _Part()).queues = queues
+        for i, settlement in enumerate(settlements):
+            plan.setdefault(places[settlement.id], _Part()).settlements.append(i)
+        for i, ref in enumerate(started):
+            plan.setdefault(places[ref.id], _Part()).started.append(i)
+        return plan or {self._default: _Part()}
+
+    def _joined(
+        self,
+        line: Line,
+        settlements: Sequence[Settlement],
+        started: Sequence[LeaseRef],
+        leased: list[Leased],
+    ) -> ExchangeReply:
+        settled: dict[int, Settled] = {}
+        marked: dict[int, Settled] = {}
+        replies: dict[str, ExchangeReply] = line.kept
+        for shard, reply in replies.items():
+            part = line.plan[shard]
+            settled.update(zip(part.settlements, reply.settled, strict=True))
+            marked.update(zip(part.started, reply.started, strict=True))
+            if reply.due_in == 0.0:
+                self._carrier.soon((shard,))
+        self._ended(settlements[i].id for i, answer in settled.items() if answer == "applied")
+        dues = [reply.due_in for reply in replies.values() if reply.due_in is not None]
+        return ExchangeReply(
+            now=max(reply.now for reply in replies.values()),
+            settled=[settled[i] for i in range(len(settlements))],
+            started=[marked[i] for i in range(len(started))],
+            leased=leased,
+            more=any(reply.more for reply in replies.values()),
+            due_in=min(dues, default=None),
+        )

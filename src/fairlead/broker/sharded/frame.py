@@ -1,0 +1,221 @@
+"""What the verbs of a sharded broker share: where things are, and calls to several shards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.broker.sharded.carrier import Carrier
+from fairlead.broker.sharded.post import Post
+from fairlead.broker.verbs import SHARD, Call
+from fairlead.model.errors import (
+    Ambiguous,
+    BrokerError,
+    InvalidInput,
+    InvalidOption,
+    OutOfOrder,
+    Refused,
+    Unreachable,
+)
+from fairlead.model.lifecycle import State
+
+__all__ = ("Frame", "Line", "check_shard", "together")
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+_SHARD = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
+_MOST_LINES = 1_000  # incarnations whose last call is remembered
+_MOST_LEASES = 100_000  # tasks whose shard is remembered
+
+_log = logging.getLogger(__name__)
+
+
+def check_shard(name: object) -> str:
+    """The name itself, or ``InvalidOption``: event ids are taken apart at a dash."""
+    if not isinstance(name, str) or not _SHARD.match(name):
+        raise InvalidOption("shard", name, "1 to 32 characters out of A-Z a-z 0-9 _")
+    return name
+
+
+class Line(msgspec.Struct):
+    """The last call of an incarnation: how it was split, and what the shards have answered."""
+
+    verb: str
+    number: int
+    plan: Any = None
+    kept: dict[Any, Any] = {}
+
+
+class Frame:
+    """Several shards behind one broker."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, Post],
+        routes: Mapping[str, str] | None = None,
+        *,
+        default: str = SHARD,
+    ) -> None:
+        """``routes`` says in which shard a queue lives; all others live in ``default``."""
+        self._stores = {check_shard(name): store for name, store in stores.items()}
+        self._routes = dict(routes or {})
+        self._default = default
+        for shard in (default, *self._routes.values()):
+            if check_shard(shard) not in self._stores:
+                raise InvalidOption("shard", shard, f"one of {', '.join(self._stores)}")
+        self._carrier = Carrier(self._stores)
+        self._woken: set[str] = set()  # shards whose wake-up was taken by a wait
+        self._lock = threading.Lock()  # around the two below: loops of several threads share them
+        self._lines: dict[str, Line] = {}  # by incarnation
+        self._leases: dict[str, str] = {}  # by task: the shard that lent it
+
+    # -- where things are ----------------------------------------------------------------------
+
+    def shard_of(self, queue: str) -> str:
+        """Where a queue lives."""
+        return self._routes.get(queue, self._default)
+
+    def _split(self, queues: Iterable[str]) -> dict[str, list[str]]:
+        """Queues by shard; the shards in the order of their first queue."""
+        found: dict[str, list[str]] = {}
+        for queue in queues:
+            found.setdefault(self.shard_of(queue), []).append(queue)
+        return found
+
+    async def _known(
+        self, ids: Mapping[str, Sequence[str]], now: float | None
+    ) -> dict[str, dict[str, tuple[State, int, str]]]:
+        """By id and shard: what is known of tasks in the shards they are asked for."""
+        asked = {shard: list(dict.fromkeys(each)) for shard, each in ids.items() if each}
+        answers = await self._all(
+            {
+                shard: partial(self._stores[shard].where, each, now=now)
+                for shard, each in asked.items()
+            }
+        )
+        found: dict[str, dict[str, tuple[State, int, str]]] = {}
+        for shard, each in asked.items():
+            for id, (state, token, incarnation) in zip(each, answers[shard], strict=True):
+                if state is not None:
+                    found.setdefault(id, {})[shard] = state, token, incarnation
+        return found
+
+    async def _locate(
+        self, leases: Sequence[tuple[str, str, int]], now: float | None
+    ) -> dict[str, str]:
+        """The shards of tasks by id, given as (id, incarnation, token) of their leases.
+
+        What was not lent here is asked for; what nobody knows is left to the default shard.
+        """
+        with self._lock:
+            places = {id: self._leases.get(id) for id, _, _ in leases}
+        missing = [id for id, place in places.items() if place is None]
+        if missing:
+            known = await self._known(dict.fromkeys(self._stores, missing), now)
+            proofs = {id: (State.RUNNING, token, name) for id, name, token in leases}
+            for id in missing:
+                here = known.get(id, {})
+                right = [shard for shard, found in here.items() if found == proofs[id]]
+                places[id] = next(iter((*right, *here, self._default)))
+        return {id: place or self._default for id, place in places.items()}
+
+    def _lent(self, ids: Iterable[str], shard: str) -> None:
+        with self._lock:
+            for id in ids:
+                self._leases.pop(id, None)
+                self._leases[id] = shard
+            while len(self._leases) > _MOST_LEASES:
+                del self._leases[next(iter(self._leases))]
+
+    def _ended(self, ids: Iterable[str]) -> None:
+        with self._lock:
+            for id in ids:
+                self._leases.pop(id, None)
+
+    # -- numbered calls ------------------------------------------------------------------------
+
+    def _line(self, verb: str, call: Call) -> Line:
+        """What is known of a call: nothing yet, or what came of it the last time."""
+        with self._lock:
+            line = self._lines.pop(call.incarnation, None)
+            last = None if line is None else line.number
+            if line is None or call.number > line.number:
+                line = Line(verb, call.number)
+            self._lines[call.incarnation] = line
+            while len(self._lines) > _MOST_LINES:
+                del self._lines[next(iter(self._lines))]
+        if last is not None and call.number < last:
+            raise OutOfOrder(call.incarnation, call.number, last)
+        if line.verb != verb:
+            raise InvalidInput(
+                f"exchange {call.number} was {line.verb}; it cannot be repeated as {verb}"
+            )
+        return line
+
+    async def _all(
+        self,
+        works: Mapping[K, Callable[[], Awaitable[T]]],
+        kept: dict[Any, Any] | None = None,
+    ) -> dict[K, T]:
+        """Call several shards at once; what is in ``kept`` was answered before.
+
+        Where one fails and another does not, part of the call is done, and it has to be repeated.
+        """
+        done: dict[Any, Any] = {} if kept is None else kept
+        missing = [key for key in works if key not in done]
+        if len(missing) == 1 and not done:
+            done[missing[0]] = await works[missing[0]]()
+        else:
+            errors = []
+            answers = await asyncio.gather(
+                *(works[key]() for key in missing), return_exceptions=True
+            )
+            for key, answer in zip(missing, answers, strict=True):
+                if isinstance(answer, BaseException):
+                    errors.append(answer)
+                else:
+                    done[key] = answer
+            if errors:
+                raise together(errors, partly=kept is not None and bool(done))
+        return {key: done[key] for key in works}
+
+    async def _most(self, works: Mapping[K, Callable[[], Awaitable[T]]]) -> dict[K, T]:
+        """The same for upkeep: shards that cannot be reached do not hold up the others."""
+        answers = await asyncio.gather(*(work() for work in works.values()), return_exceptions=True)
+        done: dict[K, T] = {}
+        errors: list[BaseException] = []
+        for key, answer in zip(works, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                done[key] = answer
+            elif isinstance(answer, BrokerError):
+                errors.append(answer)
+                fields = {"shard": key, "error": type(answer).__name__}
+                _log.warning("shard %s did not answer", key, extra=fields)
+            else:
+                raise answer
+        if not done and errors:
+            raise errors[0]
+        return done
+
+
+def together(errors: Sequence[BaseException], *, partly: bool) -> BaseException:
+    """What several failures mean for the whole call."""
+    for error in errors:
+        if not isinstance(error, (Ambiguous, Unreachable, Refused)):
+            return error
+    for error in errors:
+        if isinstance(error, Ambiguous):
+            return error
+    if not partly:
+        return errors[0]
+    whole = Ambiguous(f"some shards have carried out their part, another has not: {errors[0]}")
+    whole.__cause__ = errors[0]
+    return whole

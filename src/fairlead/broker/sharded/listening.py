@@ -1,0 +1,187 @@
+"""wait, collect, events: whatever comes first from any shard."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.broker import checks
+from fairlead.broker.sharded.frame import Frame
+from fairlead.broker.verbs import EventPage, Mail
+from fairlead.model.errors import InvalidInput
+from fairlead.model.events import Event, EventId
+
+__all__ = ("Listening",)
+
+T = TypeVar("T")
+
+_MOST_BOXES = 1_000  # incarnations whose letters are numbered here
+_PLACES = "places"  # the shard of an event id that stands for places in several
+
+
+class _Box:
+    """The letters of one incarnation, numbered anew: each shard has numbers of its own."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._numbers: dict[tuple[str, int], int] = {}  # (shard, its number) -> ours, unconfirmed
+        self._confirmed: dict[str, int] = {}  # by shard: its last number that was confirmed
+
+    def confirm(self, after: int) -> None:
+        """Take note that letters up to this number of ours were read."""
+        for (shard, number), ours in list(self._numbers.items()):
+            if ours <= after:
+                del self._numbers[shard, number]
+                self._confirmed[shard] = max(number, self._confirmed.get(shard, 0))
+
+    def after(self, shard: str) -> int:
+        return self._confirmed.get(shard, 0)
+
+    def number(self, shard: str, letters: Sequence[Mail]) -> list[Mail]:
+        """The letters with our numbers; one that comes again has the one it had."""
+        found = []
+        for letter in letters:
+            key = shard, letter.number
+            if key not in self._numbers:
+                self._last += 1
+                self._numbers[key] = self._last
+            found.append(msgspec.structs.replace(letter, number=self._numbers[key]))
+        return sorted(found, key=lambda letter: letter.number)
+
+
+class Listening(Frame):
+    """The blocking part of the broker."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._boxes: dict[str, _Box] = {}
+
+    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+        """Return when there may be something to fetch from one of the shards."""
+        waits = {
+            shard: partial(self._stores[shard].wait, names, timeout)
+            for shard, names in self._split(queues).items()
+        }
+        found = await self._race(waits, bool)
+        self._woken |= found.keys()
+        return bool(found)
+
+    async def collect(self, incarnation: str, after: int, timeout: float) -> list[Mail]:
+        """The incarnation's mail; its numbers are this broker's own, and begin with it."""
+        with self._lock:
+            box = self._boxes.pop(incarnation, None) or _Box()
+            self._boxes[incarnation] = box
+            while len(self._boxes) > _MOST_BOXES:
+                del self._boxes[next(iter(self._boxes))]
+        box.confirm(after)
+        calls = {
+            shard: partial(store.collect, incarnation, box.after(shard), timeout)
+            for shard, store in self._stores.items()
+        }
+        found = await self._race(calls, bool)
+        return [mail for shard, letters in found.items() for mail in box.number(shard, letters)]
+
+    async def events(
+        self,
+        *,
+        after: EventId | None = None,
+        reader: str | None = None,
+        limit: int = 500,
+        timeout: float = 0.0,
+    ) -> EventPage:
+        """Events of all shards by their times; each shard's own are in order.
+
+        ``last`` stands for a place in every shard. An event's own id stands for one in its shard
+        only: the others go on at the reader's place, or begin with the oldest that they keep.
+        """
+        checks.check_reader(reader, limit)
+        places = _places(after)
+        calls = {
+            shard: partial(
+                store.events, after=places.get(shard), reader=reader, limit=limit, timeout=0.0
+            )
+            for shard, store in self._stores.items()
+        }
+        pages = await self._all(calls)
+        if timeout > 0.0 and not any(page.events or page.gap for page in pages.values()):
+            waits = {
+                shard: partial(call.func, **{**call.keywords, "timeout": timeout})
+                for shard, call in calls.items()
+            }
+            pages |= await self._race(waits, lambda page: bool(page.events or page.gap))
+        return _merged(pages, places, limit)
+
+    async def _race(
+        self,
+        calls: Mapping[str, Callable[[], Coroutine[Any, Any, T]]],
+        found: Callable[[T], bool],
+    ) -> dict[str, T]:
+        """What the first shards that have something answer; the others are not waited for.
+
+        A shard that fails does not keep the others from answering.
+        """
+        tasks = {asyncio.ensure_future(call()): shard for shard, call in calls.items()}
+        pending = set(tasks)
+        answers: dict[str, T] = {}
+        errors: list[BaseException] = []
+        try:
+            while pending and not answers:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    error = task.exception()
+                    if error is not None:
+                        errors.append(error)
+                    elif found(task.result()):
+                        answers[tasks[task]] = task.result()
+        finally:
+            for task in pending:
+                task.cancel()
+            if pending:
+                await asyncio.wait(pending)
+        for task in pending:  # what came while it was being cancelled
+            if not task.cancelled() and task.exception() is None and found(task.result()):
+                answers[tasks[task]] = task.result()
+        if not answers and len(errors) == len(tasks) and errors:
+            raise errors[0]
+        return {shard: answers[shard] for shard in calls if shard in answers}
+
+
+def _places(after: EventId | None) -> dict[str, EventId]:
+    """By shard, where to read on."""
+    if after is None:
+        return {}
+    if after.shard != _PLACES:
+        return {after.shard: after}
+    try:
+        found = [EventId.parse(text) for text in after.generation.split("+") if text]
+    except InvalidInput:
+        return {}
+    return {place.shard: place for place in found}
+
+
+def _merged(pages: Mapping[str, EventPage], places: dict[str, EventId], limit: int) -> EventPage:
+    def keyed(page: EventPage) -> list[tuple[float, str, int, int, Event]]:
+        return [(e.at, e.id.shard, e.id.entry, e.id.index, e) for e in page.events]
+
+    events = [row[-1] for row in heapq.merge(*map(keyed, pages.values()))][:limit]
+    taken: dict[str, list[Event]] = {shard: [] for shard in pages}
+    for event in events:
+        taken[event.id.shard].append(event)
+    reached = dict(places)
+    for shard, page in pages.items():
+        if len(taken[shard]) == len(page.events) and page.last is not None:
+            reached[shard] = page.last
+        elif taken[shard]:
+            reached[shard] = taken[shard][-1].id
+    text = "+".join(str(reached[shard]) for shard in sorted(reached))
+    return EventPage(
+        now=max(page.now for page in pages.values()),
+        events=events,
+        gap=any(page.gap for page in pages.values()),
+        last=EventId(text, _PLACES, 0, 0),
+    )

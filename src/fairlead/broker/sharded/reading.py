@@ -1,0 +1,182 @@
+"""Reads for people, over all shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from fairlead.broker.sharded.frame import Frame
+from fairlead.broker.verbs import (
+    Counts,
+    Finding,
+    Page,
+    QueueCounts,
+    Snapshot,
+    TaskRecord,
+    WorkerRecord,
+)
+from fairlead.model.errors import InvalidOption
+from fairlead.model.lifecycle import State
+
+__all__ = ("Reading",)
+
+_ALL = 1_000_000  # entries of an outbox that the audit looks at
+_FIELDS = Counts.__struct_fields__
+
+_Edge = tuple[str, str, str, str]  # shard of the child, child, shard of the parent, parent
+
+
+class Reading(Frame):
+    """The part of the broker that changes nothing."""
+
+    async def snapshot(self, *, now: float | None = None) -> Snapshot:
+        """Counts of all shards; they are not of one moment."""
+        parts = await self._all(
+            {shard: partial(store.snapshot, now=now) for shard, store in self._stores.items()}
+        )
+        queues: dict[str, QueueCounts] = {}
+        for part in parts.values():
+            for name, counts in part.queues.items():
+                queues[name] = _both(queues[name], counts) if name in queues else counts
+        totals = {field: sum(getattr(part, field) for part in parts.values()) for field in _FIELDS}
+        return Snapshot(
+            now=max(part.now for part in parts.values()),
+            shutdown=all(part.shutdown for part in parts.values()),
+            queues=queues,
+            **totals,
+        )
+
+    async def find(
+        self, ids: Sequence[str], *, now: float | None = None
+    ) -> list[TaskRecord | None]:
+        """What is known of these tasks; of an id in two shards, what the first one knows."""
+        answers = await self._all(
+            {shard: partial(store.find, ids, now=now) for shard, store in self._stores.items()}
+        )
+        return [
+            next((record for record in each if record is not None), None)
+            for each in zip(*answers.values(), strict=True)
+        ]
+
+    async def page(
+        self,
+        *,
+        state: State | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> Page:
+        """Tasks of one shard after the other."""
+        names = list(self._stores)
+        shard, separator, place = (cursor or f"{names[0]}:").partition(":")
+        if shard not in self._stores or not separator:
+            raise InvalidOption("cursor", cursor, "one that an earlier page returned")
+        page = await self._stores[shard].page(
+            state=state, queue=queue, tenant=tenant, cursor=place or None, limit=limit, now=now
+        )
+        following = names[names.index(shard) + 1 :]
+        if page.cursor is not None:
+            return Page(tasks=page.tasks, cursor=f"{shard}:{page.cursor}")
+        return Page(tasks=page.tasks, cursor=f"{following[0]}:" if following else None)
+
+    async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
+        """Workers heard of in the last 15 seconds, by any shard."""
+        answers = await self._all(
+            {shard: partial(store.workers, now=now) for shard, store in self._stores.items()}
+        )
+        found: dict[str, WorkerRecord] = {}
+        for worker in (each for part in answers.values() for each in part):
+            known = found.get(worker.incarnation)
+            if known is None or known.seen_at < worker.seen_at:
+                found[worker.incarnation] = worker
+        return list(found.values())
+
+    async def audit(
+        self, *, now: float | None = None, progress: Callable[[int], None] | None = None
+    ) -> list[str]:
+        """What is wrong with any shard, or between two of them."""
+        findings: list[str] = []
+        for shard, store in self._stores.items():
+            found = await store.audit(now=now, progress=progress)
+            findings += (f"shard {shard}: {each}" for each in found)
+        lost = await self._lost()
+        if lost:  # what moved while it was read is found at its new place the second time
+            lost &= await self._lost()
+        for shard, child, other, parent in sorted(lost):
+            findings.append(
+                f"shard {shard}: task {child} waits for {parent} of shard {other}, "
+                "which does not know of it, and nothing is on its way"
+            )
+        return findings
+
+    async def diagnose(self) -> list[Finding]:
+        """What the shards say of themselves and of their servers; what all say, only once."""
+        answers = await self._all({shard: store.diagnose for shard, store in self._stores.items()})
+        found = [finding for part in answers.values() for finding in part]
+        return [finding for i, finding in enumerate(found) if finding not in found[:i]]
+
+    async def edges_in_transit(self) -> int:
+        """How many links, and answers to them, are in the outboxes."""
+        return sum(map(len, (await self._in_transit()).values()))
+
+    async def _in_transit(self) -> dict[tuple[str, str], list[list[str]]]:
+        """Entries by the shard they are in and the shard they go to."""
+        names = list(self._stores)
+        answers = await self._all(
+            {shard: partial(store.outbox, names, _ALL) for shard, store in self._stores.items()}
+        )
+        return {
+            (shard, other): [entry.decode().split("\x1f") for entry in entries]
+            for shard, outbox in answers.items()
+            for other, entries in zip(names, outbox, strict=True)
+        }
+
+    async def _lost(self) -> set[_Edge]:
+        """Edges between shards that nobody will ever end."""
+        transit = await self._in_transit()
+        edges = await self._all({shard: store.far_edges for shard, store in self._stores.items()})
+        safe = _safe(transit, {shard: known for shard, (_, known) in edges.items()})
+        return {
+            (shard, child, other, parent)
+            for shard, (waits, _) in edges.items()
+            for other, child, parent in waits
+            if (shard, child, other, parent) not in safe
+        }
+
+
+def _safe(
+    transit: Mapping[tuple[str, str], Sequence[Sequence[str]]],
+    known: Mapping[str, set[tuple[str, str, str]]],
+) -> set[_Edge]:
+    """Edges that the parent's shard knows, is about to know, or has answered."""
+    safe: set[_Edge] = set()
+    for (source, target), entries in transit.items():
+        for _, kind, child, _, parent, _ in entries:
+            if kind == "l":
+                safe.add((source, child, target, parent))
+            elif kind == "t":
+                safe.add((target, child, source, parent))
+    for shard, edges in known.items():
+        safe |= {(other, child, shard, parent) for other, child, parent in edges}
+    return safe
+
+
+def _both(one: QueueCounts, other: QueueCounts) -> QueueCounts:
+    """A queue that was moved from one shard to another: what is in both."""
+    tenants = dict(one.tenants)
+    for name, counts in other.tenants.items():
+        tenants[name] = _sum(tenants[name], counts) if name in tenants else counts
+    return QueueCounts(
+        paused=one.paused or other.paused,
+        tenants=tenants,
+        more_tenants=one.more_tenants or other.more_tenants,
+        **msgspec.structs.asdict(_sum(one, other)),
+    )
+
+
+def _sum(one: Counts, other: Counts) -> Counts:
+    return Counts(**{field: getattr(one, field) + getattr(other, field) for field in _FIELDS})

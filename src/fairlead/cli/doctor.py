@@ -1,0 +1,147 @@
+"""``fairlead doctor``: is the broker fit for its tasks, and is what it stores sound?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from fairlead.broker import Store, connect
+from fairlead.broker.verbs import Finding, Snapshot, WorkerRecord
+from fairlead.cli.commands import Command, talk
+from fairlead.settings import FILE, VARIABLE, configured_url
+
+__all__ = ("doctor",)
+
+_CODES = {"ok": 0, "warn": 1, "fail": 2}
+_MOST_QUEUES = 50  # that are listed one by one
+_MOST_FINDINGS = 100  # of the audit that are shown
+
+
+@click.command(
+    cls=Command,
+    section="Look after it",
+    examples=(
+        ("fairlead doctor", "the broker of FAIRLEAD_URL or fairlead.toml"),
+        ("fairlead doctor --url redis://localhost", "another one"),
+        ("fairlead doctor --audit", "also walk through everything that is stored"),
+        ("fairlead doctor --audit --json > health.json", "for programs"),
+    ),
+)
+@click.option("--url", help=f"The broker; without it, {VARIABLE} or {FILE} says which.")
+@click.option("--audit", is_flag=True, help="Walk through all that is stored and check it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+def doctor(url: str | None, audit: bool, as_json: bool) -> int:
+    """Look whether the broker can be trusted with tasks, and whether somebody works on them.
+
+    Every line says ok, warn or fail, and what to do. The audit reads every key, in small steps
+    that hold up nobody, and takes about a minute for a million tasks; what moves meanwhile is
+    looked at twice. Exit codes: 0 all is fine, 1 there are warnings, 2 something failed or the
+    audit found something (2 is wrong usage as well), 3 the broker cannot be reached.
+    """
+    findings, wrong = asyncio.run(_look(_store(url), audit=audit))
+    if as_json:
+        click.echo(json.dumps(_report(findings, wrong)))
+    else:
+        _show(findings, wrong)
+    return _CODES[_worst(findings, wrong)]
+
+
+def _store(url: str | None) -> Store:
+    url = url or configured_url()
+    if not url:
+        raise click.UsageError(f"which broker? Give --url redis://HOST, or set {VARIABLE}")
+    if url.lower().startswith("memory:"):
+        text = "memory:// lives inside the process that uses it, where no command can look"
+        raise click.UsageError(f"{text}; give the --url of a server")
+    return connect(url)
+
+
+async def _look(store: Store, *, audit: bool) -> tuple[list[Finding], list[str] | None]:
+    """All findings, and those of the audit if it was wanted."""
+    log = logging.getLogger("fairlead")
+    level = log.level
+    log.setLevel(logging.ERROR)  # what it would warn of is a finding here
+    try:
+        findings = await store.diagnose()
+        findings += _workers(await store.snapshot(), await store.workers())
+        wrong = None
+        if audit:
+            shown = sys.stderr.isatty()
+            wrong = await store.audit(progress=_progress if shown else None)
+            if shown:
+                click.echo("\r\033[K", nl=False, err=True)
+        return findings, wrong
+    finally:
+        await store.close()
+        log.setLevel(level)
+
+
+def _progress(keys: int) -> None:
+    click.echo(f"\r{keys:,} keys read", nl=False, err=True)
+
+
+def _workers(snapshot: Snapshot, workers: list[WorkerRecord]) -> Iterator[Finding]:
+    """Who works, and on which queues that have something to do."""
+    running = sum(worker.running for worker in workers)
+    text = f"{len(workers)} heard of in the last 15 seconds, {running} tasks run"
+    waiting = {name: queue for name, queue in snapshot.queues.items() if queue.depth}
+    yield Finding(name="workers", status="ok", text=text)
+    for name, queue in sorted(waiting.items())[:_MOST_QUEUES]:
+        served = sum(name in worker.queues for worker in workers)
+        text = f"{queue.depth:,} wait ({queue.ready:,} ready), {served} workers serve it"
+        if not served:
+            hint = "start a worker for it, or purge it if nobody wants its tasks"
+            yield Finding(name=f"queue {name}", status="warn", text=text, hint=hint)
+        elif queue.paused:
+            hint = "resume it when its tasks may run"
+            text = f"paused; {text}"
+            yield Finding(name=f"queue {name}", status="warn", text=text, hint=hint)
+        else:
+            yield Finding(name=f"queue {name}", status="ok", text=text)
+    if len(waiting) > _MOST_QUEUES:
+        text = f"{len(waiting) - _MOST_QUEUES:,} more have tasks that wait"
+        yield Finding(name="queues", status="ok", text=text)
+
+
+def _worst(findings: list[Finding], wrong: list[str] | None) -> str:
+    statuses = [finding.status for finding in findings]
+    return "fail" if wrong else max(statuses, key=_CODES.__getitem__, default="ok")
+
+
+def _report(findings: list[Finding], wrong: list[str] | None) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "status": _worst(findings, wrong),
+        "checks": [msgspec.structs.asdict(finding) for finding in findings],
+    }
+    if wrong is not None:
+        more = max(len(wrong) - _MOST_FINDINGS, 0)
+        report["audit"] = {"findings": wrong[:_MOST_FINDINGS], "more": more}
+    return report
+
+
+def _show(findings: list[Finding], wrong: list[str] | None) -> None:
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        click.echo(f"{_painted(finding.status)}  {finding.name:{width}}  {finding.text}")
+        if finding.hint:
+            click.echo(f"      {'':{width}}  {finding.hint}")
+    if wrong is None:
+        return
+    for text in wrong[:_MOST_FINDINGS]:
+        click.echo(f"{_painted('fail')}  {'audit':{width}}  {text}")
+    if len(wrong) > _MOST_FINDINGS:
+        talk(f"{len(wrong) - _MOST_FINDINGS:,} more findings are not shown")
+    if not wrong:
+        click.echo(f"{_painted('ok')}  {'audit':{width}}  everything that is stored is sound")
+
+
+def _painted(status: str) -> str:
+    color = {"ok": "green", "warn": "yellow", "fail": "red"}[status]
+    return click.style(f"{status:4}", fg=color)

@@ -1,0 +1,50 @@
+"""Places between two steps at which a test may end the process, to see what another makes of it.
+
+Nothing happens unless the environment variable ``FAIRLEAD_FAULT`` names a place when the process
+starts: ``site:n:kill`` ends it, as kill -9 does, when it comes to the place for the nth time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+from fairlead.model.errors import InvalidOption
+
+__all__ = ("SITES", "reached")
+
+VARIABLE = "FAIRLEAD_FAULT"
+
+#: All places there are; a test sees to it that each is come to.
+SITES = (
+    "stored",  # a child is, with its links in the outbox of its shard; nobody has carried them
+    "read",  # the outbox was
+    "received",  # the other shard has taken the entries in
+    "confirming",  # about to remove them
+    "confirmed",  # they are removed
+)
+
+_seen: Counter[str] = Counter()
+
+
+def _parse(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    site, _, rest = text.partition(":")
+    count, _, what = rest.partition(":")
+    if site not in SITES or not count.isdecimal() or what != "kill":
+        raise InvalidOption(VARIABLE, text, "SITE:N:kill, with one of " + ", ".join(SITES))
+    return site, int(count)
+
+
+_fault = _parse(os.environ.get(VARIABLE, ""))
+
+
+def reached(site: str) -> None:
+    """Say that a place was come to. Does nothing outside of tests."""
+    if _fault is None or _fault[0] != site:
+        return
+    _seen[site] += 1
+    if _seen[site] == _fault[1]:
+        os.kill(os.getpid(), signal.SIGKILL)

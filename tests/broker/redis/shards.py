@@ -1,0 +1,138 @@
+"""A shard that has something of everything, and ways to spoil it behind the broker's back."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import redis
+
+from fairlead.broker.redis import RedisBroker
+from fairlead.broker.verbs import (
+    Firing,
+    LimiterChange,
+    QueueChange,
+    TenantChange,
+    WorkerRecord,
+    Write,
+)
+from fairlead.model.options import Unique
+from tests.support.store import NOW, Client, completed, dead, failed, submit
+
+__all__ = ("MADE", "PREFIX", "Spoiler", "fill")
+
+PREFIX = "fl1:{0}:"
+MADE = "0" * 32  # an id as Fairlead makes them: it is never used twice
+CHILDREN = 120  # more than the call which ends their parent sees to itself
+
+
+class Spoiler:
+    """Writes past the broker. Keys are named without the prefix."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+
+    def do(self, command: str, key: str | bytes, *args: Any) -> Any:
+        name = key.encode() if isinstance(key, str) else key
+        return self._client.execute_command(command, PREFIX.encode() + name, *args)  # type: ignore[no-untyped-call]
+
+    def after(self, id: str) -> str:
+        """The key of what waits for a task in its present life."""
+        (life,) = struct.unpack_from("<I", self.do("HGET", "tasks", id), 8)
+        return f"after:{life}:{id}"
+
+    def token(self, id: str) -> str:
+        """Under which a task runs."""
+        (token,) = struct.unpack_from("<d", self.do("HGET", "records", id), 12)
+        return f"{token:.0f}"
+
+    def poke(self, key: str, field: str, offset: int, form: str, value: float) -> None:
+        """Overwrite one number of a stored value; an offset below 0 counts from its end."""
+        stored = bytearray(self.do("HGET", key, field))
+        struct.pack_into(f"<{form}", stored, offset % len(stored), value)
+        self.do("HSET", key, field, bytes(stored))
+
+
+async def fill(broker: RedisBroker) -> None:
+    """Tasks in every state, tenants of every status, and all that may hang on them."""
+    c = Client(broker, "w1")
+    await c.configure(
+        LimiterChange(name="gpu", concurrency=1),
+        TenantChange(tenant="one-at-a-time", concurrency=1),
+        TenantChange(tenant="slow", rate=0.001),
+        TenantChange(tenant="stopped", paused=True),
+        QueueChange(queue="rated", rate=0.001),
+    )
+    await _finished(c)
+    await _running(c)
+    await _parked(c)
+    await _waiting(c)
+    await c.fire(Firing(schedule="nightly", slot=1.0, submission=submit("fired")))
+    await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
+    await broker.events(reader="reader")
+    await _in_transit(c)
+
+
+async def _finished(c: Client) -> None:
+    done, gone, again = await c.run(submit("completed"), submit("dead"), submit("again"))
+    await c.enqueue(submit("cancelled"))
+    await c.settle(completed(done, b"result"), dead(gone), dead(again))
+    await c.cancel("cancelled")
+
+
+async def _running(c: Client) -> None:
+    submissions = [
+        submit("running", "r", unique=Unique(key="until-done")),
+        submit("stopping", "r"),
+        submit("in-gpu", "r", limiters=("gpu",)),
+        submit("one", "one-at-a-time"),
+        submit("slow-one", "slow"),
+        submit("retrying"),
+    ]
+    leases = {lease.message.id: lease for lease in await c.run(*submissions)}
+    await c.broker.watch("w2", ["running", "retrying"])
+    await c.cancel("stopping")
+    await c.settle(failed(leases["retrying"], delay=60.0))
+    ref = c.ref(leases["running"])
+    await c.write(
+        Write(lease=ref, kind="progress", value=b"half"),
+        Write(lease=ref, kind="checkpoint", value=b"here"),
+        Write(lease=ref, kind="xcom", key="key", value=b"value"),
+    )
+
+
+async def _parked(c: Client) -> None:
+    await c.enqueue(
+        submit("for-gpu", "g", limiters=("gpu",)),
+        submit("two", "one-at-a-time"),
+        submit("slow-two", "slow"),
+        submit("rated-one", queue="rated"),
+        submit("rated-two", queue="rated"),
+    )
+    assert await c.fetch(10) == []  # parks whoever cannot run
+    assert len(await c.fetch(10, ["rated"])) == 1
+
+
+async def _waiting(c: Client) -> None:
+    await c.enqueue(
+        submit(MADE, "q"),
+        submit("chosen", "q", unique=Unique(key="for-a-while", until="window", window=60.0)),
+        submit("hole", "q"),
+        submit("low", "q", level=3),
+        submit("paused", "stopped"),
+        submit("scheduled", delay=60.0),
+        submit("in-time", "q", deadline=60.0),
+        submit("deferred", after=["running"]),
+        submit("told", "t"),
+    )
+    await c.requeue("again")
+    await c.broker.watch("w2", ["told", "hole"])
+    await c.cancel("hole")
+
+
+async def _in_transit(c: Client) -> None:
+    """The last call, because every other one would go on with what this one leaves to do."""
+    children = [submit(f"child-{i}", queue="graph", after=["parent"]) for i in range(CHILDREN)]
+    (parent,) = await c.run(submit("parent", queue="graph"), queues=["graph"])
+    await c.enqueue(*children)
+    await c.settle(completed(parent))
