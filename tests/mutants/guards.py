@@ -14,6 +14,7 @@ __all__ = ("GUARDS", "Guard", "Mutant", "mutants")
 MEMORY = "fairlead/broker/memory/"
 LUA = "fairlead/broker/redis/lua/"
 SUITE = "tests/broker/conformance/"
+MACHINE = "tests/broker/test_machine.py::"  # both brokers side by side: without a parameter
 
 
 class Mutant(NamedTuple):
@@ -49,7 +50,7 @@ def mutants(guard: Guard) -> list[tuple[Mutant, str]]:
     found = []
     for mutant in guard.mutants:
         test = mutant.test or guard.test
-        if mutant.where and "[" not in test:
+        if "[" not in test and test.startswith(SUITE):
             test += "[*]"
         found.append((mutant, test.replace("*", mutant.where)))
     return found
@@ -63,6 +64,12 @@ GUARDS = (
         (
             memory("records.py", (" and self.token == token", "")),
             lua("lib/task.lua", (" and t.token == token", "")),
+            lua(
+                "lib/plain_end.lua",
+                ("or f.token ~= token then", "then"),
+                test=MACHINE + "test_a_settlement_with_an_old_token_is_fenced_for_an_id_that"
+                "_fairlead_made",
+            ),
         ),
     ),
     Guard(
@@ -97,7 +104,13 @@ GUARDS = (
                     "        seen.add(tenant.name)\n",
                 ),
             ),
-            lua("lib/burst.lua", ("    if overtaken(q, t, tag) then break end\n", "")),
+            lua("lib/dispatch.lua", ("  heap_push(q.heap, t)\n", "")),
+            lua(
+                "lib/burst.lua",
+                ("    if overtaken(q, t, tag) then break end\n", ""),
+                test=MACHINE + "test_tasks_with_ids_that_fairlead_makes_are_served_in_the_same"
+                "_order[64]",
+            ),
         ),
     ),
     Guard(

@@ -10,7 +10,7 @@ from tests.mutants.run import ROOT
 EACH = pytest.mark.parametrize(
     ("mutant", "test"),
     [
-        pytest.param(mutant, test, id=f"{guard.name} {mutant.where}".strip())
+        pytest.param(mutant, test, id=f"{guard.name}: {mutant.file}")
         for guard in GUARDS
         for mutant, test in mutants(guard)
     ],
@@ -33,5 +33,5 @@ def test_each_named_test_exists(mutant: Mutant, test: str) -> None:
 
 def test_each_guard_of_the_memory_broker_stands_in_the_scripts_as_well() -> None:
     for guard in GUARDS:
-        places = [mutant.where for mutant in guard.mutants]
-        assert places in (["memory", "valkey"], [""]), guard.name
+        places = {mutant.where for mutant in guard.mutants}
+        assert places in ({"memory", "valkey"}, {""}), guard.name

@@ -29,6 +29,7 @@ _LAST_WORDS = 2.0  # seconds to deliver outcomes in once nothing runs any more
 _EMPTY = 8  # wake-ups in a row for nothing before we distrust them
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
 _STUCK_PAUSE = 1.0  # seconds between two tries to have a thread again
+_TURNS = 3  # of the loop, in which a handler that waits for nothing begins, ends and says so
 
 
 class Processor:
@@ -188,6 +189,8 @@ class Processor:
         if len(self._inflight) >= self._concurrency:
             await self._wake.wait()
             return
+        if self._inflight and await self._soon():
+            return
         loop = asyncio.get_running_loop()
         since = loop.time()
         bell = asyncio.ensure_future(self._broker.wait(self.order.order(), _SAFETY))
@@ -205,6 +208,14 @@ class Processor:
         if not bell.cancelled():
             timed_out = not bell.result() and loop.time() - since > _SAFETY / 2
             await self._distrust(0 if timed_out else self._empty + 1)
+
+    async def _soon(self) -> bool:
+        """Whether an attempt is over at once: a wait would be begun only to be taken back."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+            if self._wake.is_set():
+                return True
+        return False
 
     def _rung(self, bell: asyncio.Future[bool]) -> None:
         self._wake.set()

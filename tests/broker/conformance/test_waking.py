@@ -402,6 +402,7 @@ async def test_waiting_does_not_poll(live: LiveClient, monkeypatch: pytest.Monke
     await live.enqueue(submit("later", delay=60.0), submit("parked", "p"))
     assert await live.exchange(1) == []
     waiters = await waiting(live.broker, 3)
+    await asyncio.sleep(0.3)  # a store may have connections to open before it can wait
     loop = asyncio.get_running_loop()
     turns = 0
     call_at, call_soon = loop.call_at, loop.call_soon

@@ -18,8 +18,13 @@ Opener = Callable[..., Server]
 
 
 def script(text: str) -> Script:
-    source = text.encode()
-    return Script(name="test", source=source, sha=hashlib.sha1(source).hexdigest())
+    """A function library with this body."""
+    name = f"test_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    source = (
+        f"#!lua name={name}\nlocal function run(KEYS, ARGV) {text} end\n"
+        f"redis.register_function('{name}', run)\n"
+    )
+    return Script(name="test", source=source.encode(), function=name)
 
 
 ECHO = script("return {KEYS[1], ARGV[1], #ARGV}")

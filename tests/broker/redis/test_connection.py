@@ -53,7 +53,7 @@ async def test_a_script_is_run_and_loaded_when_the_server_does_not_know_it(
             4,
         ]
 
-        running.admin("SCRIPT", "FLUSH")
+        running.admin("FUNCTION", "FLUSH")
         assert await broker.run(ECHO, KEY, ["x"]) == [KEY.encode(), b"x", 1]
         assert await broker.command("ECHO", "hello") == b"hello"
 

@@ -1,11 +1,16 @@
 """Scripts are put together from files."""
 
-import hashlib
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fairlead.broker.redis.scripts import load
+from fairlead.broker.redis.scripts import Script, load
+from tests.architecture.source import ROOT
+from tests.support.servers import Running
+
+LUA = ROOT / "src/fairlead/broker/redis/lua"
 
 
 def write(root: Path, **files: str) -> Path:
@@ -16,14 +21,33 @@ def write(root: Path, **files: str) -> Path:
     return root
 
 
-def test_a_script_is_sent_without_its_comments(tmp_path: Path) -> None:
+def lines_of(name: str, root: Path) -> list[str]:
+    return load(name, root).source.decode().splitlines()
+
+
+def run(running: Running, script: Script, *args: str) -> Any:
+    running.admin("FUNCTION", "LOAD", "REPLACE", script.source)
+    return running.admin("FCALL", script.function, 1, "key", *args)
+
+
+def test_a_script_is_a_library_with_one_function_named_for_its_digest(tmp_path: Path) -> None:
     root = write(tmp_path, beat="-- beat: KEYS, ARGV, Returns\n\nlocal a = 1 -- one\n\nreturn a\n")
 
     script = load("beat", root)
 
     assert script.name == "beat"
-    assert script.source == b"local a = 1 -- one\nreturn a\n"
-    assert script.sha == hashlib.sha1(script.source).hexdigest()
+    assert re.fullmatch(r"fairlead_beat_[0-9a-f]{16}", script.function)
+    assert lines_of("beat", root)[0] == f"#!lua name={script.function}"
+    assert "-- beat: KEYS, ARGV, Returns" not in lines_of("beat", root)
+
+
+def test_another_text_is_another_function(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one = load("beat", write(tmp_path / "a", beat="return 1\n"))
+    two = load("beat", write(tmp_path / "b", beat="return 2\n"))
+
+    assert one.function != two.function
 
 
 def test_each_part_comes_once_where_it_is_first_named(tmp_path: Path) -> None:
@@ -34,15 +58,57 @@ def test_each_part_comes_once_where_it_is_first_named(tmp_path: Path) -> None:
         lib_clock="function clock() end\n",
     )
 
-    lines = load("fetch", root).source.decode().splitlines()
     wanted = ["function clock() end", "function move() end", "return 1"]
-    assert [line for line in lines if line in wanted] == wanted
+    assert [line for line in lines_of("fetch", root) if line in wanted] == wanted
 
 
-def test_flags_become_the_first_line(tmp_path: Path) -> None:
+def test_parts_share_functions_and_what_they_say_and_hide_the_rest(
+    tmp_path: Path, valkey: Running
+) -> None:
+    root = write(
+        tmp_path,
+        fetch="-- @include a\n-- @include b\nreturn { up(2), limit, own_b() }\n",
+        lib_a="-- @share limit\nlimit = 7\nlocal own = 1\nfunction up(n) return n + own end\n",
+        lib_b="local own = 5\nfunction own_b() return own end\n",
+    )
+
+    assert run(valkey, load("fetch", root)) == [3, 7, 5]
+
+
+def test_what_is_for_each_call_is_done_in_each_call(tmp_path: Path, valkey: Running) -> None:
+    root = write(
+        tmp_path,
+        fetch="-- @include a\nseen[#seen + 1] = ARGV[1]\nreturn #seen\n",
+        lib_a="-- @share seen\n-- @each\nseen = {}\nif ARGV[1] == 'no' then return 'refused' end\n"
+        "-- @end\n",
+    )
+    script = load("fetch", root)
+
+    assert [run(valkey, script, "x"), run(valkey, script, "y")] == [1, 1]
+    assert run(valkey, script, "no") == b"refused"
+
+
+def test_constants_are_put_in_except_in_texts(tmp_path: Path, valkey: Running) -> None:
+    root = write(
+        tmp_path,
+        fetch="-- @include a\nreturn { COUNT + 1, 'COUNT' }\n",
+        lib_a="-- @const COUNT=4 OTHER=5\n",
+    )
+
+    assert run(valkey, load("fetch", root)) == [5, b"COUNT"]
+
+
+def test_flags_are_told_to_the_server(tmp_path: Path) -> None:
     root = write(tmp_path, settle="-- settle\n-- @flags allow-oom no-cluster\nreturn 1\n")
 
-    assert load("settle", root).source == b"#!lua flags=allow-oom,no-cluster\nreturn 1\n"
+    assert lines_of("settle", root)[-1].endswith("flags = { 'allow-oom', 'no-cluster' } }")
+
+
+def test_every_verb_of_ours_loads(valkey: Running) -> None:
+    names = [path.stem for path in sorted(LUA.glob("*.lua"))]
+    assert len(names) > 20
+    for name in names:
+        valkey.admin("FUNCTION", "LOAD", "REPLACE", load(name).source)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ class Server:
             call_timeout=call_timeout,
             opened=self._opened,
         )
+        self.doubts = 0  # how many attempts ended without a reply, executed or not
         self._call_timeout = call_timeout
         self._patience = patience
         self._closed = False
@@ -144,6 +145,7 @@ class Server:
                 await asyncio.sleep(wait)
             except (Ambiguous, Unreachable) as error:
                 attempts.note(error)  # the pause is in connecting anew, where all callers share it
+                self.doubts += isinstance(error, Ambiguous)
                 if link.loop.time() >= until or self._closed:
                     attempts.give_up()
             else:
@@ -333,7 +335,9 @@ async def _remedied(
     """The reply after what the server asked for was done; raises the error to go on with."""
     verdict = understand(str(reply))
     if verdict.remedy == "reload" and script is not None:
-        loaded = await wire.send(pack(("FUNCTION", "LOAD", "REPLACE", script.source)), link.loop.time())
+        loaded = await wire.send(
+            pack(("FUNCTION", "LOAD", "REPLACE", script.source)), link.loop.time()
+        )
         if not isinstance(loaded, ReplyError):
             loaded = await wire.send(packed, link.loop.time())
             if loaded.__class__ is not ReplyError:

@@ -68,7 +68,7 @@ class Waiting(Frame):
         found = gone = False
         try:
             while not self._closed:
-                found = await self._look(waiter, ends - time.monotonic())
+                found = await self._look(session, waiter, ends - time.monotonic())
                 left = ends - time.monotonic()
                 if found or left <= 0.0:
                     break
@@ -83,17 +83,20 @@ class Waiting(Frame):
             elif waiter.alarm is not None:
                 self._alarm_held = True
 
-    async def _look(self, waiter: _Waiter, left: float) -> bool:
+    async def _look(self, session: Session, waiter: _Waiter, left: float) -> bool:
         """Whether something is runnable, and if not, when to look again."""
         sleep = min(max(left, 0.0), _LONGEST_SLEEP)
         # If the answer is yes the wake-up is ours; who is cancelled before it comes cannot know.
         waiter.asking = True
         waiter.tokens += [self.keys.bell_suffix(queue) for queue in waiter.queues]
         args: list[Value] = [self._clock(None), "", sleep, *waiter.queues]
+        doubts = session.server.doubts
         found, due, holds = await self._run("ready", args)
         if found == 1:
             return True
-        waiter.told(float(due) if due else None, holds=holds == 1)
+        # Was the alarm given to us in a reply that was lost, the next one says it is somebody's.
+        perhaps = session.server.doubts != doubts
+        waiter.told(float(due) if due else None, holds=holds == 1 or perhaps)
         return False
 
     async def _listen(self, session: Session, waiter: _Waiter, left: float) -> None:

@@ -1,4 +1,4 @@
-"""What must hold for every task: one message, one place, leases, dependencies, keys of its own."""
+"""What must hold for every task: one message, one place, a lease while it runs, its own keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ __all__ = ("check_tasks",)
 
 _DUE = frozenset((SCHEDULED, RETRYING))
 _ASLEEP = frozenset((SCHEDULED, RETRYING, DEFERRED))
-_POLICY_WAIT = 2
 _DIGEST = 40  # bytes that stand for a body that was dropped
 _TO_END = 2  # a unique key that is held until its task is over
 
@@ -39,8 +38,6 @@ def check_tasks(shard: Shard) -> Iterator[str]:
     yield from _shelves(shard)
     yield from _leases(shard)
     yield from _running(shard)
-    yield from _dependencies(shard)
-    yield from _ties(shard)
     yield from _keys(shard)
 
 
@@ -211,90 +208,6 @@ def _running(shard: Shard) -> Iterator[str]:
             yield f"incarnation {holder} does not know whether {id} is to be cancelled"
     for name, id in asked:
         yield f"incarnation {name} is told to cancel {id}, which it does not run"
-
-
-def _dependencies(shard: Shard) -> Iterator[str]:
-    """Both directions agree, and every wait has something that will end it.
-
-    Parents and children of other shards are not asked; whoever sees all shards compares them.
-    """
-    in_transit, edges = _jobs(shard), shard.meta.get("edges", 0.0)
-    waits: dict[tuple[str, str], float] = {}  # (life:parent, child) -> number of the edge
-    for child_id, order in shard.family("before:"):
-        child = shard.tasks.get(child_id)
-        if child is None or child.state != DEFERRED:
-            yield f"'before:{child_id}' belongs to a task that is not deferred"
-        for member, number in order.items():
-            parent_id, _, life = member.rpartition("\x1f")
-            if number > edges:
-                yield f"task {child_id} waits for {parent_id} by an edge that was never made"
-            if not life.startswith("@"):  # else it is the shard of the parent
-                waits[f"{life}:{parent_id}", child_id] = number
-                if shard.order(f"after:{life}:{parent_id}").get(child_id) != number:
-                    yield f"task {child_id} waits for {parent_id}, which does not know of it"
-    for name, order in shard.family("after:"):
-        life, _, parent_id = name.partition(":")
-        parent, bound = shard.tasks.get(parent_id), in_transit.get((parent_id, life), -1.0)
-        if parent is not None and str(parent.record.life) != life:
-            parent = None
-        for member, number in order.items():
-            child_id, policy = _dependent(shard, member)
-            if "\x1f" not in member and waits.get((name, member)) != number:
-                yield f"task {parent_id} would release {child_id}, which does not wait for it"
-            elif number > bound:
-                yield from _blocked(child_id, policy, parent, parent_id)
-    for id, task in shard.tasks.items():
-        if task.state == DEFERRED and f"before:{id}" not in shard.orders:
-            yield f"task {id} is deferred but waits for nothing"
-
-
-def _dependent(shard: Shard, member: str) -> tuple[str, int]:
-    """The id and the policy of a child, which may be one of another shard."""
-    far, _, policy = member.rpartition("\x1f")
-    if far:
-        return far.split("\x1f")[1], int(policy)
-    child = shard.tasks.get(member)
-    return member, 0 if child is None else child.record.policy
-
-
-def _blocked(child_id: str, policy: int, parent: Task | None, parent_id: str) -> Iterator[str]:
-    """What a wait that nobody is about to end must look like."""
-    if parent is None:
-        yield f"task {child_id} waits for {parent_id}, which no longer exists"
-    elif parent.state == COMPLETED or (parent.state in FINAL and policy != _POLICY_WAIT):
-        yield f"task {child_id} waits for {parent_id}, which is {parent.shown}"
-
-
-def _jobs(shard: Shard) -> dict[tuple[str, str], float]:
-    """Ends that dependents are about to be told of, and up to which of their edges."""
-    found: dict[tuple[str, str], float] = {}
-    for job in shard.order("jobs"):
-        fields = job.split("\x1f")
-        if len(fields) == 4 and fields[3].isdecimal():
-            key = (fields[0], fields[1])
-            found[key] = max(found.get(key, 0.0), float(fields[3]))
-        else:
-            shard.findings.append(f"'jobs' holds what cannot be read: {job!r}")
-    return found
-
-
-def _ties(shard: Shard) -> Iterator[str]:
-    """One look says whether somebody waits for a task."""
-    ties, watchers = shard.hash("ties"), shard.hash("watchers")
-    for id in ties:
-        if id not in shard.tasks:
-            yield f"'ties' holds {id}, which no longer exists"
-    for id in watchers:
-        task = shard.tasks.get(id)
-        if task is None or task.state in FINAL:
-            yield f"'watchers' waits for the end of {id}, which is over"
-        elif "w" not in ties.get(id, ""):
-            yield f"task {id} has watchers that would not be told of its end"
-    for id, task in shard.tasks.items():
-        if "w" in ties.get(id, "") and id not in watchers:
-            yield f"task {id} is said to have watchers, but there are none"
-        if f"after:{task.record.life}:{id}" in shard.orders and "d" not in ties.get(id, ""):
-            yield f"task {id} has dependents that would not be told of its end"
 
 
 def _keys(shard: Shard) -> Iterator[str]:

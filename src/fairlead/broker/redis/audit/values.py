@@ -10,7 +10,16 @@ from struct import Struct
 
 import msgspec
 
-from fairlead.broker.redis.stored import SIZES, STATES, STORED, parse_head, parsed_heads
+from fairlead.broker.redis.stored import (
+    SIZES,
+    STATES,
+    STORED,
+    US,
+    decode_error,
+    parse_head,
+    parsed_heads,
+    worker_record,
+)
 from fairlead.model.limits import PRECISION, room_at
 
 __all__ = (
@@ -33,13 +42,18 @@ __all__ = (
     "Task",
     "Tenant",
     "join",
+    "read_answer",
     "read_conf",
+    "read_error",
     "read_gate",
     "read_limiter",
     "read_message",
     "read_queue",
     "read_record",
+    "read_settings",
     "read_tenant",
+    "read_watchers",
+    "read_worker",
 )
 
 SENTINEL = "~" * 80  # a member that scripts put into sets and orders of their own
@@ -54,12 +68,14 @@ STATUSES = ("idle", "ready", "parked", "waiting at a limiter", "paused")
 
 _BODY_GONE, _CANCELLING = 16, 128
 _FATE = Struct("<BBBIBHHdddddd")
+_HOLD = Struct("<B")
 _SIZE = Struct("<HIII")  # place, life, bytes of body and trace, bytes of parts
 _TENANT = Struct("<13IdIBBBBB")
 _QUEUE = Struct("<dd8IdddBdd")
 _CONF = Struct("<BdddddIBddddd")
 _GATE = Struct("<ddIdd")
 _USED = Struct("<d")
+_SETTINGS = 5  # paused, weight, concurrency, rate, burst
 
 
 class Message(msgspec.Struct):
@@ -216,8 +232,8 @@ def read_record(stored: bytes) -> Record:
     due, deadline, _, expires = moments
     if not SCHEDULED <= state <= CANCELLED:
         raise ValueError(f"there is no state {state}")
-    hold, place = stored[_FATE.size], _FATE.size + 1
-    incarnation, place = _text(stored, place, 1)
+    (hold,) = _unpack(_HOLD, stored, _FATE.size)
+    incarnation, place = _text(stored, _FATE.size + _HOLD.size, 1)
     unique, place = _text(stored, place, 2)
     _, place = _text(stored, place, 2)
     head, place = _text(stored, place, 2)
@@ -336,6 +352,36 @@ def read_limiter(stored: bytes) -> Limiter:
     return Limiter(
         concurrency=concurrency, rate=rate, burst=burst, since=since, gone=gone, used=used
     )
+
+
+def read_error(stored: bytes) -> int:
+    """What an error counts for."""
+    decode_error(stored)
+    return int.from_bytes(stored[:4], "little")
+
+
+def read_settings(stored: bytes) -> str:
+    if stored.count(US) != _SETTINGS - 1:
+        raise ValueError("settings of a tenant have another number of fields")
+    return stored.decode()
+
+
+def read_answer(stored: bytes) -> int:
+    """The number of the call."""
+    number, verb, _ = stored.split(US, 2)
+    if not verb.isalpha():
+        raise ValueError("an answer is kept without its verb")
+    return int(number)
+
+
+def read_worker(stored: bytes) -> str:
+    return worker_record(stored, b"0").incarnation
+
+
+def read_watchers(stored: bytes) -> list[str]:
+    if not stored:
+        raise ValueError("nobody watches")
+    return stored.decode().split("\x1f")
 
 
 def _unpack(form: Struct, stored: bytes, place: int = 0) -> tuple[int, ...]:

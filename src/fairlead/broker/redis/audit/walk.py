@@ -77,13 +77,17 @@ class Shard(msgspec.Struct):
 _READERS: dict[str, Callable[[bytes], Any]] = {
     "tasks": values.read_message,
     "records": values.read_record,
+    "errors": values.read_error,
     "queues": values.read_queue,
     "settings": values.read_conf,
+    "tenant-settings": values.read_settings,
     "limiters": values.read_limiter,
     "gates": values.read_gate,
     "tenants:": values.read_tenant,
-    "errors": lambda stored: int.from_bytes(stored[:4], "little"),  # what of it counts
-    **dict.fromkeys(("results", "progress", "checkpoints", "xcom", "answers", "workers"), len),
+    "answers": values.read_answer,
+    "workers": values.read_worker,
+    "watchers": values.read_watchers,
+    **dict.fromkeys(("results", "progress", "checkpoints", "xcom"), len),
 }
 _LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))
 

@@ -74,9 +74,10 @@ async def fill(broker: RedisBroker) -> None:
 
 
 async def _finished(c: Client) -> None:
-    done, gone, again = await c.run(submit("completed"), submit("dead"), submit("again"))
+    names = ("completed", "completed-too", "dead", "again")
+    done, too, gone, again = await c.run(*map(submit, names))
     await c.enqueue(submit("cancelled"))
-    await c.settle(completed(done, b"result"), dead(gone), dead(again))
+    await c.settle(completed(done, b"result"), completed(too), dead(gone), dead(again))
     await c.cancel("cancelled")
 
 

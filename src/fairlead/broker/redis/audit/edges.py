@@ -1,0 +1,108 @@
+"""What must hold between tasks: who waits for whom, who is told of an end.
+
+Of an edge between two shards each has one half; whoever sees all shards compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.broker.redis.audit.values import COMPLETED, DEFERRED, FINAL, Task
+from fairlead.broker.redis.audit.walk import Shard
+
+__all__ = ("check_edges",)
+
+_POLICY_WAIT = 2
+_FAR = 4  # fields of a child in another shard: shard, id, life, policy
+
+
+def check_edges(shard: Shard) -> Iterator[str]:
+    """Everything that is wrong with dependencies: directions that disagree, waits without end."""
+    yield from _waits(shard)
+    yield from _releases(shard)
+    yield from _ties(shard)
+
+
+def _waits(shard: Shard) -> Iterator[str]:
+    """Deferred tasks wait for something that knows of them."""
+    made = shard.meta.get("edges", 0.0)
+    for child_id, order in shard.family("before:"):
+        child = shard.tasks.get(child_id)
+        if child is None or child.state != DEFERRED:
+            yield f"'before:{child_id}' belongs to a task that is not deferred"
+        for member, number in order.items():
+            parent_id, _, life = member.rpartition("\x1f")
+            if number > made:
+                yield f"task {child_id} waits for {parent_id} by an edge that was never made"
+            near = not life.startswith("@")  # else it is the shard of the parent
+            if near and shard.order(f"after:{life}:{parent_id}").get(child_id) != number:
+                yield f"task {child_id} waits for {parent_id}, which does not know of it"
+    for id, task in shard.tasks.items():
+        if task.state == DEFERRED and f"before:{id}" not in shard.orders:
+            yield f"task {id} is deferred but waits for nothing"
+
+
+def _releases(shard: Shard) -> Iterator[str]:
+    """Whoever has dependents will end, or is about to tell them that it did."""
+    in_transit = _jobs(shard)
+    for name, order in shard.family("after:"):
+        life, _, parent_id = name.partition(":")
+        parent, bound = shard.tasks.get(parent_id), in_transit.get((parent_id, life), -1.0)
+        if parent is not None and str(parent.record.life) != life:
+            parent = None
+        edge = f"{parent_id}\x1f{life}"
+        for member, number in order.items():
+            child_id, policy, near = _dependent(shard, member)
+            if near and shard.order(f"before:{child_id}").get(edge) != number:
+                yield f"task {parent_id} would release {child_id}, which does not wait for it"
+            elif number > bound:
+                yield from _blocked(child_id, policy, parent, parent_id)
+
+
+def _dependent(shard: Shard, member: str) -> tuple[str, int, bool]:
+    """The id and the policy of a child, and whether it lives in this shard."""
+    fields = member.split("\x1f")
+    if len(fields) == _FAR and fields[-1].isdecimal():
+        return fields[1], int(fields[-1]), False
+    child = shard.tasks.get(member)
+    return member, 0 if child is None else child.record.policy, True
+
+
+def _blocked(child_id: str, policy: int, parent: Task | None, parent_id: str) -> Iterator[str]:
+    """What a wait that nobody is about to end must look like."""
+    if parent is None:
+        yield f"task {child_id} waits for {parent_id}, which no longer exists"
+    elif parent.state == COMPLETED or (parent.state in FINAL and policy != _POLICY_WAIT):
+        yield f"task {child_id} waits for {parent_id}, which is {parent.shown}"
+
+
+def _jobs(shard: Shard) -> dict[tuple[str, str], float]:
+    """Ends that dependents are about to be told of, and up to which of their edges."""
+    found: dict[tuple[str, str], float] = {}
+    for job in shard.order("jobs"):
+        fields = job.split("\x1f")
+        if len(fields) == 4 and fields[3].isdecimal():
+            key = (fields[0], fields[1])
+            found[key] = max(found.get(key, 0.0), float(fields[3]))
+        else:
+            shard.findings.append(f"'jobs' holds what cannot be read: {job!r}")
+    return found
+
+
+def _ties(shard: Shard) -> Iterator[str]:
+    """One look says whether somebody waits for a task."""
+    ties, watchers = shard.hash("ties"), shard.hash("watchers")
+    for id in ties:
+        if id not in shard.tasks:
+            yield f"'ties' holds {id}, which no longer exists"
+    for id in watchers:
+        task = shard.tasks.get(id)
+        if task is None or task.state in FINAL:
+            yield f"'watchers' waits for the end of {id}, which is over"
+        elif "w" not in ties.get(id, ""):
+            yield f"task {id} has watchers that would not be told of its end"
+    for id, task in shard.tasks.items():
+        if "w" in ties.get(id, "") and id not in watchers:
+            yield f"task {id} is said to have watchers, but there are none"
+        if f"after:{task.record.life}:{id}" in shard.orders and "d" not in ties.get(id, ""):
+            yield f"task {id} has dependents that would not be told of its end"
