@@ -407,7 +407,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for lease in reply.leased:
             assert all(running <= limit for limit, running in model.limits(lease.message))
         due = [t for t in model.having(State.SCHEDULED, State.RETRYING) if t.due is not None]
-        assert all(task.due is None or task.due > model.now for task in due)
+        assert reply.more or all(task.due is None or task.due > model.now for task in due)
         if len(reply.leased) < fetch.max and not reply.more:
             for queue in fetch.queues:
                 assert not model.servable(queue), "work was left though there was room"
@@ -493,6 +493,7 @@ class BrokerMachine(RuleBasedStateMachine):
         found = self.run(self.broker.wait(queues, 0.0))
         self.follow()
         assert found or not any(self.model.servable(queue) for queue in queues)
+        assert self.run(self.broker.hello()).layout == 1
 
     @rule(reader=st.sampled_from(["r1", "r2"]), limit=st.integers(1, 40), confirm=st.booleans())
     def read_events(self, reader: str, limit: int, confirm: bool) -> None:

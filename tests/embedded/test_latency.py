@@ -20,7 +20,3 @@ def test_the_latency_of_a_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert 0 < found.p50_ms <= found.p99_ms <= found.max_ms
     assert said == ["latency: 100 of 110 tasks"]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_latency_of_a_broker_that_is_named() -> None:
-    assert 0 < latency(20, url="memory://").p50_ms

@@ -37,7 +37,13 @@ GOES_TO = {
     "requeued": State.QUEUED,
 }
 SILENT = {"fenced", "progress", "configured", "warned"}
-RETENTION = ("keep_completed", "keep_completed_count", "keep_completed_bytes", "keep_dead")
+RETENTION = (
+    "keep_completed",
+    "keep_completed_count",
+    "keep_completed_bytes",
+    "keep_dead",
+    "keep_dead_bytes",
+)
 KEPT = {State.COMPLETED: 3600.0, State.CANCELLED: 3600.0, State.DEAD: 7 * 86400.0}  # seconds
 
 

@@ -7,13 +7,16 @@ import gc
 import json
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from fairlead.cli.benchmarks import memory, process
+from fairlead.cli.benchmarks import memory, process, server, server_report
 from fairlead.cli.benchmarks.memory import Cost, Load
 from fairlead.cli.commands import Command, Number, talk
+from fairlead.model.errors import Refused
 
 __all__ = ("bench", "figures", "loads")
 
@@ -41,31 +44,63 @@ def loads(*, quick: bool, scale: float = 1.0) -> list[Load]:
     cls=Command,
     section="Try it",
     examples=(
-        ("fairlead bench", "everything: about half a minute, and 2 GB of memory"),
-        ("fairlead bench --quick", "without the largest backlog: about ten seconds"),
+        ("fairlead bench", "everything: some minutes, and 2 GB of memory"),
+        ("fairlead bench --quick", "without the largest backlogs: about a minute"),
         ("fairlead bench memory --json > before.json", "to compare with later"),
+        ("fairlead bench server --url redis://host/9", "on a server that is there already"),
     ),
 )
-@click.argument("what", type=click.Choice(["memory"]), default="memory")
+@click.argument("what", type=click.Choice(["all", "memory", "server"]), default="all")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
-@click.option("--quick", is_flag=True, help="Stop at 100,000 tasks of 10,000 tenants.")
+@click.option("--quick", is_flag=True, help="Stop at 100,000 tasks, most of 10,000 tenants.")
+@click.option(
+    "--url",
+    help="Measure this server. The database must be empty, and is emptied again in the end.",
+)
 @click.option("--scale", type=Number(0.001, 1.0), default=1.0, hidden=True)
-def bench(what: str, as_json: bool, quick: bool, scale: float) -> None:
-    """Measure what a task costs on this machine, in the memory broker.
+def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) -> None:
+    """Measure what a task costs on this machine.
 
-    The broker is called directly, by one thread, with 100 tasks of 100 bytes at a time, while a
-    backlog of the size given stays as large as it is; then client and worker run in one process.
-    Each figure is the best of three rounds.
+    memory: the memory broker is called directly, by one thread, with 100 tasks of 100 bytes at a
+    time, while a backlog of the size given stays as large as it is; then client and worker run in
+    one process. Each figure is the best of three rounds.
+
+    server: the same kind of tasks on a Valkey that is started for it, with its file, events and
+    retention on, and beside them what SET does there, if redis-benchmark is installed. Each figure
+    is the median of three rounds.
     """
-    found = asyncio.run(_MEASURES[what](quick=quick, scale=scale))
+    if url is not None and what == "memory":
+        raise click.UsageError(f"--url {url.rpartition('@')[2]} is for the server only")
+    found: dict[str, dict[str, Any]] = {}
+    if what != "server":
+        found["memory"] = asyncio.run(figures(quick=quick, scale=scale))
+    if what != "memory":
+        with _optional(what == "all" and url is None):
+            found["server"] = server.measure(
+                server.sizes(quick=quick, scale=scale), url=url, say=_say
+            )
     if as_json:
-        click.echo(json.dumps(found))
-    else:
-        _show(found)
+        click.echo(json.dumps(found if what == "all" else found[what]))
+        return
+    if "memory" in found:
+        _show(found["memory"])
+    if "server" in found:
+        server_report.show(found["server"])
+
+
+@contextmanager
+def _optional(optional: bool) -> Iterator[None]:
+    """Where everything is measured that can be, a missing server is no reason to stop."""
+    try:
+        yield
+    except Refused as refused:
+        if not optional or refused.cause != "binary":
+            raise
+        _say(f"nothing is measured on a server: {refused}")
 
 
 async def figures(*, quick: bool, scale: float = 1.0) -> dict[str, Any]:
-    """Measure everything; a smaller scale is for tests."""
+    """Measure the broker in memory; a smaller scale is for tests."""
     rows = loads(quick=quick, scale=scale)
     tasks, warm_up = (max(round(count * scale), memory.BATCH) for count in (_TASKS, _WARM_UP))
     costs = await memory.costs(rows, rounds=_ROUNDS, tasks=tasks, warm_up=warm_up, say=_say)
@@ -102,9 +137,6 @@ async def figures(*, quick: bool, scale: float = 1.0) -> dict[str, Any]:
             for rate in rates
         ],
     }
-
-
-_MEASURES = {"memory": figures}
 
 
 def _row(load: Load, cost: Cost) -> dict[str, Any]:

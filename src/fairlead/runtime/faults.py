@@ -12,7 +12,7 @@ from collections import Counter
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("SITES", "reached")
+__all__ = ("SITES", "VARIABLE", "parse", "reached")
 
 VARIABLE = "FAIRLEAD_FAULT"
 
@@ -28,7 +28,8 @@ SITES = (
 _seen: Counter[str] = Counter()
 
 
-def _parse(text: str) -> tuple[str, int] | None:
+def parse(text: str) -> tuple[str, int] | None:
+    """The place, and how often it is passed; None for nothing."""
     if not text:
         return None
     site, _, rest = text.partition(":")
@@ -38,7 +39,7 @@ def _parse(text: str) -> tuple[str, int] | None:
     return site, int(count)
 
 
-_fault = _parse(os.environ.get(VARIABLE, ""))
+_fault = parse(os.environ.get(VARIABLE, ""))
 
 
 def reached(site: str) -> None:

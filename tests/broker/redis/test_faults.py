@@ -172,12 +172,6 @@ async def brokers(url: str, count: int = 1, **options: Any) -> AsyncIterator[lis
 
 
 @pytest.fixture
-def valkey() -> Iterator[Running]:
-    with server() as running:
-        yield running
-
-
-@pytest.fixture
 def durable() -> Iterator[Running]:
     """A server that has written to its disk whatever it acknowledged."""
     with server(aof=True, config=ALWAYS) as running:
@@ -197,13 +191,13 @@ async def test_nothing_acknowledged_is_lost_when_the_server_is_killed(durable: R
     async with brokers(durable.url, 2) as both:
         load = Load(*both)
         async with load.running():
-            for _ in range(3):
+            for times in (1, 2, 3):
                 await asyncio.to_thread(durable.restart)
+                await soon(lambda times=times: [len(b.changes) for b in both] == [times] * 2)
                 await load.grows()
 
         await load.agrees()
-        assert len(both[0].changes) == 3
-        assert all("restarted" in change for change in both[0].changes)
+        assert all("restarted" in change for broker in both for change in broker.changes)
 
 
 async def test_with_a_fsync_each_second_a_killed_server_may_lose_the_last_moments_only() -> None:
@@ -234,7 +228,7 @@ async def test_with_a_fsync_each_second_a_killed_server_may_lose_the_last_moment
 def written(running: Running) -> bool:
     """Whether the server has nothing in memory that is not on its disk."""
     info = running.admin("INFO", "persistence")
-    return info["aof_pending_bio_fsync"] == 0 and info["aof_buffer_length"] == 0
+    return bool(info["aof_pending_bio_fsync"] == 0 and info["aof_buffer_length"] == 0)
 
 
 @needs_server()
@@ -352,21 +346,27 @@ async def test_the_new_primary_is_found_under_load(how: str) -> None:
             load = Load(*both)
             async with load.running():
                 await soon(lambda: caught_up(watched.primary))
+                began = time.monotonic()
                 if how == "killed":
                     watched.primary.kill()
-                else:
+                    await soon(lambda: leads(watched.replica))
+                else:  # both lead until the old one is told; what it accepts meanwhile is lost
                     watched.sentinels[0].admin("SENTINEL", "FAILOVER", "main")
-                began = time.monotonic()
-                await soon(lambda: watched.replica.admin("ROLE")[0] == b"master")
+                    await soon(lambda: leads(watched.replica))
+                    watched.primary.admin("REPLICAOF", "127.0.0.1", watched.replica.port)
                 await load.grows()
-                assert time.monotonic() - began < 15.0
+                assert time.monotonic() - began < 20.0
 
-            # A replica follows a moment behind: the last answers before the change may be forgotten.
+            # A replica follows a moment behind: the last answers before may be forgotten.
             assert set(load.answers) <= {"accepted", "applied", "unknown", "fenced", "duplicate"}
             for broker in both:
                 assert any("another one took its place" in change for change in broker.changes)
             assert await both[0].audit() == []
             assert await Line(both[0], "later").enqueue(submit("later")) == ["accepted"]
+
+
+def leads(running: Running) -> bool:
+    return bool(running.admin("ROLE")[0] == b"master")
 
 
 def caught_up(primary: Running) -> bool:
@@ -439,9 +439,7 @@ async def test_in_a_black_hole_every_call_ends_when_patience_does(valkey: Runnin
         between.swallow()
         began = time.monotonic()
         outcomes = await asyncio.wait_for(
-            asyncio.gather(
-                *(call() for call in calls), stranger.hello(), return_exceptions=True
-            ),
+            asyncio.gather(*(call() for call in calls), stranger.hello(), return_exceptions=True),
             _SECONDS,
         )
 
@@ -454,6 +452,17 @@ async def test_in_a_black_hole_every_call_ends_when_patience_does(valkey: Runnin
             await call()
         for each in (broker, stranger):
             await each.close()
+
+
+async def test_a_slow_server_slows_calls_and_breaks_none(valkey: Running) -> None:
+    async with proxy(path=valkey.path) as between, brokers(between.url) as (broker,):
+        between.delay = 0.02
+        calls = [call for _, call in every_verb(broker)]
+        for _ in range(2):
+            await asyncio.wait_for(asyncio.gather(*(call() for call in calls)), _SECONDS)
+        between.delay = 0.0
+        assert between.connections <= 3  # one for the calls, and those that block
+        assert await broker.audit() == []
 
 
 def every_verb(broker: RedisBroker) -> list[tuple[str, Callable[[], Any]]]:
@@ -496,11 +505,9 @@ async def test_those_who_wait_hear_the_next_bell_after(fault: str, durable: Runn
         [lease] = await line.fetch(1)
         await inside.watch("q", ["t"])
         last = (await inside.events()).last
-        waiting = [
-            asyncio.create_task(inside.wait(["default"], 60.0)),
-            asyncio.create_task(inside.collect("q", 0, 60.0)),
-            asyncio.create_task(inside.events(after=last, timeout=60.0)),
-        ]
+        bell = asyncio.create_task(inside.wait(["default"], 60.0))
+        mail = asyncio.create_task(inside.collect("q", 0, 60.0))
+        news = asyncio.create_task(inside.events(after=last, timeout=60.0))
         await soon(lambda: asleep(durable, 3))
         if fault == "restart":
             await asyncio.to_thread(durable.restart)
@@ -508,15 +515,15 @@ async def test_those_who_wait_hear_the_next_bell_after(fault: str, durable: Runn
             between.swallow()
             await asyncio.sleep(6.0)  # longer than anybody sleeps before looking again
             between.heal()
-        assert not any(task.done() for task in waiting)
+        assert not any([bell.done(), mail.done(), news.done()])
         await soon(lambda: asleep(durable, 3))
         began = time.monotonic()
         await line.enqueue(submit("next"))
         await line.settle(completed(lease))
 
-        found, mail, page = await asyncio.wait_for(asyncio.gather(*waiting), _SECONDS)
+        async with asyncio.timeout(_SECONDS):
+            assert await bell
+            assert [letter.id for letter in await mail] == ["t"]
+            assert (await news).events[0].task == "next"
         assert time.monotonic() - began < 1.0
-        assert found is True
-        assert [letter.id for letter in mail] == ["t"]
-        assert page.events[0].task == "next"
         await inside.close()

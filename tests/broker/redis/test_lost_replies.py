@@ -70,7 +70,11 @@ TIMES = {
 # How often it sleeps until the server has something to tell.
 SLEEPS = {"wait": 2, "collect": 1, "events": 1}
 
-_COMMAND = {"wait": (b"BLPOP", b"}:bell"), "collect": (b"BLPOP", b"mailbell:"), "events": (b"XREAD",)}
+_COMMAND = {
+    "wait": (b"BLPOP", b"}:bell"),
+    "collect": (b"BLPOP", b"mailbell:"),
+    "events": (b"XREAD",),
+}
 _FUNCTION = re.compile(rb"\r\nfairlead_([a-z_]+)_[0-9a-f]{16}\r\n")
 
 Answer = tuple[str, object]
@@ -142,7 +146,12 @@ class Story:
         refs = [w1.ref(lease) for lease in leases]
         self.say("watch", await broker.watch("q", [r.id for r in refs] + ["late"], now=self.now))
         fenced = submit("grandchild", "a", fence=refs[0])
-        self.say("fenced", await self.p.enqueue(fenced, submit("x", fence=msgspec.structs.replace(refs[0], token=1))))
+        self.say(
+            "fenced",
+            await self.p.enqueue(
+                fenced, submit("x", fence=msgspec.structs.replace(refs[0], token=1))
+            ),
+        )
         self.say("started", await w1.exchange(started=refs[2:], now=self.now))
         writes = [
             Write(lease=refs[0], kind="progress", value=b"half"),
@@ -174,7 +183,10 @@ class Story:
         self.say("beat", await broker.beat("w1", now=self.now + 1))
         self.say("requeue", await p.requeue(self.dead))
         self.say("requeue", await p.requeue(self.dead))
-        self.say("delete", await p.alter(Alter(id="late", action="delete"), Alter(id="t7", action="delete")))
+        self.say(
+            "delete",
+            await p.alter(Alter(id="late", action="delete"), Alter(id="t7", action="delete")),
+        )
         letters = await broker.collect("q", 0, 0.0)
         self.say("collect", letters)
         self.say("collect", await broker.collect("q", letters[0].number, 0.0))
@@ -192,7 +204,10 @@ class Story:
         self.say("wait", await broker.wait(["default"], 5.0))
         self.say("wait", await broker.wait(["none"], 0.02))
         waiting = broker.wait(["idle"], 20.0)
-        self.say("wait", await self.while_asleep(waiting, lambda: self.p.enqueue(submit("i1", "z", "idle"))))
+        self.say(
+            "wait",
+            await self.while_asleep(waiting, lambda: self.p.enqueue(submit("i1", "z", "idle"))),
+        )
         [lease] = await self.fetch(self.w2, 1, "idle")
         self.say("watch", await broker.watch("r", ["i1"], now=self.now))
         end = completed(lease, b"r", keep=9.0)
@@ -205,7 +220,10 @@ class Story:
         self.say("events", await broker.events(after=page.last, reader="reader", limit=500))
         last = (await broker.events(after=page.last)).last
         more = broker.events(after=last, timeout=20.0)
-        self.say("events", await self.while_asleep(more, lambda: self.p.enqueue(submit("i2", "z", "idle"))))
+        self.say(
+            "events",
+            await self.while_asleep(more, lambda: self.p.enqueue(submit("i2", "z", "idle"))),
+        )
 
     async def while_asleep(
         self, call: Awaitable[object], then: Callable[[], Awaitable[object]]

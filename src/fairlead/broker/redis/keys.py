@@ -25,8 +25,8 @@ KINDS: dict[str, str] = {
     **dict.fromkeys(
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
-            *("jobs", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:", "waiters:"),
-            *("before:", "after:", "cancelling:"),
+            *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
+            *("waiters:", "before:", "after:", "cancelling:"),
         ),
         "zset",
     ),
@@ -72,6 +72,7 @@ class Keys:
         self.idle = f"{prefix}idle"
         self.seen = f"{prefix}seen"
         self.xcom_ends = f"{prefix}xcom-ends"
+        self.gaps = f"{prefix}gaps"  # tenants whose lines are mostly entries of tasks that are gone
         self.jobs = f"{prefix}jobs"  # ends that dependents have to be told of, in order
         # The rest of the hashes.
         self.unique = f"{prefix}unique"

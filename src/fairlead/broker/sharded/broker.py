@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from fairlead.broker import checks
 from fairlead.broker.sharded.entering import Entering
 from fairlead.broker.sharded.exchanging import Exchanging
+from fairlead.broker.sharded.frame import Line
 from fairlead.broker.sharded.listening import Listening
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.sharded.reading import Reading
@@ -151,15 +152,14 @@ class ShardedBroker(Entering, Exchanging, Listening, Reading):
     ) -> list[Settled]:
         checks.check_writes(writes)
         line = self._line("write", call)
+        if line.answer is not None:
+            return cast(list[Settled], line.answer)
         if line.plan is None:
             leases = [(w.lease.id, w.lease.incarnation, w.lease.token) for w in writes]
             places = await self._locate(leases, now)
             line.plan = _grouped([places[w.lease.id] for w in writes], self._default)
         return await self._spread(
-            line.plan,
-            line.kept,
-            writes,
-            lambda store, part: store.write(call, part, now=now),
+            line, writes, lambda store, part: store.write(call, part, now=now)
         )
 
     async def pull(
@@ -177,6 +177,8 @@ class ShardedBroker(Entering, Exchanging, Listening, Reading):
     ) -> list[Altered]:
         checks.check_orders(orders)
         line = self._line("alter", call)
+        if line.answer is not None:
+            return cast(list[Altered], line.answer)
         if line.plan is None:
             ids = [order.id for order in orders]
             known = await self._known(dict.fromkeys(self._stores, ids), now)
@@ -184,7 +186,7 @@ class ShardedBroker(Entering, Exchanging, Listening, Reading):
                 [next(iter(known.get(id, {})), self._default) for id in ids], self._default
             )
         answers = await self._spread(
-            line.plan, line.kept, orders, lambda store, part: store.alter(call, part, now=now)
+            line, orders, lambda store, part: store.alter(call, part, now=now)
         )
         self._carrier.soon(line.plan)
         return answers
@@ -213,12 +215,12 @@ class ShardedBroker(Entering, Exchanging, Listening, Reading):
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
     ) -> Moved:
-        kept = self._line("purge", call).kept
-        shard = self.shard_of(queue)
-        purge = partial(self._stores[shard].purge, call, queue, tenant, now=now)
-        answers = await self._all({shard: purge}, kept)
-        self._carrier.soon(answers)
-        return answers[shard]
+        line = self._line("purge", call)
+        if line.answer is None:
+            purge = partial(self._stores[self.shard_of(queue)].purge, call, queue, tenant, now=now)
+            line.answer = await purge()
+        self._carrier.soon((self.shard_of(queue),))
+        return cast(Moved, line.answer)
 
     async def close(self) -> None:
         """Take in and lend nothing more, and wake everyone who waits."""
@@ -232,27 +234,30 @@ class ShardedBroker(Entering, Exchanging, Listening, Reading):
 
     async def _spread(
         self,
-        plan: dict[str, list[int]],
-        kept: dict[str, list[T]],
+        line: Line,
         items: Sequence[H],
         verb: Callable[[Post, Sequence[H]], Awaitable[list[T]]],
     ) -> list[T]:
         """Send each shard its part of a batch; the answers in the order of the batch."""
-        works = {
-            shard: partial(verb, self._stores[shard], [items[i] for i in places])
-            for shard, places in plan.items()
-            if not places or places[-1] < len(items)
-        }
-        answers = await self._all(works, kept)
+        plan: dict[str, list[int]] = line.plan
+        answers = await self._all(
+            {
+                shard: partial(verb, self._stores[shard], [items[i] for i in places])
+                for shard, places in plan.items()
+            },
+            line.kept,
+        )
         if len(plan) == 1:
-            (whole,) = answers.values()
-            return list(whole)
-        placed = {
-            i: answer
-            for shard, places in plan.items()
-            for i, answer in zip(places, answers[shard], strict=True)
-        }
-        return [placed[i] for i in range(len(placed))]
+            (whole,) = answers.values()  # perhaps those to another batch: see the contract
+            placed = dict(enumerate(whole))
+        else:
+            placed = {
+                i: answer
+                for shard, places in plan.items()
+                for i, answer in zip(places, answers[shard], strict=True)
+            }
+        line.answer = answer = [placed[i] for i in range(len(placed))]
+        return answer
 
     def _moved(self, answers: Iterable[Moved]) -> Moved:
         """The sum of what shards moved; ends may have put something into their outboxes."""

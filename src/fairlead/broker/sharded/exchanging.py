@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -43,6 +43,8 @@ class Exchanging(Frame):
     ) -> ExchangeReply:
         checks.check_exchange(settlements, started, fetch)
         line = self._line("exchange", call)
+        if line.answer is not None:
+            return cast(ExchangeReply, line.answer)
         if line.plan is None:
             line.plan = await self._plan(call, settlements, started, fetch, now)
         plan: dict[str, _Part] = line.plan
@@ -86,7 +88,8 @@ class Exchanging(Frame):
             if not line.kept:
                 raise missed
             _log.warning("a shard could not be fetched from", extra={"error": str(missed)})
-        return self._joined(line, settlements, started, leased)
+        line.answer = reply = self._joined(line, settlements, started, leased)
+        return reply
 
     async def _plan(
         self,

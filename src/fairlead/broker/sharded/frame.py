@@ -52,6 +52,7 @@ class Line(msgspec.Struct):
     number: int
     plan: Any = None
     kept: dict[Any, Any] = {}
+    answer: Any = None  # once all have answered
 
 
 class Frame:

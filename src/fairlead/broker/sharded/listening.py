@@ -157,11 +157,14 @@ def _places(after: EventId | None) -> dict[str, EventId]:
         return {}
     if after.shard != _PLACES:
         return {after.shard: after}
+    found: dict[str, EventId] = {}
     try:
-        found = [EventId.parse(text) for text in after.generation.split("+") if text]
-    except InvalidInput:
-        return {}
-    return {place.shard: place for place in found}
+        for text in after.generation.split("+"):
+            generation, shard, entry, index = text.rsplit(":", 3)
+            found[shard] = EventId(generation, shard, int(entry), int(index))
+    except ValueError:
+        raise InvalidInput(f"{after} is not where an earlier page of events ended") from None
+    return found
 
 
 def _merged(pages: Mapping[str, EventPage], places: dict[str, EventId], limit: int) -> EventPage:
@@ -178,7 +181,11 @@ def _merged(pages: Mapping[str, EventPage], places: dict[str, EventId], limit: i
             reached[shard] = page.last
         elif taken[shard]:
             reached[shard] = taken[shard][-1].id
-    text = "+".join(str(reached[shard]) for shard in sorted(reached))
+    # An index may be -1: such a place has no text that EventId could take apart again.
+    text = "+".join(
+        f"{place.generation}:{place.shard}:{place.entry}:{place.index}"
+        for place in reached.values()
+    )
     return EventPage(
         now=max(page.now for page in pages.values()),
         events=events,

@@ -40,7 +40,7 @@ def _silent(text: str) -> None: ...
 
 
 async def measure(url: str, tasks: int = TASKS, *, say: Callable[[str], None] = _silent) -> Latency:
-    """The latency of a broker that has nothing else to do."""
+    """The latency of a server that has nothing else to do; ``memory://`` has none to share."""
     client, server = Fairlead(url), Fairlead(url)
     begun: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 

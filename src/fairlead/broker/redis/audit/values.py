@@ -1,25 +1,10 @@
-"""Stored values as the audit needs them, in the formats that ``lua/lib`` writes.
-
-Every reader raises ``ValueError`` for bytes that no script of this release writes.
-"""
+"""Stored values as the audit needs them."""
 
 from __future__ import annotations
 
-import struct
-from struct import Struct
-
 import msgspec
 
-from fairlead.broker.redis.stored import (
-    SIZES,
-    STATES,
-    STORED,
-    US,
-    decode_error,
-    parse_head,
-    parsed_heads,
-    worker_record,
-)
+from fairlead.broker.redis.stored import STATES
 from fairlead.model.limits import PRECISION, room_at
 
 __all__ = (
@@ -41,19 +26,6 @@ __all__ = (
     "Record",
     "Task",
     "Tenant",
-    "join",
-    "read_answer",
-    "read_conf",
-    "read_error",
-    "read_gate",
-    "read_limiter",
-    "read_message",
-    "read_queue",
-    "read_record",
-    "read_settings",
-    "read_tenant",
-    "read_watchers",
-    "read_worker",
 )
 
 SENTINEL = "~" * 80  # a member that scripts put into sets and orders of their own
@@ -67,15 +39,6 @@ IDLE, READY, PARKED, AT_LIMITER, PAUSED = range(5)
 STATUSES = ("idle", "ready", "parked", "waiting at a limiter", "paused")
 
 _BODY_GONE, _CANCELLING = 16, 128
-_FATE = Struct("<BBBIBHHdddddd")
-_HOLD = Struct("<B")
-_SIZE = Struct("<HIII")  # place, life, bytes of body and trace, bytes of parts
-_TENANT = Struct("<13IdIBBBBB")
-_QUEUE = Struct("<dd8IdddBdd")
-_CONF = Struct("<BdddddIBddddd")
-_GATE = Struct("<ddIdd")
-_USED = Struct("<d")
-_SETTINGS = 5  # paused, weight, concurrency, rate, burst
 
 
 class Message(msgspec.Struct):
@@ -216,185 +179,3 @@ class Tenant(msgspec.Struct, kw_only=True):
 
     def count(self, *states: int) -> int:
         return sum(self.counts[state - 1] for state in states)
-
-
-def read_message(stored: bytes) -> Message:
-    _, life, size = _unpack(STORED, stored)
-    cut = STORED.size + size
-    body, trace = _unpack(SIZES, stored, cut)
-    if len(stored) < cut + SIZES.size + body + trace:
-        raise ValueError("a message is cut off")
-    return Message(life, stored[STORED.size : cut], body + trace)
-
-
-def read_record(stored: bytes) -> Record:
-    state, flags, policy, _, _, _, generation, token, _, *moments = _unpack(_FATE, stored)
-    due, deadline, _, expires = moments
-    if not SCHEDULED <= state <= CANCELLED:
-        raise ValueError(f"there is no state {state}")
-    (hold,) = _unpack(_HOLD, stored, _FATE.size)
-    incarnation, place = _text(stored, _FATE.size + _HOLD.size, 1)
-    unique, place = _text(stored, place, 2)
-    _, place = _text(stored, place, 2)
-    head, place = _text(stored, place, 2)
-    if len(stored) != place + _SIZE.size:
-        raise ValueError("a record has another length than it says")
-    _, life, size, extra = _unpack(_SIZE, stored, place)
-    return Record(
-        state=state,
-        flags=flags,
-        policy=policy,
-        generation=generation,
-        token=int(token),
-        due=due,
-        deadline=deadline,
-        expires=expires,
-        hold=hold,
-        incarnation=incarnation.decode(),
-        unique=unique.decode(),
-        head=head,
-        life=life,
-        size=size,
-        extra=extra,
-    )
-
-
-def join(id: str, message: Message | None, record: Record | None) -> Task:
-    """The task that a message, a record or both make."""
-    if record is not None:
-        head = record.head
-    elif message is not None:
-        head = message.head
-    else:
-        raise ValueError("there is neither")
-    queue, tenant, level, _, limiters, _, _ = parsed_heads.get(head) or parse_head(head)
-    return Task(
-        id=id,
-        queue=queue,
-        tenant=tenant,
-        level=level,
-        limiters=limiters,
-        record=record or _untouched(message or Message(0, head, 0)),
-        message=message,
-        recorded=record is not None,
-    )
-
-
-def _untouched(message: Message) -> Record:
-    """What it means that there is no record: queued for the first time."""
-    return Record(
-        state=QUEUED,
-        flags=0,
-        policy=0,
-        generation=0,
-        token=0,
-        due=0.0,
-        deadline=0.0,
-        expires=0.0,
-        hold=0,
-        incarnation="",
-        unique="",
-        head=message.head,
-        life=message.life,
-        size=message.size,
-        extra=0,
-    )
-
-
-def read_tenant(stored: bytes) -> Tenant:
-    *numbers, tag, weight, status, _, pause, gated, busy = _unpack(_TENANT, stored)
-    spot, place = _text(stored, _TENANT.size, 1)
-    woken, place = _text(stored, place, 1)
-    if len(stored) != place or status >= len(STATUSES):
-        raise ValueError("a tenant is stored as no script does it")
-    return Tenant(
-        counts=tuple(numbers[:8]),
-        lengths=tuple(numbers[8:12]),
-        special=numbers[12],
-        tag=tag,
-        weight=weight,
-        status=status,
-        pause=pause == 1,
-        gated=gated == 1,
-        busy=busy == 1,
-        spot=spot.decode(),
-        woken=woken.decode(),
-    )
-
-
-def read_queue(stored: bytes) -> Queue:
-    clock, weight, *rest = _unpack(_QUEUE, stored)
-    since, gone, _, _, done_bytes, dead_bytes = rest[8:]
-    return Queue(
-        clock=clock,
-        weight=weight,
-        counts=tuple(rest[:8]),
-        since=since,
-        gone=gone,
-        done_bytes=done_bytes,
-        dead_bytes=dead_bytes,
-    )
-
-
-def read_conf(stored: bytes) -> Conf:
-    paused, _, _, _, concurrency, rate, burst, *_ = _unpack(_CONF, stored)
-    return Conf(paused=paused == 1, concurrency=concurrency, rate=rate, burst=burst)
-
-
-def read_gate(stored: bytes) -> Gate:
-    concurrency, rate, burst, since, gone = _unpack(_GATE, stored)
-    return Gate(concurrency=concurrency, rate=rate, burst=burst, since=since, gone=gone)
-
-
-def read_limiter(stored: bytes) -> Limiter:
-    concurrency, rate, burst, since, gone = _unpack(_GATE, stored)
-    (used,) = _unpack(_USED, stored, _GATE.size)
-    return Limiter(
-        concurrency=concurrency, rate=rate, burst=burst, since=since, gone=gone, used=used
-    )
-
-
-def read_error(stored: bytes) -> int:
-    """What an error counts for."""
-    decode_error(stored)
-    return int.from_bytes(stored[:4], "little")
-
-
-def read_settings(stored: bytes) -> str:
-    if stored.count(US) != _SETTINGS - 1:
-        raise ValueError("settings of a tenant have another number of fields")
-    return stored.decode()
-
-
-def read_answer(stored: bytes) -> int:
-    """The number of the call."""
-    number, verb, _ = stored.split(US, 2)
-    if not verb.isalpha():
-        raise ValueError("an answer is kept without its verb")
-    return int(number)
-
-
-def read_worker(stored: bytes) -> str:
-    return worker_record(stored, b"0").incarnation
-
-
-def read_watchers(stored: bytes) -> list[str]:
-    if not stored:
-        raise ValueError("nobody watches")
-    return stored.decode().split("\x1f")
-
-
-def _unpack(form: Struct, stored: bytes, place: int = 0) -> tuple[int, ...]:
-    try:
-        return form.unpack_from(stored, place)
-    except struct.error as error:
-        raise ValueError(str(error)) from error
-
-
-def _text(stored: bytes, place: int, length: int) -> tuple[bytes, int]:
-    """A text with its length before it, and where it ends."""
-    start = place + length
-    end = start + int.from_bytes(stored[place:start], "little")
-    if end > len(stored):
-        raise ValueError("a text is cut off")
-    return stored[start:end], end

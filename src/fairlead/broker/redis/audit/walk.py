@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fairlead.broker.redis.audit import values
+from fairlead.broker.redis.audit import reading
 from fairlead.broker.redis.audit.values import (
     Conf,
     Gate,
@@ -75,18 +75,18 @@ class Shard(msgspec.Struct):
 
 # What is kept of the values of a hash. Those that are not here are kept as text.
 _READERS: dict[str, Callable[[bytes], Any]] = {
-    "tasks": values.read_message,
-    "records": values.read_record,
-    "errors": values.read_error,
-    "queues": values.read_queue,
-    "settings": values.read_conf,
-    "tenant-settings": values.read_settings,
-    "limiters": values.read_limiter,
-    "gates": values.read_gate,
-    "tenants:": values.read_tenant,
-    "answers": values.read_answer,
-    "workers": values.read_worker,
-    "watchers": values.read_watchers,
+    "tasks": reading.read_message,
+    "records": reading.read_record,
+    "errors": reading.read_error,
+    "queues": reading.read_queue,
+    "settings": reading.read_conf,
+    "tenant-settings": reading.read_settings,
+    "limiters": reading.read_limiter,
+    "gates": reading.read_gate,
+    "tenants:": reading.read_tenant,
+    "answers": reading.read_answer,
+    "workers": reading.read_worker,
+    "watchers": reading.read_watchers,
     **dict.fromkeys(("results", "progress", "checkpoints", "xcom"), len),
 }
 _LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))
@@ -208,7 +208,7 @@ def _put_together(shard: Shard) -> None:
     records: dict[str, Record] = shard.hashes.pop("records", {})
     for id in {**messages, **records}:
         try:
-            shard.tasks[id] = values.join(id, messages.get(id), records.get(id))
+            shard.tasks[id] = reading.join(id, messages.get(id), records.get(id))
         except ValueError:
             shard.findings.append(f"task {id} has a head that cannot be read")
     shard.queues = shard.hash("queues")

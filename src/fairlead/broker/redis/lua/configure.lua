@@ -5,6 +5,7 @@
 --          tenant, queue or '', paused, weight, concurrency, rate, burst, or 'l', limiter,
 --          concurrency, rate, burst. '' is left as it is, '-' lifts a limit
 -- Returns  ''
+-- @flags allow-oom
 -- @include engine
 -- @include configured
 -- @include once

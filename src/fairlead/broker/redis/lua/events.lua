@@ -5,6 +5,8 @@
 --          another generation, how many events are wanted
 -- Returns  time, generation, whether there is a gap, entry and index to read on from, then four for
 --          each entry: number, time, index of the first row that is new, rows
+-- @flags allow-oom
+-- @include text
 -- @include base
 -- @include read
 keep_clock()
@@ -18,6 +20,7 @@ end
 local reader, foreign, limit = ARGV[2], ARGV[5] == '1', tonumber(ARGV[6])
 local entry, index = tonumber(ARGV[3]), tonumber(ARGV[4])
 local generation = call('HGET', P .. 'meta', 'generation')
+local place -- of the reader, if it is another one now
 if reader ~= '' then
   local kept = call('HGET', P .. 'readers', reader)
   if not kept and call('HLEN', P .. 'readers') >= 1000 then return redis.error_reply('FAIRLEAD readers') end
@@ -26,8 +29,8 @@ if reader ~= '' then
     entry, index, foreign = tonumber(e), tonumber(i), g ~= generation
   end
   local e, i = entry or M.dropped, entry and index or M.dropped_rows - 1
-  local place = format('%s %.0f %.0f', foreign and '?' or generation, e, i)
-  if place ~= kept then call('HSET', P .. 'readers', reader, place) end
+  place = format('%s %.0f %.0f', foreign and '?' or generation, e, i)
+  if place == kept then place = nil end
 end
 if not entry then entry, index = M.dropped, M.dropped_rows - 1 end
 local gap = foreign or entry > M.entry or entry < M.dropped or (entry == M.dropped and index < M.dropped_rows - 1)
@@ -46,4 +49,5 @@ repeat
     if rows >= limit then break end
   end
 until #page < 20 or rows >= limit
+if place then call('HSET', P .. 'readers', reader, place) end
 return reply

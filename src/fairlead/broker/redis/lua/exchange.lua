@@ -10,11 +10,15 @@
 -- @flags allow-oom
 -- @include engine
 -- @include head
+-- @include ahead
 -- @include heap
+-- @include order
 -- @include burst
 -- @include dispatch
 -- @include fetch
 -- @include promote
+-- @include fates
+-- @include apply
 -- @include plain_end
 -- @include settle
 -- @include once

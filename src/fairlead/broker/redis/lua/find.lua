@@ -4,6 +4,8 @@
 -- ARGV     clock, ids
 -- Returns  eight for each: message, record, error, result, progress, checkpoint (nil: none), what it
 --          waits for by US, how many wait for it; all nil if it is unknown or past its retention
+-- @flags allow-oom
+-- @include text
 -- @include base
 -- @include agenda
 -- @include record

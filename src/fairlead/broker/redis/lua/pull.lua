@@ -3,6 +3,8 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, tenant, keys
 -- Returns  a value for each, nil where there is none or its TTL is over
+-- @flags allow-oom
+-- @include text
 -- @include base
 -- @include agenda
 -- @include read

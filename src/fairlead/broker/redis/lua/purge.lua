@@ -6,6 +6,7 @@
 -- @flags allow-oom
 -- @include engine
 -- @include head
+-- @include ahead
 -- @include once
 local kept = once('purge', tostring)
 if kept then return kept end

@@ -3,6 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     names of the bells, without the prefix
 -- Returns  how many were rung
+-- @flags allow-oom
 local rung = 0
 for _, name in ipairs(ARGV) do
   local key = KEYS[1] .. name

@@ -5,6 +5,8 @@
 -- Returns  the time, then for each queue: name, state and settings as stored (lib/queue; nil: not
 --          configured), whether there are more tenants, and a list of tenant names and their
 --          records (lib/tenant)
+-- @flags allow-oom
+-- @include text
 -- @include base
 -- @include read
 keep_clock()

@@ -5,6 +5,8 @@
 -- Returns  by RS: time, count, more
 -- @flags allow-oom
 -- @include engine
+-- @include head
+-- @include gaps
 -- @include once
 local kept = once('tidy', tostring)
 if kept then return kept end
@@ -30,6 +32,7 @@ repeat
     if done < STEP then done = done + trim(read_queue(page[2][i]), STEP - done) end
   end
 until cursor == '0'
+local gone = done < STEP and close_gaps() or 0 -- not counted: nothing that anybody knew of
 expire_from('xcom-ends', 'xcom')
 expire_from('windows', 'unique')
 expire_from('seen', 'workers')
@@ -38,4 +41,4 @@ for _, name in ipairs(expire_from('idle', 'answers')) do
   write('UNLINK', P .. 'mailbell:' .. name)
 end
 follow_up()
-return answer(concat({ exact(now), done, done >= STEP and 1 or 0 }, '\30'))
+return answer(concat({ exact(now), done, (done >= STEP or gone > 0) and 1 or 0 }, '\30'))

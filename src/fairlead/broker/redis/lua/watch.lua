@@ -3,6 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, ids
 -- Returns  a digit for each: its state, 0 if it is unknown
+-- @flags allow-oom
 -- @include engine
 local ids, states = {}, {}
 for i = 3, #ARGV do ids[i - 2] = ARGV[i] end

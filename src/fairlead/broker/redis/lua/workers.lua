@@ -3,6 +3,8 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock
 -- Returns  three for each: incarnation, record, when it was seen
+-- @flags allow-oom
+-- @include text
 -- @include base
 -- @include agenda
 -- @include read

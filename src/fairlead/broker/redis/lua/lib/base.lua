@@ -4,38 +4,11 @@
 -- a key of another type, leaves everything as it was. All libraries read KEYS[1], the shard's
 -- prefix 'fl1:{<shard>}:', and ARGV[1], the clock: '' for the server's, or 't' and a test's moment
 -- ('t' alone: the last one). Nothing here Returns to the caller.
--- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS less plan writers FIELDS M before now
+-- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan writers FIELDS M before now
 SEP = '\31'
 -- @const SCHEDULED=1 DEFERRED=2 QUEUED=3 RUNNING=4 RETRYING=5 COMPLETED=6 DEAD=7 CANCELLED=8
 NAMES = { 'scheduled', 'deferred', 'queued', 'running', 'retrying', 'completed', 'dead', 'cancelled' }
 WAITS = { true, true, true, false, true, false, false, false }
-
--- Lua compares strings by the server's locale; sorted sets, and the contract, compare bytes.
-less = function(a, b) return a < b end
-if not ('B' < 'a' and '-' < '0' and '_' < 'a') then
-  less = function(a, b)
-    for i = 1, min(#a, #b) do
-      local x, y = a:byte(i), b:byte(i)
-      if x ~= y then return x < y end
-    end
-    return #a < #b
-  end
-end
-
--- Numbers as text that reads back as the very same number.
-function exact(x) return format('%.17g', x) end
-
--- The fields of a text; an empty text has one, which is empty.
-function split(text, by)
-  local parts, n, start = {}, 0, 1
-  while true do
-    local stop = find(text, by, start, true)
-    n = n + 1
-    if not stop then parts[n] = sub(text, start) return parts, n end
-    parts[n] = sub(text, start, stop - 1)
-    start = stop + 1
-  end
-end
 
 -- What will be written: command, key, arguments, and so on; nothing is, before lib/close, which first asks
 -- those who know what they changed.

@@ -1,10 +1,12 @@
 -- engine: everything that a verb which moves tasks needs, in the order of its layers.
 --
 -- Reads KEYS[1] and ARGV[1]; see the parts. Returns nothing by itself.
+-- @include text
 -- @include base
 -- @include agenda
 -- @include record
 -- @include task
+-- @include reading
 -- @include event
 -- @include close
 -- @include queue
@@ -14,14 +16,17 @@
 -- @include fair
 -- @include limiter
 -- @include move
+-- @include queued
 -- @include tenants
 -- @include finish
+-- @include leave
 -- @include retention
 -- @include ties
 -- @include shelf
 -- @include trim
 -- @include release
 -- @include lease
+-- @include mail
 -- @include agendas
 -- @include closing
 -- @include conclude

@@ -58,24 +58,3 @@ function release_unique(t)
     drop(windows, key)
   end
 end
-
--- Empty a queued task's place: fetch drops the entry when it comes across it.
-function leave_level(task, t)
-  if t[COUNT + QUEUED] == 0 then -- nobody will come across it: drop them all now
-    clear_lines(t)
-    unready(t, IDLE)
-  elseif t[STATUS] == AT_LIMITER then
-    make_ready(t)
-  end
-end
-
--- Nothing will ever run it: keep only what tells its content from another.
-function drop_body(t)
-  local value = values[t.id] or call('HGET', P .. 'tasks', t.id)
-  local _, _, _, rest = opened(value)
-  local body, trace, start = unpacked('<II', value, rest)
-  local digest = redis.sha1hex(sub(value, start, start + body - 1))
-  values[t.id] = sub(value, 1, rest - 1) .. pack('<II', 40, 0) .. digest .. sub(value, start + body + trace)
-  rewritten[#rewritten + 1], rewritten[#rewritten + 2] = t.id, values[t.id]
-  t.parts, t.size = t.parts + BODY_GONE, 0
-end

@@ -1,13 +1,13 @@
--- lease: loans of tasks to incarnations, mail to incarnations, and their numbered calls.
+-- lease: loans of tasks to incarnations.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share lease_ends idle_ends
-local held, letters -- by incarnation: ids lent in this call and ids whose loan ended; its new mail
+local held -- by incarnation: ids lent in this call, and how many loans ended
 -- @each
 lease_ends, idle_ends = agenda('leases'), agenda('idle')
-held, letters = {}, {}
+held = {}
 -- @end
-local MAX_LETTERS, KEPT = 10000, 3600
+local KEPT = 3600 -- seconds
 
 function keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 
@@ -39,25 +39,6 @@ function has_room_again(t)
   if t[STATUS] == PARKED then make_ready(t) end
   local q = t[QUEUE]
   if q.weight > 0 and (q.concurrency >= 0 or q.rate > 0) then rung[q.name] = q end
-end
-
--- Put a letter into an incarnation's mailbox; of too many the oldest is dropped.
-send = function(name, kind, id, state, token)
-  M.letters = M.letters + 1
-  letters[name] = letters[name] or {}
-  local text = concat({ format('%.0f', M.letters), kind, id, state, format('%.0f', token) }, SEP)
-  letters[name][#letters[name] + 1] = text
-  if not at_of(idle_ends, name) then keep_incarnation(name) end
-end
-
-writers[#writers + 1] = function()
-  for name, texts in pairs(letters) do
-    local key = P .. 'mail:' .. name
-    write_all('RPUSH', key, texts)
-    local many = call('LLEN', key) + #texts - MAX_LETTERS
-    if many > 0 then write('LPOP', key, many) end
-    if call('EXISTS', P .. 'mailbell:' .. name) == 0 then write('RPUSH', P .. 'mailbell:' .. name, 1) end
-  end
 end
 
 -- What changed in the loans: per incarnation and call the ids that were lent, and how many of them

@@ -1,0 +1,220 @@
+"""However much is stored, no call walks it: no command over everything, no long script.
+
+The small form runs everywhere. ``FAIRLEAD_FULL=1`` makes it a million tasks and 100,000 dependents.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fairlead.broker.redis as package
+from fairlead.broker import Store
+from fairlead.broker.redis import RedisBroker
+from fairlead.broker.verbs import Alter, Fetch
+from fairlead.model.lifecycle import Settlement
+from fairlead.model.message import Leased
+from tests.support.fair import LiveClient
+from tests.support.servers import Running, server
+from tests.support.store import completed, submit
+
+LUA = Path(package.__file__).parent / "lua"
+FULL = os.environ.get("FAIRLEAD_FULL", "") not in ("", "0")
+QUEUED, TENANTS, DEPENDENTS, CANCELLED = (
+    (1_000_000, 100_000, 100_000, 100_000) if FULL else (20_000, 2_000, 5_000, 5_000)
+)
+SLOW = 10_000  # microseconds
+TRIES = 3
+
+# Each of these looks at all that a key holds, or at all keys. DEL frees it before it answers.
+FORBIDDEN = (
+    *("KEYS", "SMEMBERS", "HGETALL", "HKEYS", "HVALS", "LREM", "LPOS", "LINSERT", "LTRIM", "SORT"),
+    *("SINTER", "SUNION", "SDIFF", "ZUNIONSTORE", "ZINTERSTORE", "ZREMRANGEBYSCORE", "DEL"),
+    *("FLUSHALL", "FLUSHDB", "RENAME", "COPY", "DUMP"),
+)
+RANGE = re.compile(r"'([LZX](?:REV)?RANGE(?:BYSCORE|BYLEX)?)',([^\n]*)")
+
+
+# -- what is written --------------------------------------------------------------------------
+
+
+def lines() -> Iterator[tuple[str, str]]:
+    for path in sorted(LUA.rglob("*.lua")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield f"{path.relative_to(LUA)}:{number}", line.partition("--")[0]
+
+
+def arguments(text: str) -> list[str]:
+    """What stands between commas, up to the parenthesis that ends the call."""
+    found, depth, part = [], 0, ""
+    for sign in text:
+        if sign == ")" and depth == 0:
+            break
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and depth == 0:
+            found.append(part.strip())
+            part = ""
+        else:
+            part += sign
+    return [*found, part.strip()]
+
+
+def unbounded(line: str) -> list[str]:
+    """The ranges in a line of Lua that have no end, or one that counts from behind."""
+    found = []
+    for command, rest in RANGE.findall(line):
+        args = arguments(rest)
+        if command in ("LRANGE", "ZRANGE", "ZREVRANGE"):
+            end = args[2].strip("'\"") if len(args) > 2 else "-1"
+            bounded = not end.startswith("-")
+        else:
+            bounded = "'LIMIT'" in args or "'COUNT'" in args
+        if not bounded:
+            found.append(command)
+    return found
+
+
+def test_scripts_use_no_command_that_looks_at_everything() -> None:
+    pattern = re.compile(rf"['\"]({'|'.join(FORBIDDEN)})['\"]", re.IGNORECASE)
+    assert [place for place, line in lines() if pattern.search(line)] == []
+
+
+def test_ranges_in_scripts_have_an_end() -> None:
+    assert sum(len(RANGE.findall(line)) for _, line in lines()) >= 8
+    assert [place for place, line in lines() if unbounded(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("call('LRANGE', P .. 'x', 0, -1)", ["LRANGE"]),
+        ("call('LRANGE', P .. 'x', 0, '-1')", ["LRANGE"]),
+        ("call('ZRANGE', key(a, b), 0, -1, 'WITHSCORES')", ["ZRANGE"]),
+        ("call('ZRANGEBYSCORE', key, '-inf', now)", ["ZRANGEBYSCORE"]),
+        ("call('XRANGE', P .. 'events', '-', '+')", ["XRANGE"]),
+        ("call('LRANGE', P .. 'x', gone, gone + most - 1)", []),
+        ("call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, 5)", []),
+    ],
+)
+def test_a_range_without_an_end_is_found(line: str, found: list[str]) -> None:
+    assert unbounded(line) == found
+
+
+# -- what is done -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched() -> Iterator[Running]:
+    config = {"slowlog-log-slower-than": str(SLOW), "slowlog-max-len": "1000"}
+    with server(config=config) as running:
+        yield running
+
+
+async def enqueue(c: LiveClient, first: int, count: int) -> None:
+    # Tasks of a tenant come together, so that a call of 500 has no more tenants than it may.
+    each = QUEUED // TENANTS
+    for start in range(first, first + count, 500):
+        await c.enqueue(*(submit(f"q.{n}", f"t{n // each}") for n in range(start, start + 500)))
+
+
+async def work(c: LiveClient, tasks: int, queue: str) -> None:
+    """Fetch and settle, a hundred at a time."""
+    held: list[Leased] = []
+    while tasks > 0 or held:
+        done: list[Settlement] = [completed(lease) for lease in held]
+        fetch = Fetch(queues=(queue,), max=min(100, max(tasks, 0))) if tasks > 0 else None
+        reply = await c.broker.exchange(c.call(), done, fetch=fetch)
+        assert set(reply.settled) <= {"applied"}
+        held = reply.leased
+        assert held or tasks <= 0
+        tasks -= len(held)
+
+
+async def release(c: LiveClient) -> None:
+    """One parent that many wait for; its end lets them go, a few at a time."""
+    await c.enqueue(submit("parent", "family", "deps"))
+    for start in range(0, DEPENDENTS, 500):
+        await c.enqueue(
+            *(
+                submit(f"d.{n}", "family", "deps", after=["parent"])
+                for n in range(start, start + 500)
+            )
+        )
+    await work(c, 1, "deps")
+    while (await c.broker.deliver()).more:
+        pass
+    assert (await c.broker.snapshot()).queues["deps"].ready == DEPENDENTS
+
+
+async def cancel(c: LiveClient) -> None:
+    for start in range(QUEUED - CANCELLED, QUEUED, 500):
+        orders = [Alter(id=f"q.{n}", action="cancel") for n in range(start, start + 500)]
+        answers = await c.broker.alter(c.call(), orders)
+        found = {answer.code for answer in answers}
+        assert "done" in found
+        assert found <= {"done", "unchanged"}, "some were worked on before"
+
+
+async def purge(c: LiveClient, queue: str) -> None:
+    while (await c.broker.purge(c.call(), queue)).more:
+        pass
+    assert (await c.broker.snapshot()).queues[queue].depth == 0
+
+
+async def maintain(c: LiveClient) -> None:
+    """What a worker and a person at a dashboard ask for now and then."""
+    await c.broker.beat(c.incarnation)
+    for verb in (c.broker.sweep, c.broker.promote, c.broker.deliver, c.broker.tidy):
+        await verb()
+    await c.broker.snapshot()
+    await c.broker.page(limit=100)
+    await c.broker.events(limit=500)
+    await c.broker.workers()
+
+
+async def everything(broker: Store) -> None:
+    c = LiveClient(broker, os.urandom(4).hex())
+    await enqueue(c, 0, QUEUED)
+    await maintain(c)
+    await work(c, 5_000, "default")
+    await release(c)
+    await cancel(c)
+    await maintain(c)
+    await purge(c, "default")
+    await purge(c, "deps")
+    while (await broker.tidy()).more:
+        pass
+
+
+def slow(running: Running) -> list[str]:
+    """What took more than ten milliseconds: a function, or another command."""
+    found = []
+    for entry in running.admin("SLOWLOG", "GET", "-1"):
+        micros, words = entry[2], [word.decode(errors="replace") for word in entry[3]]
+        name = words[1] if words[0].upper() == "FCALL" else words[0]
+        found.append(f"{name}: {micros / 1000:.1f} ms")
+    return found
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(3600 if FULL else 120)
+async def test_nothing_looks_at_everything_and_nothing_takes_long(watched: Running) -> None:
+    tries: list[list[str]] = []
+    while len(tries) < TRIES and [] not in tries:
+        # A call that is long is so every time; one from which the processor was taken is not.
+        watched.admin("FLUSHALL")
+        watched.admin("SLOWLOG", "RESET")
+        broker = RedisBroker(watched.url)
+        await everything(broker)
+        await broker.close()
+        tries.append(slow(watched))
+
+    stats = watched.admin("INFO", "commandstats")
+    used = {name.removeprefix("cmdstat_").upper() for name in stats}
+    assert used & set(FORBIDDEN) == {"FLUSHALL"}, "FLUSHALL is the test's own"
+    assert {"FCALL", "LRANGE", "HSET"} <= used, "or it looked at something else"
+    assert [] in tries, f"slower than {SLOW / 1000:g} ms each time: {tries}"
