@@ -9,8 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.embedded.processes import ended, needs_server
+
 README = Path(__file__).parents[1] / "README.md"
 BLOCK = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+
+OUTPUT = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks() -> list[str]:
@@ -20,6 +24,16 @@ def blocks() -> list[str]:
         indent = len(match[1])
         found.append("".join(line[indent:] for line in match[2].splitlines(keepends=True)))
     return found
+
+
+def printed() -> str:
+    """What the README says that its first example prints."""
+    text = README.read_text(encoding="utf-8")
+    first = BLOCK.search(text)
+    assert first is not None
+    found = OUTPUT.search(text, first.end())
+    assert found is not None
+    return found[1]
 
 
 def environment() -> dict[str, str]:
@@ -36,7 +50,8 @@ def test_every_example_is_python() -> None:
         compile(block, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def test_the_first_example_runs(tmp_path: Path) -> None:
+@needs_server()
+def test_the_first_example_runs_and_prints_what_it_is_said_to_print(tmp_path: Path) -> None:
     example = tmp_path / "example.py"
     example.write_text(blocks()[0], encoding="utf-8")
     done = subprocess.run(
@@ -49,6 +64,8 @@ def test_the_first_example_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+    assert done.stdout == printed()
+    ended(int((tmp_path / ".fairlead" / "valkey" / "server.lock").read_text()))
 
 
 def test_the_first_example_is_typed(tmp_path: Path) -> None:

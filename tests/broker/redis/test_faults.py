@@ -12,6 +12,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,11 +194,15 @@ async def test_nothing_acknowledged_is_lost_when_the_server_is_killed(durable: R
         async with load.running():
             for times in (1, 2, 3):
                 await asyncio.to_thread(durable.restart)
-                await soon(lambda times=times: [len(b.changes) for b in both] == [times] * 2)
+                await soon(partial(noticed, both, times))
                 await load.grows()
 
         await load.agrees()
         assert all("restarted" in change for broker in both for change in broker.changes)
+
+
+def noticed(those: list[RedisBroker], times: int) -> bool:
+    return all(len(broker.changes) == times for broker in those)
 
 
 async def test_with_a_fsync_each_second_a_killed_server_may_lose_the_last_moments_only() -> None:

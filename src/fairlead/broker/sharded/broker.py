@@ -195,6 +195,9 @@ class ShardedBroker(Entering, Exchanging, Listening, Reading):
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
     ) -> None:
         checks.check_changes(changes)
+        line = self._line("configure", call)
+        if line.answer:
+            return
         parts: dict[str, list[Change]] = {}
         for change in changes:
             shards: Iterable[str] = self._stores
@@ -209,8 +212,9 @@ class ShardedBroker(Entering, Exchanging, Listening, Reading):
                 shard: partial(self._stores[shard].configure, call, part, now=now)
                 for shard, part in parts.items()
             },
-            self._line("configure", call).kept,
+            line.kept,
         )
+        line.answer = True
 
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None

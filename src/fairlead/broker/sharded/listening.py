@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +14,6 @@ import msgspec
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import Frame
 from fairlead.broker.verbs import EventPage, Mail
-from fairlead.model.errors import InvalidInput
 from fairlead.model.events import Event, EventId
 
 __all__ = ("Listening",)
@@ -21,6 +21,7 @@ __all__ = ("Listening",)
 T = TypeVar("T")
 
 _MOST_BOXES = 1_000  # incarnations whose letters are numbered here
+_NUMBER = re.compile(r"-?\d{1,18}\Z", re.ASCII)
 _PLACES = "places"  # the shard of an event id that stands for places in several
 
 
@@ -100,7 +101,7 @@ class Listening(Frame):
         only: the others go on at the reader's place, or begin with the oldest that they keep.
         """
         checks.check_reader(reader, limit)
-        places = _places(after)
+        places = _places(after, self._stores)
         calls = {
             shard: partial(
                 store.events, after=places.get(shard), reader=reader, limit=limit, timeout=0.0
@@ -125,6 +126,10 @@ class Listening(Frame):
 
         A shard that fails does not keep the others from answering.
         """
+        if len(calls) == 1:
+            ((shard, call),) = calls.items()
+            answer = await call()
+            return {shard: answer} if found(answer) else {}
         tasks = {asyncio.ensure_future(call()): shard for shard, call in calls.items()}
         pending = set(tasks)
         answers: dict[str, T] = {}
@@ -151,20 +156,22 @@ class Listening(Frame):
         return {shard: answers[shard] for shard in calls if shard in answers}
 
 
-def _places(after: EventId | None) -> dict[str, EventId]:
-    """By shard, where to read on."""
+def _places(after: EventId | None, shards: Iterable[str]) -> dict[str, EventId]:
+    """By shard, where to read on. What is no place in any of them is a gap in all."""
     if after is None:
         return {}
-    if after.shard != _PLACES:
-        return {after.shard: after}
-    found: dict[str, EventId] = {}
-    try:
+    found = {after.shard: after}
+    if after.shard == _PLACES:
+        found = {}
         for text in after.generation.split("+"):
-            generation, shard, entry, index = text.rsplit(":", 3)
-            found[shard] = EventId(generation, shard, int(entry), int(index))
-    except ValueError:
-        raise InvalidInput(f"{after} is not where an earlier page of events ended") from None
-    return found
+            generation, shard, entry, index = (
+                text.rsplit(":", 3) if text.count(":") > 2 else "?" * 4
+            )
+            if _NUMBER.match(entry) and _NUMBER.match(index):
+                found[shard] = EventId(generation, shard, int(entry), int(index))
+    names = list(shards)
+    known = {shard: place for shard, place in found.items() if shard in names}
+    return known or {shard: EventId("?", shard, 0, 0) for shard in names}
 
 
 def _merged(pages: Mapping[str, EventPage], places: dict[str, EventId], limit: int) -> EventPage:

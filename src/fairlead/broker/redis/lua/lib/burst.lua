@@ -16,7 +16,10 @@ function burst(q, t, level, budget, taken)
   if #l[L_FRONT] > 0 then return 0 end
   if level > 0 and t[LEN + level] < t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] then most = 1 end
   local window, tag, clock, weight, pace = l[L_WINDOW], t[TAG], q.clock, t[WEIGHT], STRIDE * UNIT / q.weight
+  local gate, limited = gate_of(t), q.concurrency >= 0 or q.rate > 0
   while n < most do
+    if n > 0 and ((gate and closed_until(gate, t[COUNT + RUNNING] + n))
+      or (limited and closed_until(q, q.counts[RUNNING] + n))) then break end
     local id = window[i + n]
     local value = id and raw[id] == false and not tasks[id] and values[id]
     if not value then break end
@@ -29,6 +32,8 @@ function burst(q, t, level, budget, taken)
     tag = tag + h.cost * STRIDE * UNIT / weight
     drawn[id] = head
     taken[#taken + 1] = id
+    if gate then pass_one(gate) end
+    if limited then pass_one(q) end
     if overtaken(q, t, tag) then break end
   end
   if n == 0 then return 0 end

@@ -1,5 +1,5 @@
--- dispatch: choose tasks, each of the tenant with the lowest tag; one fetch of n gives the same sequence
--- as n fetches of one.
+-- dispatch: choose tasks, each of the tenant with the lowest tag; one fetch of n gives the same
+-- sequence as n fetches of one.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 
@@ -54,9 +54,8 @@ function serve(q, budget, taken)
     if not t then break end
     budget.visits = budget.visits - 1
     if limited and closed_until(q, q.counts[RUNNING]) then break end -- the stored order is unchanged
-    local gated = t[GATED] == 1
-    local till = gated and closed_until(gate_of(t), t[COUNT + RUNNING])
-    local level = not (limited or gated) and t[WOKEN] == '' and level_of(t)
+    local till = t[GATED] == 1 and closed_until(gate_of(t), t[COUNT + RUNNING])
+    local level = t[WOKEN] == '' and level_of(t)
     if till then
       park(t, nil, till)
     elseif level and burst(q, t, level, budget, taken) > 0 then
