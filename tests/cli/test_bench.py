@@ -2,16 +2,27 @@
 
 import gc
 import json
+import shutil
 
 import pytest
 
+from fairlead.broker import connect
 from fairlead.cli.bench import loads
 from fairlead.cli.benchmarks.memory import Bench, Load, costs
+from fairlead.cli.benchmarks.server import sizes
+from fairlead.cli.benchmarks.server_load import FEATURES, Backlog, Feature, Trial
+from fairlead.cli.benchmarks.server_memory import Growth
+from fairlead.cli.benchmarks.server_probe import Meter, Place, Probe, plain_sets
+from fairlead.cli.benchmarks.server_report import aims, show
+from fairlead.model.errors import InvalidOption
 from tests.cli.running import fairlead
+from tests.support.servers import server
+
+HAS_TOOL = bool(shutil.which("redis-benchmark") or shutil.which("valkey-benchmark"))
 
 
 def test_the_figures_have_the_shape_that_scripts_rely_on() -> None:
-    answer = fairlead("bench", "--quick", "--json", "--scale", "0.002")
+    answer = fairlead("bench", "memory", "--quick", "--json", "--scale", "0.002")
     assert answer.returncode == 0, answer.stderr
     found = json.loads(answer.stdout)
     assert [row["tenants"] for row in found["rows"]] == [1, 2, 20, 20]
@@ -70,3 +81,121 @@ async def test_the_collector_is_as_it_was_afterwards() -> None:
     await costs([Load(100, 1)], rounds=1, tasks=100, warm_up=100)
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+# -- on a server ------------------------------------------------------------------------------
+
+
+def test_everything_is_measured_in_memory_and_on_a_server_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = fairlead("bench", "--quick", "--json", "--scale", "0.001")
+    assert answer.returncode == 0, answer.stderr
+    assert "bench: server, round 3 of 3\n" in answer.stderr
+    both = json.loads(answer.stdout)
+    assert [both[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
+    found = both["server"]
+    assert len(found["rows"]) == 7
+    for row in found["rows"]:
+        assert min(row[key] for key in ("tasks_per_second", "function_us", "python_us")) > 0
+        assert (row["set_ratio"] is not None) == HAS_TOOL
+    assert len(found["lives"]) == 7
+    assert all(life["server_us"] > 0 and life["function_us"] > 0 for life in found["lives"])
+    assert found["growth"]["ratio"] == pytest.approx(
+        found["growth"]["to_us"] / found["growth"]["from_us"], rel=0.01
+    )
+    assert [each["name"] for each in found["features"]] == [each.name for each in FEATURES]
+    assert found["features"][0]["more_us"] == 0
+    assert found["memory"]["bytes_per_task"] > 100
+    assert found["latency"]["p50_ms"] > 0
+    proof = found["proof"]
+    assert (proof["appendonly"], proof["appendfsync"]) == ("yes", "everysec")
+    assert proof["event_entries_written"] > 0
+    assert proof["events_readable"]
+    assert proof["finished_tasks_kept"] > 0
+    assert found["aims"] == aims(found)
+    assert len(found["aims"]) == 12
+
+    show(found)
+    out = capsys.readouterr().out
+    assert "appendonly yes, appendfsync everysec" in out
+    assert "x SET" in out
+    assert ("redis-benchmark not found: no ratios" in out) != HAS_TOOL
+
+
+def test_without_the_tool_there_are_no_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with server() as running:
+        probe = Probe(running.url)
+        assert plain_sets(probe, 100) is None
+        probe.close()
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_the_backlog_on_a_server_stays_as_well(limited: bool) -> None:
+    with server() as running:
+        probe = Probe(running.url)
+        backlog = Backlog(running.url, "bench", Load(1_000, 50, limited))
+        await backlog.prepare(lambda text: None, warm_up=500)
+        entering, passing = Meter(probe), Meter(probe)
+        await backlog.run(1_000, entering, passing)
+        broker = connect(running.url)
+        queue = (await broker.snapshot()).queues["bench"]
+        assert (queue.depth, queue.running, len(queue.tenants)) == (1_000, 0, 50)
+        assert entering.tasks == passing.tasks == 1_000
+        assert min(meter.cost().function_us for meter in (entering, passing)) > 0
+        assert await broker.audit() == []
+        await broker.close()
+        await backlog.close()
+        probe.close()
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.queue)
+async def test_each_feature_is_used_and_nothing_is_left(feature: Feature) -> None:
+    with server() as running:
+        trial = Trial(running.url, feature, tenants=10)
+        await trial.prepare(200)
+        broker = connect(running.url)
+        queue = (await broker.snapshot()).queues[feature.queue]
+        assert (queue.depth, queue.running, queue.completed) == (0, 0, 200)
+        await broker.close()
+        await trial.close()
+
+
+def test_a_server_with_tasks_on_it_is_not_touched() -> None:
+    with server() as running:
+        running.admin("SET", "mine", "1")
+        answer = fairlead("bench", "server", "--quick", "--scale", "0.001", "--url", running.url)
+        assert answer.returncode == 2
+        assert "empty database" in answer.stderr
+        assert running.admin("DBSIZE") == 1
+
+
+def test_an_address_is_for_the_server_and_for_one_without_tls() -> None:
+    answer = fairlead("bench", "memory", "--url", "redis://:secret@host")
+    assert (answer.returncode, "secret" in answer.stderr) == (2, False)
+    for url in ("rediss://:secret@host", "redis+cluster://host", "memory://"):
+        with pytest.raises(InvalidOption) as caught:
+            Place.parse(url)
+        assert "secret" not in str(caught.value)
+
+
+def test_places_are_read_from_their_addresses() -> None:
+    assert Place.parse("redis://host/3") == Place("host", 6379, database=3)
+    assert Place.parse("valkey://me:pass%40word@[::1]:7000") == Place(
+        "::1", 7000, user="me", password="pass@word"
+    )
+    assert Place.parse("unix://:x@/tmp/s?db=2") == Place(path="/tmp/s", password="x", database=2)
+
+
+def test_a_quick_bench_of_a_server_is_smaller_in_every_way() -> None:
+    quick, full = sizes(quick=True), sizes(quick=False)
+    assert full.large == Load(1_000_000, 100_000)
+    assert quick.large == Load(100_000, 10_000)
+    assert [load.tenants for load in quick.loads] == [load.tenants for load in full.loads]
+
+
+def test_memory_may_grow_by_a_twentieth_or_two_megabytes() -> None:
+    assert Growth(10_000_000, 12_000_000).allowed == 2 * 1024 * 1024
+    assert Growth(100_000_000, 104_000_000).allowed == 5_000_000
+    assert Growth(10, 8).bytes == -2

@@ -11,13 +11,14 @@ from fairlead.runtime.component import every
 __all__ = ("Forwarder",)
 
 _SAFETY = 5.0  # seconds: what no reply had told of is found by then
+_COVERED = 30.0  # seconds: the same while somebody else looks; but perhaps not at every shard
 
 
 class Forwarder:
     """Wakes when something is due, as the broker's replies foretell.
 
     A full worker needs it most: while one fetches or waits, the broker promotes by itself. So it
-    does not look for the unforetold while its worker waits there anyway.
+    looks for the unforetold only rarely while its worker waits there anyway.
     """
 
     name = "forwarder"
@@ -28,6 +29,7 @@ class Forwarder:
         self._alarm: asyncio.TimerHandle | None = None
         self._at = math.inf  # when the alarm goes, by the loop's clock
         self._rung = False  # it went, and what it was for is still to be done
+        self._last = -math.inf  # when it last looked, by the loop's clock
         self.covered = False  # the worker waits in the broker, which does the same meanwhile
 
     async def run(self) -> None:
@@ -40,9 +42,10 @@ class Forwarder:
             self._alarm, self._at = None, math.inf
 
     async def _step(self) -> None:
-        if self._rung or not self.covered:
+        now = asyncio.get_running_loop().time()
+        if self._rung or not self.covered or now - self._last >= _COVERED:
             await self.forward()
-            self._rung = False
+            self._rung, self._last = False, now
 
     async def forward(self) -> int:
         """Promote and deliver until there is no more; how many tasks moved."""

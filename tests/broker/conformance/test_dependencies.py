@@ -568,3 +568,17 @@ async def test_a_fan_in_waits_for_the_last_of_200(broker: Store, c: Client) -> N
     assert (await record(broker, "child")).waiting_for == ("p199",)
     await c.settle(completed(leases[199]))
     assert ids(await c.fetch(10)) == ["child"]
+
+
+async def test_a_task_that_a_dependency_ended_at_once_is_known_by_its_content(
+    broker: Store, c: Client
+) -> None:
+    (lease,) = await c.run(submit("parent"))
+    await c.settle(dead(lease))
+    child = submit("child", after=["parent"], policy="cancel", body=b"work")
+    (receipt,) = await c.enqueue(child)
+    assert receipt.state is State.CANCELLED
+
+    again = await c.enqueue(child, submit("child", body=b"other"))
+
+    assert codes(again) == ["duplicate", "conflict"]

@@ -572,3 +572,15 @@ async def test_hand_backs_in_a_row_because_no_handler_knew_the_task_are_counted(
         assert await c.settle(back, now=NOW + turn) == ["applied"]
 
     assert seen == [(0, 1), (1, 1), (2, 1), (0, 1), (1, 1)]
+
+
+async def test_a_task_that_was_lent_twice_to_one_incarnation_is_given_back_once(
+    broker: Store, c: Client
+) -> None:
+    first, _ = await c.run(submit("t1"), submit("t2"))
+    await c.settle(released(first))
+    await c.fetch(1)
+
+    assert (await broker.give_back("w1", now=NOW)).count == 2
+    assert [(await record(broker, id)).crashes for id in ("t1", "t2")] == [1, 1]
+    assert ids(await Client(broker, "w2").fetch(5)) == ["t2", "t1"]  # in the order they were lent

@@ -422,3 +422,19 @@ async def test_tidy_never_touches_unfinished_tasks(broker: Store, c: Client) -> 
         State.QUEUED,
         State.SCHEDULED,
     ]
+
+
+async def test_an_id_that_was_deleted_and_completed_again_is_the_newest(
+    broker: Store, c: Client
+) -> None:
+    for name in ("x", "y"):
+        (lease,) = await c.run(submit(name))
+        await c.settle(completed(lease), now=NOW)
+    await c.delete("x")
+    (lease,) = await c.run(submit("x"))
+    await c.settle(completed(lease), now=NOW + 1)
+
+    await c.configure(QueueChange(queue="default", keep_completed_count=1), now=NOW + 1)
+    await broker.tidy(now=NOW + 1)
+
+    assert await states(broker, "x", "y", now=NOW + 1) == [State.COMPLETED, None]

@@ -448,7 +448,7 @@ async def test_in_a_black_hole_every_call_ends_when_patience_does(valkey: Runnin
             _SECONDS,
         )
 
-        assert time.monotonic() - began < 8.0
+        assert time.monotonic() - began < 10.0  # one timeout of 5 and not another
         assert [type(outcome) for outcome in outcomes[:-1]] == [Ambiguous] * len(calls)
         assert isinstance(outcomes[-1], Unreachable)
         between.heal()
@@ -530,5 +530,5 @@ async def test_those_who_wait_hear_the_next_bell_after(fault: str, durable: Runn
             assert await bell
             assert [letter.id for letter in await mail] == ["t"]
             assert (await news).events[0].task == "next"
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 3.0  # they heard it: nobody looks again before 5
         await inside.close()

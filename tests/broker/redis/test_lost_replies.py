@@ -202,12 +202,12 @@ class Story:
     async def sleeping(self) -> None:
         broker = self.broker
         self.say("wait", await broker.wait(["default"], 5.0))
-        self.say("wait", await broker.wait(["none"], 0.02))
         waiting = broker.wait(["idle"], 20.0)
         self.say(
             "wait",
             await self.while_asleep(waiting, lambda: self.p.enqueue(submit("i1", "z", "idle"))),
         )
+        self.say("wait", await broker.wait(["none"], 0.05))
         [lease] = await self.fetch(self.w2, 1, "idle")
         self.say("watch", await broker.watch("r", ["i1"], now=self.now))
         end = completed(lease, b"r", keep=9.0)
@@ -451,5 +451,5 @@ async def test_what_is_due_wakes_in_time_though_the_reply_that_gave_the_alarm_wa
 
         assert await broker.wait(["default"], 10.0)
         assert fault.happened.is_set()
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 3.0  # nobody sleeps for more than 5 at a time
         await broker.close()

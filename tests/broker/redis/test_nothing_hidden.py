@@ -56,7 +56,8 @@ def lines() -> Iterator[tuple[str, str]]:
 
 def arguments(text: str) -> list[str]:
     """What stands between commas, up to the parenthesis that ends the call."""
-    found, depth, start = [], 0, 0
+    found: list[str] = []
+    depth = start = 0
     plain = re.sub(r"'[^']*'", lambda match: "_" * len(match[0]), text)  # quoted signs mean nothing
     for place, sign in enumerate(plain):
         if sign == ")" and depth == 0:

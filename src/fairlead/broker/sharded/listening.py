@@ -21,7 +21,7 @@ __all__ = ("Listening",)
 T = TypeVar("T")
 
 _MOST_BOXES = 1_000  # incarnations whose letters are numbered here
-_NUMBER = re.compile(r"-?\d{1,18}\Z", re.ASCII)
+_PLACE = re.compile(r"(.+):(\w+):(\d{1,18}):(-?\d{1,18})\Z", re.ASCII)
 _PLACES = "places"  # the shard of an event id that stands for places in several
 
 
@@ -164,10 +164,9 @@ def _places(after: EventId | None, shards: Iterable[str]) -> dict[str, EventId]:
     if after.shard == _PLACES:
         found = {}
         for text in after.generation.split("+"):
-            generation, shard, entry, index = (
-                text.rsplit(":", 3) if text.count(":") > 2 else "?" * 4
-            )
-            if _NUMBER.match(entry) and _NUMBER.match(index):
+            match = _PLACE.match(text)
+            if match is not None:
+                generation, shard, entry, index = match.groups()
                 found[shard] = EventId(generation, shard, int(entry), int(index))
     names = list(shards)
     known = {shard: place for shard, place in found.items() if shard in names}

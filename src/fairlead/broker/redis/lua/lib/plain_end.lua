@@ -24,7 +24,7 @@ local function end_plainly(id, token, result, r, m, incarnation)
     r = fate .. sub(r, FATE_END + 1)
   end
   written[m + 1], written[m + 2], latest[id] = id, r, r
-  keep_plainly(q, id)
+  keep_plainly(q, id, life)
   q.done_bytes = q.done_bytes + 100 + size + extra
   local d = q.counts
   t[COUNT + RUNNING], t[COUNT + COMPLETED] = t[COUNT + RUNNING] - 1, t[COUNT + COMPLETED] + 1

@@ -29,20 +29,22 @@ end
 
 -- What an incarnation holds, the latest loan first.
 local function holdings(incarnation)
-  local ids, cursor = {}, '0'
+  local ids, tokens, cursor = {}, {}, '0'
   repeat
     local page = call('HSCAN', P .. 'held:' .. incarnation, cursor, 'COUNT', 100)
     cursor = page[1]
     for i = 1, #page[2], 2 do
-      if sub(page[2][i], 1, 4) == 'ids:' then
-        for id in string.gmatch(page[2][i + 1], '[^\31]+') do ids[#ids + 1] = id end
+      local token = tonumber(match(page[2][i], '^ids:(%d+)$'))
+      for id in string.gmatch(token and page[2][i + 1] or '', '[^\31]+') do
+        ids[#ids + 1], tokens[#tokens + 1] = id, token
       end
     end
   until cursor == '0'
-  local found = {}
   for i = 1, #ids, 1000 do load_tasks({ unpack(ids, i, min(i + 999, #ids)) }) end
-  for _, id in ipairs(ids) do
-    if tasks[id] and tasks[id].state == RUNNING and tasks[id].incarnation == incarnation then found[#found + 1] = tasks[id] end
+  local found = {}
+  for i = 1, #ids do -- what was lent and has ended since, or was lent again, is not of this loan
+    local task = tasks[ids[i]]
+    if task and leased_as(task, incarnation, tokens[i]) then found[#found + 1] = task end
   end
   sort(found, function(a, b)
     if a.token ~= b.token then return a.token > b.token end

@@ -8,10 +8,11 @@ fates = {}
 -- @end
 
 -- Tasks that ended in the usual way, kept for the usual time, are a list: first in, first out. The
--- others are in a sorted set, and so are those that would have to go before the last of the list.
-function keep_plainly(q, id)
+-- others are in a sorted set, and so are those that would have to go before the last of the list,
+-- and those whose id may come again: an entry of a list cannot be taken out when they are deleted.
+function keep_plainly(q, id, life)
   local till = now + q.keep
-  if till < q.kept_until then return set_at(agenda('done:' .. q.name), id, till) end
+  if life > 0 or till < q.kept_until then return set_at(agenda('done:' .. q.name), id, till) end
   q.kept_until = till
   if not q.kept then q.kept, q.kept_gone, q.list_gone = {}, 0, q.list_gone or 0 end
   q.kept[#q.kept + 1] = id
