@@ -11,31 +11,32 @@ from fairlead.broker import connect
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.model.lifecycle import State
-from tests.broker.redis.test_shards import (  # noqa: F401 - they run here as well
-    broker,
-    c,
+from tests.broker.redis import test_shards as shards
+from tests.broker.redis.test_shard_verbs import (  # noqa: F401 - they run here as well
     test_a_broker_that_lent_nothing_finds_the_shard_of_a_lease,
-    test_a_chain_through_both_shards_is_one_batch,
-    test_a_child_that_is_cancelled_on_its_way_stays_cancelled,
-    test_a_fan_out_over_many_steps,
     test_a_fence_may_be_a_lease_of_another_shard,
     test_a_lost_worker_is_swept_in_all_shards,
-    test_a_parent_that_completes_releases_whatever_the_policy,
     test_a_repeated_number_gets_the_same_answers,
-    test_a_task_waits_for_one_of_another_shard,
-    test_entries_that_come_twice_change_nothing,
     test_events_of_all_shards_are_read_in_pages,
     test_fetch_goes_from_shard_to_shard_until_it_has_enough,
     test_limits_hold_in_each_shard,
     test_mail_of_all_shards_is_numbered_in_one_line,
-    test_nobody_has_to_call_deliver_while_all_goes_well,
-    test_one_failed_parent_is_enough,
     test_pages_and_workers_are_those_of_all_shards,
     test_tasks_live_in_the_shard_of_their_queue,
+    test_waiting_ends_with_the_first_shard_that_has_work,
+)
+from tests.broker.redis.test_shards import (  # noqa: F401 - they run here as well
+    test_a_chain_through_both_shards_is_one_batch,
+    test_a_child_that_is_cancelled_on_its_way_stays_cancelled,
+    test_a_fan_out_over_many_steps,
+    test_a_parent_that_completes_releases_whatever_the_policy,
+    test_a_task_waits_for_one_of_another_shard,
+    test_entries_that_come_twice_change_nothing,
+    test_nobody_has_to_call_deliver_while_all_goes_well,
+    test_one_failed_parent_is_enough,
     test_the_audit_finds_an_edge_that_is_lost,
     test_the_policy_decides_wherever_the_parent_is,
     test_unknown_dependencies_of_any_shard,
-    test_waiting_ends_with_the_first_shard_that_has_work,
     test_who_waits_for_a_dead_parent_is_dead_once_it_is_forgotten,
     test_who_waits_for_a_dead_parent_runs_when_it_completes_after_all,
     test_whoever_comes_next_ends_what_a_killed_process_began,
@@ -44,6 +45,8 @@ from tests.support.servers import SLOTS, Running, cluster
 from tests.support.store import NOW, Client, complete_all, completed, drain, states, submit
 
 NODES = 3
+
+broker, c = shards.broker, shards.c
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ def names(nodes: list[Running]) -> tuple[str, str]:
 
 
 async def test_the_two_shards_are_on_two_nodes(
-    broker: ShardedBroker,  # noqa: F811 - the fixture
+    broker: ShardedBroker,
     nodes: list[Running],
     names: tuple[str, str],
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fairlead.broker import checks
-from fairlead.broker.redis import codec
+from fairlead.broker.redis import answers, codec
 from fairlead.broker.redis.inspector import Inspecting
 from fairlead.broker.redis.post import Posting
 from fairlead.broker.redis.stored import STATES, worker_bytes
@@ -71,7 +71,7 @@ class RedisBroker(Waiting, Inspecting, Posting):
         if self._closed:
             self._clock(now)
             return [Receipt(id=id, code="closed") for id in ids]
-        return codec.receipts(await self._numbered(verb, call, now, args), ids)
+        return answers.receipts(await self._numbered(verb, call, now, args), ids)
 
     async def exchange(
         self,
@@ -92,7 +92,7 @@ class RedisBroker(Waiting, Inspecting, Posting):
         except BaseException:
             self._alarm_held = self._alarm_held or held  # the next call passes it on
             raise
-        return codec.exchange_reply(reply)
+        return answers.exchange_reply(reply)
 
     async def beat(
         self,
@@ -110,26 +110,26 @@ class RedisBroker(Waiting, Inspecting, Posting):
         args += queues
         for ref in held:
             args += (ref.id, ref.token)
-        return codec.beat_reply(await self._run("beat", args), incarnation, held)
+        return answers.beat_reply(await self._run("beat", args), incarnation, held)
 
     async def give_back(
         self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
     ) -> Moved:
         known = "0" if started is None else "1"
         reply = await self._own("give_back", now, incarnation, known, *(started or ()))
-        return codec.moved(reply)
+        return answers.moved(reply)
 
     async def sweep(self, *, now: float | None = None) -> Moved:
-        return codec.moved(await self._own("sweep", now))
+        return answers.moved(await self._own("sweep", now))
 
     async def promote(self, *, now: float | None = None) -> Moved:
-        return codec.moved(await self._own("promote", now))
+        return answers.moved(await self._own("promote", now))
 
     async def deliver(self, *, now: float | None = None) -> Moved:
-        return codec.moved(await self._own("deliver", now))
+        return answers.moved(await self._own("deliver", now))
 
     async def tidy(self, *, now: float | None = None) -> Moved:
-        return codec.moved(await self._own("tidy", now))
+        return answers.moved(await self._own("tidy", now))
 
     async def watch(
         self, incarnation: str, ids: Sequence[str], *, now: float | None = None
@@ -141,7 +141,7 @@ class RedisBroker(Waiting, Inspecting, Posting):
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
     ) -> list[Settled]:
         checks.check_writes(writes)
-        return codec.settled(await self._numbered("write", call, now, codec.write_args(writes)))
+        return answers.settled(await self._numbered("write", call, now, codec.write_args(writes)))
 
     async def pull(
         self, tenant: str, keys: Sequence[str], *, now: float | None = None
@@ -153,7 +153,7 @@ class RedisBroker(Waiting, Inspecting, Posting):
     ) -> list[Altered]:
         checks.check_orders(orders)
         reply = await self._numbered("alter", call, now, codec.order_args(orders))
-        return codec.altered(reply, orders)
+        return answers.altered(reply, orders)
 
     async def configure(
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
@@ -164,4 +164,4 @@ class RedisBroker(Waiting, Inspecting, Posting):
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
     ) -> Moved:
-        return codec.moved(await self._numbered("purge", call, now, [queue, tenant or ""]))
+        return answers.moved(await self._numbered("purge", call, now, [queue, tenant or ""]))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Literal
 
 from fairlead.broker import checks
-from fairlead.broker.redis import codec
+from fairlead.broker.redis import answers, codec
 from fairlead.broker.redis.frame import Frame
 from fairlead.broker.redis.stored import STATES
 from fairlead.broker.redis.wire import Value
@@ -69,7 +69,7 @@ class Posting(Frame):
         args = codec.firing_args(firings) if firings else codec.submission_args(submissions)
         if elsewhere:
             args = [_with_edges(arg, elsewhere) for arg in args]
-        return codec.receipts(await self._numbered(verb, call, now, args), ids)
+        return answers.receipts(await self._numbered(verb, call, now, args), ids)
 
     async def outbox(self, shards: Sequence[str], limit: int) -> list[list[bytes]]:
         """The oldest entries for each of these shards."""
@@ -86,7 +86,7 @@ class Posting(Frame):
     async def confirm(self, shard: str, entries: Sequence[bytes]) -> int:
         """Forget entries that the shard took in; how many there still were."""
         last = entries[-1].partition(b"\x1f")[0]
-        return int(await self._run("confirm", [shard, last]))
+        return int(await self._run("confirm", [shard, last, len(entries)]))
 
     async def far_edges(self) -> tuple[set[Edge], set[Edge]]:
         """Edges to and from other shards, each as (the other shard, child, parent).

@@ -20,6 +20,7 @@ __all__ = ("Listening",)
 
 T = TypeVar("T")
 
+_GRACE = 1.0  # seconds that shards have to say at once what they hold, after the first has
 _MOST_BOXES = 1_000  # incarnations whose letters are numbered here
 _PLACE = re.compile(r"(.+):(\w+):(\d{1,18}):(-?\d{1,18})\Z", re.ASCII)
 _PLACES = "places"  # the shard of an event id that stands for places in several
@@ -80,11 +81,17 @@ class Listening(Frame):
             while len(self._boxes) > _MOST_BOXES:
                 del self._boxes[next(iter(self._boxes))]
         box.confirm(after)
-        calls = {
-            shard: partial(store.collect, incarnation, box.after(shard), timeout)
-            for shard, store in self._stores.items()
-        }
-        found = await self._race(calls, bool)
+
+        def calls(seconds: float) -> dict[str, Callable[[], Coroutine[Any, Any, list[Mail]]]]:
+            return {
+                shard: partial(store.collect, incarnation, box.after(shard), seconds)
+                for shard, store in self._stores.items()
+            }
+
+        # First what there is: a shard with much mail must not keep that of another from coming.
+        found = await self._race(calls(0.0), bool, grace=_GRACE)
+        if not found and timeout > 0.0:
+            found = await self._race(calls(timeout), bool)
         return [mail for shard, letters in found.items() for mail in box.number(shard, letters)]
 
     async def events(
@@ -121,8 +128,10 @@ class Listening(Frame):
         self,
         calls: Mapping[str, Callable[[], Coroutine[Any, Any, T]]],
         found: Callable[[T], bool],
+        *,
+        grace: float = 0.0,
     ) -> dict[str, T]:
-        """What the first shards that have something answer; the others are not waited for.
+        """What the first shards that have something answer; others have ``grace`` seconds left.
 
         A shard that fails does not keep the others from answering.
         """
@@ -143,14 +152,16 @@ class Listening(Frame):
                         errors.append(error)
                     elif found(task.result()):
                         answers[tasks[task]] = task.result()
+            if pending and grace:
+                _, pending = await asyncio.wait(pending, timeout=grace)
         finally:
             for task in pending:
                 task.cancel()
             if pending:
                 await asyncio.wait(pending)
-        for task in pending:  # what came while it was being cancelled
+        for task, shard in tasks.items():  # some may have come while they were being cancelled
             if not task.cancelled() and task.exception() is None and found(task.result()):
-                answers[tasks[task]] = task.result()
+                answers[shard] = task.result()
         if not answers and len(errors) == len(tasks) and errors:
             raise errors[0]
         return {shard: answers[shard] for shard in calls if shard in answers}

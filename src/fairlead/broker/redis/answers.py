@@ -1,0 +1,194 @@
+"""Replies of the scripts, as structs; ``lua/<verb>.lua`` says what it returns.
+
+What is read for every task is written out in one loop per batch: a call per task would cost as much
+as the work itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from fairlead.broker.redis.stored import (
+    GS,
+    RS,
+    SIZES,
+    STATES,
+    STORED,
+    US,
+    parse_head,
+    parsed_heads,
+    read_extra,
+)
+from fairlead.broker.verbs import (
+    Alter,
+    Altered,
+    BeatReply,
+    ExchangeReply,
+    LeaseRef,
+    Moved,
+    Receipt,
+    Settled,
+)
+from fairlead.model.message import Leased, Message
+
+__all__ = ("altered", "beat_reply", "exchange_reply", "moved", "receipts", "settled")
+
+_SETTLED: dict[int, Settled] = {ord("a"): "applied", ord("f"): "fenced", ord("u"): "unknown"}
+_ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown"]] = {
+    ord("d"): "done",
+    ord("r"): "requested",
+    ord("n"): "unchanged",
+    ord("u"): "unknown",
+}
+_ACCEPTED = {b"a%d" % digit: state for digit, state in enumerate(STATES) if state is not None}
+
+
+def receipts(reply: bytes, ids: Sequence[str]) -> list[Receipt]:
+    """One receipt for each id that was sent, or was sent when the number was used first."""
+    texts, ids = _answers(reply, ids)
+    accepted = _ACCEPTED.get
+    return [
+        Receipt(id=id, code="accepted", state=state)
+        if (state := accepted(text)) is not None
+        else _receipt(id, text)
+        for id, text in zip(ids, texts, strict=True)
+    ]
+
+
+def _answers(reply: bytes, ids: Sequence[str]) -> tuple[list[bytes], Sequence[str]]:
+    """The answers to a batch; a repeated number gets those to the batch it was first used for."""
+    answers, again, about = reply.partition(GS)
+    if again:
+        ids = about.decode().split("\x1f") if about else []
+    return (answers.split(RS) if answers else []), ids
+
+
+def _receipt(id: str, text: bytes) -> Receipt:
+    """A receipt that is no plain acceptance: a letter, a state, and behind US what it is about."""
+    first, _, rest = text.partition(US)
+    about = rest.decode()
+    match first[:1]:
+        case b"a":
+            return Receipt(id=about or id, code="accepted", state=STATES[int(first[1:])])
+        case b"d":
+            return Receipt(id=about or id, code="duplicate", state=STATES[int(first[1:])])
+        case b"c":
+            return Receipt(id=id, code="conflict", state=STATES[int(first[1:])])
+        case b"q":
+            return Receipt(id=id, code="queue_full", limit=int(about))
+        case b"t":
+            return Receipt(id=id, code="tenant_full", limit=int(about))
+        case b"u":
+            return Receipt(id=id, code="unknown_dependency", detail=about)
+        case b"f":
+            return Receipt(id=id, code="fenced")
+        case b"s":
+            return Receipt(id=id, code="stale")
+    raise ValueError(f"a receipt that nobody knows: {text!r}")
+
+
+# -- exchange ----------------------------------------------------------------------------------
+
+
+def exchange_reply(reply: Sequence[Any]) -> ExchangeReply:
+    """The answers, and the loans with their messages."""
+    now, settles, starts, more, due, token, _ = reply[0].split(RS)
+    return ExchangeReply(
+        now=float(now),
+        settled=settled(settles),
+        started=settled(starts),
+        leased=_loans(reply, int(token)) if len(reply) > 1 else [],
+        more=more == b"1",
+        due_in=float(due) if due else None,
+    )
+
+
+def settled(codes: bytes) -> list[Settled]:
+    """A letter for each answer."""
+    return [_SETTLED[code] for code in codes]
+
+
+def _loans(reply: Sequence[Any], token: int) -> list[Leased]:
+    loans: list[Leased] = []
+    known, open_stored, open_sizes = parsed_heads, STORED.unpack_from, SIZES.unpack_from
+    begin, between = STORED.size, SIZES.size
+    items = iter(reply)
+    next(items)
+    for id, stored, flags in zip(items, items, items, strict=True):
+        at, _, size = open_stored(stored)
+        cut = begin + size
+        head = stored[begin:cut]
+        queue, tenant, level, cost, limiters, version, bits = known.get(head) or parse_head(head)
+        body, trace = open_sizes(stored, cut)
+        start = cut + between
+        middle = start + body
+        end = middle + trace
+        message = Message(
+            id=id.decode(),
+            queue=queue,
+            tenant=tenant,
+            level=level,
+            cost=cost,
+            limiters=limiters,
+            version=version,
+            flags=bits,
+            body=stored[start:middle],
+            trace=stored[middle:end],
+            extra=read_extra(stored[end:]) if end < len(stored) else (),
+        )
+        if len(flags) == 1:
+            loans.append(
+                Leased(
+                    message=message, token=token, attempt=1, started=flags == b"1", enqueued_at=at
+                )
+            )
+        else:
+            loans.append(_marked(message, token, at, flags))
+    return loans
+
+
+def _marked(message: Message, token: int, at: float, flags: bytes) -> Leased:
+    """A loan of a task that something happened to before."""
+    started, attempts, generation, crashes, unroutable, deadline = flags.split(US)
+    return Leased(
+        message=message,
+        token=token,
+        attempt=int(attempts) + 1,
+        generation=int(generation),
+        crashes=int(crashes),
+        unroutable=int(unroutable),
+        started=started == b"1",
+        enqueued_at=at,
+        deadline_at=float(deadline) or None,
+    )
+
+
+# -- the other verbs ---------------------------------------------------------------------------
+
+
+def moved(reply: bytes) -> Moved:
+    """What a step of maintenance came to; sweep says whether it was guarded as well."""
+    now, count, more, *guarded = reply.split(RS)
+    return Moved(now=float(now), count=int(count), more=more == b"1", guarded=guarded == [b"1"])
+
+
+def altered(reply: bytes, orders: Sequence[Alter]) -> list[Altered]:
+    """One answer for each order."""
+    texts, ids = _answers(reply, [order.id for order in orders])
+    return [
+        Altered(id=id, code=_ALTERED[text[0]], state=STATES[int(text[1:])])
+        for id, text in zip(ids, texts, strict=True)
+    ]
+
+
+def beat_reply(reply: bytes, incarnation: str, held: Sequence[LeaseRef]) -> BeatReply:
+    """What a worker must know after a heartbeat."""
+    now, lost, cancelled, paused = reply.decode().split("\x1e")
+    refs = [each.split("\x1d") for each in cancelled.split("\x1f")] if cancelled else []
+    return BeatReply(
+        now=float(now),
+        lost=[held[int(place)] for place in lost.split(",")] if lost else [],
+        cancelled=[LeaseRef(id, incarnation, int(token)) for id, token in refs],
+        paused=paused.split("\x1f") if paused else [],
+    )

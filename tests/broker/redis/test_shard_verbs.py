@@ -1,0 +1,291 @@
+"""The verbs of a broker over two shards. test_cluster runs most of this on two nodes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.broker.sharded import ShardedBroker
+from fairlead.broker.verbs import (
+    Call,
+    LeaseRef,
+    LimiterChange,
+    QueueChange,
+    TenantChange,
+    WorkerRecord,
+    Write,
+)
+from fairlead.model.errors import Ambiguous, InvalidInput, InvalidOption, OutOfOrder, Unreachable
+from fairlead.model.lifecycle import State
+from fairlead.model.message import Leased
+from tests.broker.redis import test_shards as shards
+from tests.broker.redis.carrying import opened
+from tests.broker.redis.test_shards import BOTH, far_parent
+from tests.support.store import (
+    NOW,
+    Client,
+    codes,
+    completed,
+    dead,
+    ids,
+    record,
+    states,
+    submit,
+)
+
+# The fixtures are the same.
+nodes, url, names = shards.nodes, shards.url, shards.names
+broker, c = shards.broker, shards.c
+
+# -- routing ----------------------------------------------------------------------------------
+
+
+async def test_tasks_live_in_the_shard_of_their_queue(
+    broker: ShardedBroker, c: Client, names: tuple[str, str]
+) -> None:
+    receipts = await c.enqueue(submit("a"), submit("b", queue="far"), submit("c"))
+    assert [(receipt.id, receipt.code) for receipt in receipts] == [
+        ("a", "accepted"),
+        ("b", "accepted"),
+        ("c", "accepted"),
+    ]
+    near, far = (broker._stores[name] for name in names)
+    assert [found is not None for found in await near.find(["a", "b", "c"])] == [True, False, True]
+    assert [found is not None for found in await far.find(["a", "b", "c"])] == [False, True, False]
+
+    assert await states(broker, "a", "b", "c", "d") == [State.QUEUED] * 3 + [None]
+    snapshot = await broker.snapshot(now=NOW)
+    assert (snapshot.depth, snapshot.ready) == (3, 3)
+    assert {name: counts.depth for name, counts in snapshot.queues.items()} == {
+        "default": 2,
+        "far": 1,
+    }
+
+
+async def test_fetch_goes_from_shard_to_shard_until_it_has_enough(
+    broker: ShardedBroker, c: Client
+) -> None:
+    await c.enqueue(*(submit(f"n{i}") for i in range(3)))
+    await c.enqueue(*(submit(f"f{i}", queue="far") for i in range(3)))
+
+    assert ids(await c.fetch(2, ["far", "default"])) == ["f0", "f1"]
+    leases = await c.fetch(3, ["far", "default"])
+    assert ids(leases) == ["f2", "n0", "n1"]
+    assert await c.settle(*map(completed, leases)) == ["applied"] * 3
+    assert ids(await c.fetch(9, BOTH)) == ["n2"]
+
+
+async def test_only_the_first_of_all_shards_count_as_started(
+    broker: ShardedBroker, c: Client
+) -> None:
+    await c.enqueue(*(submit(f"n{i}") for i in range(2)), submit("f", queue="far"))
+    leases = await c.fetch(3, BOTH, start=1)
+    began = [(await record(broker, lease.message.id)).started_at for lease in leases]
+    assert began == [NOW, None, None]
+
+    reply = await c.exchange(started=[c.ref(lease) for lease in leases[1:]])
+    assert reply.started == ["applied"] * 2
+    assert (await record(broker, "f")).started_at == NOW
+
+
+async def test_a_broker_that_lent_nothing_finds_the_shard_of_a_lease(
+    broker: ShardedBroker, c: Client, url: str, names: tuple[str, str]
+) -> None:
+    leases = await c.run(submit("n"), submit("f", queue="far"), queues=BOTH)
+    other = opened(url, *names)
+    again = Client(other, "w1")
+    again.number = 100
+    write = Write(lease=c.ref(leases[1]), kind="xcom", key="k", value=b"v")
+    assert await again.write(write) == ["applied"]
+    assert await other.pull("a", ["k", "none"], now=NOW) == [b"v", None]
+    beat = await other.beat("w1", [*map(c.ref, leases), LeaseRef("x", "w1", 7)], now=NOW)
+    assert beat.lost == [LeaseRef("x", "w1", 7)]
+
+    strange = completed(Leased(message=submit("x").message, token=7, attempt=1))
+    assert await again.settle(*map(completed, leases), strange) == ["applied", "applied", "unknown"]
+    await other.close()
+
+
+async def test_a_repeated_number_gets_the_same_answers(
+    broker: ShardedBroker, c: Client, url: str, names: tuple[str, str]
+) -> None:
+    batch = [submit("p", queue="far"), submit("k", after=["p"]), submit("n"), submit("n")]
+    first = await c.enqueue(*batch)
+    assert codes(first) == ["accepted", "accepted", "accepted", "duplicate"]
+    call = Call("w1", c.number)
+    assert await broker.enqueue(call, batch, now=NOW) == first
+
+    other = opened(url, *names)  # which remembers nothing
+    assert await other.enqueue(call, batch, now=NOW) == first
+    assert (await other.snapshot(now=NOW)).depth == 3
+    await other.close()
+
+    leases = await c.fetch(2, BOTH)
+    call = Call("w1", c.number)
+    assert (await broker.exchange(call, now=NOW)).leased == leases
+    with pytest.raises(InvalidInput, match="was exchange"):
+        await broker.enqueue(call, batch, now=NOW)
+    with pytest.raises(OutOfOrder):
+        await broker.exchange(Call("w1", call.number - 1), now=NOW)
+
+
+async def test_what_one_shard_has_done_is_not_done_again_when_the_other_comes_back(
+    broker: ShardedBroker, c: Client, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = broker._stores[names[1]]
+    good = far.enter
+
+    async def away(*_: object, **__: object) -> None:
+        raise Unreachable("the server is away")
+
+    monkeypatch.setattr(far, "enter", away)
+    batch = [submit("n"), submit("f", queue="far")]
+    with pytest.raises(Ambiguous, match="the server is away"):
+        await c.enqueue(*batch)
+    with pytest.raises(Unreachable):  # nothing was done at all
+        await Client(broker, "w2").enqueue(submit("g", queue="far"))
+    monkeypatch.setattr(far, "enter", good)
+
+    receipts = await broker.enqueue(Call("w1", c.number), batch, now=NOW)
+    assert codes(receipts) == ["accepted", "accepted"]
+    assert (await broker.snapshot(now=NOW)).depth == 2
+
+
+async def test_a_shard_that_is_away_does_not_keep_others_from_being_fetched_from(
+    broker: ShardedBroker, c: Client, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await c.enqueue(submit("n"))
+
+    async def away(*_: object, **__: object) -> None:
+        raise Unreachable("the server is away")
+
+    for verb in ("exchange", "promote", "wait"):
+        monkeypatch.setattr(broker._stores[names[1]], verb, away)
+    assert await broker.wait(["far", "default"], 5.0)
+    assert ids(await c.fetch(2, ["far", "default"])) == ["n"]
+    assert (await broker.promote(now=NOW)).count == 0
+    with pytest.raises(Unreachable):
+        await c.fetch(1, ["far"])
+    monkeypatch.undo()
+
+
+# -- limits, mail, events, reads --------------------------------------------------------------
+
+
+async def test_limits_hold_in_each_shard(broker: ShardedBroker, c: Client) -> None:
+    await c.configure(
+        LimiterChange(name="api", concurrency=1),
+        TenantChange(tenant="b", concurrency=1),
+        QueueChange(queue="far", max_waiting=4),
+    )
+    await c.enqueue(*(submit(f"n{i}", limiters=("api",)) for i in range(2)))
+    receipts = await c.enqueue(*(submit(f"f{i}", "b", "far") for i in range(5)))
+    assert codes(receipts) == ["accepted"] * 4 + ["queue_full"]
+    assert ids(await c.fetch(9, BOTH)) == ["n0", "f0"]
+    assert (await c.purge("far")).count == 3
+
+
+async def test_waiting_ends_with_the_first_shard_that_has_work(
+    broker: ShardedBroker, c: Client
+) -> None:
+    assert not await broker.wait(BOTH, 0.05)
+    waiting = asyncio.create_task(broker.wait(BOTH, 10.0))
+    await asyncio.sleep(0.05)
+    await c.enqueue(submit("f", queue="far"))
+    assert await asyncio.wait_for(waiting, 2.0)
+
+
+async def test_a_wake_up_that_was_not_used_goes_to_the_next(
+    broker: ShardedBroker, c: Client, url: str, names: tuple[str, str]
+) -> None:
+    await c.enqueue(submit("n"), submit("f", queue="far"))
+    while len(broker._woken) < 2:  # both were awaited, and the first one's is enough
+        assert await broker.wait(BOTH, 5.0)
+    other = opened(url, *names)
+    waiting = asyncio.create_task(other.wait(["far"], 4.0))
+    assert ids(await c.fetch(1, BOTH)) == ["n"]
+    assert await asyncio.wait_for(waiting, 2.0)
+    await other.close()
+
+
+async def test_mail_of_all_shards_is_numbered_in_one_line(broker: ShardedBroker, c: Client) -> None:
+    leases = await c.run(
+        submit("n"), submit("f", queue="far"), submit("g", queue="far"), queues=BOTH
+    )
+    watched = await broker.watch("w1", ["n", "f", "g", "x"], now=NOW)
+    assert [watch.state for watch in watched] == [State.RUNNING] * 3 + [None]
+    assert await broker.collect("w1", 0, 0.0) == []
+    await c.settle(completed(leases[1]), completed(leases[2]))
+
+    letters = await broker.collect("w1", 0, 5.0)
+    assert [(mail.number, mail.id) for mail in letters] == [(1, "f"), (2, "g")]
+    waiting = asyncio.create_task(broker.collect("w1", 1, 5.0))
+    assert [(mail.number, mail.id) for mail in await waiting] == [(2, "g")]
+    await c.settle(dead(leases[0]))
+    found: dict[str, int] = {}
+    while len(found) < 2:
+        found |= {mail.id: mail.number for mail in await broker.collect("w1", 1, 5.0)}
+    assert found == {"g": 2, "n": 3}
+    assert await broker.collect("w1", 3, 0.0) == []
+
+
+async def test_events_of_all_shards_are_read_in_pages(
+    broker: ShardedBroker, c: Client, names: tuple[str, str]
+) -> None:
+    for i in range(6):
+        await c.enqueue(submit(f"t{i}", queue=BOTH[i % 2]), now=NOW + i)
+    seen, place = [], None
+    while (page := await broker.events(after=place, limit=2)).events:
+        assert len(page.events) <= 2
+        seen += [event.task for event in page.events]
+        place = page.last
+    assert seen == [f"t{i}" for i in range(6)]
+    assert not page.gap
+
+    waiting = asyncio.create_task(broker.events(after=place, timeout=5.0))
+    await asyncio.sleep(0.02)
+    await c.enqueue(submit("late", queue="far"), now=NOW + 9)
+    page = await waiting
+    assert [(event.task, event.id.shard) for event in page.events] == [("late", names[1])]
+    own = page.events[0].id  # says nothing of the other shard: it begins with its oldest
+    assert [e.task for e in (await broker.events(after=own)).events] == ["t0", "t2", "t4"]
+
+    page = await broker.events(reader="r", limit=4)
+    await broker.events(reader="r", after=page.last)
+    assert [e.task for e in (await broker.events(reader="r")).events] == ["t4", "t5", "late"]
+
+
+async def test_pages_and_workers_are_those_of_all_shards(broker: ShardedBroker, c: Client) -> None:
+    await c.enqueue(*(submit(f"t{i}", queue=BOTH[i % 2]) for i in range(8)))
+    found, cursor = [], None
+    while True:
+        page = await broker.page(limit=3, cursor=cursor, now=NOW)
+        found += [task.message.id for task in page.tasks]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert sorted(found) == [f"t{i}" for i in range(8)]
+    with pytest.raises(InvalidOption):
+        await broker.page(cursor="nowhere:0")
+
+    await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=BOTH), now=NOW)
+    (worker,) = await broker.workers(now=NOW)
+    assert (worker.incarnation, worker.queues) == ("w1", BOTH)
+    assert "+" in (await broker.hello()).generation
+
+
+async def test_a_lost_worker_is_swept_in_all_shards(broker: ShardedBroker, c: Client) -> None:
+    await broker.sweep(now=NOW)
+    await c.run(submit("n"), submit("f", queue="far"), queues=BOTH)
+    assert (await broker.give_back("w1", now=NOW)).count == 2
+    assert await states(broker, "n", "f") == [State.QUEUED] * 2
+
+
+async def test_a_fence_may_be_a_lease_of_another_shard(broker: ShardedBroker, c: Client) -> None:
+    lease = await far_parent(c)
+    fence = c.ref(lease)
+    (receipt,) = await c.enqueue(submit("under", fence=fence))
+    assert receipt.code == "accepted"
+    await c.settle(completed(lease))
+    assert codes(await c.enqueue(submit("late", fence=fence))) == ["fenced"]
