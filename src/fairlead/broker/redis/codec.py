@@ -64,7 +64,8 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
     args: list[Value] = []
     add = args.extend
     sizes = SIZES.pack
-    run, place = b"", 0  # the head of the run that is being written ("": of special ones), its count
+    # The head of the run that is being written (empty: of special ones), and where its count is.
+    run, place = b"", 0
     for item in submissions:
         message = item.message
         key = (

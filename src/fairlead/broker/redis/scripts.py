@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -105,7 +106,7 @@ class _Assembly:
                     raise LookupError(f"{file} sets @flags; only the verb's own file may do so")
                 self.flags = flags.group(1).replace(",", " ").split()
             elif (const := _CONST.match(line)) is not None:
-                self._constants.update(pair.split("=") for pair in const.group(1).split())
+                self._constants.update(_pairs(const.group(1)))
             elif _EACH.match(line) is not None:
                 block.lines.append("begins[#begins + 1] = function()")
             elif _END.match(line) is not None:
@@ -162,6 +163,12 @@ class _Assembly:
             if not within:
                 raise LookupError(f"there is no script {file}") from None
             raise LookupError(f"{within[-1]} includes {file}, which does not exist") from None
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for pair in text.split():
+        name, _, value = pair.partition("=")
+        yield name, value
 
 
 def _is_comment(line: str) -> bool:
