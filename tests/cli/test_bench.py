@@ -91,7 +91,7 @@ def test_everything_is_measured_in_memory_and_on_a_server_of_its_own(
 ) -> None:
     answer = fairlead("bench", "--quick", "--json", "--scale", "0.001")
     assert answer.returncode == 0, answer.stderr
-    assert "bench: server, round 3 of 3\n" in answer.stderr
+    assert "bench: server, features: round 3 of 3\n" in answer.stderr
     both = json.loads(answer.stdout)
     assert [both[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
     found = both["server"]

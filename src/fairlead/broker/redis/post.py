@@ -19,6 +19,7 @@ from fairlead.model.lifecycle import State
 
 __all__ = ("Posting",)
 
+_AT_ONCE = 1_000  # ids that one call asks for: a batch may name half a million
 _SCANNED = 500  # keys that one step of a listing asks for
 _OPTIONS = 9  # separators between the options of a submission
 
@@ -32,11 +33,15 @@ class Posting(Frame):
         self, ids: Sequence[str], *, now: float | None = None
     ) -> list[tuple[State | None, int, str]]:
         """State (None: unknown here), and while it runs token and incarnation, of each task."""
-        reply = await self._run("where", [self._clock(now), *ids])
-        return [
-            (STATES[reply[i]], int(reply[i + 1]), reply[i + 2].decode())
-            for i in range(0, len(reply), 3)
-        ]
+        clock = self._clock(now)
+        found: list[tuple[State | None, int, str]] = []
+        for start in range(0, len(ids), _AT_ONCE):
+            row = await self._run("where", [clock, *ids[start : start + _AT_ONCE]])
+            found += (
+                (STATES[row[i]], int(row[i + 1]), row[i + 2].decode())
+                for i in range(0, len(row), 3)
+            )
+        return found
 
     async def enter(
         self,

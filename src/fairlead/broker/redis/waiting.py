@@ -72,7 +72,9 @@ class Waiting(Frame):
                 left = ends - time.monotonic()
                 if found or left <= 0.0:
                     break
-                await self._listen(session, waiter, left)
+                found = await self._listen(session, waiter, left)
+                if found:  # the token says so; what is left of the work wakes the next one
+                    break
             return found and not self._closed
         except GeneratorExit:  # thrown away with its loop: there is nothing to do it on
             gone = True
@@ -99,12 +101,12 @@ class Waiting(Frame):
         waiter.told(float(due) if due else None, holds=holds == 1 or perhaps)
         return False
 
-    async def _listen(self, session: Session, waiter: _Waiter, left: float) -> None:
-        """Sleep until a bell rings, it is time, or the broker is closed."""
+    async def _listen(self, session: Session, waiter: _Waiter, left: float) -> bool:
+        """Sleep until a bell rings, it is time, or the broker is closed; whether work was told."""
         bells = [*(self.keys.bell_of(queue) for queue in waiter.queues), self.keys.bell]
         seconds = waiter.sleep(left)
         if seconds <= 0.0:
-            return
+            return False
         try:
             rung = await self._block(session, ("BLPOP", *bells), seconds, self._ring_back)
         except (Ambiguous, Unreachable):
@@ -113,7 +115,10 @@ class Waiting(Frame):
             await asyncio.sleep(min(pause(waiter.failures), left))
         else:
             waiter.failures = 0
+            if rung and rung[0] != self.keys.bell.encode():
+                return True
             waiter.tokens = [self.keys.suffix(rung[0])] if rung else []
+        return False
 
     def _leave(self, session: Session, waiter: _Waiter) -> None:
         """Put back what somebody else must hear: the token, and who watches the time."""
@@ -124,9 +129,13 @@ class Waiting(Frame):
         bells: list[Value] = list(waiter.tokens)
         try:
             if waiter.asking or waiter.alarm is not None:
-                # Lay the alarm down: one that ends now is nobody's.
+                # Lay the alarm down: one that ends now is nobody's. And ask again what the answer
+                # would have been: a bell that is rung in vain wakes somebody in vain.
+                queues = waiter.queues if waiter.asking else ()
+                found, _, _ = await self._run("ready", [self._clock(None), "", 0.0, *queues])
+                if waiter.asking and found == 0:
+                    bells = []
                 bells.append(self.keys.suffix(self.keys.bell.encode()))
-                await self._run("ready", [self._clock(None), "", 0.0])
             await session.server.run(load("ring"), self.keys.prefix, bells)
         except BrokerError as error:
             _log.warning("a wake-up could not be passed on", extra={"error": type(error).__name__})

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _GRACE = 1.0  # seconds that shards have to say at once what they hold, after the first has
 _MOST_BOXES = 1_000  # incarnations whose letters are numbered here
 _PLACE = re.compile(r"(.+):(\w+):(\d{1,18}):(-?\d{1,18})\Z", re.ASCII)
-_PLACES = "places"  # the shard of an event id that stands for places in several
+_PLACES = "*"  # in an event id that stands for places in several shards; no shard is named so
 
 
 class _Box:

@@ -1,6 +1,6 @@
 """What a task costs on a Valkey or Redis server, with everything on that a user has on.
 
-Each round measures everything once, so that a noisy moment meets all rows alike, and the median of
+Each round measures all of its rows once, so that a noisy moment meets them alike, and the median of
 the rounds counts. In the same rounds stands what ``SET`` does on the same server: its rate says how
 fast the machine is, and ratios to it are what can be compared between machines.
 """
@@ -11,7 +11,8 @@ import asyncio
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from fairlead.cli.benchmarks.server_load import (
     BATCH,
     FEATURES,
     Backlog,
+    Feature,
     Trial,
     empty,
     enqueue_one_by_one,
@@ -38,6 +40,8 @@ from fairlead.model.errors import InvalidOption
 __all__ = ("Sizes", "measure", "sizes")
 
 _CALLERS_QUEUE = "bench-callers"
+_LIFE = ("server_us", "function_us")
+_TOGETHER = ((0, 1, 2, 4), (3, 5, 6))  # which backlogs are on the server at the same time
 _SMALL_TENANTS = 100  # of the queues that try one feature each
 
 
@@ -151,13 +155,10 @@ async def _measure(url: str, size: Sizes, say: Callable[[str], None]) -> dict[st
         raise InvalidOption("url", shown, wanted)
     try:
         run = _Run(url, probe, size, say)
-        await run.prepare()
-        for number in range(1, size.rounds + 1):
-            say(f"server, round {number} of {size.rounds}")
-            await run.round()
+        for places in _TOGETHER:
+            await run.backlogs(places)
+        await run.features()
         found = run.figures()
-        found["proof"] = await run.proof()
-        await run.close()
         found["memory"] = await _memory(url, probe, size, say)
         probe.ask("FLUSHDB")
         say("latency of a server that has nothing else to do")
@@ -169,78 +170,93 @@ async def _measure(url: str, size: Sizes, say: Callable[[str], None]) -> dict[st
         probe.close()
 
 
-class _Round(NamedTuple):
-    """What one round found."""
+class _Seen(NamedTuple):
+    """What one round found in one row."""
 
-    plain: Cost | None  # SET
-    rows: list[Cost]  # one by one, together, then the exchanges of each load
-    lives: list[float]  # of all backlogs: server µs from enqueue to settle
-    functions: list[float]  # of all backlogs: function µs from enqueue to settle
-    features: list[float]  # function µs
+    cost: Cost
+    plain: Cost | None = None  # SET in the same round
+    life_server: float = 0.0  # µs from enqueue to settle
+    life_function: float = 0.0
 
 
 class _Run:
-    """The queues on the server, and what the rounds found there."""
+    """What the rounds find. Small backlogs are measured apart from large ones, and from features.
+
+    On a server with a million tasks in it everything costs more than on one without, so rows that
+    say how many there are must not share it with more than that.
+    """
 
     def __init__(self, url: str, probe: Probe, size: Sizes, say: Callable[[str], None]) -> None:
         self._url, self._probe, self._size, self._say = url, probe, size, say
-        self._backlogs = [
-            Backlog(url, f"bench-{number}", load) for number, load in enumerate(size.backlogs)
-        ]
-        self._trials = [
-            Trial(url, feature, min(_SMALL_TENANTS, size.small.tenants)) for feature in FEATURES
-        ]
-        self._rounds: list[_Round] = []
+        self._seen: defaultdict[str, list[_Seen]] = defaultdict(list)
         self._before = {name: probe.calls(name) for name in ("xadd", "xtrim")}
+        self._proof: dict[str, Any] = {}
 
-    async def prepare(self) -> None:
-        for backlog in self._backlogs:
+    async def backlogs(self, places: Sequence[int]) -> None:
+        """Some of the backlogs, in rounds; enqueueing goes with the first of them."""
+        size = self._size
+        queues = {
+            place: Backlog(self._url, f"bench-{place}", size.backlogs[place]) for place in places
+        }
+        for backlog in queues.values():
             self._say(f"server, {backlog.load.name}: preloading")
-            await backlog.prepare(self._say, self._size.warm_up)
-        self._say("server, one feature after the other: warming up")
-        for trial in self._trials:
-            await trial.prepare(self._size.warm_up)
-
-    async def close(self) -> None:
-        for backlog in self._backlogs:
+            await backlog.prepare(self._say, size.warm_up)
+        for _ in self._rounds(", ".join(str(queue.load.tenants) for queue in queues.values())):
+            plain = plain_sets(self._probe, size.sets)
+            if plain is not None:
+                self._seen["set"].append(_Seen(plain, plain))
+            if 0 in places:
+                await self._enqueue(plain)
+            for place, backlog in queues.items():
+                entering, passing = self._meter(), self._meter()
+                await backlog.run(size.tasks, entering, passing)
+                costs = entering.cost(), passing.cost()
+                server, function = (sum(getattr(cost, name) for cost in costs) for name in _LIFE)
+                self._seen[f"load {place}"].append(_Seen(costs[1], plain, server, function))
+        await self._prove()
+        for backlog in queues.values():
             await backlog.close()
-        for trial in self._trials:
+        self._probe.ask("FLUSHDB", "SYNC")
+
+    async def _enqueue(self, plain: Cost | None) -> None:
+        for way in (enqueue_one_by_one, enqueue_together):
+            meter = self._meter()
+            await way(self._url, _CALLERS_QUEUE, self._size.tasks, meter)
+            self._seen[way.__name__].append(_Seen(meter.cost(), plain))
+            await empty(self._url, _CALLERS_QUEUE)
+
+    async def features(self) -> None:
+        """Each feature in a queue of its own."""
+        size = self._size
+        trials = [
+            Trial(self._url, feature, min(_SMALL_TENANTS, size.small.tenants))
+            for feature in FEATURES
+        ]
+        self._say("server, one feature after the other: warming up")
+        for trial in trials:
+            await trial.prepare(size.warm_up)
+        for _ in self._rounds("features"):
+            for trial in trials:
+                meter = self._meter()
+                await trial.run(size.tried, meter)
+                self._seen[trial.feature.queue].append(_Seen(meter.cost()))
+        for trial in trials:
             await trial.close()
 
-    async def round(self) -> None:
-        url, probe, size = self._url, self._probe, self._size
-        plain = plain_sets(probe, size.sets)
-        rows: list[Cost] = []
-        for way in (enqueue_one_by_one, enqueue_together):
-            meter = Meter(probe)
-            await way(url, _CALLERS_QUEUE, size.tasks, meter)
-            rows.append(meter.cost())
-            await empty(url, _CALLERS_QUEUE)
-        lives: list[float] = []
-        functions: list[float] = []
-        for backlog in self._backlogs:
-            entering, passing = Meter(probe), Meter(probe)
-            await backlog.run(size.tasks, entering, passing)
-            costs = entering.cost(), passing.cost()
-            if len(rows) < 2 + len(size.loads):
-                rows.append(costs[1])
-            lives.append(sum(cost.server_us for cost in costs))
-            functions.append(sum(cost.function_us for cost in costs))
-        features: list[float] = []
-        for trial in self._trials:
-            meter = Meter(probe)
-            await trial.run(size.tried, meter)
-            features.append(meter.cost().function_us)
-        self._rounds.append(_Round(plain, rows, lives, functions, features))
+    def _rounds(self, what: str) -> Iterator[int]:
+        for number in range(1, self._size.rounds + 1):
+            self._say(f"server, {what}: round {number} of {self._size.rounds}")
+            yield number
+
+    def _meter(self) -> Meter:
+        self._probe.wait_for_rewrite()  # one that preloading has begun is not this row's
+        return Meter(self._probe)
+
+    # -- what it comes to -----------------------------------------------------------------------
 
     def figures(self) -> dict[str, Any]:
-        size, rounds = self._size, self._rounds
-        names = [
-            f"enqueue, {CALLERS} callers at once",
-            f"enqueue, {TOGETHER} in a call",
-            *(f"settle + fetch, {load.name}" for load in size.loads),
-        ]
-        small, large = (median(each.functions[place] for each in rounds) for place in (-2, -1))
+        size = self._size
+        small, large = (self._life(place)["function_us"] for place in (-2, -1))
         return {
             "broker": "server",
             "machine": {
@@ -251,56 +267,66 @@ class _Run:
             "server": self._version(),
             "rounds": size.rounds,
             "batch": BATCH,
-            "set": _row("SET, 50 connections", [each.plain for each in rounds], rounds),
+            "set": _row("SET, 50 connections", self._seen["set"]),
             "rows": [
-                _row(name, [each.rows[place] for each in rounds], rounds)
-                for place, name in enumerate(names)
+                _row(f"enqueue, {CALLERS} callers at once", self._seen["enqueue_one_by_one"]),
+                _row(f"enqueue, {TOGETHER} in a call", self._seen["enqueue_together"]),
+                *(
+                    _row(f"settle + fetch, {load.name}", self._seen[f"load {place}"])
+                    for place, load in enumerate(size.loads)
+                ),
             ],
-            "lives": [
-                {
-                    "name": load.name,
-                    "tenants": load.tenants,
-                    "limited": load.limited,
-                    "server_us": round(median(each.lives[place] for each in rounds), 2),
-                    "function_us": round(median(each.functions[place] for each in rounds), 2),
-                }
-                for place, load in enumerate(size.backlogs)
-            ],
+            "lives": [self._life(place) for place in range(len(size.backlogs))],
             "growth": {
                 "from": size.small.name,
                 "to": size.large.name,
-                "from_us": round(small, 2),
-                "to_us": round(large, 2),
+                "from_us": small,
+                "to_us": large,
                 "ratio": round(large / small, 3),
             },
-            "features": [
-                {
-                    "name": feature.name,
-                    "function_us": round(median(each.features[place] for each in rounds), 2),
-                    # Against the plain tasks of the same round.
-                    "more_us": round(
-                        median(each.features[place] - each.features[0] for each in rounds), 2
-                    ),
-                }
-                for place, feature in enumerate(FEATURES)
-            ],
+            "features": [self._feature(feature) for feature in FEATURES],
+            "proof": self._proof,
         }
 
-    async def proof(self) -> dict[str, Any]:
-        """What the server says of what was on while it was measured."""
+    def _life(self, place: int) -> dict[str, Any]:
+        place %= len(self._size.backlogs)
+        load, seen = self._size.backlogs[place], self._seen[f"load {place}"]
+        return {
+            "name": load.name,
+            "tenants": load.tenants,
+            "limited": load.limited,
+            "server_us": round(median(each.life_server for each in seen), 2),
+            "function_us": round(median(each.life_function for each in seen), 2),
+        }
+
+    def _feature(self, feature: Feature) -> dict[str, Any]:
+        spent = [each.cost.function_us for each in self._seen[feature.queue]]
+        plain = [each.cost.function_us for each in self._seen[FEATURES[0].queue]]
+        more = [one - other for one, other in zip(spent, plain, strict=True)]  # of the same round
+        return {
+            "name": feature.name,
+            "function_us": round(median(spent), 2),
+            "more_us": round(median(more), 2),
+        }
+
+    async def _prove(self) -> None:
+        """Ask the server what was on while it was measured."""
         probe = self._probe
         broker = connect(self._url)
         counts = await broker.snapshot()
         oldest = await broker.events(limit=1)
         await broker.close()
-        return {
+        kept = counts.completed + counts.dead + counts.cancelled
+        persistence = probe.info("persistence")
+        self._proof = {
             "appendonly": probe.setting("appendonly"),
             "appendfsync": probe.setting("appendfsync"),
-            "aof_bytes": int(probe.info("persistence").get("aof_current_size", "0")),
+            "aof_bytes": int(persistence.get("aof_current_size", "0")),
+            "aof_rewrites": int(persistence.get("aof_rewrites", "0")),
             "event_entries_written": probe.calls("xadd") - self._before["xadd"],
             "event_trims": probe.calls("xtrim") - self._before["xtrim"],
             "events_readable": bool(oldest.events),
-            "finished_tasks_kept": counts.completed + counts.dead + counts.cancelled,
+            "finished_tasks_kept": max(kept, self._proof.get("finished_tasks_kept", 0)),
         }
 
     def _version(self) -> str:
@@ -309,24 +335,19 @@ class _Run:
         return f"{name} {info.get(f'{name}_version', info['redis_version'])}"
 
 
-def _row(
-    name: str, costs: list[Cost | None] | list[Cost], rounds: list[_Round]
-) -> dict[str, Any] | None:
-    found = [cost for cost in costs if cost is not None]
-    if not found:
+def _row(name: str, seen: list[_Seen]) -> dict[str, Any] | None:
+    if not seen:
         return None
     ratios = [
-        cost.tasks_per_second / each.plain.tasks_per_second
-        for cost, each in zip(found, rounds, strict=True)
-        if each.plain is not None
+        each.cost.tasks_per_second / each.plain.tasks_per_second for each in seen if each.plain
     ]
-    python = [cost.python_us for cost in found if cost.python_us is not None]
+    python = [each.cost.python_us for each in seen if each.cost.python_us is not None]
     return {
         "name": name,
-        "tasks_per_second": round(median(cost.tasks_per_second for cost in found)),
+        "tasks_per_second": round(median(each.cost.tasks_per_second for each in seen)),
         "set_ratio": round(median(ratios), 3) if ratios else None,
-        "server_us": round(median(cost.server_us for cost in found), 2),
-        "function_us": round(median(cost.function_us for cost in found), 2),
+        "server_us": round(median(each.cost.server_us for each in seen), 2),
+        "function_us": round(median(each.cost.function_us for each in seen), 2),
         "python_us": round(median(python), 2) if python else None,
     }
 

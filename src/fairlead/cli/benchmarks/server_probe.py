@@ -16,13 +16,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from fairlead.model.errors import InvalidOption, Refused, Unreachable
 
-__all__ = ("SET_KEYS", "Cost", "Meter", "Place", "Probe", "plain_sets")
+__all__ = ("Cost", "Meter", "Place", "Probe", "plain_sets")
 
-SET_KEYS = 100_000  # different keys that SET writes to
+_SET_KEYS = 100_000  # different keys that SET writes to
 _SET_BYTES = 100
 _SET_CLIENTS = 50
 _TIMEOUT = 60.0  # seconds for one answer: the server may be busy with something long
-_TOGETHER = 1_000  # keys in one call
+_STEP = 0.05  # seconds between two looks: the server does not call back
 
 
 class Place(NamedTuple):
@@ -135,20 +135,17 @@ class Probe:
 
     def used_memory(self) -> int:
         """Bytes that the server's data takes, without what it keeps for clients and its log."""
-        for _ in range(50):  # a table that grows has two forms until the server had time for it
-            found = self.info("memory")
-            if not int(found.get("mem_overhead_db_hashtable_rehashing", "0")):
-                break
-            time.sleep(0.1)
-        else:
-            found = self.info("memory")
+        found = self.info("memory")
         passing = ("mem_clients_normal", "mem_aof_buffer", "mem_replication_backlog")
         return int(found["used_memory"]) - sum(int(found.get(name, "0")) for name in passing)
 
-    def forget_sets(self) -> None:
-        """Remove what SET has left behind."""
-        for start in range(0, SET_KEYS, _TOGETHER):
-            self.ask("UNLINK", *(f"key:{n:012d}" for n in range(start, start + _TOGETHER)))
+    def wait_for_rewrite(self) -> None:
+        """Return when the server does not rewrite its file, or has done so for a minute."""
+        until = time.monotonic() + _TIMEOUT
+        while self.info("persistence").get("aof_rewrite_in_progress") == "1":
+            if time.monotonic() > until:
+                return
+            time.sleep(_STEP)
 
     def read(self) -> _Reading:
         """All clocks at this moment."""
@@ -202,7 +199,7 @@ def plain_sets(probe: Probe, count: int) -> Cost | None:
     command = [
         *(tool, *where, *(login if place.password else [])),
         *(str(word) for pair in options.items() for word in pair),
-        *("-r", str(SET_KEYS), "--dbnum", str(place.database), "-t", "set", "--csv"),
+        *("-r", str(_SET_KEYS), "--dbnum", str(place.database), "-t", "set", "--csv"),
     ]
     meter = Meter(probe)
     meter.start()

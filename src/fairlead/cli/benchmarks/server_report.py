@@ -96,7 +96,8 @@ def show(found: dict[str, Any]) -> None:
     )
     out.print(
         f"All was on: appendonly {proof['appendonly']}, appendfsync {proof['appendfsync']} (the "
-        f"file has {proof['aof_bytes'] / _MB:,.0f} MB); {proof['event_entries_written']:,} entries "
+        f"file has {proof['aof_bytes'] / _MB:,.0f} MB and was rewritten {proof['aof_rewrites']} "
+        f"times); {proof['event_entries_written']:,} entries "
         f"of events written and {proof['event_trims']:,} times trimmed; "
         f"{proof['finished_tasks_kept']:,} finished tasks kept."
     )

@@ -42,7 +42,7 @@ end
 function at_of(a, member)
   if a.bulk then unbulk(a) end
   local at = a.over[member]
-  if at == nil then at = tonumber(call('ZSCORE', a.key, member) or nil) end
+  if at == nil then at, sound[a.key] = tonumber(call('ZSCORE', a.key, member) or nil), true end
   return at or nil
 end
 
@@ -66,6 +66,7 @@ function firsts(a, most, limit)
     end
     start = start + step
   until n >= most or #rows < 2 * step
+  sound[a.key] = true
   if a.bulk and (n < most or a.bulk_at <= found[most][1]) then unbulk(a) end
   if a.low and (n < most or a.low <= found[most][1]) then
     for member, at in pairs(a.over) do

@@ -4,7 +4,7 @@
 -- a key of another type, leaves everything as it was. All libraries read KEYS[1], the shard's
 -- prefix 'fl1:{<shard>}:', and ARGV[1], the clock: '' for the server's, or 't' and a test's moment
 -- ('t' alone: the last one). Nothing here Returns to the caller.
--- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan writers FIELDS M before now
+-- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan sound writers FIELDS M before now
 SEP = '\31'
 -- @const SCHEDULED=1 DEFERRED=2 QUEUED=3 RUNNING=4 RETRYING=5 COMPLETED=6 DEAD=7 CANCELLED=8
 NAMES = { 'scheduled', 'deferred', 'queued', 'running', 'retrying', 'completed', 'dead', 'cancelled' }
@@ -31,6 +31,7 @@ format, find, match, sub = string.format, string.find, string.match, string.sub
 floor, max, min, huge = math.floor, math.max, math.min, math.huge
 concat, sort = table.concat, table.sort
 P, plan, M, before = KEYS[1], {}, {}, {}
+sound = { [P .. 'meta'] = true } -- keys that were read in this call, so their types are right
 do
   local values = call('HMGET', P .. 'meta', unpack(FIELDS))
   for i, name in ipairs(FIELDS) do

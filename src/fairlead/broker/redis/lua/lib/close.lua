@@ -19,7 +19,7 @@ local function check_types()
   local seen = {}
   for i = 1, #plan, 3 do
     local kind, key = TYPES[sub(plan[i], 1, 1)], plan[i + 1]
-    if kind and not seen[key] then
+    if kind and not (seen[key] or sound[key]) then
       seen[key] = true
       local found = call('TYPE', key).ok
       if found ~= kind and found ~= 'none' then

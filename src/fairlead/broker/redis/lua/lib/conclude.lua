@@ -40,7 +40,12 @@ end
 
 function conclude()
   for name, q in pairs(rung) do
-    if runnable(q) then ring(P .. 'bell:' .. name) else set_alarm(q) end
+    if runnable(q) then
+      ring(P .. 'bell:' .. name)
+    else
+      set_alarm(q)
+      write('UNLINK', P .. 'bell:' .. name) -- a token that nobody came for would wake in vain
+    end
   end
   rearm()
   for _, writer in ipairs(writers) do writer() end

@@ -46,6 +46,7 @@ end
 writers[#writers + 1] = function()
   for name, l in pairs(held) do
     local key, fields = P .. 'held:' .. name, call('HLEN', P .. 'held:' .. name)
+    sound[key] = true
     if l.ids then
       local token = format('%.0f', l.token)
       write('HSET', key, token, #l.ids, 'ids:' .. token, concat(l.ids, SEP))

@@ -7,6 +7,7 @@ local number, verb
 function once(name, again)
   CALLER, number, verb = ARGV[2], tonumber(ARGV[3]), name
   local kept = call('HGET', P .. 'answers', CALLER)
+  sound[P .. 'answers'] = true
   local ends = kept and at_of(idle_ends, CALLER)
   if not ends or ends <= now then return nil end
   local last, made_by, start = match(kept, '^(%d+)\31(%a+)\31()')

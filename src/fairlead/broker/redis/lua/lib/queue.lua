@@ -15,6 +15,7 @@ function read_queue(name, make)
   local q = queues[name]
   if q == nil then
     local state = call('HGET', P .. 'queues', name)
+    sound[P .. 'queues'] = true
     q = state and { name = name, counts = {}, tenants = {}, lists = P .. 'line:' .. name .. ':' } or false
     if q then
       local c = q.counts

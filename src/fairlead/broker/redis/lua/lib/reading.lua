@@ -11,12 +11,14 @@ function read_ahead(ids, plain)
   if n == 0 then return end
   local records = plain and {} or call('HMGET', P .. 'records', unpack(missing))
   local messages = call('HMGET', P .. 'tasks', unpack(missing))
+  sound[P .. 'tasks'] = true
   for i = 1, n do raw[missing[i]], values[missing[i]] = records[i] or false, messages[i] or nil end
 end
 
 -- The same for ids that are most likely new.
 function load_new(ids)
   local old = {}
+  sound[P .. 'tasks'] = true
   for i, value in ipairs(call('HMGET', P .. 'tasks', unpack(ids))) do
     if value then old[#old + 1] = ids[i] else tasks[ids[i]] = false end
   end

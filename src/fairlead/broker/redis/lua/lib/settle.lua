@@ -34,6 +34,7 @@ function settle(incarnation, from, runs)
   end
   load_ties(ids)
   local records = call('HMGET', P .. 'records', unpack(ids))
+  sound[P .. 'records'] = true
   load_owners(records)
   n, i = 0, from
   for _ = 1, runs do

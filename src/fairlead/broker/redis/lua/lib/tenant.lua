@@ -36,6 +36,7 @@ function load_tenants(q, names)
   end
   if n == 0 then return end
   local found = call('HMGET', P .. 'tenants:' .. q.name, unpack(missing))
+  sound[P .. 'tenants:' .. q.name] = true
   for i = 1, n do
     if found[i] then cache[missing[i]] = { missing[i], q, false, false, unpacked(TENANT, found[i]) } end
   end
