@@ -8,7 +8,7 @@ agendas = {}
 function agenda(name)
   local a = agendas[name]
   if not a then
-    a = { key = P .. name, over = {}, gone = 0, cut = 0, bulk = false, bulk_at = 0, low = false, changed = false }
+    a = { key = P .. name, over = {}, gone = 0, low = false, changed = false, timed = false }
     agendas[name] = a
   end
   return a
@@ -17,6 +17,7 @@ end
 function set_at(a, member, at)
   a.over[member] = at
   a.changed = true
+  if a.timed and at < M.next then M.next = at end
   if not a.low or at < a.low then a.low = at end
 end
 
@@ -24,23 +25,17 @@ function drop(a, member)
   if a.over[member] ~= false then a.gone = a.gone + 1 end
   a.over[member] = false
   a.changed = true
+  if a.timed then M.next = 0 end -- it may have been the first
 end
 
--- Many members at one moment, none of which is there yet: kept as a list until somebody asks.
-function add_bulk(a, member, at)
-  if not a.bulk then a.bulk, a.bulk_at, a.changed = {}, at, true end
-  if a.bulk_at ~= at then return set_at(a, member, at) end
-  a.bulk[#a.bulk + 1] = member
-end
-
-local function unbulk(a)
-  local members = a.bulk or {}
-  a.bulk = false
-  for _, member in ipairs(members) do set_at(a, member, a.bulk_at) end
+-- Of these M.next knows the earliest moment (0: nobody does), so that nobody looks for it in vain.
+function timed(name)
+  local a = agenda(name)
+  a.timed = true
+  return a
 end
 
 function at_of(a, member)
-  if a.bulk then unbulk(a) end
   local at = a.over[member]
   if at == nil then at, sound[a.key] = tonumber(call('ZSCORE', a.key, member) or nil), true end
   return at or nil
@@ -53,7 +48,7 @@ end
 
 -- Up to `most` of the lowest {number, member}, none above `limit`.
 function firsts(a, most, limit)
-  local found, n, start, step = {}, 0, a.cut, most + a.gone
+  local found, n, start, step = {}, 0, 0, most + a.gone
   repeat
     local rows
     if limit then
@@ -67,7 +62,6 @@ function firsts(a, most, limit)
     start = start + step
   until n >= most or #rows < 2 * step
   sound[a.key] = true
-  if a.bulk and (n < most or a.bulk_at <= found[most][1]) then unbulk(a) end
   if a.low and (n < most or a.low <= found[most][1]) then
     for member, at in pairs(a.over) do
       if at and (not limit or at <= limit) then n = n + 1 found[n] = { at, member } end

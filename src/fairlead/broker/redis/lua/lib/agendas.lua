@@ -3,7 +3,6 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 function write_agendas()
   for _, a in pairs(agendas) do
-    if a.cut > 0 then write('ZREMRANGEBYRANK', a.key, 0, a.cut - 1) end
     if a.changed then
       local adds, drops, n = {}, {}, 0
       for member, at in pairs(a.over) do
@@ -12,13 +11,6 @@ function write_agendas()
           n = n + 2
         else
           drops[#drops + 1] = member
-        end
-      end
-      if a.bulk then
-        local at = exact(a.bulk_at)
-        for _, member in ipairs(a.bulk) do
-          adds[n + 1], adds[n + 2] = at, member
-          n = n + 2
         end
       end
       if n > 0 then write_all('ZADD', a.key, adds) end

@@ -21,7 +21,7 @@ function write(command, key, ...) write_all(command, key, { ... }) end
 
 -- The shard's own record: one HMGET, and at the end one HSET of what changed.
 FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'rows', 'bytes', 'dropped', 'dropped_rows',
-  'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'cap', 'layout' }
+  'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'next', 'cap', 'layout' }
 -- Time never goes back. A server clock that was set back keeps its pace from the last moment on.
 -- @each
 -- None of these is there yet while a library loads.

@@ -1,6 +1,7 @@
 -- conclude: the end of every verb: wake who has to know, then write everything.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
+local NEVER = 9e18
 local SLACK = 0.001 -- seconds that an alarm may be early without being set anew
 
 function ring(key)
@@ -11,12 +12,14 @@ end
 -- the call that put something into the outbox.
 function next_due()
   if posted or (M.jobs > 0 and #firsts(jobs, 1) > 0) then return 0 end
-  local least
-  for _, a in ipairs({ due, deadlines, alarms }) do
-    local found = firsts(a, 1)[1]
-    if found and (not least or found[1] < least) then least = found[1] end
+  if M.next == 0 then
+    M.next = NEVER
+    for _, a in ipairs({ due, deadlines, alarms }) do
+      local found = firsts(a, 1)[1]
+      if found then M.next = min(M.next, found[1]) end
+    end
   end
-  return least
+  return M.next < NEVER and M.next or nil
 end
 
 -- Somebody waits with an alarm set for M.alarm; what is due before it needs an earlier one.

@@ -4,7 +4,7 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share alarms rung wake_limiter add_waiter remove_waiter heap_push
 -- @each
-alarms = agenda('alarms')
+alarms = timed('alarms')
 rung = {} -- queues that got runnable work in this call
 -- @end
 -- lib/limiter

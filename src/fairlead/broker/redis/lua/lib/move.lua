@@ -3,7 +3,7 @@
 -- The twin of the first half of memory/shard.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share due deadlines
 -- @each
-due, deadlines = agenda('due'), agenda('deadlines')
+due, deadlines = timed('due'), timed('deadlines')
 -- @end
 
 -- What waits without standing in a line, so that a purge finds it.

@@ -32,6 +32,10 @@ local function next_tasks(most)
 end
 
 function promote(most)
+  if M.next > now then -- and it is known
+    follow_up()
+    return 0, false
+  end
   local moved, ids = 0, {}
   local found = next_tasks(most)
   for i = 1, min(#found, most) do ids[i] = found[i][2] end
