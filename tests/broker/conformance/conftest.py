@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
-from functools import cache
+from functools import cache, partial
+from typing import Literal
 
 import pytest
 import redis
@@ -19,34 +22,64 @@ from tests.support import fair, servers
 from tests.support.store import NOW, Client
 
 _databases = itertools.cycle(range(16))  # as many as a server has: more than a test opens
+_shards = itertools.count()
+_EVENT_BYTES = 16 * 1024 * 1024
 _servers = ExitStack()
 atexit.register(_servers.close)
 
 
 @cache
-def _valkey() -> servers.Running:
+def _server(kind: Literal["valkey", "redis"]) -> servers.Running:
     """The server of all tests of this process."""
-    return _servers.enter_context(servers.server("valkey"))
+    return _servers.enter_context(servers.server(kind))
 
 
-def _on_valkey(*, test_clock: bool, event_bytes: int = 16 * 1024 * 1024) -> Store:
+def _on_server(
+    kind: Literal["valkey", "redis"], *, test_clock: bool, event_bytes: int = _EVENT_BYTES
+) -> Store:
     """A broker on an empty database: as good as a new server, and much sooner there."""
-    running, database = _valkey(), next(_databases)
+    running, database = _server(kind), next(_databases)
     with redis.Redis(unix_socket_path=running.path, db=database) as client:
         client.flushdb()
     url = f"{running.url}?db={database}"
     return RedisBroker(url, test_clock=test_clock, event_bytes=event_bytes)
 
 
+@cache
+def _nodes() -> list[servers.Running]:
+    return _servers.enter_context(servers.cluster(3))
+
+
+def _on_cluster(*, test_clock: bool, event_bytes: int = _EVENT_BYTES) -> Store:
+    """A broker on a new shard of a cluster, wherever that lies; old shards are thrown away."""
+    number = next(_shards)
+    for node in _nodes():
+        if keys := node.admin("KEYS", f"fl1:{{t{number - 16}}}:*"):
+            node.admin("UNLINK", *keys)
+    url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in _nodes())
+    return RedisBroker(url, shard=f"t{number}", test_clock=test_clock, event_bytes=event_bytes)
+
+
+# Redis where it is installed; FAIRLEAD_BROKERS=cluster runs everything on a cluster of three.
+OPENERS: dict[str, Callable[..., Store]] = {"valkey": partial(_on_server, "valkey")}
+if shutil.which("redis-server"):
+    OPENERS["redis"] = partial(_on_server, "redis")
+if os.environ.get("FAIRLEAD_BROKERS") == "cluster":
+    OPENERS = {"cluster": _on_cluster}
+
 BROKERS: dict[str, Callable[[int], Store]] = {
     "memory": lambda size: MemoryBroker(test_clock=True, event_bytes=size),
-    "valkey": lambda size: _on_valkey(test_clock=True, event_bytes=size),
+    **{
+        name: partial(lambda opener, size: opener(test_clock=True, event_bytes=size), opener)
+        for name, opener in OPENERS.items()
+    },
 }
-# As bytes are counted where they are stored: Valkey writes what events of a call share only once.
-TERSE = {"memory": 4096, "valkey": 2048}
+# As bytes are counted where they are stored: servers write what events of a call share only once.
+TERSE = {"memory": 4096, **dict.fromkeys(OPENERS, 2048)}
 # For the tests that open brokers themselves. Read when their modules are imported, after this one.
-fair.WITH_TEST_CLOCK["valkey"] = lambda: _on_valkey(test_clock=True)
-fair.WITH_REAL_CLOCK["valkey"] = lambda: _on_valkey(test_clock=False)
+for _name, _opener in OPENERS.items():
+    fair.WITH_TEST_CLOCK[_name] = partial(_opener, test_clock=True)
+    fair.WITH_REAL_CLOCK[_name] = partial(_opener, test_clock=False)
 
 
 @pytest.fixture(params=BROKERS)
