@@ -60,12 +60,14 @@ def _on_cluster(*, test_clock: bool, event_bytes: int = _EVENT_BYTES) -> Store:
     return RedisBroker(url, shard=f"t{number}", test_clock=test_clock, event_bytes=event_bytes)
 
 
-# Redis where it is installed; FAIRLEAD_BROKERS=cluster runs everything on a cluster of three.
-OPENERS: dict[str, Callable[..., Store]] = {"valkey": partial(_on_server, "valkey")}
-if shutil.which("redis-server"):
-    OPENERS["redis"] = partial(_on_server, "redis")
-if os.environ.get("FAIRLEAD_BROKERS") == "cluster":
-    OPENERS = {"cluster": _on_cluster}
+# Redis where it is installed. FAIRLEAD_BROKERS=valkey,cluster leaves the others out.
+OPENERS: dict[str, Callable[..., Store]] = {
+    "valkey": partial(_on_server, "valkey"),
+    **({"redis": partial(_on_server, "redis")} if shutil.which("redis-server") else {}),
+    "cluster": _on_cluster,
+}
+if chosen := os.environ.get("FAIRLEAD_BROKERS"):
+    OPENERS = {name: OPENERS[name] for name in chosen.split(",") if name in OPENERS}
 
 BROKERS: dict[str, Callable[[int], Store]] = {
     "memory": lambda size: MemoryBroker(test_clock=True, event_bytes=size),
