@@ -99,13 +99,14 @@ def test_everything_is_measured_in_memory_and_on_a_server_of_its_own(
     for row in found["rows"]:
         assert min(row[key] for key in ("tasks_per_second", "function_us", "python_us")) > 0
         assert (row["set_ratio"] is not None) == HAS_TOOL
+    assert len(found["sets"]) == (2 if HAS_TOOL else 0)
     assert len(found["lives"]) == 7
     assert all(life["server_us"] > 0 and life["function_us"] > 0 for life in found["lives"])
     assert found["growth"]["ratio"] == pytest.approx(
         found["growth"]["to_us"] / found["growth"]["from_us"], rel=0.01
     )
     assert [each["name"] for each in found["features"]] == [each.name for each in FEATURES]
-    assert found["features"][0]["more_us"] == 0
+    assert found["features"][0]["more_function_us"] == 0
     assert found["memory"]["bytes_per_task"] > 100
     assert found["latency"]["p50_ms"] > 0
     proof = found["proof"]

@@ -204,7 +204,7 @@ class _Run:
         for _ in self._rounds(", ".join(str(queue.load.tenants) for queue in queues.values())):
             plain = plain_sets(self._probe, size.sets)
             if plain is not None:
-                self._seen["set"].append(_Seen(plain, plain))
+                self._seen[f"set {places[0]}"].append(_Seen(plain, plain))
             if 0 in places:
                 await self._enqueue(plain)
             for place, backlog in queues.items():
@@ -267,7 +267,13 @@ class _Run:
             "server": self._version(),
             "rounds": size.rounds,
             "batch": BATCH,
-            "set": _row("SET, 50 connections", self._seen["set"]),
+            "sets": [
+                _row(
+                    f"SET, next to {size.backlogs[places[-1]].name}", self._seen[f"set {places[0]}"]
+                )
+                for places in _TOGETHER
+                if self._seen[f"set {places[0]}"]
+            ],
             "rows": [
                 _row(f"enqueue, {CALLERS} callers at once", self._seen["enqueue_one_by_one"]),
                 _row(f"enqueue, {TOGETHER} in a call", self._seen["enqueue_together"]),
@@ -300,14 +306,15 @@ class _Run:
         }
 
     def _feature(self, feature: Feature) -> dict[str, Any]:
-        spent = [each.cost.function_us for each in self._seen[feature.queue]]
-        plain = [each.cost.function_us for each in self._seen[FEATURES[0].queue]]
-        more = [one - other for one, other in zip(spent, plain, strict=True)]  # of the same round
-        return {
-            "name": feature.name,
-            "function_us": round(median(spent), 2),
-            "more_us": round(median(more), 2),
-        }
+        seen, plain = (self._seen[name] for name in (feature.queue, FEATURES[0].queue))
+        found: dict[str, Any] = {"name": feature.name}
+        for name in _LIFE:
+            spent = [getattr(each.cost, name) for each in seen]
+            others = [getattr(each.cost, name) for each in plain]
+            more = [one - other for one, other in zip(spent, others, strict=True)]  # in a round
+            found[name] = round(median(spent), 2)
+            found[f"more_{name}"] = round(median(more), 2)
+        return found
 
     async def _prove(self) -> None:
         """Ask the server what was on while it was measured."""
@@ -335,9 +342,7 @@ class _Run:
         return f"{name} {info.get(f'{name}_version', info['redis_version'])}"
 
 
-def _row(name: str, seen: list[_Seen]) -> dict[str, Any] | None:
-    if not seen:
-        return None
+def _row(name: str, seen: list[_Seen]) -> dict[str, Any]:
     ratios = [
         each.cost.tasks_per_second / each.plain.tasks_per_second for each in seen if each.plain
     ]

@@ -53,7 +53,7 @@ def show(found: dict[str, Any]) -> None:
         f"On a server ({found['server']}, Python {machine['python']}, {machine['cpus']} CPUs)",
         *("what", "tasks/s", "x SET", "server µs", "function µs", "Python µs"),
     )
-    for row in (*([found["set"]] if found["set"] else []), *found["rows"]):
+    for row in (*found["sets"], *found["rows"]):
         ratio, python = row["set_ratio"], row["python_us"]
         rates.add_row(
             row["name"],
@@ -64,15 +64,25 @@ def show(found: dict[str, Any]) -> None:
             "" if python is None else f"{python:.1f}",
         )
     out.print(rates)
-    if not found["set"]:
+    if not found["sets"]:
         out.print("redis-benchmark not found: no ratios\n")
     lives = table("From enqueue to settle, µs a task", "backlog", "server", "function")
     for life in found["lives"]:
         lives.add_row(life["name"], f"{life['server_us']:.1f}", f"{life['function_us']:.1f}")
     out.print(lives)
-    features = table("What features cost, function µs a task", "feature", "all", "more than plain")
+    features = table(
+        "What features cost, µs a task, and how much more than plain tasks of the same round",
+        *("feature", "function", "more", "server", "more"),
+    )
     for each in found["features"]:
-        features.add_row(each["name"], f"{each['function_us']:.1f}", f"{each['more_us']:+.1f}")
+        features.add_row(
+            each["name"],
+            *(
+                text
+                for name in ("function_us", "server_us")
+                for text in (f"{each[name]:.1f}", f"{each[f'more_{name}']:+.1f}")
+            ),
+        )
     out.print(features)
     wanted = table("Aims", "what", "figure", "aim", "unit", "")
     for aim in found["aims"]:
