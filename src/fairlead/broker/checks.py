@@ -29,7 +29,7 @@ from fairlead.broker.verbs import (
     Write,
 )
 from fairlead.model.checks import check_message
-from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
+from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import TRANSITIONS, DependencyPolicy, Settlement, State
 from fairlead.model.limits import UNLIMITED, Limit
 from fairlead.model.message import ErrorInfo
@@ -63,6 +63,7 @@ _KEEPS = (
 _MIN_WEIGHT, _MAX_WEIGHT = 0.001, 1_000.0
 _ERROR: tuple[type, ...] = (ErrorInfo, type(None))
 _RESULT: tuple[type, ...] = (bytes, type(None))
+_SEPARATORS = frozenset("\x1d\x1e")  # between the options of a task, where they are sent
 
 
 def refuse_now(now: float) -> NoReturn:
@@ -102,7 +103,8 @@ def _check_times(submission: Submission) -> None:
     if deadline is not None and not 0.0 <= deadline < math.inf:
         raise InvalidOption("deadline", deadline, "zero or more seconds")
     if unique is not None:
-        check_key("unique key", unique.key)
+        if _SEPARATORS.intersection(unique.key):
+            raise InvalidName("unique key", unique.key, "a text without the characters 1D and 1E")
         if unique.until == "window" and not 0.0 < unique.window < math.inf:
             raise InvalidOption("unique window", unique.window, "a number of seconds above 0")
 

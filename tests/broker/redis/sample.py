@@ -25,6 +25,9 @@ PREFIX = "fl1:{0}:"
 MADE = "0" * 32  # an id as Fairlead makes them: it is never used twice
 CHILDREN = 120  # more than the call which ends their parent sees to itself
 
+# As long as ids that Fairlead makes: what has such an id is kept in a list once it is completed.
+DONE, TOO = "completed".ljust(32, "-"), "completed-too".ljust(32, "-")
+
 
 class Spoiler:
     """Writes past the broker. Keys are named without the prefix."""
@@ -74,7 +77,7 @@ async def fill(broker: RedisBroker) -> None:
 
 
 async def _finished(c: Client) -> None:
-    names = ("completed", "completed-too", "dead", "again")
+    names = (DONE, TOO, "dead", "again")
     done, too, gone, again = await c.run(*map(submit, names))
     await c.enqueue(submit("cancelled"))
     await c.settle(completed(done, b"result"), completed(too), dead(gone), dead(again))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.broker.redis.sample import MADE, Spoiler
+from tests.broker.redis.sample import DONE, MADE, TOO, Spoiler
 
 __all__ = ("SPOILED",)
 
@@ -60,12 +60,12 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "task running counts 7 bytes of parts, there are 8",
     ),
     "no result": (
-        lambda s: s.do("HDEL", "results", "completed"),
-        "task completed has no results, its record says otherwise",
+        lambda s: s.do("HDEL", "results", DONE),
+        f"task {DONE} has no results, its record says otherwise",
     ),
     "a part too many": (
-        lambda s: s.do("HSET", "checkpoints", "completed", "?"),
-        "task completed has checkpoints, its record says otherwise",
+        lambda s: s.do("HSET", "checkpoints", DONE, "?"),
+        f"task {DONE} has checkpoints, its record says otherwise",
     ),
     "a part of nobody": (
         lambda s: s.do("HSET", "progress", "nobody", "?"),
@@ -152,16 +152,16 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "task cancelled is kept until another time than its record says",
     ),
     "out of the list of the completed": (
-        lambda s: s.do("LREM", "kept:default", 0, "completed"),
-        "task completed is completed but is kept on no shelf",
+        lambda s: s.do("LREM", "kept:default", 0, DONE),
+        f"task {DONE} is completed but is kept on no shelf",
     ),
     "twice in the list of the completed": (
-        lambda s: s.do("RPUSH", "kept:default", "completed"),
-        "task completed is completed but is kept on ['done:default', 'done:default']",
+        lambda s: s.do("RPUSH", "kept:default", DONE),
+        f"task {DONE} is completed but is kept on ['done:default', 'done:default']",
     ),
     "behind others that are kept longer": (
-        lambda s: s.poke("records", "completed-too", EXPIRES, "d", 5.0),
-        "task completed-too is kept behind others that are kept longer",
+        lambda s: s.poke("records", TOO, EXPIRES, "d", 5.0),
+        f"task {TOO} is kept behind others that are kept longer",
     ),
     "a shelf with nobody on it": (
         lambda s: s.do("ZADD", "done:default", 1, "nobody"),

@@ -174,8 +174,9 @@ async def asleep_for_events(broker: Any) -> object:
 TWOFOLD = {"wait", "wait, asleep", "collect, asleep", "events, asleep"}
 
 
-# A bell without mail is taken away, whatever it is; an outbox is read for other shards only.
-UNNOTICED = {"mailbell:", "outbox:"}
+# A bell that there is no reason to ring is taken away, whatever it is; an outbox is read for other
+# shards only.
+UNNOTICED = {"bell:", "mailbell:", "outbox:"}
 
 
 # Who sleeps on which keys; asked only about these, because the sleep costs time.
