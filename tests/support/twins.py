@@ -139,6 +139,9 @@ async def _outcome(answer: Coroutine[Any, Any, Any]) -> Any:
 
 def _compare(verb: str, one: Any, other: Any) -> None:
     first, second = plain(one, verb), plain(other, verb)
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        pairs = [pair for pair in zip(first, second, strict=True) if pair[0] != pair[1]]
+        first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     assert first == second, f"{verb}\nfirst:  {first!r}\nsecond: {second!r}"
 
 

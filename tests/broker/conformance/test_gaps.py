@@ -11,7 +11,7 @@ from fairlead.broker import Store
 from fairlead.broker.verbs import EventPage
 from fairlead.model.errors import Refused
 from fairlead.model.events import Event, EventId
-from tests.support.store import Client, events, submit
+from tests.support.store import NOW, Client, events, submit
 
 READERS = pytest.mark.parametrize("reader", [None, "r"], ids=["unnamed", "named"])
 
@@ -299,3 +299,16 @@ async def test_a_thousand_readers_may_have_a_name(broker: Store) -> None:
     assert refused.value.cause == "readers"
     assert (await broker.events(reader="r7")).gap is False
     assert (await broker.events()).gap is False
+
+
+async def test_promote_counts_a_task_that_is_due_and_too_late_once(
+    broker: Store, c: Client
+) -> None:
+    await c.enqueue(
+        *(submit(f"t{i}", delay=1 + i * 0.01, deadline=1.005 + i * 0.01) for i in range(400))
+    )
+
+    moved = await broker.promote(now=NOW + 10)
+
+    assert (moved.count, moved.more) == (400, False)
+    assert (await broker.snapshot(now=NOW + 10)).dead == 400

@@ -285,3 +285,14 @@ async def test_what_is_past_its_age_is_forgotten_when_others_are_cancelled(
 
     assert (await broker.snapshot(now=NOW + 11)).cancelled == 49
     assert (await broker.tidy(now=NOW + 11)).count == 48
+
+
+async def test_mail_of_the_very_call_that_gives_back_goes_as_well(broker: Store, c: Client) -> None:
+    await c.enqueue(submit("t"))
+    await broker.watch("w1", ["t"], now=NOW)
+    for _ in range(3):  # the third makes it dead
+        await c.fetch(1)
+        await broker.give_back("w1", now=NOW)
+
+    assert await states(broker, "t") == [State.DEAD]
+    assert await broker.collect("w1", 0, 0.0) == []

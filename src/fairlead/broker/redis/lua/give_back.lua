@@ -16,7 +16,7 @@ if ARGV[5] == '1' then
 end
 local count, more = give_back(name, started, 500)
 if not more then -- nobody will read its mail, and its worker is no more
-  write('UNLINK', P .. 'mail:' .. name)
+  drop_mail(name)
   write('HDEL', P .. 'workers', name)
   drop(agenda('seen'), name)
 end

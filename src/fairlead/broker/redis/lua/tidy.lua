@@ -37,8 +37,7 @@ expire_from('xcom-ends', 'xcom')
 expire_from('windows', 'unique')
 expire_from('seen', 'workers')
 for _, name in ipairs(expire_from('idle', 'answers')) do
-  write('UNLINK', P .. 'mail:' .. name)
-  write('UNLINK', P .. 'mailbell:' .. name)
+  drop_mail(name)
 end
 follow_up()
 return answer(concat({ exact(now), done, (done >= STEP or gone > 0) and 1 or 0 }, '\30'))

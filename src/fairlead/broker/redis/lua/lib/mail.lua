@@ -25,3 +25,10 @@ writers[#writers + 1] = function()
     if call('EXISTS', P .. 'mailbell:' .. name) == 0 then write('RPUSH', P .. 'mailbell:' .. name, 1) end
   end
 end
+
+-- Nobody will read it any more, not even what was written in this call.
+function drop_mail(name)
+  letters[name] = nil
+  write('UNLINK', P .. 'mail:' .. name)
+  write('UNLINK', P .. 'mailbell:' .. name)
+end

@@ -31,27 +31,39 @@ local function next_tasks(most)
   return found
 end
 
+local PASSES = 4 -- a task that is both due and too late is found twice, and goes once
+
+local function promote_one(task)
+  if task.deadline > 0 and task.deadline < now then
+    if WAITS[task.state] then expire(task) end
+  else
+    queue_up(task)
+    emit('queued', task)
+  end
+end
+
 function promote(most)
   if M.next > now then -- and it is known
     follow_up()
     return 0, false
   end
-  local moved, ids = 0, {}
-  local found = next_tasks(most)
-  for i = 1, min(#found, most) do ids[i] = found[i][2] end
-  load_tasks(ids)
-  for i = 1, #ids do
-    local task = tasks[ids[i]]
-    local a = found[i][3] and deadlines or due
-    -- It may have been ended, as a dependent or twice over, by one before it in this very call.
-    if task and at_of(a, ids[i]) == found[i][1] then
-      moved = moved + 1
-      drop(a, ids[i])
-      if task.deadline > 0 and task.deadline < now then
-        if WAITS[task.state] then expire(task) end
-      else
-        queue_up(task)
-        emit('queued', task)
+  local moved, found = 0, {}
+  for _ = 1, PASSES do
+    if moved >= most then break end
+    found = next_tasks(most - moved)
+    if #found == 0 then break end
+    local ids = {}
+    for i = 1, min(#found, most - moved) do ids[i] = found[i][2] end
+    load_tasks(ids)
+    for i = 1, #ids do
+      -- It may have been ended by one before it: as a dependent, or by its own due time.
+      local a = found[i][3] and deadlines or due
+      if not tasks[ids[i]] then
+        drop(a, ids[i])
+      elseif at_of(a, ids[i]) == found[i][1] then
+        moved = moved + 1
+        drop(a, ids[i])
+        promote_one(tasks[ids[i]])
       end
     end
   end
@@ -63,5 +75,5 @@ function promote(most)
     end
   end
   follow_up()
-  return moved, moved >= most
+  return moved, moved >= most or #found > 0
 end
