@@ -438,3 +438,12 @@ async def test_an_id_that_was_deleted_and_completed_again_is_the_newest(
     await broker.tidy(now=NOW + 1)
 
     assert await states(broker, "x", "y", now=NOW + 1) == [State.COMPLETED, None]
+
+
+async def test_a_lease_that_was_settled_and_forgotten_in_a_call_is_over_in_that_call(
+    broker: Store, c: Client
+) -> None:
+    (lease,) = await c.run(submit("0123456789abcdef" * 2))
+
+    assert await c.settle(dead(lease, keep=0.0), completed(lease)) == ["applied", "unknown"]
+    assert (await broker.snapshot(now=NOW)).running == 0

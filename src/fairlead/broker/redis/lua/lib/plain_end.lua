@@ -5,7 +5,7 @@
 -- see lib/settle. Returns nothing by itself.
 -- Whether it was such an end; then it has been carried out. `m` is how many are written already.
 local function end_plainly(id, token, result, r, m, incarnation)
-  if tied[id] or tasks[id] or latest[id] then return false end
+  if tied[id] or tasks[id] ~= nil or latest[id] then return false end
   local f = fate_of(sub(r, 1, FATE_END))
   if not f or f.token ~= token then return false end
   local own = sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
