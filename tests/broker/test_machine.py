@@ -166,7 +166,7 @@ class BrokerMachine(Core):
         over = [
             client
             for client, end in self.ends.items()
-            if end < now and self.model.leases(client) and now >= self.guard
+            if end <= now and self.model.leases(client) and now >= self.guard
         ]
         expected: dict[str, State] = {}
         for client in over:
