@@ -45,7 +45,7 @@ def loads(*, quick: bool, scale: float = 1.0) -> list[Load]:
     section="Try it",
     examples=(
         ("fairlead bench", "everything: some minutes, and 2 GB of memory"),
-        ("fairlead bench --quick", "without the largest backlogs: about a minute"),
+        ("fairlead bench --quick", "without the largest backlogs: two or three minutes"),
         ("fairlead bench memory --json > before.json", "to compare with later"),
         ("fairlead bench server --url redis://host/9", "on a server that is there already"),
     ),
