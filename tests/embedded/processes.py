@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
 import redis
 
 from fairlead.embedded import Endpoint
-from fairlead.embedded.server import find_binary, is_gone
-from fairlead.model.errors import Refused
+from fairlead.embedded.server import is_gone
 
 PATIENCE = 20.0  # seconds
 
@@ -37,14 +35,6 @@ for line in sys.stdin:
         server.stop()
     print(endpoint.pid, endpoint.owner, flush=True)
 """
-
-
-def needs_server() -> pytest.MarkDecorator:
-    try:
-        find_binary()
-    except Refused as error:
-        return pytest.mark.skipif(True, reason=str(error))
-    return pytest.mark.skipif(False, reason="")
 
 
 class User:

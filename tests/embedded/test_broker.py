@@ -14,10 +14,8 @@ import pytest
 from fairlead import BrokerError, Fairlead, InvalidOption, State
 from fairlead.broker import Store, connect
 from fairlead.embedded import EmbeddedValkey
-from tests.embedded.processes import ended, kill, needs_server, users
+from tests.embedded.processes import ended, kill, users
 from tests.runtime.programs import run
-
-pytestmark = needs_server()
 
 
 def pid_of(home: Path) -> int:
@@ -130,14 +128,14 @@ def test_a_url_that_is_wrong_is_refused_at_once(url: str) -> None:
 
 def test_a_call_of_a_thread_that_is_under_way_at_exit_is_finished(home: Path) -> None:
     text = """
-        import threading, time
+        import threading
 
         begun = threading.Event()
         send = type(app._clients.store).enqueue
 
         async def slow(self, *args, **rest):
             begun.set()
-            time.sleep(0.3)  # the main thread has long come to its end
+            threading.main_thread().join()  # until the program has come to its end
             return await send(self, *args, **rest)
 
         type(app._clients.store).enqueue = slow
@@ -169,12 +167,19 @@ def test_an_exit_handler_may_still_enqueue(home: Path, when: str) -> None:
 
 def test_a_thread_that_waits_at_exit_does_not_leave_a_server_behind(home: Path) -> None:
     text = """
-        import threading, time
+        import threading
 
+        waits = threading.Event()
+        listen = type(app._clients.store).collect
+
+        async def collect(self, *args):
+            waits.set()
+            return await listen(self, *args)
+
+        type(app._clients.store).collect = collect
         handle = work.enqueue()
-        waiter = threading.Thread(target=handle.result, daemon=True)
-        waiter.start()
-        time.sleep(0.3)
+        threading.Thread(target=handle.result, daemon=True).start()
+        assert waits.wait(10)
         """
     program(text, home)
     ended(pid_of(home))

@@ -13,14 +13,12 @@ from redis.exceptions import NoPermissionError
 
 from fairlead import Fairlead, State
 from fairlead.broker import connect
-from tests.support.servers import Running, binary, server
+from tests.support.servers import Running, server
 from tests.worker.harness import until
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "connect.md"
 
 FORBIDDEN = ("SET other 1", "FLUSHALL", "CONFIG SET appendonly no", "KEYS *", "SHUTDOWN")
-
-pytestmark = pytest.mark.skipif(binary("valkey") is None, reason="there is no server to run")
 
 
 @pytest.fixture

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.benchmarks.latency import latency
-from tests.embedded.processes import needs_server
 
 
-@needs_server()
 def test_the_latency_of_a_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     said: list[str] = []

@@ -17,9 +17,7 @@ import pytest
 from fairlead.embedded import EmbeddedValkey, server
 from fairlead.embedded.directory import Directory, LockFile
 from fairlead.model.errors import Refused, Unreachable
-from tests.embedded.processes import client, ended, kill, needs_server, until
-
-pytestmark = needs_server()
+from tests.embedded.processes import client, ended, kill, until
 
 NOBODY = 65534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can pretend to be another user")

@@ -16,9 +16,7 @@ from redis.retry import Retry
 
 from fairlead.embedded import EmbeddedValkey
 from fairlead.embedded.server import is_gone
-from tests.embedded.processes import client, ended, kill, needs_server, users
-
-pytestmark = needs_server()
+from tests.embedded.processes import client, ended, kill, users
 
 
 def test_it_starts_keeps_data_and_stops(home: Path) -> None:

@@ -42,7 +42,7 @@ _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=(
         ("fairlead demo", "see how four tenants share a worker"),
-        ("fairlead bench --quick", "measure this machine, in ten seconds or so"),
+        ("fairlead bench --quick", "measure this machine, in two or three minutes"),
         ("fairlead demo --help", "what a command does, and its options"),
     ),
 )
