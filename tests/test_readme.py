@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.embedded.processes import ended, needs_server
+from tests.embedded.processes import ended
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCK = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
@@ -50,7 +50,6 @@ def test_every_example_is_python() -> None:
         compile(block, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@needs_server()
 def test_the_first_example_runs_and_prints_what_it_is_said_to_print(tmp_path: Path) -> None:
     example = tmp_path / "example.py"
     example.write_text(blocks()[0], encoding="utf-8")

@@ -21,13 +21,7 @@ from fairlead.cli.demo import sentences
 from fairlead.cli.main import cli, run
 from fairlead.embedded import EmbeddedValkey
 from tests.cli.running import fairlead
-from tests.embedded.processes import ended, needs_server
-
-
-def needs(param: str) -> Any:
-    """The parameter of a test that is left out where there is no server to run."""
-    return pytest.param(param, marks=needs_server())
-
+from tests.embedded.processes import ended
 
 ESCAPE = "\x1b"
 TASKS = {"flood": 1_000, "heavy": 400, "quiet-1": 10, "quiet-2": 10}
@@ -37,7 +31,7 @@ TASKS = {"flood": 1_000, "heavy": 400, "quiet-1": 10, "quiet-2": 10}
 SERVER = re.compile(r"^demo: on a real (?:Valkey|Redis) server \(pid (\d+)\), its data in (\S+) ")
 
 
-@pytest.fixture(scope="module", params=["--memory", needs("server")])
+@pytest.fixture(scope="module", params=["--memory", "server"])
 def figures(request: pytest.FixtureRequest) -> dict[str, Any]:
     chosen = [request.param] if request.param == "--memory" else []
     answer = fairlead("demo", "--json", "--tasks-scale", "0.2", *chosen)
@@ -124,7 +118,7 @@ def hear(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"it ended without saying {words!r}")
 
 
-@pytest.mark.parametrize("chosen", ["--memory", needs("server")])
+@pytest.mark.parametrize("chosen", ["--memory", "server"])
 def test_an_interrupt_ends_it_with_130_and_no_traceback(chosen: str) -> None:
     with running(*([chosen] if chosen == "--memory" else [])) as process:
         where = SERVER.match(hear(process, "demo: "))
@@ -141,7 +135,6 @@ def test_an_interrupt_ends_it_with_130_and_no_traceback(chosen: str) -> None:
         assert not Path(where[2]).exists()
 
 
-@needs_server()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_its_server_does_not_outlive_it(number: signal.Signals) -> None:
     with running() as process:
@@ -154,7 +147,6 @@ def test_its_server_does_not_outlive_it(number: signal.Signals) -> None:
     shutil.rmtree(where[2])
 
 
-@needs_server()
 def test_on_a_server_of_somebody_it_leaves_no_tasks(tmp_path: Path) -> None:
     with EmbeddedValkey(tmp_path, dies_with_owner=True) as server:
         with running("--url", server.url) as process:

@@ -10,7 +10,7 @@ import pytest
 from fairlead import Fairlead
 from fairlead.broker.verbs import Mail, Moved
 from fairlead.embedded import EmbeddedValkey
-from tests.embedded.processes import client, needs_server
+from tests.embedded.processes import client
 from tests.worker.harness import Rig, until
 
 SETTLED = 1.0  # seconds after which all parts of a worker have begun
@@ -21,7 +21,6 @@ QUEUES = [f"queue-{n}" for n in range(10)]
 
 
 @pytest.mark.serial
-@needs_server()
 async def test_an_idle_worker_makes_less_than_two_commands_a_second(tmp_path: Path) -> None:
     with EmbeddedValkey(tmp_path, dies_with_owner=True) as endpoint, client(endpoint) as admin:
 

@@ -24,7 +24,7 @@ from fairlead.embedded import EmbeddedValkey
 from fairlead.model.errors import Ambiguous, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
-from tests.embedded.processes import kill, needs_server, sweep, users
+from tests.embedded.processes import kill, sweep, users
 from tests.support.proxy import proxy
 from tests.support.servers import Running, sentinels, server
 from tests.support.store import completed, ref, submit
@@ -236,7 +236,6 @@ def written(running: Running) -> bool:
     return bool(info["aof_pending_bio_fsync"] == 0 and info["aof_buffer_length"] == 0)
 
 
-@needs_server()
 async def test_two_who_opened_one_directory_bring_one_server_back(home: Path) -> None:
     first, second = (EmbeddedValkey(home, fsync="always") for _ in range(2))
     endpoint = first.start()
