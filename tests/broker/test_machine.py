@@ -16,6 +16,7 @@ from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.verbs import (
     HEARTBEAT,
     MAX_PAGE,
+    MAX_STEP,
     Alter,
     Altered,
     BeatReply,
@@ -129,6 +130,8 @@ class BrokerMachine(Core):
 
     @op(1, queues=st.sampled_from([("x",), ("y",), ("y", "x"), ("z",)]))
     def wait(self, queues: tuple[str, ...]) -> None:
+        if self.crowded:  # a wait goes as many steps as the store likes
+            self.promote()
         found = self.run(self.broker.wait(queues, 0.0))
         self.follow()
         assert found or not any(self.model.servable(queue) for queue in queues)
@@ -180,8 +183,10 @@ class BrokerMachine(Core):
     @op(2)
     def promote(self) -> None:
         now = self.model.now
-        self.run(self.broker.promote(now=now))
-        self.follow()
+        more = True
+        while more:
+            more = self.run(self.broker.promote(now=now)).more
+            self.follow()
         for task in self.model.having(*WAITING):
             if task.state in {State.SCHEDULED, State.RETRYING}:
                 assert task.due is not None
@@ -253,12 +258,15 @@ class BrokerMachine(Core):
         assert self.model.waiting(queue, tenant) == []
 
     def _order_matters(self, queue: str, tenant: str | None) -> bool:
-        """Whether others would see in which order a purge ends these tasks: the store's own."""
+        """Whether others would see in which order a purge ends these tasks: the store's own.
+
+        They would if it took more than one step.
+        """
         doomed = {task.message.id for task in self.model.waiting(queue, tenant)}
         others = [t for t in self.model.having(State.DEFERRED) if t.message.id not in doomed]
         tied = doomed.intersection(*[set().union(*(task.waits_for for task in others))])
         tied |= doomed.intersection(id for _, id in self.watched)
-        return len(tied) > 1
+        return len(tied) > 1 or len(doomed) > MAX_STEP
 
     @op(4, client=CLIENTS, changes=st.lists(CHANGES, min_size=1, max_size=2))
     def configure(self, client: str, changes: list[Change]) -> None:

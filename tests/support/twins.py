@@ -101,6 +101,12 @@ class Twins:
         _compare("page", one, other)
         return begin
 
+    async def tidy(self, *, now: float | None = None) -> Moved:
+        """All steps at once: one store may have more to forget than the other, see ``plain``."""
+        one, other = await tidied(self._first, now), await tidied(self._second, now)
+        _compare("tidy", one, other)
+        return one
+
     async def audit(self, *, now: float | None = None) -> list[str]:
         """What is wrong with either."""
         one, other = await self._first.audit(now=now), await self._second.audit(now=now)
@@ -126,6 +132,13 @@ async def listed(store: Store, **kwargs: Any) -> dict[str, TaskRecord]:
         found.update((record.message.id, plain(record)) for record in page.tasks)
         if (cursor := page.cursor) is None:
             return found
+
+
+async def tidied(store: Store, now: float | None) -> Moved:
+    """Tidy until there is no more; the last step."""
+    while (moved := await store.tidy(now=now)).more:
+        pass
+    return moved
 
 
 async def _outcome(answer: Coroutine[Any, Any, Any]) -> Any:

@@ -16,6 +16,7 @@ from fairlead.broker.verbs import (
     MAX_ENQUEUE,
     MAX_EXCHANGE,
     MAX_PAGE,
+    MAX_STEP,
     MAX_TENANTS,
     MAX_XCOM,
     Alter,
@@ -169,8 +170,8 @@ def check_lease(option: str, lease: float) -> None:
 
 def check_orders(orders: Sequence[Alter]) -> None:
     """Refuse what cannot be ordered."""
-    if len(orders) > MAX_ENQUEUE:
-        raise TooLarge("the batch", len(orders), MAX_ENQUEUE, "orders")
+    if len(orders) > MAX_STEP:
+        raise TooLarge("the batch", len(orders), MAX_STEP, "orders")
     for order in orders:
         if order.action not in _ACTIONS:
             raise InvalidOption("action", order.action, f"one of {', '.join(_ACTIONS)}")

@@ -19,6 +19,7 @@ __all__ = (
     "MAX_EXCHANGE",
     "MAX_LETTERS",
     "MAX_PAGE",
+    "MAX_STEP",
     "MAX_TENANTS",
     "MAX_XCOM",
     "SHARD",
@@ -58,6 +59,7 @@ HEARTBEAT = 10.0  # seconds between two of them
 MAX_ENQUEUE = 500  # submissions in one call
 MAX_TENANTS = 200  # distinct tenants in one such call
 MAX_EXCHANGE = 128  # settlements, started marks, and fetched tasks in one call
+MAX_STEP = 100  # tasks that one call of upkeep, or one batch of orders, moves
 MAX_PAGE = 1_000  # entries that one page examines
 MAX_XCOM = 64 * 1024  # bytes of one XCom value
 MAX_LETTERS = 10_000  # unconfirmed, in one mailbox

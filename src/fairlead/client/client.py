@@ -11,6 +11,7 @@ import msgspec
 from fairlead.broker import Caller, Store
 from fairlead.broker.verbs import (
     MAX_ENQUEUE,
+    MAX_STEP,
     MAX_TENANTS,
     Alter,
     Altered,
@@ -105,8 +106,8 @@ class Client:
     async def alter(self, orders: Sequence[Alter]) -> list[Altered]:
         """Cancel, requeue or delete tasks; one answer per order."""
         answers: list[Altered] = []
-        for start in range(0, len(orders), MAX_ENQUEUE):
-            part = orders[start : start + MAX_ENQUEUE]
+        for start in range(0, len(orders), MAX_STEP):
+            part = orders[start : start + MAX_STEP]
             answers += await self._caller.call(partial(self._store.alter, orders=part))
         return answers
 

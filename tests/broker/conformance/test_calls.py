@@ -286,8 +286,8 @@ TOO_MUCH: dict[str, Callable[[Store, Call], Awaitable[Any]]] = {
     "a fetch of 129": lambda broker, call: broker.exchange(
         call, fetch=Fetch(queues=("default",), max=129), now=NOW
     ),
-    "501 orders": lambda broker, call: broker.alter(
-        call, [Alter(id=f"q.{i}", action="cancel") for i in range(501)], now=NOW
+    "101 orders": lambda broker, call: broker.alter(
+        call, [Alter(id=f"q.{i}", action="cancel") for i in range(101)], now=NOW
     ),
     "a weight of 0": lambda broker, call: broker.configure(
         call,
@@ -336,10 +336,11 @@ async def test_batches_at_their_limit_are_carried_out(broker: Store) -> None:
     leases = await c.fetch(128)
     assert len(leases) == 128
     assert await c.settle(*map(completed, leases)) == ["applied"] * 128
-    orders = [Alter(id=f"t.{i}", action="cancel") for i in range(500)]
-    answers = await c.alter(*orders)
-    assert [a.code for a in answers].count("unchanged") == 128
-    assert [a.code for a in answers].count("done") == 372
+    orders = [Alter(id=f"t.{i}", action="cancel") for i in range(100)]
+    ended = {lease.message.id for lease in leases}
+    assert [answer.code for answer in await c.alter(*orders)] == [
+        "unchanged" if order.id in ended else "done" for order in orders
+    ]
 
 
 async def test_empty_batches_have_no_answers_and_change_nothing(broker: Store) -> None:

@@ -452,15 +452,15 @@ async def test_giving_back_again_finds_nothing(c: Client) -> None:
     assert (await record(c.broker, "t")).crashes == 1
 
 
-async def test_at_most_500_are_given_back_in_a_call(c: Client) -> None:
-    await backlog(c, "a", 1_100)
-    assert len(await taken(c, 1_100, 128)) == 1_100
+async def test_at_most_100_are_given_back_in_a_call(c: Client) -> None:
+    await backlog(c, "a", 220)
+    assert len(await taken(c, 220, 128)) == 220
 
     steps = [await c.broker.give_back("w1", now=NOW) for _ in range(3)]
 
-    assert [step.count for step in steps] == [500, 500, 100]
+    assert [step.count for step in steps] == [100, 100, 20]
     assert [step.more for step in steps] == [True, True, False]
-    assert ids(await taken(c, 1_100, 128)) == [f"a.{i}" for i in range(1_100)]
+    assert ids(await taken(c, 220, 128)) == [f"a.{i}" for i in range(220)]
 
 
 # -- the sweep --------------------------------------------------------------------------------
@@ -523,13 +523,13 @@ async def test_a_sweep_charges_crashes_as_giving_back_does(c: Client) -> None:
     assert ids(await c.fetch(2, now=NOW + 31)) == ["a.0", "a.1"]
 
 
-async def test_a_sweep_ends_at_most_500_and_says_that_there_is_more(c: Client) -> None:
-    await backlog(c, "a", 700)
-    assert len(await taken(c, 700, 128)) == 700
+async def test_a_sweep_ends_at_most_100_and_says_that_there_is_more(c: Client) -> None:
+    await backlog(c, "a", 140)
+    assert len(await taken(c, 140, 128)) == 140
 
-    assert await swept(c.broker, now=NOW + 31) == 500
+    assert await swept(c.broker, now=NOW + 31) == 100
     rest = await c.broker.sweep(now=NOW + 31)
-    assert (rest.count, rest.more) == (200, False)
+    assert (rest.count, rest.more) == (40, False)
 
 
 # -- attempts ---------------------------------------------------------------------------------

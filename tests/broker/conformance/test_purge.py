@@ -97,21 +97,21 @@ async def test_purge_of_what_is_empty_or_unknown_does_nothing(
     assert await states(broker, "t1") == [State.QUEUED]
 
 
-async def test_purge_cancels_at_most_500_in_a_call(broker: Store, c: Client) -> None:
+async def test_purge_cancels_at_most_100_in_a_call(broker: Store, c: Client) -> None:
     for part in range(3):
-        await c.enqueue(*(submit(f"t{part * 400 + i}") for i in range(400)))
+        await c.enqueue(*(submit(f"t{part * 80 + i}") for i in range(80)))
 
     steps = [await c.purge() for _ in range(3)]
-    assert [(step.count, step.more) for step in steps] == [(500, True), (500, True), (200, False)]
+    assert [(step.count, step.more) for step in steps] == [(100, True), (100, True), (40, False)]
     assert (await broker.snapshot(now=NOW)).depth == 0
     assert (await c.purge()).count == 0
-    assert len(await events(broker, "cancelled")) == 1200
+    assert len(await events(broker, "cancelled")) == 240
 
 
 async def test_every_step_of_a_purge_leaves_a_consistent_state(broker: Store, c: Client) -> None:
     for part in range(3):
-        await c.enqueue(*(submit(f"t{part * 400 + i}", delay=60 * (i % 2)) for i in range(400)))
-    for left in (700, 200, 0):
+        await c.enqueue(*(submit(f"t{part * 80 + i}", delay=60 * (i % 2)) for i in range(80)))
+    for left in (140, 40, 0):
         await c.purge()
         assert (await broker.snapshot(now=NOW)).depth == left
         assert await broker.audit(now=NOW) == []

@@ -291,9 +291,9 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda s: s.poke("tenants:default", "q", 4 * 2, "I", 77),
         "tenant q of default counts 77 queued tasks, there are 4",
     ),
-    "a count of queued tasks with a record": (
+    "a count of special queued tasks": (
         lambda s: s.poke("tenants:default", "q", SPECIAL, "I", 77),
-        "tenant q of default miscounts its queued tasks with a record",
+        "tenant q of default miscounts its special queued tasks",
     ),
     "a sum of weights": (
         lambda s: s.poke("queues", "default", WEIGHT, "d", 7),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Alter, TenantChange
+from fairlead.broker.verbs import MAX_STEP, Alter, TenantChange
 from tests.support.servers import Running
 from tests.support.store import NOW, Client, ids, submit
 
@@ -28,7 +28,9 @@ async def test_tidy_closes_the_gaps_of_a_tenant_that_never_runs(
     for batch in range(6):  # somebody keeps asking for the same work anew
         names = [f"b{batch}-{i}" for i in range(400)]
         await c.enqueue(*map(submit, names))
-        await c.alter(*[Alter(id=name, action="cancel") for name in names[:-1]])
+        orders = [Alter(id=name, action="cancel") for name in names[:-1]]
+        for start in range(0, len(orders), MAX_STEP):
+            await c.alter(*orders[start : start + MAX_STEP])
     key = "fl1:{0}:line:default:2:a"
     assert valkey.admin("LLEN", key) == 300 + 6 * 400
 

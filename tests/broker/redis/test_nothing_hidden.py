@@ -20,7 +20,7 @@ import pytest
 import fairlead.broker.redis as package
 from fairlead.broker import Store
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Alter, Fetch
+from fairlead.broker.verbs import MAX_STEP, Alter, Fetch
 from fairlead.cli.benchmarks.server_probe import Probe
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
@@ -158,8 +158,8 @@ async def release(c: LiveClient) -> None:
 
 
 async def cancel(c: LiveClient) -> None:
-    for start in range(QUEUED - CANCELLED, QUEUED, 500):
-        orders = [Alter(id=f"q.{n}", action="cancel") for n in range(start, start + 500)]
+    for start in range(QUEUED - CANCELLED, QUEUED, MAX_STEP):
+        orders = [Alter(id=f"q.{n}", action="cancel") for n in range(start, start + MAX_STEP)]
         answers = await c.broker.alter(c.call(), orders)
         found = {answer.code for answer in answers}
         assert "done" in found

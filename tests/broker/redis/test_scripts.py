@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker.redis.scripts import Script, load
+from fairlead.broker.verbs import MAX_STEP
 from tests.architecture.source import ROOT
 from tests.support.servers import Running
 
@@ -96,6 +97,10 @@ def test_constants_are_put_in_except_in_texts(tmp_path: Path, valkey: Running) -
     )
 
     assert run(valkey, load("fetch", root)) == [5, b"COUNT"]
+
+
+def test_scripts_go_in_the_steps_that_python_knows() -> None:
+    assert f"give_back(name, started, {MAX_STEP})" in load("give_back").source.decode()
 
 
 def test_flags_are_told_to_the_server(tmp_path: Path) -> None:

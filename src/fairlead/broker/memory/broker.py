@@ -97,7 +97,7 @@ class MemoryBroker(Frame):
             taken: list[Task] = []
             more = False
             if fetch is not None and not shard.closed:
-                _, left = upkeep.promote(shard, upkeep.PROMOTED_WITH_FETCH)
+                _, left = upkeep.promote(shard)
                 taken, more = exchanging.fetch(shard, incarnation, fetch)
                 more = more or left
                 for name in shard.queues.keys() & fetch.queues:
@@ -160,7 +160,7 @@ class MemoryBroker(Frame):
     def _promote(self) -> None:
         self._set_clock(None)
         before = self._shard.next_due()
-        upkeep.promote(self._shard, upkeep.STEP)
+        upkeep.promote(self._shard)
         self._conclude(before)
 
     def _runnable(self, queues: Sequence[str]) -> bool:
@@ -201,14 +201,14 @@ class MemoryBroker(Frame):
 
     async def promote(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:
-            count, more = upkeep.promote(shard, upkeep.STEP)
+            count, more = upkeep.promote(shard)
             return Moved(now=shard.now, count=count, more=more)
 
         return self._do(now, step)
 
     async def deliver(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:
-            count = release.deliver(shard, upkeep.STEP)
+            count = release.deliver(shard)
             shard.trim_ended()
             return Moved(now=shard.now, count=count, more=bool(shard.releases))
 

@@ -9,13 +9,12 @@ import msgspec
 from fairlead.broker.memory import release
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import HEARTBEAT, BeatReply, LeaseRef, WorkerRecord
+from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef, WorkerRecord
 from fairlead.model.lifecycle import State, after_crash
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("STEP", "beat", "give_back", "sweep")
+__all__ = ("beat", "give_back", "sweep")
 
-STEP = 500  # tasks that one call gives back
 _REGISTERED = 15.0  # seconds that a worker's record outlives its last heartbeat
 
 
@@ -55,7 +54,7 @@ def beat(
 
 
 def give_back(
-    shard: Shard, name: str, started: Collection[str] | None, most: int = STEP
+    shard: Shard, name: str, started: Collection[str] | None, most: int = MAX_STEP
 ) -> tuple[int, bool]:
     """Take everything from an incarnation; a crash is charged to what had started."""
     incarnation = shard.incarnations.get(name)
@@ -107,11 +106,11 @@ def sweep(shard: Shard) -> tuple[int, bool, bool]:
     if now < shard.guard_until:
         return 0, False, True
     count = 0
-    while count < STEP:
+    while count < MAX_STEP:
         first = shard.lease_ends.first()
         if first is None or first[0] > now:
             return count, False, False
-        moved, _ = give_back(shard, first[1], None, STEP - count)
+        moved, _ = give_back(shard, first[1], None, MAX_STEP - count)
         count += moved
         if not moved:
             shard.lease_ends.discard(first[1])

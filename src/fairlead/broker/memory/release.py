@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import MAX_STEP
 from fairlead.model.lifecycle import State, on_dependency
 from fairlead.model.message import ErrorInfo
 
 __all__ = ("attach", "deliver", "end_for", "follow_up")
-
-_RELEASED_AT_ONCE = 100  # dependents that the call which ends their parent sees to itself
 
 
 def attach(task: Task, parent: Task) -> None:
@@ -27,21 +26,21 @@ def follow_up(shard: Shard) -> None:
     if shard.ended:
         shard.trim_ended()
     if shard.releases:
-        deliver(shard, _RELEASED_AT_ONCE)
+        deliver(shard)
         shard.trim_ended()
 
 
-def deliver(shard: Shard, most: int) -> int:
-    """Tell up to ``most`` waiting tasks of the end of a parent; the rest stays for the next call.
+def deliver(shard: Shard) -> int:
+    """Tell up to MAX_STEP waiting tasks of the end of a parent; the rest stays for the next call.
 
     A task that ends because of its parent has dependents of its own: they join the end of the line,
     so that a long chain or a wide tree is never walked in one go.
     """
     told = 0
     releases = shard.releases
-    while releases and told < most:
+    while releases and told < MAX_STEP:
         parent, state, children = releases[0]
-        while children and told < most:
+        while children and told < MAX_STEP:
             told += 1
             child = children.popleft()
             if child.blocked_by is not None and parent.id in child.blocked_by:

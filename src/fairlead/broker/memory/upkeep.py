@@ -9,31 +9,29 @@ from fairlead.broker.memory import release
 from fairlead.broker.memory.fair import PARKED, Queue, Tenant
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
+from fairlead.broker.verbs import MAX_STEP
 from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("PROMOTED_WITH_FETCH", "STEP", "expire", "promote", "purge", "tidy")
-
-STEP = 500  # tasks that one call moves
-PROMOTED_WITH_FETCH = 100  # due tasks that a fetch promotes before it looks
+__all__ = ("expire", "promote", "purge", "tidy")
 
 
-def promote(shard: Shard, most: int) -> tuple[int, bool]:
+def promote(shard: Shard) -> tuple[int, bool]:
     """Queue what is due, end what is past its deadline, unpark tenants whose rate allows it."""
     now = shard.now
     moved = 0
-    while moved < most and (task := _next_due(shard)) is not None:
+    while moved < MAX_STEP and (task := _next_due(shard)) is not None:
         moved += 1
         if task.deadline_at is not None and task.deadline_at < now:
             expire(shard, task)
         else:
             shard.queue_up(task)
             shard.emit("queued", task)
-    while moved < most and (alarm := shard.alarms.pop_due(now)) is not None:
+    while moved < MAX_STEP and (alarm := shard.alarms.pop_due(now)) is not None:
         moved += 1
         _ring(shard, *alarm)
     release.follow_up(shard)
-    return moved, moved >= most
+    return moved, moved >= MAX_STEP
 
 
 def _next_due(shard: Shard) -> Task | None:
@@ -76,17 +74,17 @@ def tidy(shard: Shard) -> tuple[int, bool]:
     now = shard.now
     done = 0
     for queue in shard.queues:
-        done += shard.trim(queue, STEP - done)
-    while done < STEP and (key := shard.xcom_ends.pop_due(now)) is not None:
+        done += shard.trim(queue, MAX_STEP - done)
+    while done < MAX_STEP and (key := shard.xcom_ends.pop_due(now)) is not None:
         del shard.xcom[key]
         done += 1
-    while done < STEP and (key := shard.windows.pop_due(now)) is not None:
+    while done < MAX_STEP and (key := shard.windows.pop_due(now)) is not None:
         shard.unique.pop(key, None)
         done += 1
-    while done < STEP and (name := shard.worker_ends.pop_due(now)) is not None:
+    while done < MAX_STEP and (name := shard.worker_ends.pop_due(now)) is not None:
         del shard.workers[name]
         done += 1
-    while done < STEP and (name := shard.idle_ends.pop_due(now)) is not None:
+    while done < MAX_STEP and (name := shard.idle_ends.pop_due(now)) is not None:
         box = shard.mailboxes.get(name)
         if box is not None and box.listened_to:  # somebody still listens
             shard.touch(name)
@@ -95,7 +93,7 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         shard.mailboxes.pop(name, None)
         done += 1
     release.follow_up(shard)
-    return done, done >= STEP
+    return done, done >= MAX_STEP
 
 
 def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:
@@ -105,8 +103,8 @@ def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:
         lines = [queue.tenants[tenant]] if tenant in queue.tenants else []
     doomed: list[Task] = []
     for line in lines:
-        doomed.extend(islice(line.waiting.values(), STEP - len(doomed)))
-        if len(doomed) >= STEP:
+        doomed.extend(islice(line.waiting.values(), MAX_STEP - len(doomed)))
+        if len(doomed) >= MAX_STEP:
             break
     for task in doomed:
         if task.state in WAITING:

@@ -7,6 +7,7 @@ as the work itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice, repeat
 from typing import Any, Literal
 
 from fairlead.broker.redis.stored import (
@@ -93,12 +94,12 @@ def _receipt(id: str, text: bytes) -> Receipt:
 
 def exchange_reply(reply: Sequence[Any]) -> ExchangeReply:
     """The answers, and the loans with their messages."""
-    now, settles, starts, more, due, token, _ = reply[0].split(RS)
+    now, settles, starts, more, due, token, ids = reply[0].split(RS)
     return ExchangeReply(
         now=float(now),
         settled=settled(settles),
         started=settled(starts),
-        leased=_loans(reply, int(token)) if len(reply) > 1 else [],
+        leased=_loans(ids.decode().split("\x1f"), reply, int(token)) if ids else [],
         more=more == b"1",
         due_in=float(due) if due else None,
     )
@@ -109,13 +110,13 @@ def settled(codes: bytes) -> list[Settled]:
     return [_SETTLED[code] for code in codes]
 
 
-def _loans(reply: Sequence[Any], token: int) -> list[Leased]:
+def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
+    """The loans: their messages stand behind the answers and what is said of the loans."""
     loans: list[Leased] = []
     known, open_stored, open_sizes = parsed_heads, STORED.unpack_from, SIZES.unpack_from
     begin, between = STORED.size, SIZES.size
-    items = iter(reply)
-    next(items)
-    for id, stored, flags in zip(items, items, items, strict=True):
+    notes = reply[1].split(RS) if reply[1] else repeat(b"1", len(ids))
+    for id, stored, note in zip(ids, islice(reply, 2, None), notes, strict=True):
         at, _, size = open_stored(stored)
         cut = begin + size
         head = stored[begin:cut]
@@ -125,7 +126,7 @@ def _loans(reply: Sequence[Any], token: int) -> list[Leased]:
         middle = start + body
         end = middle + trace
         message = Message(
-            id=id.decode(),
+            id=id,
             queue=queue,
             tenant=tenant,
             level=level,
@@ -137,20 +138,20 @@ def _loans(reply: Sequence[Any], token: int) -> list[Leased]:
             trace=stored[middle:end],
             extra=read_extra(stored[end:]) if end < len(stored) else (),
         )
-        if len(flags) == 1:
+        if len(note) == 1:
             loans.append(
                 Leased(
-                    message=message, token=token, attempt=1, started=flags == b"1", enqueued_at=at
+                    message=message, token=token, attempt=1, started=note == b"1", enqueued_at=at
                 )
             )
         else:
-            loans.append(_marked(message, token, at, flags))
+            loans.append(_marked(message, token, at, note))
     return loans
 
 
-def _marked(message: Message, token: int, at: float, flags: bytes) -> Leased:
+def _marked(message: Message, token: int, at: float, note: bytes) -> Leased:
     """A loan of a task that something happened to before."""
-    started, attempts, generation, crashes, unroutable, deadline = flags.split(US)
+    started, attempts, generation, crashes, unroutable, deadline = note.split(US)
     return Leased(
         message=message,
         token=token,

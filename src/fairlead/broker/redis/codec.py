@@ -84,7 +84,8 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
             packed = b"%b%b%b" % (sizes(len(body), len(trace)), body, trace)
         head = heads.get(key) or new_head(key)
         if (
-            item.delay
+            message.extra
+            or item.delay
             or item.depends_on
             or item.deadline is not None
             or item.unique is not None

@@ -6,8 +6,8 @@ server compiles it once and keeps what it compiled, which for scripts of this si
 time that a call of ``EVALSHA`` takes.
 
 * ``-- @include name`` stands for a part; each comes once, where it is first named.
-* A part is a block of its own: Lua allows a script 200 names. Others may use its functions that are
-  not ``local``, and the names on its lines ``-- @share a b``.
+* A part is a function of its own, run once: Lua allows a function 200 names. Others may use what it
+  defines as ``function name`` and the names on its lines ``-- @share a b``.
 * What has to be done at the beginning of each call stands between ``-- @each`` and ``-- @end``; a
   value that it returns is the reply.
 * Numbers with a name, ``-- @const A=1 B=2``, are put in where the name stands.
@@ -75,7 +75,7 @@ end"""
 
 
 class _Block(msgspec.Struct):
-    """Lines of one file that stand together; a part's are a block, a verb's are not."""
+    """Lines of one file that stand together."""
 
     lines: list[str] = []
     shared: list[str] | None = None  # of a part: what others may use
@@ -137,7 +137,8 @@ class _Assembly:
             new = [name for name in dict.fromkeys(block.shared) if name not in outer]
             outer.update(name for name in new if name in elsewhere)
             inner = [name for name in new if name not in elsewhere]
-            lines += ["do", *([f"local {', '.join(inner)}"] if inner else []), *block.lines, "end"]
+            names = [f"local {', '.join(inner)}"] if inner else []
+            lines += [";(function()", *names, *block.lines, "end)()"]
         shared = sorted(outer)
         names = [f"local {', '.join(shared)}"] if shared else []
         parts = [*_OPENING, *names, *lines, "local function verb()", *verb, "end", _CLOSING]

@@ -54,7 +54,7 @@ def _counts(shard: Shard) -> Iterator[str]:
     for id, task in shard.tasks.items():
         by_queue[task.queue, task.state] += 1
         by_tenant[task.queue, task.tenant, task.state] += 1
-        special[task.queue, task.tenant] += task.recorded and task.state == QUEUED
+        special[task.queue, task.tenant] += task.special and task.state == QUEUED
         if task.tenant not in shard.tenants.get(task.queue, ()):
             yield f"task {id} belongs to a tenant that its queue has dropped"
     for name, queue in shard.queues.items():
@@ -70,7 +70,7 @@ def _counts(shard: Shard) -> Iterator[str]:
                 who = f"tenant {tenant_name} of {name}"
                 yield f"{who} counts {said} {state} tasks, there are {there}"
             if tenant.special != special[name, tenant_name]:
-                yield f"tenant {tenant_name} of {name} miscounts its queued tasks with a record"
+                yield f"tenant {tenant_name} of {name} miscounts its special queued tasks"
 
 
 def _differences(said: Sequence[int], there: Sequence[int]) -> Iterator[tuple[str, int, int]]:

@@ -50,7 +50,7 @@ __all__ = (
 
 _FATE = Struct("<BBBIBHHdddddd")
 _HOLD = Struct("<B")
-_SIZE = Struct("<HIII")  # place, life, bytes of body and trace, bytes of parts
+_SIZE = Struct("<III")  # life, bytes of body and trace, bytes of parts
 _TENANT = Struct("<13IdIBBBBB")
 _QUEUE = Struct("<dd8IdddBdd")
 _CONF = Struct("<BdddddIBddddd")
@@ -80,7 +80,7 @@ def read_record(stored: bytes) -> Record:
     head, place = _text(stored, place, 2)
     if len(stored) != place + _SIZE.size:
         raise ValueError("a record has another length than it says")
-    _, life, size, extra = _unpack(_SIZE, stored, place)
+    life, size, extra = _unpack(_SIZE, stored, place)
     return Record(
         state=state,
         flags=flags,

@@ -86,6 +86,11 @@ class Task(msgspec.Struct, kw_only=True):
         return self.record.state
 
     @property
+    def special(self) -> bool:
+        """Whether there is more to it than its id says while it is queued."""
+        return self.recorded or self.record.life > 0
+
+    @property
     def shown(self) -> str:
         """The name of its state."""
         state = STATES[self.record.state]

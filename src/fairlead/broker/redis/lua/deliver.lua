@@ -1,4 +1,4 @@
--- deliver: go on with releasing dependents where an earlier call stopped, at most 500.
+-- deliver: go on with releasing dependents where an earlier call stopped, at most STEP.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number
@@ -8,7 +8,7 @@
 -- @include once
 local kept = once('deliver', tostring)
 if kept then return kept end
-local count = deliver(500)
+local count = deliver()
 trim_ended()
 local more = #firsts(jobs, 1) > 0
 return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))

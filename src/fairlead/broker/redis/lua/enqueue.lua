@@ -9,6 +9,7 @@
 -- @include accept
 -- @include admit
 -- @include entry
+-- @include ways
 -- @include plain_entry
 local kept = once('enqueue', tostring)
 if kept then return kept end
@@ -19,6 +20,7 @@ while ARGV[i] do
   for k = 0, count - 1 do ids[n + k + 1] = ARGV[first + k * step] end
   n, i = n + count, first + count * step
 end
+local made = not find(concat(ids), ':', 1, true)
 if n > 0 then
   load_new(ids)
   load_ways(4)
@@ -26,7 +28,7 @@ end
 n, i = 0, 4
 while ARGV[i] do
   if ARGV[i] == 'P' then
-    n, i = enter_run(i, n, receipts)
+    n, i = enter_run(i, n, ids, receipts, made)
   else
     for k = i + 2, i + 4 * tonumber(ARGV[i + 1]) - 2, 4 do
       n = n + 1

@@ -4,9 +4,8 @@
 -- ARGV     clock, incarnation, number; how many to fetch (-1: none), of these to start, lease,
 --          whether the caller held the alarm; counts of queues, runs of settlements and started
 --          marks; then the queues, the runs (lib/settle), three for each mark: id, incarnation, token
--- Returns  a text, by RS: time, settled, started, more, due, token, ids lent; then for each loan its
---          id, the stored message, and '1' or '0' for started with attempts, generation, crashes,
---          unroutable and deadline where one of them is not 0
+-- Returns  a text, by RS: time, settled, started, more, due, token, ids lent; what is said of the loans,
+--          see lib/loans; and their stored messages
 -- @flags allow-oom
 -- @include engine
 -- @include head
@@ -15,9 +14,9 @@
 -- @include order
 -- @include burst
 -- @include dispatch
+-- @include lend
 -- @include fetch
 -- @include promote
--- @include fates
 -- @include apply
 -- @include plain_end
 -- @include settle
@@ -27,12 +26,12 @@ local kept = once('exchange', loans_again)
 if kept then return kept end
 local wanted, start, lease = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local many, settles, marks = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local settled, next = settle(CALLER, 11 + many, settles)
-local started = mark(CALLER, next, marks)
+local settled, next = settle(11 + many, settles)
+local started = mark(next, marks)
 local ids, more = {}, false
 if wanted >= 0 then
-  local _, left = promote(100)
-  ids, more = fetch(CALLER, wanted, start, lease, 11, 10 + many)
+  local _, left = promote()
+  ids, more = fetch(wanted, start, lease, 11, 10 + many)
   more = more or left
 end
 local least = next_due()
@@ -41,4 +40,4 @@ local text = concat({ exact(now), settled, started, more and 1 or 0, least and e
   format('%.0f', M.token), concat(ids, SEP) }, '\30')
 local wrong = answer(text)
 if wrong ~= text then return wrong end
-return loans(text, ids, M.token, start)
+return loans(text, ids, start)

@@ -1,4 +1,4 @@
--- give_back: end all leases of an incarnation whose process is gone, at most 500 in a call.
+-- give_back: end all leases of an incarnation whose process is gone, at most STEP in a call.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number; the incarnation, '1' if the ids that had started follow
@@ -14,7 +14,7 @@ if ARGV[5] == '1' then
   started = {}
   for i = 6, #ARGV do started[ARGV[i]] = true end
 end
-local count, more = give_back(name, started, 500)
+local count, more = give_back(name, started, STEP)
 if not more then -- nobody will read its mail, and its worker is no more
   drop_mail(name)
   write('HDEL', P .. 'workers', name)

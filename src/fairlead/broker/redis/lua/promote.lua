@@ -1,4 +1,4 @@
--- promote: queue what is due and end what is past its deadline, at most 500, in time order.
+-- promote: queue what is due and end what is past its deadline, at most STEP, in time order.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number
@@ -9,5 +9,5 @@
 -- @include once
 local kept = once('promote', tostring)
 if kept then return kept end
-local count, more = promote(500)
+local count, more = promote()
 return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))

@@ -1,4 +1,4 @@
--- purge: cancel what waits in a queue, or one tenant's part of it, at most 500 tasks.
+-- purge: cancel what waits in a queue, or one tenant's part of it, at most STEP tasks.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; the queue, the tenant or ''
@@ -10,7 +10,7 @@
 -- @include once
 local kept = once('purge', tostring)
 if kept then return kept end
-local STEP, count, looked = 500, 0, 0
+local count, looked = 0, 0
 local q = read_queue(ARGV[4])
 
 local function cancel(task)

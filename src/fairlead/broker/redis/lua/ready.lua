@@ -7,7 +7,7 @@
 -- @flags allow-oom
 -- @include engine
 -- @include promote
-promote(500)
+promote()
 local found = 0
 for i = 4, #ARGV do
   local q = read_queue(ARGV[i])

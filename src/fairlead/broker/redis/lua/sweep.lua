@@ -1,4 +1,4 @@
--- sweep: give back what belongs to incarnations whose lease is over, at most 500 tasks.
+-- sweep: give back what belongs to incarnations whose lease is over, at most STEP tasks.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number
@@ -9,7 +9,7 @@
 -- @include once
 local kept = once('sweep', tostring)
 if kept then return kept end
-local HEARTBEAT, STEP = 10, 500
+local HEARTBEAT = 10
 local last = M.sweep
 M.sweep = now
 -- When nobody swept for longer than a heartbeat, heartbeats may have been held up as well (a frozen

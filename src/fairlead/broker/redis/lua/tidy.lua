@@ -1,4 +1,4 @@
--- tidy: forget what is past its retention or TTL, at most 500 things.
+-- tidy: forget what is past its retention or TTL, at most STEP things.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number
@@ -10,7 +10,7 @@
 -- @include once
 local kept = once('tidy', tostring)
 if kept then return kept end
-local STEP, done = 500, 0
+local done = 0
 
 -- Take what is over out of an agenda, and what belongs to it out of a hash.
 local function expire_from(name, hash)

@@ -11,7 +11,7 @@ function store(id, head, blob)
   end
   local value = pack('<dIH', now, life, #head) .. head .. blob
   accepted[#accepted + 1], accepted[#accepted + 2] = id, value
-  values[id], tasks[id], fresh[id] = value, nil, true
+  tasks[id], fresh[id] = nil, value
 end
 
 -- A task of this id that is past its retention but not tidied away yet makes room.

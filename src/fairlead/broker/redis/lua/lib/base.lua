@@ -4,8 +4,10 @@
 -- a key of another type, leaves everything as it was. All libraries read KEYS[1], the shard's
 -- prefix 'fl1:{<shard>}:', and ARGV[1], the clock: '' for the server's, or 't' and a test's moment
 -- ('t' alone: the last one). Nothing here Returns to the caller.
--- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan sound writers FIELDS M before now
+-- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan sound writers M before now
 SEP = '\31'
+-- What one call of upkeep moves at most: MAX_STEP in broker/verbs.py.
+-- @const STEP=100
 -- @const SCHEDULED=1 DEFERRED=2 QUEUED=3 RUNNING=4 RETRYING=5 COMPLETED=6 DEAD=7 CANCELLED=8
 NAMES = { 'scheduled', 'deferred', 'queued', 'running', 'retrying', 'completed', 'dead', 'cancelled' }
 WAITS = { true, true, true, false, true, false, false, false }
@@ -20,8 +22,19 @@ end
 function write(command, key, ...) write_all(command, key, { ... }) end
 
 -- The shard's own record: one HMGET, and at the end one HSET of what changed.
-FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'rows', 'bytes', 'dropped', 'dropped_rows',
+local FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'rows', 'bytes', 'dropped', 'dropped_rows',
   'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'next', 'cap', 'layout' }
+function write_meta()
+  local args, n = {}, 0
+  for _, name in ipairs(FIELDS) do
+    if M[name] ~= before[name] then
+      args[n + 1], args[n + 2] = name, exact(M[name])
+      n = n + 2
+    end
+  end
+  if n > 0 then write_all('HSET', P .. 'meta', args) end
+end
+
 -- Time never goes back. A server clock that was set back keeps its pace from the last moment on.
 -- @each
 -- None of these is there yet while a library loads.

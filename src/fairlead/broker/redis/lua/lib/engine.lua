@@ -23,6 +23,8 @@
 -- @include retention
 -- @include ties
 -- @include shelf
+-- @include fates
+-- @include past
 -- @include trim
 -- @include release
 -- @include lease

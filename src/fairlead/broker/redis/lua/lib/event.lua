@@ -8,8 +8,8 @@ local groups, group, tenant_now, rows
 groups, group, tenant_now, rows = {}, nil, nil, 0
 -- @end
 
-function row(kind, state, queue, tenant, token, attempt, reason, id)
-  rows = rows + 1
+-- The group that such a row belongs to, and how long it is.
+local function group_of(kind, state, queue, tenant, token, attempt, reason)
   local g = group
   if not g or g[1] ~= kind or g[4] ~= token or g[2] ~= state or g[3] ~= queue or g[5] ~= attempt or g[6] ~= reason then
     g = { kind, state, queue, token, attempt, reason }
@@ -20,7 +20,23 @@ function row(kind, state, queue, tenant, token, attempt, reason, id)
     n = n + 1
     g[n], tenant_now = '\28' .. tenant, tenant
   end
+  return g, n
+end
+
+function row(kind, state, queue, tenant, token, attempt, reason, id)
+  local g, n = group_of(kind, state, queue, tenant, token, attempt, reason)
+  rows = rows + 1
   g[n + 1] = id
+end
+
+-- The same of several tasks, `first` to `last` of `ids`.
+function rows_of(ids, first, last, ...)
+  local g, n = group_of(...)
+  rows = rows + last - first + 1
+  for i = first, last do
+    n = n + 1
+    g[n] = ids[i]
+  end
 end
 
 -- Say that something happened to a task; attempt and token if it was under a lease.

@@ -1,40 +1,51 @@
--- fates: what is found out once about records whose first or second part is the same.
+-- fates: what is found out once about records that are the same, or that begin the same.
 --
--- Reads KEYS[1], no ARGV. Returns nothing by itself.
-local fates, selves
+-- Tasks lent by one call share FATE, those of one tenant SELF, and if they are of one size their
+-- whole records are the same. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @share ends
+local fates
 -- @each
-fates, selves = {}, {}
+fates, ends = {}, {}
 -- @end
 
--- A running task that nothing happened to so far, and what its record begins with once completed.
 function fate_of(bytes)
   local f = fates[bytes]
-  if f == nil then
-    local state, flags, policy, attempts, crashes, unroutable, generation, token, started, due, deadline =
+  if not f then
+    local state, flags, policy, attempts, crashes, unroutable, generation, token, _, due, deadline, _, expires =
       unpacked(FATE, bytes)
-    f = false
-    if state == RUNNING and flags == 0 and crashes + unroutable + due + deadline == 0 then
-      f = { token = format('%.0f', token), number = token, attempt = attempts + 1, next = {} }
-      f.make = function(q, parts)
-        return pack(FATE, COMPLETED, parts, policy, attempts + 1, 0, 0, generation, token, 0, 0, 0, now, now + q.keep)
-      end
-    end
+    f = { state = state, parts = flags % 128, policy = policy, attempt = attempts + 1, generation = generation,
+      token = format('%.0f', token), number = token, expires = expires, untouched = state == RUNNING
+      and flags == 0 and crashes + unroutable + due + deadline == 0 }
     fates[bytes] = f
   end
   return f
 end
 
--- What is the same for all tasks of a tenant that may end this way; false: they may not.
-function self_of(own, incarnation)
-  local s, o = selves[own], nil
-  if s == nil then
-    o = owner(own)
-    s = false
-    if o.plain and o.incarnation == incarnation then
-      local q = read_queue(o.h.queue, true)
-      s = q.charge == 0 and (q.tenants[o.h.tenant] or make_tenant(q, o.h.tenant))
+-- How a running task ends in the usual way, if nothing happened to it so far; false: not that way.
+function end_of(r, incarnation)
+  local f, e = fate_of(sub(r, 1, FATE_END)), false
+  local own = sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
+  local o = f.untouched and owner(own)
+  if o and o.plain and o.incarnation == incarnation then
+    local q = read_queue(o.h.queue, true)
+    if q.charge == 0 then
+      local life, size = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
+      e = { fate = f, token = f.token, own = own, life = life, size = size,
+        tenant = q.tenants[o.h.tenant] or make_tenant(q, o.h.tenant) }
     end
-    selves[own] = s
   end
-  return s
+  ends[r] = e
+  return e
+end
+
+-- The record that is left of it, with so many bytes of a result; -1: it has none.
+function ended_record(e, bytes)
+  local f, q, parts = e.fate, e.tenant[QUEUE], bytes < 0 and 0 or 2
+  local key = q.name .. parts
+  if not f[key] then
+    f[key] = pack(FATE, COMPLETED, parts, f.policy, f.attempt, 0, 0, f.generation, f.number, 0, 0, 0, now, now + q.keep)
+  end
+  local r = f[key] .. e.own .. pack(SIZE, e.life, e.size, max(bytes, 0))
+  e[bytes] = r
+  return r
 end

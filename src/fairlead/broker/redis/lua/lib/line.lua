@@ -3,7 +3,7 @@
 -- An entry is the id, or id, life and generation where the same id may have stood here before; it
 -- counts only while the task is queued and still has that life. Like a tenant, a line is an array.
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8
+-- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8 L_VALUES=9 L_FIRST=10
 local NONE = {} -- a list that nobody may write to
 
 function line(t, level)
@@ -14,7 +14,7 @@ function line(t, level)
   end
   local l = lines[level]
   if not l then
-    l = { t[QUEUE].lists .. level .. ':' .. t[NAME], t[LEN + level], 0, 0, NONE, 0, NONE, NONE }
+    l = { t[QUEUE].lists .. level .. ':' .. t[NAME], t[LEN + level], 0, 0, NONE, 0, NONE, NONE, NONE, 0 }
     lines[level] = l
   end
   return l
@@ -25,14 +25,15 @@ function entry_of(task)
   return task.id .. SEP .. task.life .. '.' .. task.generation
 end
 
+-- What this call put to the end of a line, or before its first, the last of these first.
+function added(l, side)
+  if l[side] == NONE then l[side] = {} end
+  return l[side]
+end
+
 function push(t, level, entry, front)
-  local l, side = line(t, level), front and L_FRONT or L_BACK
-  local list = l[side]
-  if list == NONE then
-    l[side] = { entry }
-  else
-    list[#list + 1] = entry
-  end
+  local list = added(line(t, level), front and L_FRONT or L_BACK)
+  list[#list + 1] = entry
   t[LEN + level] = t[LEN + level] + 1
   t[CHANGED] = true
 end

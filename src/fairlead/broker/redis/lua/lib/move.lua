@@ -36,7 +36,7 @@ function move(task, to)
   task.state = to
   changed[task.id] = task
   t[CHANGED], q.changed = true, true
-  if from == QUEUED and task.recorded then t[SPECIAL] = t[SPECIAL] - 1 end
+  if from == QUEUED and special(task) then t[SPECIAL] = t[SPECIAL] - 1 end
   task.recorded = true
   t[COUNT + from] = t[COUNT + from] - 1
   t[COUNT + to] = t[COUNT + to] + 1

@@ -42,10 +42,3 @@ function lowest(q, wanted)
     end
   end
 end
-
--- Whether another one would be served before a tenant with this tag.
-function overtaken(q, t, tag)
-  local next, top = q.list[q.at], q.heap[1]
-  if not next and not q.all then return true end
-  return (next and lower(next[TAG], next, tag, t)) or (top and lower(top[1], top[2], tag, t))
-end

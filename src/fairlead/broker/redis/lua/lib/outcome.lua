@@ -1,9 +1,7 @@
 -- outcome: what the state of a parent means for a child, and what becomes of the child.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share MET WAIT
-MET, WAIT = 'met', 'wait'
--- @const POLICY_CANCEL=1 POLICY_WAIT=2 POLICY_RUN=3
+-- @const MET=0 WAIT=-1 POLICY_CANCEL=1 POLICY_WAIT=2 POLICY_RUN=3
 
 -- As model.lifecycle.on_dependency: met, wait, or the state in which the task ends.
 function on_dependency(state, policy)

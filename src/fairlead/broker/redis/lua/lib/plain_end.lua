@@ -1,57 +1,55 @@
 -- plain_end: the short way for the usual end: completed, nothing special before or after.
 --
--- Works on records as they are stored: tasks of one call share the first part, tasks of a tenant
--- the second, and what is found out about either is found out once. Reads KEYS[1] and a run of ARGV,
--- see lib/settle. Returns nothing by itself.
--- Whether it was such an end; then it has been carried out. `m` is how many are written already.
-local function end_plainly(id, token, result, r, m, incarnation)
-  if tied[id] or tasks[id] ~= nil or latest[id] then return false end
-  local f = fate_of(sub(r, 1, FATE_END))
-  if not f or f.token ~= token then return false end
-  local own = sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
-  local t = self_of(own, incarnation)
-  if not t then return false end
+-- Works on records as they are stored; what a run of equal ones changes is changed once. Reads
+-- KEYS[1] and a run of ARGV, see lib/settle. Returns nothing by itself.
+-- Tasks `first` to `last` of `ids` ended alike, with so many bytes of results.
+local function end_alike(e, ids, first, last, bytes)
+  local t, f, n = e.tenant, e.fate, last - first + 1
   local q = t[QUEUE]
-  local key = result and q.name or q
-  local fate = f.next[key]
-  if not fate then fate = f.make(q, result and 2 or 0) f.next[key] = fate end
-  local place, life, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
-  if result then
-    extra = #result
-    write_part(id, 2, result)
-    r = fate .. own .. pack(SIZE, place, life, size, extra)
-  else
-    r = fate .. sub(r, FATE_END + 1)
-  end
-  written[m + 1], written[m + 2], latest[id] = id, r, r
-  keep_plainly(q, id, life)
-  q.done_bytes = q.done_bytes + 100 + size + extra
   local d = q.counts
-  t[COUNT + RUNNING], t[COUNT + COMPLETED] = t[COUNT + RUNNING] - 1, t[COUNT + COMPLETED] + 1
-  d[RUNNING], d[COMPLETED] = d[RUNNING] - 1, d[COMPLETED] + 1
+  t[COUNT + RUNNING], t[COUNT + COMPLETED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n
+  d[RUNNING], d[COMPLETED] = d[RUNNING] - n, d[COMPLETED] + n
   t[CHANGED], q.changed = true, true
-  ended[q.name] = (ended[q.name] or 0) + 1
-  row('completed', COMPLETED, q.name, t[NAME], f.number, f.attempt, '', id)
+  q.done_bytes = q.done_bytes + n * (COUNTED + e.size) + bytes
+  keep_plainly(q, ids, first, last, e.life)
+  ended[q.name] = (ended[q.name] or 0) + n
+  rows_of(ids, first, last, 'completed', COMPLETED, q.name, t[NAME], f.number, f.attempt, '')
   if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
-  return true
+  local ends_of = loans_of(CALLER).ended
+  ends_of[f.number] = (ends_of[f.number] or 0) + n
 end
 
-function end_run(i, first, step, count, n, ids, records, incarnation, codes, settle_one)
+function end_run(i, first, step, count, n, ids, records, codes, settle_one)
   local token, results, times = ARGV[i + 1], step == 2, ARGV[i + 4]
-  local number, done, m = tonumber(token), 0, #written
+  local m, run, from, bytes = #written, false, 0, 0
   for k = 0, count - 1 do
     n = n + 1
-    local id, result = ids[n], results and ARGV[first + 2 * k + 1] or nil
-    if records[n] and end_plainly(id, token, result, records[n], m, incarnation) then
-      codes[n] = 'a'
-      m, done = m + 2, done + 1
+    local id, r = ids[n], records[n]
+    local e = r and not latest[id] and tasks[id] == nil and not tied[id] and ends[r]
+    if e == nil then e = end_of(r, CALLER) end
+    if e and e.token == token then
+      if e ~= run then
+        if run then end_alike(run, ids, from, n - 1, bytes) end
+        run, from, bytes = e, n, 0
+      end
+      if results then
+        local result = ARGV[first + 2 * k + 1]
+        bytes = bytes + #result
+        write_part(id, 2, result)
+        r = e[#result] or ended_record(e, #result)
+      else
+        r = e[-1] or ended_record(e, -1)
+      end
+      written[m + 1], written[m + 2], latest[id], codes[n] = id, r, r, 'a'
+      m = m + 2
     else
-      local run_time = unpacked('<d', times, 8 * k + 1)
-      codes[n] = settle_one(id, incarnation, number, COMPLETED, run_time, results and 'R' or '', result, '')
+      if run then end_alike(run, ids, from, n - 1, bytes) end
+      run = false
+      codes[n] = settle_one(id, tonumber(token), COMPLETED, unpacked('<d', times, 8 * k + 1),
+        results and 'R' or '', results and ARGV[first + 2 * k + 1] or nil, '')
       m = #written
     end
   end
-  local ended_of = loans_of(incarnation).ended
-  if done > 0 then ended_of[number] = (ended_of[number] or 0) + done end
+  if run then end_alike(run, ids, from, n, bytes) end
   return n
 end

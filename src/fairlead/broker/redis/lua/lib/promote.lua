@@ -42,18 +42,18 @@ local function promote_one(task)
   end
 end
 
-function promote(most)
+function promote()
   if M.next > now then -- and it is known
     follow_up()
     return 0, false
   end
   local moved, found = 0, {}
   for _ = 1, PASSES do
-    if moved >= most then break end
-    found = next_tasks(most - moved)
+    if moved >= STEP then break end
+    found = next_tasks(STEP - moved)
     if #found == 0 then break end
     local ids = {}
-    for i = 1, min(#found, most - moved) do ids[i] = found[i][2] end
+    for i = 1, min(#found, STEP - moved) do ids[i] = found[i][2] end
     load_tasks(ids)
     for i = 1, #ids do
       -- It may have been ended by one before it: as a dependent, or by its own due time.
@@ -67,13 +67,13 @@ function promote(most)
       end
     end
   end
-  if moved < most then
-    for _, each in ipairs(firsts(alarms, most - moved, now)) do
+  if moved < STEP then
+    for _, each in ipairs(firsts(alarms, STEP - moved, now)) do
       moved = moved + 1
       drop(alarms, each[2])
       alarm(each[2])
     end
   end
   follow_up()
-  return moved, moved >= most or #found > 0
+  return moved, moved >= STEP or #found > 0
 end

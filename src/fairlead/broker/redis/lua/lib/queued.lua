@@ -21,7 +21,7 @@ function made_queued(t)
 end
 
 function enter_level(task, t, front)
-  if task.recorded then t[SPECIAL] = t[SPECIAL] + 1 end
+  if special(task) then t[SPECIAL] = t[SPECIAL] + 1 end
   push(t, task.h.level, entry_of(task), front)
   made_queued(t)
 end

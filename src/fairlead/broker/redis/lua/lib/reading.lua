@@ -2,14 +2,14 @@
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- Read records and messages ahead, without making tasks of them yet.
-function read_ahead(ids, plain)
+function read_ahead(ids)
   local missing, n = {}, 0
   for i = 1, #ids do
     local id = ids[i]
     if raw[id] == nil and tasks[id] == nil and not fresh[id] then n = n + 1 missing[n] = id end
   end
   if n == 0 then return end
-  local records = plain and {} or call('HMGET', P .. 'records', unpack(missing))
+  local records = call('HMGET', P .. 'records', unpack(missing))
   local messages = call('HMGET', P .. 'tasks', unpack(missing))
   sound[P .. 'tasks'] = true
   for i = 1, n do raw[missing[i]], values[missing[i]] = records[i] or false, messages[i] or nil end
@@ -19,8 +19,9 @@ end
 function load_new(ids)
   local old = {}
   sound[P .. 'tasks'] = true
-  for i, value in ipairs(call('HMGET', P .. 'tasks', unpack(ids))) do
-    if value then old[#old + 1] = ids[i] else tasks[ids[i]] = false end
+  local found = call('HMGET', P .. 'tasks', unpack(ids))
+  for i = 1, #ids do
+    if found[i] then old[#old + 1] = ids[i] else tasks[ids[i]] = false end
   end
   load_tasks(old)
 end

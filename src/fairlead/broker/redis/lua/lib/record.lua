@@ -8,8 +8,8 @@
 FATE = '<BBBIBHHdddddd' -- state, flags, policy, attempts, crashes, unroutable, generation, token,
 -- started, due, deadline, finished, expires
 SELF = '<BBc0Hc0Hc0Hc0' -- unique hold, incarnation, unique key, reason, head
-SIZE = '<HIII' -- place among the loans of its call, life, bytes of body and trace, bytes of parts
--- @const FATE_END=60 SIZE_LENGTH=14
+SIZE = '<III' -- life, bytes of body and trace, bytes of parts
+-- @const FATE_END=60 SIZE_LENGTH=12
 
 local NONE = {}
 local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)'
@@ -25,7 +25,7 @@ function parsed(head)
   if not h then
     room()
     local queue, tenant, level, cost, limiters = match(head, HEAD)
-    h = { queue = queue, tenant = tenant, level = tonumber(level), cost = tonumber(cost),
+    h = { head = head, queue = queue, tenant = tenant, level = tonumber(level), cost = tonumber(cost),
       limiters = limiters == '' and NONE or split(limiters, ','), limited = limiters ~= '' }
     heads[head] = h
   end
@@ -48,27 +48,30 @@ end
 function new_task(id, head, life, size)
   return { id = id, state = QUEUED, cancelling = false, parts = 0, policy = 0, attempts = 0, crashes = 0,
     unroutable = 0, generation = 0, token = 0, started = 0, due = 0, deadline = 0, finished = 0, expires = 0,
-    hold = 0, incarnation = '', unique = '', reason = '', head = head, h = parsed(head), place = 0,
-    life = life, size = size, extra = 0, popped = false, recorded = false }
+    hold = 0, incarnation = '', unique = '', reason = '', head = head, h = parsed(head), life = life,
+    size = size, extra = 0, popped = false, recorded = false }
 end
+
+-- Whether there is more to a queued task than its id says: a record, or lives before this one.
+function special(t) return t.recorded or t.life > 0 end
 
 function from_record(id, r)
   local state, flags, policy, attempts, crashes, unroutable, generation, token, started, due, deadline,
     finished, expires, next = unpacked(FATE, r)
   local hold, incarnation, unique, reason, head, after = unpacked(SELF, r, next)
-  local place, life, size, extra = unpacked(SIZE, r, after)
+  local life, size, extra = unpacked(SIZE, r, after)
   return { id = id, state = state, cancelling = flags >= 128, parts = flags % 128, policy = policy,
     attempts = attempts, crashes = crashes, unroutable = unroutable, generation = generation, token = token,
     started = started, due = due, deadline = deadline, finished = finished, expires = expires, hold = hold,
-    incarnation = incarnation, unique = unique, reason = reason, head = head, h = parsed(head), place = place,
-    life = life, size = size, extra = extra, popped = false, recorded = true }
+    incarnation = incarnation, unique = unique, reason = reason, head = head, h = parsed(head), life = life,
+    size = size, extra = extra, popped = false, recorded = true }
 end
 
 function to_record(t)
   local flags = t.parts + (t.cancelling and 128 or 0)
   return pack(FATE, t.state, flags, t.policy, t.attempts, t.crashes, t.unroutable, t.generation, t.token,
     t.started, t.due, t.deadline, t.finished, t.expires) .. pack(SELF, t.hold, #t.incarnation, t.incarnation,
-    #t.unique, t.unique, #t.reason, t.reason, #t.head, t.head) .. pack(SIZE, t.place, t.life, t.size, t.extra)
+    #t.unique, t.unique, #t.reason, t.reason, #t.head, t.head) .. pack(SIZE, t.life, t.size, t.extra)
 end
 
 -- What 'tasks' holds of an id: accepted at, life, head, and where the rest begins.

@@ -29,7 +29,7 @@ end
 
 -- What an incarnation holds, the latest loan first.
 local function holdings(incarnation)
-  local ids, tokens, cursor = {}, {}, '0'
+  local ids, tokens, places, cursor = {}, {}, {}, '0'
   repeat
     local page = call('HSCAN', P .. 'held:' .. incarnation, cursor, 'COUNT', 100)
     cursor = page[1]
@@ -44,11 +44,11 @@ local function holdings(incarnation)
   local found = {}
   for i = 1, #ids do -- what was lent and has ended since, or was lent again, is not of this loan
     local task = tasks[ids[i]]
-    if task and leased_as(task, incarnation, tokens[i]) then found[#found + 1] = task end
+    if task and leased_as(task, incarnation, tokens[i]) then found[#found + 1], places[task] = task, i end
   end
   sort(found, function(a, b)
     if a.token ~= b.token then return a.token > b.token end
-    return a.place > b.place
+    return places[a] > places[b]
   end)
   return found
 end

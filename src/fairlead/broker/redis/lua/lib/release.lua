@@ -2,7 +2,6 @@
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @include outcome
-local AT_ONCE = 100 -- dependents that the call which ends their parent sees to itself
 
 -- What the end of a parent means by now, and the parent; 0: it was forgotten, waiting is no use.
 local function judge(policy, parent_id, life, state)
@@ -27,18 +26,18 @@ local function tell_far(member, parent_id, life, state)
   local verdict, parent = judge(tonumber(policy), parent_id, life, state)
   drop(dependents(parent_id, life), member)
   if verdict == WAIT then return remember(parent, member) end
-  post(shard, 't', child, its_life, parent_id, verdict == MET and 0 or verdict)
+  post(shard, 't', child, its_life, parent_id, verdict)
 end
 
--- Tell up to `most` waiting tasks of the end of a parent; the rest stays for the next call.
-function deliver(most)
+-- Tell up to STEP waiting tasks of the end of a parent; the rest stays for the next call.
+function deliver()
   local told = 0
-  while told < most do
+  while told < STEP do
     local job = firsts(jobs, 1)[1]
     if not job then break end
     local id, life, state, bound = match(job[2], '^([^\31]*)\31(%d+)\31(%d+)\31(%d+)$')
-    life, state = tonumber(life), tonumber(state)
-    local rows = firsts(dependents(id, life), most - told, tonumber(bound))
+    life, state, bound = tonumber(life), tonumber(state), tonumber(bound)
+    local rows = firsts(dependents(id, life), STEP - told, bound)
     local near = {}
     for _, each in ipairs(rows) do
       if not find(each[2], SEP, 1, true) then near[#near + 1] = each[2] end
@@ -53,7 +52,7 @@ function deliver(most)
       end
     end
     told = told + #rows
-    if #rows == 0 or told < most then drop(jobs, job[2]) end
+    if told < STEP or #firsts(dependents(id, life), 1, bound) == 0 then drop(jobs, job[2]) end
   end
   return told
 end
@@ -62,7 +61,7 @@ end
 function follow_up()
   trim_ended()
   if M.jobs > 0 and #firsts(jobs, 1) > 0 then
-    deliver(AT_ONCE)
+    deliver()
     trim_ended()
   end
 end

@@ -2,7 +2,8 @@
 --
 -- The twin of memory/shelf.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share forgotten forget orphan
-local OVERHEAD = 100 -- bytes that a kept task counts for beside its contents
+-- COUNTED: bytes that a kept task counts for beside its contents.
+-- @const COUNTED=100
 -- @each
 forgotten = {} -- ids to remove from everywhere
 -- @end
@@ -30,7 +31,7 @@ function finish(task, to, reason, keep)
   tell_ends(task, to)
   local q = t[QUEUE]
   task.expires = now + (keep or (to == DEAD and q.keep_dead or q.keep))
-  add_bytes(q, to, OVERHEAD + task.size + task.extra)
+  add_bytes(q, to, COUNTED + task.size + task.extra)
   set_at(shelf(task), task.id, task.expires)
   ended[q.name] = (ended[q.name] or 0) + 1
   if keep and keep <= 0 then forget(task) end
@@ -39,7 +40,7 @@ end
 -- Take a finished task off its shelf, because it is put to work again or forgotten.
 function unshelve(task)
   drop(shelf(task), task.id)
-  add_bytes(read_queue(task.h.queue), task.state, -(OVERHEAD + task.size + task.extra))
+  add_bytes(read_queue(task.h.queue), task.state, -(COUNTED + task.size + task.extra))
   task.expires = 0
 end
 

@@ -6,9 +6,9 @@
 -- 'R' (a result) or '-', then by US: delay, whether the attempt counts, keep, reason; '' is '-'
 -- alone. Returns the codes: a applied, f fenced, u unknown.
 -- The long way: whatever the settlement says.
-local function settle_one(id, incarnation, token, to, run_time, more, result, err)
+local function settle_one(id, token, to, run_time, more, result, err)
   local task = known(id)
-  if task and leased_as(task, incarnation, token) then
+  if task and leased_as(task, CALLER, token) then
     apply(task, to, run_time, more, result, err)
     return 'a'
   elseif not find_task(id) then
@@ -24,7 +24,7 @@ local function run_at(i)
   return i + 5, ARGV[i + 2] == 'R' and 2 or 1, tonumber(ARGV[i + 3])
 end
 
-function settle(incarnation, from, runs)
+function settle(from, runs)
   if runs == 0 then return '', from end
   local ids, codes, n, i = {}, {}, 0, from
   for _ = 1, runs do
@@ -40,12 +40,12 @@ function settle(incarnation, from, runs)
   for _ = 1, runs do
     local first, step, count = run_at(i)
     if ARGV[i] == 'P' then
-      n = end_run(i, first, step, count, n, ids, records, incarnation, codes, settle_one)
+      n = end_run(i, first, step, count, n, ids, records, codes, settle_one)
     else
       for k = 0, count - 1 do
         local at = first + k * 7
         n = n + 1
-        codes[n] = settle_one(ids[n], incarnation, tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]),
+        codes[n] = settle_one(ids[n], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]),
           tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5], ARGV[at + 6])
       end
     end

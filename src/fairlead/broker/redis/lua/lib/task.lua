@@ -9,7 +9,7 @@ raw = {} -- id -> its record as it was read ahead; false: it has none
 latest, written = {}, {} -- records of the short ways: by id, and as id, record, id, record, ...
 rewritten = {} -- id, value, ... of tasks whose body was dropped
 accepted = {} -- id, value, id, value, ... of tasks that are new
-fresh = {} -- ids that were accepted in this call
+fresh = {} -- id -> the same, of those that were accepted in this call
 changed = {} -- ids whose record has to be written
 -- @end
 
@@ -26,7 +26,7 @@ function load_tasks(ids)
   for _, id in ipairs(ids) do
     if tasks[id] == nil then
       if fresh[id] then
-        from_value(id, values[id])
+        from_value(id, fresh[id])
       elseif latest[id] or raw[id] then
         tasks[id] = from_record(id, latest[id] or raw[id])
       elseif raw[id] == false and values[id] then
@@ -66,4 +66,4 @@ function leased_as(t, incarnation, token)
 end
 
 -- Between two calls nothing is kept: bodies may be large.
-after[#after + 1] = function() tasks, values, raw, latest, written, accepted = nil, nil, nil, nil, nil, nil end
+after[#after + 1] = function() tasks, values, raw, latest, written, accepted, fresh = nil, nil, nil, nil, nil, nil, nil end

@@ -4,8 +4,8 @@
 -- it: what it is (1 to 4), then what is stored. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share GATE apply_settings gates
 local TENANT = '<IIIIIIIIIIIIIdIBBBBBBc0Bc0'
--- Counts stand at COUNT + state, lengths of lines at LEN + level; SPECIAL counts the queued tasks
--- that have a record.
+-- Counts stand at COUNT + state, lengths of lines at LEN + level; SPECIAL counts the special
+-- ones that are queued.
 -- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 COUNT=4 LEN=13 SPECIAL=17
 -- @const TAG=18 WEIGHT=19 STATUS=20 TURN=21 PAUSE=22 GATED=23 BUSY=24 SPOT=25 WOKEN=26
 GATE = '<ddIdd' -- concurrency, rate, burst, since, gone

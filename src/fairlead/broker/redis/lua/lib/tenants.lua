@@ -3,11 +3,12 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- Bring the tenants that records belong to into the cache, in one read per queue.
 function load_owners(records)
-  local names = {}
+  local names, seen = {}, {}
   for i = 1, #records do
     local r = records[i]
-    local h = r and owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH)).h
-    if h then
+    if r and not seen[r] then
+      seen[r] = true
+      local h = owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH)).h
       local list = names[h.queue]
       if not list then
         list = {}

@@ -1,11 +1,6 @@
 -- trim: forget finished tasks beyond their queue's retention.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
-local function expires_of(r)
-  local state, _, _, _, _, _, _, _, _, _, _, _, expires = unpacked(FATE, r)
-  return state == COMPLETED and expires or nil
-end
-
 -- From the list and the sorted set, whichever is first: those past their time, and those too many.
 local function overdue(q, most, over, full)
   local ids, records, n = {}, {}, 0
@@ -14,7 +9,7 @@ local function overdue(q, most, over, full)
   local others, k = firsts(agenda('done:' .. q.name), want), 1
   local i = 1
   while n < want and (listed[i] or others[k]) do
-    local till = listed[i] and (rows[i] and expires_of(rows[i]) or -1)
+    local till = listed[i] and (rows[i] and past_of(rows[i]).till or -1)
     local from_set = others[k] and (not till or others[k][1] < till)
     if from_set then till = others[k][1] end
     if till > now and not full and n >= over then break end

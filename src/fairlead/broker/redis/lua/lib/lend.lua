@@ -1,0 +1,55 @@
+-- lend: tasks that were chosen go on loan.
+--
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+function begin(task)
+  task.started = now
+  if task.hold == 1 then release_unique(task) end
+  emit('started', task, '', task.attempts + 1, task.token)
+end
+
+-- The record of a task that goes the short way, on loan under this fate.
+local function lent_record(h, value, fate)
+  if h.lent_to ~= CALLER then
+    h.lent_to, h.own = CALLER, pack(SELF, 0, #CALLER, CALLER, 0, '', 0, '', #h.head, h.head)
+  end
+  local body, trace = unpacked('<II', value, 15 + #h.head)
+  return fate .. h.own .. pack(SIZE, 0, body + trace, 0)
+end
+
+-- Those from `first` to `last`, which have all been started, or none of them.
+local function lend_all(taken, first, last, fate, started)
+  local ids, n, run, from, known = loans_of(CALLER).ids, #written, nil, 0, {}
+  for i = first, last do
+    local task, h = taken[i], drawn[i]
+    if h ~= run then
+      if run and started then rows_of(ids, from, i - 1, 'started', RUNNING, run.queue, run.tenant, M.token, 1, '') end
+      run, from = h, i
+      known[h or 0] = known[h or 0] or {}
+    end
+    if h then
+      local value = stored[i]
+      local r = known[h][#value]
+      if not r then
+        r = lent_record(h, value, fate)
+        known[h][#value] = r
+      end
+      ids[i], written[n + 1], written[n + 2] = task, task, r
+      n = n + 2
+    else
+      ids[i] = task.id
+      task.token, task.incarnation = M.token, CALLER
+      if task.deadline > 0 then drop(deadlines, task.id) end
+      if started then begin(task) end
+    end
+  end
+  if run and started then rows_of(ids, from, last, 'started', RUNNING, run.queue, run.tenant, M.token, 1, '') end
+end
+
+function lend(taken, start, lease)
+  M.token = max(M.token + 1, floor(now * 1000000))
+  if now + lease > (at_of(lease_ends, CALLER) or 0) then set_at(lease_ends, CALLER, now + lease) end
+  local loans = loans_of(CALLER)
+  loans.token, loans.ids, start = M.token, {}, min(start, #taken)
+  lend_all(taken, 1, start, pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, M.token, now, 0, 0, 0, 0), true)
+  lend_all(taken, start + 1, #taken, pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, M.token, 0, 0, 0, 0, 0), false)
+end
