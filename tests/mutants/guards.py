@@ -66,7 +66,7 @@ GUARDS = (
             lua("lib/task.lua", (" and t.token == token", "")),
             lua(
                 "lib/plain_end.lua",
-                ("if e and e.token == token then", "if e then"),
+                ("f.untouched and f.token == token and", "f.untouched and"),
                 test=MACHINE + "test_a_settlement_with_an_old_token_is_fenced_for_an_id_that"
                 "_fairlead_made",
             ),

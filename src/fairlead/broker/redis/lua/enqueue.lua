@@ -13,18 +13,9 @@
 -- @include plain_entry
 local kept = once('enqueue', tostring)
 if kept then return kept end
-local ids, receipts, n, i = {}, {}, 0, 4
-while ARGV[i] do
-  local plain = ARGV[i] == 'P'
-  local first, step, count = i + (plain and 3 or 2), plain and 2 or 4, tonumber(ARGV[i + (plain and 2 or 1)])
-  for k = 0, count - 1 do ids[n + k + 1] = ARGV[first + k * step] end
-  n, i = n + count, first + count * step
-end
+local ids, receipts, n, i = load_ways(4), {}, 0, 4
 local made = not find(concat(ids), ':', 1, true)
-if n > 0 then
-  load_new(ids)
-  load_ways(4)
-end
+if #ids > 0 then load_new(ids) end
 n, i = 0, 4
 while ARGV[i] do
   if ARGV[i] == 'P' then

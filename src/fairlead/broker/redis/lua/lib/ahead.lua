@@ -8,7 +8,7 @@ local function refill(lines, each, plain)
   for k = 1, #lines do
     local l = lines[k]
     local window = call('LRANGE', l[L_KEY], l[L_TAKEN], l[L_TAKEN] + each - 1)
-    l[L_BASE], l[L_WINDOW], l[L_FIRST] = l[L_TAKEN], window, n
+    l[L_BASE], l[L_WINDOW], l[L_FIRST], sound[l[L_KEY]] = l[L_TAKEN], window, n, true
     if plain and #lines == 1 then ids, n = window, #window else
       for i = 1, #window do
         local cut = not plain and find(window[i], SEP, 1, true)

@@ -3,40 +3,37 @@
 --
 -- Entry <number>-0: at, and groups separated by RS: kind, state, queue, token, attempt, reason, then
 -- the ids, separated by US; before the first of another tenant stands FS and its name.
-local groups, group, tenant_now, rows
+local groups, group, mark_now, rows
 -- @each
-groups, group, tenant_now, rows = {}, nil, nil, 0
+groups, group, mark_now, rows = {}, nil, nil, 0
 -- @end
 
--- The group that such a row belongs to, and how long it is.
-local function group_of(kind, state, queue, tenant, token, attempt, reason)
+-- The group that rows like this belong to.
+function group_of(kind, state, queue, token, attempt, reason)
   local g = group
   if not g or g[1] ~= kind or g[4] ~= token or g[2] ~= state or g[3] ~= queue or g[5] ~= attempt or g[6] ~= reason then
     g = { kind, state, queue, token, attempt, reason }
-    groups[#groups + 1], group, tenant_now = g, g, nil
+    groups[#groups + 1], group, mark_now = g, g, nil
   end
+  return g
+end
+
+-- Rows about tasks `first` to `last` of `ids`, all of one tenant; `mark` is FS and its name.
+function add_rows(g, mark, ids, first, last)
   local n = #g
-  if tenant ~= tenant_now then
+  if mark ~= mark_now then
     n = n + 1
-    g[n], tenant_now = '\28' .. tenant, tenant
+    g[n], mark_now = mark, mark
   end
-  return g, n
-end
-
-function row(kind, state, queue, tenant, token, attempt, reason, id)
-  local g, n = group_of(kind, state, queue, tenant, token, attempt, reason)
-  rows = rows + 1
-  g[n + 1] = id
-end
-
--- The same of several tasks, `first` to `last` of `ids`.
-function rows_of(ids, first, last, ...)
-  local g, n = group_of(...)
-  rows = rows + last - first + 1
   for i = first, last do
     n = n + 1
     g[n] = ids[i]
   end
+  rows = rows + last - first + 1
+end
+
+function row(kind, state, queue, tenant, token, attempt, reason, id)
+  add_rows(group_of(kind, state, queue, token, attempt, reason), '\28' .. tenant, { id }, 1, 1)
 end
 
 -- Say that something happened to a task; attempt and token if it was under a lease.

@@ -22,7 +22,7 @@ local function lend_all(taken, first, last, fate, started)
   for i = first, last do
     local task, h = taken[i], drawn[i]
     if h ~= run then
-      if run and started then rows_of(ids, from, i - 1, 'started', RUNNING, run.queue, run.tenant, M.token, 1, '') end
+      if run and started then add_rows(group_of('started', RUNNING, run.queue, M.token, 1, ''), run.mark, ids, from, i - 1) end
       run, from = h, i
       known[h or 0] = known[h or 0] or {}
     end
@@ -42,7 +42,7 @@ local function lend_all(taken, first, last, fate, started)
       if started then begin(task) end
     end
   end
-  if run and started then rows_of(ids, from, last, 'started', RUNNING, run.queue, run.tenant, M.token, 1, '') end
+  if run and started then add_rows(group_of('started', RUNNING, run.queue, M.token, 1, ''), run.mark, ids, from, last) end
 end
 
 function lend(taken, start, lease)

@@ -5,6 +5,10 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8 L_VALUES=9 L_FIRST=10
 local NONE = {} -- a list that nobody may write to
+local seen
+-- @each
+seen = {} -- the lines that this call has looked at
+-- @end
 
 function line(t, level)
   local lines = t[LINES]
@@ -15,7 +19,7 @@ function line(t, level)
   local l = lines[level]
   if not l then
     l = { t[QUEUE].lists .. level .. ':' .. t[NAME], t[LEN + level], 0, 0, NONE, 0, NONE, NONE, NONE, 0 }
-    lines[level] = l
+    lines[level], seen[#seen + 1] = l, l
   end
   return l
 end
@@ -61,8 +65,8 @@ function clear_lines(t)
   t[CHANGED] = true
 end
 
--- Pushes are kept apart: they are what lib/close does first.
-function write_line(l)
+-- Pushes are what lib/close does first.
+local function write_line(l)
   local taken, front, back = l[L_TAKEN], l[L_FRONT], l[L_BACK]
   if taken > 0 then
     if taken == l[L_STORED] then write('UNLINK', l[L_KEY]) else write('LPOP', l[L_KEY], taken) end
@@ -71,3 +75,5 @@ function write_line(l)
   if #back > 0 then push_all('RPUSH', l[L_KEY], back, taken == l[L_STORED]) end
   if #front > 0 then push_all('LPUSH', l[L_KEY], front, taken > 0) end
 end
+
+writers[#writers + 1] = function() for i = 1, #seen do write_line(seen[i]) end end

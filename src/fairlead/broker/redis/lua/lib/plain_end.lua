@@ -1,55 +1,64 @@
 -- plain_end: the short way for the usual end: completed, nothing special before or after.
 --
--- Works on records as they are stored; what a run of equal ones changes is changed once. Reads
--- KEYS[1] and a run of ARGV, see lib/settle. Returns nothing by itself.
--- Tasks `first` to `last` of `ids` ended alike, with so many bytes of results.
-local function end_alike(e, ids, first, last, bytes)
-  local t, f, n = e.tenant, e.fate, last - first + 1
-  local q = t[QUEUE]
-  local d = q.counts
-  t[COUNT + RUNNING], t[COUNT + COMPLETED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n
-  d[RUNNING], d[COMPLETED] = d[RUNNING] - n, d[COMPLETED] + n
-  t[CHANGED], q.changed = true, true
-  q.done_bytes = q.done_bytes + n * (COUNTED + e.size) + bytes
-  keep_plainly(q, ids, first, last, e.life)
-  ended[q.name] = (ended[q.name] or 0) + n
-  rows_of(ids, first, last, 'completed', COMPLETED, q.name, t[NAME], f.number, f.attempt, '')
-  if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
-  local ends_of = loans_of(CALLER).ended
-  ends_of[f.number] = (ends_of[f.number] or 0) + n
+-- Works on records as they are stored; what is found out about one holds for those behind it that
+-- are the same. Reads KEYS[1] and a run of ARGV, see lib/settle. Returns nothing by itself.
+-- The tenant of such a task, what is the same for all of its call, how its record begins from now
+-- on, its life and its size; nil: it goes the long way.
+local function way_out(r, o, token, results)
+  local f = fate_of(r)
+  local q = queues[o.queue]
+  if not (f.untouched and f.token == token and o.plain and o.incarnation == CALLER and q.charge == 0) then return nil end
+  local life, size = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
+  return q.tenants[o.tenant], f, completed_fate(f, q, results), life, size
 end
 
-function end_run(i, first, step, count, n, ids, records, codes, settle_one)
-  local token, results, times = ARGV[i + 1], step == 2, ARGV[i + 4]
-  local m, run, from, bytes = #written, false, 0, 0
+-- Tasks `first` to `last` of `ids` ended alike.
+local function end_alike(t, f, o, ids, first, last, life, bytes)
+  local n, q = last - first + 1, t[QUEUE]
+  local d = q.counts
+  t[COUNT + RUNNING], t[COUNT + COMPLETED], t[CHANGED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n, true
+  d[RUNNING], d[COMPLETED], q.changed = d[RUNNING] - n, d[COMPLETED] + n, true
+  q.done_bytes = q.done_bytes + n * COUNTED + bytes
+  ended[q.name] = (ended[q.name] or 0) + n
+  keep_plainly(q, ids, first, last, life)
+  add_rows(group_of('completed', COMPLETED, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
+  if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
+  return n
+end
+
+function end_run(i, first, step, count, n, ids, records, owners, codes, settle_one)
+  local token, results, times, m, done = ARGV[i + 1], step == 2, ARGV[i + 4], #written, 0
+  local last, from, bytes, t, f, begin, life, size, own = nil, 0, 0, nil, nil, nil, 0, 0, nil
   for k = 0, count - 1 do
     n = n + 1
     local id, r = ids[n], records[n]
-    local e = r and not latest[id] and tasks[id] == nil and not tied[id] and ends[r]
-    if e == nil then e = end_of(r, CALLER) end
-    if e and e.token == token then
-      if e ~= run then
-        if run then end_alike(run, ids, from, n - 1, bytes) end
-        run, from, bytes = e, n, 0
-      end
+    if r ~= last then
+      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes) end
+      t, last, from, bytes = nil, r, n, 0
+      if r then t, f, begin, life, size = way_out(r, owners[n], token, results) end
+      own = t and sub(r, FATE_END + 1, results and -5 or -1)
+      if t and not results then own = begin .. own end
+    end
+    if t and not latest[id] and tasks[id] == nil and not tied[id] then
+      local now_is = own
+      bytes = bytes + size
       if results then
         local result = ARGV[first + 2 * k + 1]
         bytes = bytes + #result
         write_part(id, 2, result)
-        r = e[#result] or ended_record(e, #result)
-      else
-        r = e[-1] or ended_record(e, -1)
+        now_is = begin .. own .. pack('<I', #result)
       end
-      written[m + 1], written[m + 2], latest[id], codes[n] = id, r, r, 'a'
+      written[m + 1], written[m + 2], latest[id], codes[n] = id, now_is, now_is, 'a'
       m = m + 2
     else
-      if run then end_alike(run, ids, from, n - 1, bytes) end
-      run = false
-      codes[n] = settle_one(id, tonumber(token), COMPLETED, unpacked('<d', times, 8 * k + 1),
-        results and 'R' or '', results and ARGV[first + 2 * k + 1] or nil, '')
-      m = #written
+      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes) end
+      last, t = nil, nil
+      codes[n] = settle_one(id, tonumber(token), COMPLETED, unpacked('<d', times, 8 * k + 1), results and 'R' or '',
+        results and ARGV[first + 2 * k + 1] or nil, '')
     end
   end
-  if run then end_alike(run, ids, from, n, bytes) end
+  if t then done = done + end_alike(t, f, owners[from], ids, from, n, life, bytes) end
+  local ended_of, number = loans_of(CALLER).ended, tonumber(token)
+  if done > 0 then ended_of[number] = (ended_of[number] or 0) + done end
   return n
 end

@@ -14,7 +14,7 @@ local function entered(t, h, ids, first, last, chosen)
   q.counts[QUEUED] = q.counts[QUEUED] + n
   t[CHANGED], q.changed = true, true
   made_queued(t)
-  rows_of(ids, first, last, 'enqueued', QUEUED, h.queue, h.tenant, 0, 0, '')
+  add_rows(group_of('enqueued', QUEUED, h.queue, 0, 0, ''), h.mark, ids, first, last)
 end
 
 -- One run of tasks with the same head; those that cannot go this way go the long one. `made` says that no

@@ -25,7 +25,7 @@ function parsed(head)
   if not h then
     room()
     local queue, tenant, level, cost, limiters = match(head, HEAD)
-    h = { head = head, queue = queue, tenant = tenant, level = tonumber(level), cost = tonumber(cost),
+    h = { head = head, queue = queue, tenant = tenant, mark = '\28' .. tenant, level = tonumber(level), cost = tonumber(cost),
       limiters = limiters == '' and NONE or split(limiters, ','), limited = limiters ~= '' }
     heads[head] = h
   end
@@ -38,8 +38,9 @@ function owner(own)
   if not o then
     room()
     local hold, incarnation, _, reason, head = unpacked(SELF, own)
-    o = { h = parsed(head), incarnation = incarnation, plain = hold == 0 and reason == '' }
-    o.plain = o.plain and not o.h.limited
+    local h = parsed(head)
+    o = { queue = h.queue, tenant = h.tenant, mark = h.mark, incarnation = incarnation,
+      plain = hold == 0 and reason == '' and not h.limited }
     owners[own] = o
   end
   return o
@@ -72,10 +73,4 @@ function to_record(t)
   return pack(FATE, t.state, flags, t.policy, t.attempts, t.crashes, t.unroutable, t.generation, t.token,
     t.started, t.due, t.deadline, t.finished, t.expires) .. pack(SELF, t.hold, #t.incarnation, t.incarnation,
     #t.unique, t.unique, #t.reason, t.reason, #t.head, t.head) .. pack(SIZE, t.life, t.size, t.extra)
-end
-
--- What 'tasks' holds of an id: accepted at, life, head, and where the rest begins.
-function opened(value)
-  local at, life, size, next = unpacked('<dIH', value)
-  return at, life, sub(value, next, next + size - 1), next + size
 end

@@ -35,12 +35,12 @@ function settle(from, runs)
   load_ties(ids)
   local records = call('HMGET', P .. 'records', unpack(ids))
   sound[P .. 'records'] = true
-  load_owners(records)
+  local owners = load_owners(records)
   n, i = 0, from
   for _ = 1, runs do
     local first, step, count = run_at(i)
     if ARGV[i] == 'P' then
-      n = end_run(i, first, step, count, n, ids, records, codes, settle_one)
+      n = end_run(i, first, step, count, n, ids, records, owners, codes, settle_one)
     else
       for k = 0, count - 1 do
         local at = first + k * 7

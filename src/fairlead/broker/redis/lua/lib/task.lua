@@ -13,6 +13,12 @@ fresh = {} -- id -> the same, of those that were accepted in this call
 changed = {} -- ids whose record has to be written
 -- @end
 
+-- What 'tasks' holds of an id: accepted at, life, head, and where the rest begins.
+function opened(value)
+  local at, life, size, next = unpacked('<dIH', value)
+  return at, life, sub(value, next, next + size - 1), next + size
+end
+
 local function from_value(id, value)
   local _, life, head, rest = opened(value)
   local body, trace = unpacked('<II', value, rest)

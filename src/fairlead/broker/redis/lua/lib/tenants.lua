@@ -1,21 +1,17 @@
 -- tenants: write the tenants that changed, with their lines, limits and places in the indexes.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- Bring the tenants that records belong to into the cache, in one read per queue.
+-- Whose tasks these records are; brings their tenants into the cache, in one read per queue.
 function load_owners(records)
-  local names, seen = {}, {}
+  local found, names, last, o = {}, {}, nil, nil
   for i = 1, #records do
     local r = records[i]
-    if r and not seen[r] then
-      seen[r] = true
-      local h = owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH)).h
-      local list = names[h.queue]
-      if not list then
-        list = {}
-        names[h.queue] = list
-      end
-      list[#list + 1] = h.tenant
+    if r and r ~= last then
+      last, o = r, owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH))
+      local list = names[o.queue] or {}
+      names[o.queue], list[#list + 1] = list, o.tenant
     end
+    found[i] = r and o
   end
   for queue, list in pairs(names) do
     local q = read_queue(queue, true)
@@ -24,6 +20,7 @@ function load_owners(records)
       if not q.tenants[list[i]] then make_tenant(q, list[i]) end
     end
   end
+  return found
 end
 
 local function saved(q) return agenda('saved:' .. q.name) end
@@ -54,11 +51,12 @@ writers[#writers + 1] = function()
     local keeps, drops, woke, slept, n = {}, {}, {}, {}, 0
     for name, t in pairs(q and q.tenants or {}) do
       if t and t[CHANGED] then
-        if t[LINES] then for _, l in pairs(t[LINES]) do if l then write_line(l) end end end
         if gates[t] and gates[t].changed then write_gate(gates[t]) end
-        local busy = waiting(t) + t[COUNT + RUNNING] > 0 and 1 or 0
-        if busy > t[BUSY] then woke[#woke + 1] = name elseif busy < t[BUSY] then slept[#slept + 1] = name end
-        t[BUSY] = busy
+        local busy = t[5] + t[6] + t[7] + t[8] + t[9] > 0 and 1 or 0
+        if busy ~= t[BUSY] then
+          local list = busy == 1 and woke or slept
+          t[BUSY], list[#list + 1] = busy, name
+        end
         local empty = busy == 0 and is_empty(t) and t[STATUS] ~= READY
         if empty and t[TAG] > q.clock then set_at(saved(q), name, t[TAG]) end
         if empty and t[TAG] <= q.clock then

@@ -1,15 +1,22 @@
 -- trim: forget finished tasks beyond their queue's retention.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- An id in the list may belong to another task by now, or to none.
+local function kept_till(r)
+  local f = r and fate_of(r)
+  return f and f.state == COMPLETED and f.expires or -1
+end
+
 -- From the list and the sorted set, whichever is first: those past their time, and those too many.
 local function overdue(q, most, over, full)
   local ids, records, n = {}, {}, 0
   local want = full and 1 or min(most, max(over, 1))
   local listed, rows, stored = next_kept(q, want)
   local others, k = firsts(agenda('done:' .. q.name), want), 1
-  local i = 1
+  local i, last, last_till = 1, nil, nil
   while n < want and (listed[i] or others[k]) do
-    local till = listed[i] and (rows[i] and past_of(rows[i]).till or -1)
+    if listed[i] and rows[i] ~= last then last, last_till = rows[i], kept_till(rows[i]) end
+    local till = listed[i] and last_till
     local from_set = others[k] and (not till or others[k][1] < till)
     if from_set then till = others[k][1] end
     if till > now and not full and n >= over then break end

@@ -6,24 +6,35 @@
 ways = {} -- head -> tenant; false: such tasks go the long way
 -- @end
 
--- Bring the tenants of a call into the cache, in one read per queue.
+-- The ids of a call; brings the tenants of its plain runs into the cache, in one read per queue.
 function load_ways(i)
-  local names, seen = {}, {}
-  while ARGV[i] do
-    local plain = ARGV[i] == 'P'
-    local head = plain and ARGV[i + 1]
-    if plain and not seen[head] then
-      seen[head] = true
-      local h = parsed(head)
-      names[h.queue] = names[h.queue] or {}
-      names[h.queue][#names[h.queue] + 1] = h.tenant
+  local ids, n, names, seen = {}, 0, {}, {}
+  local kind = ARGV[i]
+  while kind do
+    local step, last = 4, 0
+    if kind == 'P' then
+      local head = ARGV[i + 1]
+      step, last, i = 2, i + 1 + 2 * ARGV[i + 2], i + 3
+      if not seen[head] then
+        local h = parsed(head)
+        local list = names[h.queue] or {}
+        seen[head], names[h.queue], list[#list + 1] = true, list, h.tenant
+      end
+    else
+      last, i = i - 2 + 4 * ARGV[i + 1], i + 2
     end
-    i = plain and i + 3 + 2 * tonumber(ARGV[i + 2]) or i + 2 + 4 * tonumber(ARGV[i + 1])
+    for k = i, last, step do
+      n = n + 1
+      ids[n] = ARGV[k]
+    end
+    i = last + step
+    kind = ARGV[i]
   end
   for queue, list in pairs(names) do
     local q = read_queue(queue)
     if q then load_tenants(q, list) end
   end
+  return ids
 end
 
 function way_of(head)
