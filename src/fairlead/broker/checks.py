@@ -81,9 +81,15 @@ def check_submissions(submissions: Sequence[Submission]) -> None:
         raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
     tenants = set()
     for submission in submissions:
-        check_message(submission.message)
-        tenants.add(submission.message.tenant)
-        _check_times(submission)
+        message = submission.message
+        check_message(message)
+        tenants.add(message.tenant)
+        if (
+            submission.delay != 0.0
+            or submission.deadline is not None
+            or submission.unique is not None
+        ):
+            _check_times(submission)
         if len(submission.depends_on) > MAX_DEPENDENCIES:
             raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
         if submission.on_dependency_failure not in _POLICIES:

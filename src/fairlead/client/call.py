@@ -20,6 +20,7 @@ from fairlead.model.options import (
     Options,
     Priorities,
     Priority,
+    Resolved,
     merged,
     resolved,
 )
@@ -58,13 +59,23 @@ class CallOptions(TypedDict, total=False):
 class Kind:
     """A task with what was said about its calls so far."""
 
-    __slots__ = ("options", "priorities", "said", "spec")
+    __slots__ = ("_found", "options", "priorities", "said", "spec")
 
     def __init__(self, spec: TaskSpec, priorities: Priorities, said: Options | None = None) -> None:
         self.spec = spec
         self.priorities = priorities
         self.said = said or Options()
         self.options = merged(spec.options, self.said)
+        self._found: Resolved | None = None
+
+    def resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Resolved:
+        """The options of a call, checked. Only a priority function makes them differ by call."""
+        found = self._found
+        if found is None:
+            found = resolved(self.options, self.priorities, args, kwargs, task=self.spec.name)
+            if not callable(self.options.priority):
+                self._found = found
+        return found
 
     def using(self, options: CallOptions) -> Kind:
         """The same with more said. Values are checked together, when a call is enqueued."""
@@ -98,7 +109,7 @@ class TaskCall(Generic[R]):
         kind = self._kind
         spec, over = kind.spec, kind.said
         spec.check_call(self.args, self.kwargs)
-        found = resolved(kind.options, kind.priorities, self.args, self.kwargs, task=spec.name)
+        found = kind.resolved(self.args, self.kwargs)
         body = Body(
             task=spec.name,
             arguments=pack_arguments(self.args, self.kwargs),

@@ -85,6 +85,10 @@ def unpack(data: bytes) -> Any:
 
 def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """The stored form of a call's arguments."""
+    if not kwargs and all(map(_is_simple, args)):
+        data = _encode((args, kwargs))
+        if len(data) <= MAX_BODY:
+            return data
     budget = _Budget("the arguments", MAX_BODY)
     plain_args = [_plain(value, f"argument {index}", 1, budget) for index, value in enumerate(args)]
     plain_kwargs = {
@@ -97,6 +101,16 @@ def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     if len(data) > MAX_BODY:
         raise TooLarge("the arguments", len(data), MAX_BODY)
     return data
+
+
+def _is_simple(value: Any) -> bool:
+    """Whether a value is stored as it is, which is plain to see; most arguments are."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    if kind is int:
+        return bool(_INT_MIN <= value <= _INT_MAX)
+    return kind in _SCALARS
 
 
 def unpack_arguments(data: bytes) -> tuple[list[Any], dict[str, Any]]:
