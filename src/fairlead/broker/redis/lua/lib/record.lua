@@ -14,7 +14,7 @@ SIZE = '<III' -- life, bytes of body and trace, bytes of parts
 local NONE = {}
 local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)'
 -- What heads and owners say never changes, so it is kept from call to call; so many at most.
-local heads, owners, count, MOST = {}, {}, 0, 5000
+local heads, owners, count, MOST = {}, {}, 0, 500
 local function room()
   count = count + 1
   if count > MOST then heads, owners, count = {}, {}, 1 end

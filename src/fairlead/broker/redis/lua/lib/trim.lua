@@ -7,12 +7,18 @@ local function kept_till(r)
   return f and f.state == COMPLETED and f.expires or -1
 end
 
+local function records_of(members)
+  local ids = {}
+  for i, each in ipairs(members) do ids[i] = each[2] end
+  return call('HMGET', P .. 'records', unpack(ids))
+end
+
 -- From the list and the sorted set, whichever is first: those past their time, and those too many.
 local function overdue(q, most, over, full)
   local ids, records, n = {}, {}, 0
   local want = full and 1 or min(most, max(over, 1))
   local listed, rows, stored = next_kept(q, want)
-  local others, k = firsts(agenda('done:' .. q.name), want), 1
+  local others, their, k = firsts(agenda('done:' .. q.name), want), nil, 1
   local i, last, last_till = 1, nil, nil
   while n < want and (listed[i] or others[k]) do
     if listed[i] and rows[i] ~= last then last, last_till = rows[i], kept_till(rows[i]) end
@@ -23,7 +29,8 @@ local function overdue(q, most, over, full)
     if from_set then
       n = n + 1
       ids[n] = others[k][2]
-      records[n] = latest[ids[n]] or call('HGET', P .. 'records', ids[n])
+      their = their or records_of(others)
+      records[n] = latest[ids[n]] or their[k]
       drop(agenda('done:' .. q.name), ids[n])
       k = k + 1
     else
