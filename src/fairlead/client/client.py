@@ -44,7 +44,9 @@ from fairlead.runtime.ids import new_id
 
 __all__ = ("Client", "PageSelection", "error_of", "raise_for")
 
-_MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call, so that one call never takes long
+# So that one call never takes long:
+_MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call
+_MAX_EXTRAS = 100  # dependencies, and tasks with a delay, a deadline or a unique key
 _MAX_FIND = 500  # ids in one read
 
 
@@ -180,14 +182,22 @@ class _Room:
 
     def __init__(self) -> None:
         self._tenants: set[str] = set()
-        self._bytes = 0
+        self._bytes = self._extras = 0
 
     def __call__(self, batch: list[Submission], item: Submission) -> bool:
         if not batch:
-            self._tenants, self._bytes = set(), 0
+            self._tenants = set()
+            self._bytes = self._extras = 0
         self._tenants.add(item.message.tenant)
         self._bytes += len(item.message.body)
-        return len(self._tenants) <= MAX_TENANTS and self._bytes <= _MAX_BYTES
+        if item.delay or item.deadline is not None or item.unique is not None:
+            self._extras += 1
+        self._extras += len(item.depends_on)
+        return (
+            len(self._tenants) <= MAX_TENANTS
+            and self._bytes <= _MAX_BYTES
+            and self._extras <= _MAX_EXTRAS
+        )
 
 
 def _chunks(submissions: list[Submission]) -> Iterator[list[Submission]]:

@@ -206,7 +206,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "task deferred waits for running, which does not know of it",
     ),
     "a child that knows nothing": (
-        lambda s: s.do("DEL", "before:deferred"),
+        lambda s: s.do("HDEL", "before", "deferred"),
         "task deferred is deferred but waits for nothing",
     ),
     "a child that does not wait": (
@@ -214,8 +214,8 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "task running would release chosen, which does not wait for it",
     ),
     "a wait of a task that is not deferred": (
-        lambda s: s.do("ZADD", "before:chosen", 1, "running\x1f1"),
-        "'before:chosen' belongs to a task that is not deferred",
+        lambda s: s.do("HSET", "before", "chosen", "\x1drunning\x1f1\x1f1"),
+        "'before' holds chosen, which is not deferred",
     ),
     "a wait for the past": (
         lambda s: s.do("DEL", "jobs"),

@@ -144,11 +144,11 @@ async def work(c: LiveClient, tasks: int, queue: str) -> None:
 async def release(c: LiveClient) -> None:
     """One parent that many wait for; its end lets them go, a few at a time."""
     await c.enqueue(submit("parent", "family", "deps"))
-    for start in range(0, DEPENDENTS, 500):
+    for start in range(0, DEPENDENTS, 100):  # as many as a client sends at a time
         await c.enqueue(
             *(
                 submit(f"d.{n}", "family", "deps", after=["parent"])
-                for n in range(start, start + 500)
+                for n in range(start, start + 100)
             )
         )
     await work(c, 1, "deps")

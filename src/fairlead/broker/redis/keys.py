@@ -17,8 +17,8 @@ KINDS: dict[str, str] = {
     **dict.fromkeys(
         (
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
-            *("watchers", "queues", "settings", "tenant-settings", "gates", "limiters", "unique"),
-            *("answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
+            *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
+            *("unique", "answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
         ),
         "hash",
     ),
@@ -26,7 +26,7 @@ KINDS: dict[str, str] = {
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
             *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
-            *("waiters:", "before:", "after:", "cancelling:"),
+            *("waiters:", "after:", "cancelling:"),
         ),
         "zset",
     ),
@@ -56,6 +56,7 @@ class Keys:
         self.progress = f"{prefix}progress"
         self.checkpoints = f"{prefix}checkpoints"
         self.ties = f"{prefix}ties"  # who waits for a task: "w" watchers, "d" dependents
+        self.before = f"{prefix}before"  # what deferred tasks wait for
         self.watchers = f"{prefix}watchers"
         # Queues, tenants and limits: hashes by name.
         self.queues = f"{prefix}queues"
@@ -144,10 +145,6 @@ class Keys:
         return f"{self.prefix}waiters:{limiter}:{queue}"
 
     # -- of a task ---------------------------------------------------------------------------------
-
-    def before(self, id: str) -> str:
-        """Sorted set: what a task waits for."""
-        return f"{self.prefix}before:{id}"
 
     def after(self, life: int, id: str) -> str:
         """Sorted set: what waits for a task; of an id that comes again each life has its own."""

@@ -12,7 +12,7 @@ from typing import Literal
 from fairlead.broker import checks
 from fairlead.broker.redis import answers, codec
 from fairlead.broker.redis.frame import Frame
-from fairlead.broker.redis.stored import STATES
+from fairlead.broker.redis.stored import STATES, read_edges
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import Call, Firing, Receipt, Submission
 from fairlead.model.lifecycle import State
@@ -101,15 +101,27 @@ class Posting(Frame):
         """
         waits: set[Edge] = set()
         known: set[Edge] = set()
-        async for id, member in self._members("before:"):
-            parent, mark, shard = member.rpartition("\x1f@")
-            if mark:
-                waits.add((shard, id, parent))
+        async for id, stored in self._befores():
+            for parent, where in read_edges(stored):
+                if where.startswith("@"):
+                    waits.add((where[1:], id, parent))
         async for id, member in self._members("after:"):
             shard, *rest = member.split("\x1f")
             if rest:
                 known.add((shard, rest[0], id.partition(":")[2]))
         return waits, known
+
+    async def _befores(self) -> AsyncIterator[tuple[str, bytes]]:
+        server = (await self._session()).server
+        cursor = b"0"
+        while True:
+            cursor, page = await server.command(
+                "HSCAN", self.keys.before, cursor, "COUNT", _SCANNED
+            )
+            for id, stored in zip(page[::2], page[1::2], strict=True):
+                yield id.decode(), stored
+            if cursor == b"0":
+                return
 
     async def _members(self, family: str) -> AsyncIterator[tuple[str, str]]:
         server = (await self._session()).server

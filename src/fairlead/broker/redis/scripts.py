@@ -1,10 +1,13 @@
 """The Lua scripts: files named for their verb, put together from shared parts.
 
-A verb is ``lua/<verb>.lua``, a shared part ``lua/lib/<name>.lua``. Each verb becomes a function
-library of its own, named for its digest, so that releases can work side by side on one server. The
-server compiles it once and keeps what it compiled, which for scripts of this size is most of the
-time that a call of ``EVALSHA`` takes.
+A verb is ``lua/<verb>.lua``, a shared part ``lua/lib/<name>.lua``. Verbs become function libraries,
+named for their digest, so that releases can work side by side on one server. The server compiles a
+library once and keeps what it compiled, which for scripts of this size is most of the time that a
+call of ``EVALSHA`` takes.
 
+* ``-- @library name`` of a verb puts all verbs that name it into one library, with one copy of the
+  parts: what is compiled is looked through whenever garbage is collected. A verb without it has a
+  library of its own.
 * ``-- @include name`` stands for a part; each comes once, where it is first named.
 * A part is a function of its own, run once: Lua allows a function 200 names. Others may use what it
   defines as ``function name`` and the names on its lines ``-- @share a b``.
@@ -35,57 +38,104 @@ _CONST = re.compile(r"--\s*@const\s+(.+?)\s*$")
 _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\w+")  # a text in quotes, or a word
 _FLAGS = re.compile(r"--\s*@flags\s+(.+?)\s*$")
+_LIBRARY = re.compile(r"^--\s*@library\s+(\w+)\s*$", re.MULTILINE)
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """A library with one function, and the name by which the server knows both."""
+    """A verb: the library it is in, and the name by which the server knows its function."""
 
     name: str
     source: bytes
     function: str
 
 
+_libraries: dict[tuple[str, str], tuple[bytes, str]] = {}  # by folder and name
+
+
 @cache
 def load(name: str, root: Traversable | None = None) -> Script:
     """The script of a verb. Raises ``LookupError`` where a file or a part cannot be had."""
     folder = resources.files(__package__) / "lua" if root is None else root
+    library, verbs = _library(name, folder)
+    source, digest = _assembled(library, verbs, folder)
+    return Script(name=name, source=source, function=f"fairlead_{name}_{digest}")
+
+
+def _library(verb: str, folder: Traversable) -> tuple[str, tuple[str, ...]]:
+    """The name of a verb's library, and the verbs in it."""
+    found = _LIBRARY.search(_read(folder, f"{verb}.lua", ()))
+    if found is None:
+        return verb, (verb,)
+    files = sorted(file.name for file in folder.iterdir() if file.name.endswith(".lua"))
+    members = []
+    for file in files:
+        its = _LIBRARY.search(_read(folder, file, ()))
+        if its is not None and its.group(1) == found.group(1):
+            members.append(file.removesuffix(".lua"))
+    return found.group(1), tuple(members)
+
+
+def _assembled(library: str, verbs: tuple[str, ...], folder: Traversable) -> tuple[bytes, str]:
+    """A library's source, and the digest that its names end with."""
+    known = _libraries.get((str(folder), library))
+    if known is not None:
+        return known
     assembly = _Assembly(folder)
-    assembly.add(f"{name}.lua", ())
+    for verb in verbs:
+        assembly.add(f"{verb}.lua", ())
     body = "\n".join(assembly.lines())
-    function = f"fairlead_{name}_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
-    flags = ", ".join(f"'{flag}'" for flag in assembly.flags)
-    register = f"function_name = '{function}', callback = run, flags = {{ {flags} }}"
-    source = f"#!lua name={function}\n{body}\nredis.register_function{{ {register} }}\n"
-    return Script(name=name, source=source.encode(), function=function)
+    digest = hashlib.sha256(body.encode()).hexdigest()[:16]
+    lines = [f"#!lua name=fairlead_{library}_{digest}", body]
+    for verb in verbs:
+        flags = ", ".join(f"'{flag}'" for flag in assembly.flags.get(f"{verb}.lua", ()))
+        run = f"callback = run(verbs.{verb}), flags = {{ {flags} }}"
+        lines.append(
+            f"redis.register_function{{ function_name = 'fairlead_{verb}_{digest}', {run} }}"
+        )
+    made = ("\n".join(lines) + "\n").encode(), digest
+    _libraries[str(folder), library] = made
+    return made
 
 
-_OPENING = ["local KEYS, ARGV", "local begins, after = {}, {}"]
+def _read(folder: Traversable, file: str, within: tuple[str, ...]) -> str:
+    try:
+        return folder.joinpath(*file.split("/")).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        if not within:
+            raise LookupError(f"there is no script {file}") from None
+        raise LookupError(f"{within[-1]} includes {file}, which does not exist") from None
+
+
+_OPENING = ["local KEYS, ARGV", "local begins, after, verbs = {}, {}, {}"]
 _CLOSING = """\
-local function run(keys, args)
-  KEYS, ARGV = keys, args
-  for i = 1, #begins do
-    local reply = begins[i]()
-    if reply then return reply end
+local function run(verb)
+  return function(keys, args)
+    KEYS, ARGV = keys, args
+    for i = 1, #begins do
+      local reply = begins[i]()
+      if reply then return reply end
+    end
+    local reply = verb()
+    for i = 1, #after do after[i]() end
+    return reply
   end
-  local reply = verb()
-  for i = 1, #after do after[i]() end
-  return reply
 end"""
 
 
 class _Block(msgspec.Struct):
     """Lines of one file that stand together."""
 
+    verb: str = ""  # whose own lines they are; empty for a part
     lines: list[str] = []
-    shared: list[str] | None = None  # of a part: what others may use
+    shared: list[str] = []  # of a part: what others may use
 
 
 class _Assembly:
-    """The blocks of one script while they are being gathered."""
+    """The blocks of one library while they are being gathered."""
 
     def __init__(self, folder: Traversable) -> None:
-        self.flags: list[str] = []
+        self.flags: dict[str, list[str]] = {}  # by file
         self._blocks: list[_Block] = []
         self._constants: dict[str, str] = {}
         self._folder = folder
@@ -93,18 +143,19 @@ class _Assembly:
 
     def add(self, file: str, within: tuple[str, ...]) -> None:
         """Append a file; ``within`` are the files whose includes led to it."""
-        block = _Block()
-        for line in self._text(file, within).splitlines():
+        verb = "" if within else file.removesuffix(".lua")
+        block = _Block(verb)
+        for line in _read(self._folder, file, within).splitlines():
             included, flags, share = _INCLUDE.match(line), _FLAGS.match(line), _SHARE.match(line)
             if included is not None:
                 if not within:  # parts that a part includes stand before it, not inside it
                     self._blocks.append(block)
-                    block = _Block()
+                    block = _Block(verb)
                 self._include(included.group(1), (*within, file))
             elif flags is not None:
                 if within:
                     raise LookupError(f"{file} sets @flags; only the verb's own file may do so")
-                self.flags = flags.group(1).replace(",", " ").split()
+                self.flags[file] = flags.group(1).replace(",", " ").split()
             elif (const := _CONST.match(line)) is not None:
                 self._constants.update(_pairs(const.group(1)))
             elif _EACH.match(line) is not None:
@@ -112,26 +163,26 @@ class _Assembly:
             elif _END.match(line) is not None:
                 block.lines.append("end")
             elif share is not None:
-                block.shared = [*(block.shared or []), *share.group(1).split()]
+                block.shared += share.group(1).split()
             elif not _is_comment(line):
                 block.lines.append(line.rstrip())
         if within:
             functions = [found.group(1) for line in block.lines if (found := _FUNCTION.match(line))]
-            block.shared = [*(block.shared or []), *functions]
+            block.shared += functions
         self._blocks.append(block)
 
     def lines(self) -> list[str]:
-        """The script: first the names that its parts share, then the parts, then the verb.
+        """The library: first the names that its parts share, then the parts, then the verbs.
 
         A name that no other part uses stays inside its block.
         """
         words = [_WORD.findall("\n".join(block.lines)) for block in self._blocks]
         lines: list[str] = []
         outer: set[str] = set()
-        verb: list[str] = []
+        verbs: dict[str, list[str]] = {}
         for place, block in enumerate(self._blocks):
-            if block.shared is None:
-                verb += block.lines
+            if block.verb:
+                verbs.setdefault(block.verb, []).extend(block.lines)
                 continue
             elsewhere: set[str] = set().union(*words[:place], *words[place + 1 :])
             new = [name for name in dict.fromkeys(block.shared) if name not in outer]
@@ -139,10 +190,11 @@ class _Assembly:
             inner = [name for name in new if name not in elsewhere]
             names = [f"local {', '.join(inner)}"] if inner else []
             lines += [";(function()", *names, *block.lines, "end)()"]
+        for verb, own in verbs.items():
+            lines += [f"function verbs.{verb}()", *own, "end"]
         shared = sorted(outer)
         names = [f"local {', '.join(shared)}"] if shared else []
-        parts = [*_OPENING, *names, *lines, "local function verb()", *verb, "end", _CLOSING]
-        return [_TOKEN.sub(self._constant, line) for line in parts]
+        return [_TOKEN.sub(self._constant, line) for line in [*_OPENING, *names, *lines, _CLOSING]]
 
     def _constant(self, word: re.Match[str]) -> str:
         return self._constants.get(word.group(), word.group())
@@ -156,14 +208,6 @@ class _Assembly:
         if file not in self._added:
             self._added.add(file)
             self.add(file, within)
-
-    def _text(self, file: str, within: tuple[str, ...]) -> str:
-        try:
-            return self._folder.joinpath(*file.split("/")).read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError):
-            if not within:
-                raise LookupError(f"there is no script {file}") from None
-            raise LookupError(f"{within[-1]} includes {file}, which does not exist") from None
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:

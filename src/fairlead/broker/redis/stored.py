@@ -36,6 +36,7 @@ __all__ = (
     "new_head",
     "parse_head",
     "parsed_heads",
+    "read_edges",
     "read_extra",
     "tenant_counts",
     "worker_bytes",
@@ -231,6 +232,15 @@ def _texts(record: bytes) -> tuple[str, str, str]:
         place += size
     incarnation, unique, reason = texts
     return incarnation, unique, reason
+
+
+def read_edges(stored: bytes) -> dict[tuple[str, str], int]:
+    """What a deferred task waits for: parent, and its life or ``@`` and its shard; edge numbers."""
+    found: dict[tuple[str, str], int] = {}
+    for edge in stored.decode().split("\x1d")[1:]:
+        parent, where, number = edge.split("\x1f")
+        found[parent, where] = int(number)
+    return found
 
 
 # -- counts ------------------------------------------------------------------------------------

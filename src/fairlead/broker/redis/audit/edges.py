@@ -26,19 +26,18 @@ def check_edges(shard: Shard) -> Iterator[str]:
 def _waits(shard: Shard) -> Iterator[str]:
     """Deferred tasks wait for something that knows of them."""
     made = shard.meta.get("edges", 0.0)
-    for child_id, order in shard.family("before:"):
+    for child_id, edges in shard.hash("before").items():
         child = shard.tasks.get(child_id)
         if child is None or child.state != DEFERRED:
-            yield f"'before:{child_id}' belongs to a task that is not deferred"
-        for member, number in order.items():
-            parent_id, _, life = member.rpartition("\x1f")
+            yield f"'before' holds {child_id}, which is not deferred"
+        for (parent_id, life), number in edges.items():
             if number > made:
                 yield f"task {child_id} waits for {parent_id} by an edge that was never made"
             near = not life.startswith("@")  # else it is the shard of the parent
             if near and shard.order(f"after:{life}:{parent_id}").get(child_id) != number:
                 yield f"task {child_id} waits for {parent_id}, which does not know of it"
     for id, task in shard.tasks.items():
-        if task.state == DEFERRED and f"before:{id}" not in shard.orders:
+        if task.state == DEFERRED and id not in shard.hash("before"):
             yield f"task {id} is deferred but waits for nothing"
 
 
@@ -50,10 +49,10 @@ def _releases(shard: Shard) -> Iterator[str]:
         parent, bound = shard.tasks.get(parent_id), in_transit.get((parent_id, life), -1.0)
         if parent is not None and str(parent.record.life) != life:
             parent = None
-        edge = f"{parent_id}\x1f{life}"
         for member, number in order.items():
             child_id, policy, near = _dependent(shard, member)
-            if near and shard.order(f"before:{child_id}").get(edge) != number:
+            edges = shard.hash("before").get(child_id, {})
+            if near and edges.get((parent_id, life)) != number:
                 yield f"task {parent_id} would release {child_id}, which does not wait for it"
             elif number > bound:
                 yield from _blocked(child_id, policy, parent, parent_id)

@@ -24,6 +24,7 @@ from fairlead.broker.redis.audit.values import (
     Tenant,
 )
 from fairlead.broker.redis.keys import KINDS, Keys
+from fairlead.broker.redis.stored import read_edges
 
 __all__ = ("Command", "Progress", "Shard", "walk")
 
@@ -87,6 +88,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "answers": reading.read_answer,
     "workers": reading.read_worker,
     "watchers": reading.read_watchers,
+    "before": read_edges,
     **dict.fromkeys(("results", "progress", "checkpoints", "xcom"), len),
 }
 _LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))

@@ -4,6 +4,7 @@
 -- ARGV     clock, incarnation, number; three for each order: id, action (c, r, d), tenant or ''
 -- Returns  by RS: d done, r requested, n unchanged, u unknown; and the state it has now, or 0
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 -- @include once
 local kept = once('alter', tostring)

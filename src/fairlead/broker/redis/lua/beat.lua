@@ -6,6 +6,7 @@
 -- Returns  by RS: time, places of the lost ones by comma, cancelled ones (id GS token) by US,
 --          paused queues by US
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 local name, lease, record, many = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local lost, cancelled, paused, ids = {}, {}, {}, {}

@@ -4,6 +4,7 @@
 -- ARGV     clock, incarnation, the last number it has seen
 -- Returns  letters, at most 10,000: number, kind, id, state, token, by US
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 local key, after, seen = P .. 'mail:' .. ARGV[2], tonumber(ARGV[3]), 0
 repeat -- how many letters at the front are confirmed; numbers grow, so no one behind them is

@@ -6,6 +6,7 @@
 --          concurrency, rate, burst. '' is left as it is, '-' lifts a limit
 -- Returns  ''
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 -- @include configured
 -- @include once

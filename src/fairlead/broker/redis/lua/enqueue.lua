@@ -4,6 +4,7 @@
 -- ARGV     clock, incarnation, number; then runs of tasks in their order: 'P' (nothing special),
 --          head, count, and id and blob of each; or 'G', count, and four for each, see lib/accept
 -- Returns  the receipts, separated by RS; of a repeated call also, behind GS, the ids
+-- @library entry
 -- @include engine
 -- @include once
 -- @include accept

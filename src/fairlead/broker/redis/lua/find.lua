@@ -23,8 +23,10 @@ for i = 2, #ARGV do
     for k, name in ipairs({ 'errors', 'results', 'progress', 'checkpoints' }) do
       if floor(t.parts / 2 ^ (k - 1)) % 2 == 1 then found[n + 2 + k] = call('HGET', P .. name, id) end
     end
-    local parents = t.state == DEFERRED and call('ZRANGE', P .. 'before:' .. id, 0, 999) or {}
-    for k, each in ipairs(parents) do parents[k] = match(each, '^[^\31]*') end
+    local parents = {}
+    for each in string.gmatch(t.state == DEFERRED and call('HGET', P .. 'before', id) or '', '\29([^\31]*)') do
+      parents[#parents + 1] = each
+    end
     found[n + 7] = concat(parents, SEP)
     found[n + 8] = call('ZCARD', P .. 'after:' .. t.life .. ':' .. id)
   end

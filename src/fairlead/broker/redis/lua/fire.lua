@@ -3,6 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; six for each: schedule, slot, then as lib/accept
 -- Returns  the receipts, separated by RS; s stale
+-- @library entry
 -- @include engine
 -- @include once
 -- @include accept

@@ -4,6 +4,7 @@
 -- ARGV     clock, caller, number; the incarnation, '1' if the ids that had started follow
 -- Returns  by RS: time, count, more
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 -- @include recover
 -- @include once

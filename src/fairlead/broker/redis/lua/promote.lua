@@ -4,6 +4,7 @@
 -- ARGV     clock, caller, number
 -- Returns  by RS: time, count, more
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 -- @include promote
 -- @include once

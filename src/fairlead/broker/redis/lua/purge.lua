@@ -4,6 +4,7 @@
 -- ARGV     clock, incarnation, number; the queue, the tenant or ''
 -- Returns  by RS: time, count, more
 -- @flags allow-oom
+-- @library work
 -- @include engine
 -- @include head
 -- @include ahead
@@ -23,7 +24,7 @@ end
 local function empty_lines(t)
   local level = level_of(t)
   while level and count < STEP and looked < 2 * STEP do
-    local entry = peek(line(t, level), STEP)
+    local entry = peek(line(t, level), STEP - count, true)
     local task = entry and task_at(entry)
     if not entry then t[LEN + level] = 1 end
     pop(t, level)
@@ -54,11 +55,15 @@ for _, name in ipairs(names) do
   local t = q.tenants[name]
   if t and count < STEP and looked < 2 * STEP then
     if t[COUNT + QUEUED] > 0 then empty_lines(t) end
-    local ids = {}
-    for i, each in ipairs(count < STEP and firsts(agenda('asleep:' .. q.name .. ':' .. name), STEP - count) or {}) do
+    local ids, sleep = {}, t[COUNT + SCHEDULED] + t[COUNT + DEFERRED] + t[COUNT + RETRYING] > 0
+    for i, each in ipairs(sleep and count < STEP and firsts(agenda('asleep:' .. q.name .. ':' .. name), STEP - count) or {}) do
       ids[i] = each[2]
     end
-    load_tasks(ids)
+    if #ids > 0 then
+      load_tasks(ids)
+      load_ties(ids)
+      load_edges(ids)
+    end
     for _, id in ipairs(ids) do
       if tasks[id] and WAITS[tasks[id].state] then cancel(tasks[id]) end
     end

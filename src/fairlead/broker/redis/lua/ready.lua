@@ -5,6 +5,7 @@
 -- Returns  whether a queue is runnable, seconds until something is due or '', and whether it is
 --          this waiter that has to wake up then
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 -- @include promote
 promote()

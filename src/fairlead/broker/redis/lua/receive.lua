@@ -4,6 +4,7 @@
 -- ARGV     clock, the shard it comes from, entries; see lib/outbox
 -- Returns  how many tasks here were told of the end of a parent
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 local from, told, entries, names = ARGV[2], 0, {}, {}
 for i = 3, #ARGV do
@@ -32,10 +33,9 @@ local function unlinked(e)
 end
 
 local function tell(e)
-  local task, edge = known(e.child), e.parent .. SEP .. '@' .. from
+  local task = known(e.child)
   if not task or task.life ~= e.life or task.state ~= DEFERRED then return end
-  if not at_of(parents(task.id), edge) then return end
-  drop(parents(task.id), edge)
+  if not drop_edge(task.id, e.parent, '@' .. from) then return end
   go_on(task, e.parent, e.digit == 0 and MET or e.digit)
   told = told + 1
 end

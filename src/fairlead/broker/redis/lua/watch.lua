@@ -4,6 +4,7 @@
 -- ARGV     clock, incarnation, ids
 -- Returns  a digit for each: its state, 0 if it is unknown
 -- @flags allow-oom
+-- @library upkeep
 -- @include engine
 local ids, states = {}, {}
 for i = 3, #ARGV do ids[i - 2] = ARGV[i] end

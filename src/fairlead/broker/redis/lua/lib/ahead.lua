@@ -3,7 +3,7 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- Read the next entries of lines that have none at hand, and all their tasks at once. What a line knows
 -- of its next tasks is their values; false where there is more to a task than that.
-local function refill(lines, each, plain)
+local function refill(lines, each, plain, ending)
   local ids, n, cuts = {}, 0, {}
   for k = 1, #lines do
     local l = lines[k]
@@ -24,6 +24,7 @@ local function refill(lines, each, plain)
     sound[P .. 'tasks'] = true
   else
     read_ahead(ids)
+    if ending then load_ties(ids) end
     for i = 1, n do found[i] = not cuts[i] and raw[ids[i]] == false and values[ids[i]] end
   end
   for k = 1, #lines do lines[k][L_VALUES] = found end
@@ -47,14 +48,15 @@ function look_ahead(list, wanted)
   if #other > 0 then refill(other, each) end
 end
 
--- The first entry of a line; `ahead` are read if the list has to be asked.
-function peek(l, ahead)
+-- The first entry of a line; `ahead` are read if the list has to be asked, because they are `ending` or
+-- to be lent.
+function peek(l, ahead, ending)
   local front = l[L_FRONT]
   if #front > 0 then return front[#front] end
   if l[L_TAKEN] >= l[L_STORED] then return l[L_BACK][l[L_GONE] + 1] end
   local i = l[L_TAKEN] - l[L_BASE] + 1
   if not l[L_WINDOW][i] then
-    refill({ l }, ahead)
+    refill({ l }, ahead, false, ending)
     i = 1
   end
   return l[L_WINDOW][i]

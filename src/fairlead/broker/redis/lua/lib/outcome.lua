@@ -44,7 +44,7 @@ end
 function go_on(child, parent_id, verdict)
   if verdict ~= MET then
     end_for(child, parent_id, verdict)
-  elseif #firsts(parents(child.id), 1) == 0 then
+  elseif edges_of(child.id) == '' then
     place(child)
   end
 end

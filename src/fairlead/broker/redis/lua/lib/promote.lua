@@ -55,6 +55,7 @@ function promote()
     local ids = {}
     for i = 1, min(#found, STEP - moved) do ids[i] = found[i][2] end
     load_tasks(ids)
+    load_ties(ids)
     for i = 1, #ids do
       -- It may have been ended by one before it: as a dependent, or by its own due time.
       local a = found[i][3] and deadlines or due

@@ -42,7 +42,11 @@ function deliver()
     for _, each in ipairs(rows) do
       if not find(each[2], SEP, 1, true) then near[#near + 1] = each[2] end
     end
-    if #near > 0 then load_tasks(near) end
+    if #near > 0 then
+      load_tasks(near)
+      load_ties(near)
+      load_edges(near)
+    end
     for _, each in ipairs(rows) do
       local child = each[2]
       if find(child, SEP, 1, true) then

@@ -3,10 +3,10 @@
 -- 'ties' says in one read who does: 'w' watchers, 'd' dependents. Reads KEYS[1], no ARGV. Returns
 -- nothing by itself.
 -- @share send tied
-local any_ties
+local any_ties, changed_ties
 -- @each
 tied = {} -- id -> 'w', 'd', 'wd' or false
-any_ties = nil
+any_ties, changed_ties = nil, {}
 -- @end
 
 function load_ties(ids)
@@ -23,8 +23,16 @@ function ties_of(id)
 end
 
 function set_ties(id, value)
-  tied[id] = value ~= '' and value or false
-  if value == '' then write('HDEL', P .. 'ties', id) else write('HSET', P .. 'ties', id, value) end
+  tied[id], changed_ties[id] = value ~= '' and value or false, true
+end
+
+writers[#writers + 1] = function()
+  local sets, drops = {}, {}
+  for id in pairs(changed_ties) do
+    if tied[id] then sets[#sets + 1], sets[#sets + 2] = id, tied[id] else drops[#drops + 1] = id end
+  end
+  if #sets > 0 then write_all('HSET', P .. 'ties', sets) end
+  if #drops > 0 then write_all('HDEL', P .. 'ties', drops) end
 end
 
 -- Remember that an incarnation wants to hear of the end of a task.

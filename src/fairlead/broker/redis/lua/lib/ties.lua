@@ -1,10 +1,10 @@
 -- ties: who depends on whom.
 --
--- The twin of memory/release.py. 'before:' of a child holds its parents: id US life, or, if the parent
--- lives in another shard, id US '@' shard. 'after:' of a parent holds its children: an id, or, if it
--- lives in another shard, that shard, id, life and policy, by US. Reads KEYS[1], no ARGV. Returns
--- nothing by itself.
+-- The twin of memory/release.py. 'after:' of a parent holds its children: an id, or, if it lives in
+-- another shard, that shard, id, life and policy, by US. Reads KEYS[1], no ARGV. Returns nothing by
+-- itself.
 -- @include tied
+-- @include before
 -- @include outbox
 -- @share jobs
 -- @each
@@ -13,7 +13,6 @@ jobs = agenda('jobs') -- ends that dependents have not been told of yet, in orde
 
 -- Dependents in the order they came; a life of the same id that came later has others.
 function dependents(id, life) return agenda('after:' .. life .. ':' .. id) end
-function parents(id) return agenda('before:' .. id) end
 
 -- Write down, with the parent, that somebody waits for it.
 function remember(parent, member)
@@ -27,30 +26,29 @@ end
 function attach(child, parent)
   if parent.shard then
     M.edges = M.edges + 1
-    set_at(parents(child.id), parent.id .. SEP .. '@' .. parent.shard, M.edges)
+    add_edge(child.id, parent.id, '@' .. parent.shard, M.edges)
     return post(parent.shard, 'l', child.id, child.life, parent.id, child.policy)
   end
   remember(parent, child.id)
-  set_at(parents(child.id), parent.id .. SEP .. parent.life, M.edges)
+  add_edge(child.id, parent.id, parent.life, M.edges)
 end
 
 function unlink(child, parent_id, life)
   drop(dependents(parent_id, life), child.id)
-  drop(parents(child.id), parent_id .. SEP .. life)
+  drop_edge(child.id, parent_id, life)
 end
 
 -- Take a task out of the lists of those it waited for.
 detach = function(task, from)
   if from ~= DEFERRED then return end
-  for _, each in ipairs(firsts(parents(task.id), 1000)) do
-    local id, at, where = match(each[2], '^(.*)\31(@?)([^\31]+)$')
+  for id, at, where in string.gmatch(edges_of(task.id), '\29([^\31]*)\31(@?)([^\31]*)') do
     if at == '' then
-      unlink(task, id, where)
+      drop(dependents(id, where), task.id)
     else
-      drop(parents(task.id), each[2])
       post(where, 'u', task.id, task.life, id, task.policy)
     end
   end
+  drop_edges(task.id)
 end
 
 -- Remember that the dependents there are now have to be told of an end.
