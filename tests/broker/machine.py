@@ -15,6 +15,7 @@ from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.verbs import (
     MAX_PAGE,
+    MAX_STEP,
     Call,
     ExchangeReply,
     Fetch,
@@ -57,7 +58,7 @@ class Core(RuleBasedStateMachine):
         self.guard = 0.0
         self.seen: EventId | None = None
         self.fresh: set[str] = set()
-        self.crowded = False  # so many tasks that what one verb leaves is another's
+        self.crowd = False  # whether one has come
         self.purged = False
         self.watched: set[tuple[str, str]] = set()
         self.mail: Counter[str] = Counter()  # the last letter that each client has seen
@@ -81,6 +82,11 @@ class Core(RuleBasedStateMachine):
         reply = self.run(verb(call))
         self.repeat[client] = (verb, call, reply)
         return reply
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there may be so many tasks that what one verb leaves is another's."""
+        return self.crowd or len(self.model.tasks) > MAX_STEP
 
     def follow(self) -> list[str]:
         """Let the reference carry out what the broker says it did; the kinds of events."""
@@ -139,14 +145,14 @@ class Core(RuleBasedStateMachine):
         1,
         client=CLIENTS,
         submission=SUBMISSIONS,
-        many=st.sampled_from([105, 130]),
+        many=st.sampled_from([MAX_STEP + 5, MAX_STEP + 30]),
         rarely=st.integers(0, 9),
     )
     def enqueue_a_crowd(self, client: str, submission: Submission, many: int, rarely: int) -> None:
         """More tasks for one tenant, or more dependents of one task, than a call sees to."""
-        if rarely or self.crowded:
+        if rarely or self.crowd:
             return
-        self.crowded = True
+        self.crowd = True
         names = [*self.model.tasks, "ghost"]
         first = resolved(msgspec.structs.replace(submission, unique=None, delay=0.0), names)
         crowd = []

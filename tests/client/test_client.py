@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.broker.verbs import Alter, LeaseRef, QueueChange, Receipt
+from fairlead.broker.verbs import MAX_STEP, Alter, LeaseRef, QueueChange, Receipt
 from fairlead.client import Client, raise_for
 from fairlead.model.errors import (
     Ambiguous,
@@ -189,9 +189,10 @@ def test_refusals_become_typed_errors() -> None:
 
 
 async def test_purge_goes_on_until_nothing_is_left(client: Client) -> None:
-    await client.submit_many([submission() for _ in range(260)])
+    many = 2 * MAX_STEP + MAX_STEP // 2
+    await client.submit_many([submission() for _ in range(many)])
     await client.submit_many([submission(tenant="other") for _ in range(3)])
-    assert await client.purge("default", "acme") == 260
+    assert await client.purge("default", "acme") == many
     assert (await client.snapshot()).depth == 3
     assert await client.purge("default") == 3
 

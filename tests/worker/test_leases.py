@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.broker import Caller
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import Fetch, Submission
+from fairlead.broker.verbs import MAX_STEP, Fetch, Submission
 from fairlead.model.errors import Ambiguous, Refused, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Message
@@ -431,14 +431,15 @@ async def test_the_forwarder_promotes_and_delivers_all_there_is(slow: Rig) -> No
     @slow.task()
     async def nothing() -> None: ...
 
-    for _ in range(600):
+    many = 6 * MAX_STEP
+    for _ in range(many):
         await slow.enqueue("nothing", delay=5.0)
     worker = slow.worker()
     assert await worker.forwarder.forward() == 0
     slow.broker._shard.now = NOW + 5.0
 
-    assert await worker.forwarder.forward() == 600
-    assert (await slow.broker.snapshot()).ready == 600
+    assert await worker.forwarder.forward() == many
+    assert (await slow.broker.snapshot()).ready == many
 
 
 async def test_the_forwarder_wakes_when_a_reply_says_so(rig: Rig) -> None:
@@ -506,9 +507,9 @@ async def test_dependents_run_after_what_they_depend_on(rig: Rig) -> None:
             message=Message(id=f"c{i}", queue="default", tenant="a", body=body),
             depends_on=(Dependency("parent"),),
         )
-        for i in range(250)
+        for i in range(2 * MAX_STEP + 50)
     ]
     await rig.submit(*children)
 
-    assert await rig.worker().drain() == 251
+    assert await rig.worker().drain() == 1 + len(children)
     assert order[0] == "parent"

@@ -103,13 +103,13 @@ class Broker(Protocol):
         **Settle.** Applied if the lease is in force, ``fenced`` if the task is known but the lease
         is not, ``unknown`` if the task is not known. An applied settlement ends the lease, returns
         what the task held of limits exactly once, tells watchers if the new state is final, and
-        releases dependents (at most 100 in the call, the rest by ``deliver``). If cancel was asked
+        releases dependents (at most 50 in the call, the rest by ``deliver``). If cancel was asked
         for, only success stands; anything else becomes ``cancelled``. A burnt attempt counts, any
         settlement clears the crash count, a released task goes to the front of its level. Finished
         tasks (cancelled ones count with the completed) beyond the queue's retention in age, count
         or bytes are forgotten, at most two per settlement.
 
-        **Fetch.** Due tasks are promoted first, at most 100 of them. Queues are looked into in the
+        **Fetch.** Due tasks are promoted first, at most 50 of them. Queues are looked into in the
         order given; inside a queue tenants are served by stride scheduling: each dispatch moves the
         tenant's tag on by ``cost / weight``, the lowest tag goes next, ties go by tenant name, and
         a tenant that comes back starts at the queue's virtual clock or its old tag, whichever is
@@ -157,7 +157,7 @@ class Broker(Protocol):
     async def give_back(
         self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
     ) -> Moved:
-        """End all leases of an incarnation whose process is gone (at most 100 in a call).
+        """End all leases of an incarnation whose process is gone (at most 50 in a call).
 
         A crash is charged to the ids in ``started``, or if None to those marked as started. The
         third crash in a row makes a task ``dead`` (``poison``); the others go to the front of their
@@ -167,7 +167,7 @@ class Broker(Protocol):
         ...
 
     async def sweep(self, *, now: float | None = None) -> Moved:
-        """Give back what belongs to incarnations whose lease is over (at most 100 tasks).
+        """Give back what belongs to incarnations whose lease is over (at most 50 tasks).
 
         After a silence of more than one heartbeat since the last sweep, a jump of the clock, or at
         the very first, no lease is ended for one heartbeat: the silence may have been ours.
@@ -175,18 +175,18 @@ class Broker(Protocol):
         ...
 
     async def promote(self, *, now: float | None = None) -> Moved:
-        """Make due tasks queued, and tasks past their deadline dead (at most 100), in time order.
+        """Make due tasks queued, and tasks past their deadline dead (at most 50), in time order.
 
         Equal times go by id. A task that is due later never holds back one that is ready.
         """
         ...
 
     async def deliver(self, *, now: float | None = None) -> Moved:
-        """Go on with releasing dependents where an earlier call stopped (at most 100)."""
+        """Go on with releasing dependents where an earlier call stopped (at most 50)."""
         ...
 
     async def tidy(self, *, now: float | None = None) -> Moved:
-        """Forget what is past its retention or TTL (at most 100 things)."""
+        """Forget what is past its retention or TTL (at most 50 things)."""
         ...
 
     async def watch(
@@ -218,7 +218,7 @@ class Broker(Protocol):
     async def alter(
         self, call: Call, orders: Sequence[Alter], *, now: float | None = None
     ) -> list[Altered]:
-        """Cancel, requeue or delete up to 100 tasks.
+        """Cancel, requeue or delete up to 50 tasks.
 
         Cancel of a waiting task ends it at once and drops its body; of a running one it is
         ``requested`` and its worker told; of a finished one ``unchanged``. Requeue puts a dead task
@@ -237,7 +237,7 @@ class Broker(Protocol):
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
     ) -> Moved:
-        """Cancel what waits in a queue, or one tenant's part of it (at most 100 tasks)."""
+        """Cancel what waits in a queue, or one tenant's part of it (at most 50 tasks)."""
         ...
 
     async def fire(

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, Altered, Call
+from fairlead.broker.verbs import MAX_STEP, Alter, Altered, Call
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
@@ -326,20 +326,20 @@ async def test_no_orders_have_no_answers(broker: Store, c: Client) -> None:
     assert await events(broker) == []
 
 
-async def test_up_to_100_tasks_are_altered(broker: Store, c: Client) -> None:
-    names = [f"t{i}" for i in range(100)]
+async def test_up_to_a_step_of_tasks_is_altered(broker: Store, c: Client) -> None:
+    names = [f"t{i}" for i in range(MAX_STEP)]
     await c.enqueue(*map(submit, names))
     answers = await c.alter(*(Alter(id=id, action="cancel") for id in names))
-    assert [answer.code for answer in answers] == ["done"] * 100
+    assert [answer.code for answer in answers] == ["done"] * MAX_STEP
     assert (await broker.snapshot(now=NOW)).depth == 0
 
 
-async def test_more_than_100_orders_raise_and_change_nothing(broker: Store, c: Client) -> None:
-    names = [f"t{i}" for i in range(100)]
+async def test_more_orders_than_a_step_raise_and_change_nothing(broker: Store, c: Client) -> None:
+    names = [f"t{i}" for i in range(MAX_STEP + 1)]
     await c.enqueue(*map(submit, names))
     with pytest.raises(InvalidInput):
-        await c.alter(*(Alter(id=id, action="cancel") for id in (*names, "t100")))
-    assert (await broker.snapshot(now=NOW)).ready == 100
+        await c.alter(*(Alter(id=id, action="cancel") for id in names))
+    assert (await broker.snapshot(now=NOW)).ready == len(names)
 
 
 async def test_the_last_number_again_returns_the_same_answers_and_changes_nothing(

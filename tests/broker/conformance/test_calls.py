@@ -9,6 +9,7 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.verbs import (
+    MAX_STEP,
     Alter,
     Call,
     Change,
@@ -286,8 +287,8 @@ TOO_MUCH: dict[str, Callable[[Store, Call], Awaitable[Any]]] = {
     "a fetch of 129": lambda broker, call: broker.exchange(
         call, fetch=Fetch(queues=("default",), max=129), now=NOW
     ),
-    "101 orders": lambda broker, call: broker.alter(
-        call, [Alter(id=f"q.{i}", action="cancel") for i in range(101)], now=NOW
+    "more orders than a step": lambda broker, call: broker.alter(
+        call, [Alter(id=f"q.{i}", action="cancel") for i in range(MAX_STEP + 1)], now=NOW
     ),
     "a weight of 0": lambda broker, call: broker.configure(
         call,
@@ -336,7 +337,7 @@ async def test_batches_at_their_limit_are_carried_out(broker: Store) -> None:
     leases = await c.fetch(128)
     assert len(leases) == 128
     assert await c.settle(*map(completed, leases)) == ["applied"] * 128
-    orders = [Alter(id=f"t.{i}", action="cancel") for i in range(100)]
+    orders = [Alter(id=f"t.{i}", action="cancel") for i in range(MAX_STEP)]
     ended = {lease.message.id for lease in leases}
     assert [answer.code for answer in await c.alter(*orders)] == [
         "unchanged" if order.id in ended else "done" for order in orders

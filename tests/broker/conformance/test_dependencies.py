@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import QueueChange, Receipt
+from fairlead.broker.verbs import MAX_STEP, QueueChange, Receipt
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import Leased
 from fairlead.model.options import Dependency
@@ -493,55 +493,57 @@ async def test_a_failure_goes_down_a_long_chain(broker: Store, c: Client) -> Non
     assert Counter(e.task for e in await events(broker, "dead")) == Counter(names[1:])
 
 
-async def test_at_most_100_dependents_are_released_in_a_settlement_and_the_rest_by_deliver(
+async def test_at_most_a_step_of_dependents_is_released_in_a_settlement_the_rest_by_deliver(
     broker: Store, c: Client
 ) -> None:
-    children = [f"c{i:03}" for i in range(170)]
+    rest = MAX_STEP // 2
+    children = [f"c{i:03}" for i in range(MAX_STEP + rest)]
     (lease,) = await c.run(submit("parent"))
     await c.enqueue(*(submit(id, after=["parent"]) for id in children))
-    assert (await record(broker, "parent")).dependents == 170
+    assert (await record(broker, "parent")).dependents == len(children)
 
     await c.settle(completed(lease))
-    assert Counter(await states(broker, *children)) == {State.QUEUED: 100, State.DEFERRED: 70}
-    assert (await record(broker, "parent")).dependents == 70
+    found = Counter(await states(broker, *children))
+    assert found == {State.QUEUED: MAX_STEP, State.DEFERRED: rest}
+    assert (await record(broker, "parent")).dependents == rest
 
     moved = await broker.deliver(now=NOW)
-    assert (moved.count, moved.more, moved.now) == (70, False, NOW)
-    assert Counter(await states(broker, *children)) == {State.QUEUED: 170}
+    assert (moved.count, moved.more, moved.now) == (rest, False, NOW)
+    assert Counter(await states(broker, *children)) == {State.QUEUED: len(children)}
     assert (await broker.deliver(now=NOW)).count == 0
 
     assert Counter(e.task for e in await events(broker, "queued")) == Counter(children)
-    assert await complete_all(c) == 170
+    assert await complete_all(c) == len(children)
 
 
-async def test_deliver_goes_on_where_an_earlier_call_stopped_with_at_most_100(
+async def test_deliver_goes_on_where_an_earlier_call_stopped_with_at_most_a_step(
     broker: Store, c: Client
 ) -> None:
-    children = [f"c{i:03}" for i in range(270)]
+    rest = MAX_STEP // 2
+    children = [f"c{i:03}" for i in range(2 * MAX_STEP + rest)]
     (lease,) = await c.run(submit("parent"))
     await c.enqueue(*(submit(id, after=["parent"]) for id in children))
     await c.settle(dead(lease))
-    assert Counter(await states(broker, *children)) == {State.DEAD: 100, State.DEFERRED: 170}
+    found = Counter(await states(broker, *children))
+    assert found == {State.DEAD: MAX_STEP, State.DEFERRED: MAX_STEP + rest}
 
-    first = await broker.deliver(now=NOW)
-    assert (first.count, first.more) == (100, True)
-    second = await broker.deliver(now=NOW)
-    assert (second.count, second.more) == (70, False)
-    assert Counter(await states(broker, *children)) == {State.DEAD: 270}
+    steps = [await broker.deliver(now=NOW) for _ in range(2)]
+    assert [(step.count, step.more) for step in steps] == [(MAX_STEP, True), (rest, False)]
+    assert Counter(await states(broker, *children)) == {State.DEAD: len(children)}
 
 
 async def test_a_release_that_ends_with_a_full_step_leaves_nothing(
     broker: Store, c: Client
 ) -> None:
     one, other = await c.run(submit("one"), submit("other"))
-    await c.enqueue(*(submit(f"c{i}", after=["one"]) for i in range(100)))
-    await c.enqueue(*(submit(f"d{i}", after=["other"]) for i in range(200)))
+    await c.enqueue(*(submit(f"c{i}", after=["one"]) for i in range(MAX_STEP)))
+    await c.enqueue(*(submit(f"d{i}", after=["other"]) for i in range(2 * MAX_STEP)))
 
     assert (await c.exchange([completed(one)])).due_in is None
     assert (await c.exchange([completed(other)])).due_in == 0.0
     moved = await broker.deliver(now=NOW)
-    assert (moved.count, moved.more) == (100, False)
-    assert (await broker.snapshot(now=NOW)).ready == 300
+    assert (moved.count, moved.more) == (MAX_STEP, False)
+    assert (await broker.snapshot(now=NOW)).ready == 3 * MAX_STEP
 
 
 async def test_deliver_has_nothing_to_do_where_nothing_was_left(broker: Store, c: Client) -> None:
@@ -556,30 +558,30 @@ async def test_deliver_has_nothing_to_do_where_nothing_was_left(broker: Store, c
 async def test_a_task_that_ended_between_two_steps_of_a_release_stays_as_it_is(
     broker: Store, c: Client
 ) -> None:
-    children = [f"c{i:03}" for i in range(150)]
+    children = [f"c{i:03}" for i in range(MAX_STEP + MAX_STEP // 2)]
     (lease,) = await c.run(submit("parent"))
     await c.enqueue(*(submit(id, after=["parent"]) for id in children))
     await c.settle(completed(lease))
 
     found = await broker.find(children, now=NOW)
     left = [r.message.id for r in found if r is not None and r.state is State.DEFERRED]
-    assert len(left) == 50
+    assert len(left) == MAX_STEP // 2
     assert (await c.cancel(left[0])).code == "done"
     await drain(broker)
-    assert await states(broker, *left) == [State.CANCELLED] + [State.QUEUED] * 49
+    assert await states(broker, *left) == [State.CANCELLED] + [State.QUEUED] * (len(left) - 1)
 
 
-async def test_a_fan_in_waits_for_the_last_of_200(broker: Store, c: Client) -> None:
-    parents = [f"p{i:03}" for i in range(200)]
+async def test_a_fan_in_waits_for_the_last_of_two_steps(broker: Store, c: Client) -> None:
+    parents = [f"p{i:03}" for i in range(2 * MAX_STEP)]
     await c.enqueue(*map(submit, parents), submit("child", after=parents))
     assert sorted((await record(broker, "child")).waiting_for) == parents
 
     leases = await c.fetch(128) + await c.fetch(128)
-    assert len(leases) == 200
-    await c.settle(*map(completed, leases[:100]))
-    await c.settle(*map(completed, leases[100:199]))
-    assert (await record(broker, "child")).waiting_for == ("p199",)
-    await c.settle(completed(leases[199]))
+    assert len(leases) == len(parents)
+    await c.settle(*map(completed, leases[:MAX_STEP]))
+    await c.settle(*map(completed, leases[MAX_STEP:-1]))
+    assert (await record(broker, "child")).waiting_for == (parents[-1],)
+    await c.settle(completed(leases[-1]))
     assert ids(await c.fetch(10)) == ["child"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Call, Firing, LeaseRef, Receipt, Submission
+from fairlead.broker.verbs import MAX_STEP, Call, Firing, LeaseRef, Receipt, Submission
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique
@@ -310,12 +310,13 @@ async def test_a_task_that_is_due_later_never_holds_back_one_that_is_ready(c: Cl
     assert ids(await c.fetch(10, now=NOW + 5)) == ["due"]
 
 
-async def test_promote_moves_at_most_100_in_a_call(broker: Store, c: Client) -> None:
-    await c.enqueue(*(submit(f"t{i:03}", delay=1) for i in range(101)))
+async def test_promote_moves_at_most_a_step_in_a_call(broker: Store, c: Client) -> None:
+    names = [f"t{i:03}" for i in range(MAX_STEP + 1)]
+    await c.enqueue(*(submit(id, delay=1) for id in names))
 
     first = await broker.promote(now=NOW + 1)
-    assert (first.count, first.more) == (100, True)
-    assert await states(broker, "t099", "t100", now=NOW + 1) == [State.QUEUED, State.SCHEDULED]
+    assert (first.count, first.more) == (MAX_STEP, True)
+    assert await states(broker, *names[-2:], now=NOW + 1) == [State.QUEUED, State.SCHEDULED]
 
     second = await broker.promote(now=NOW + 1)
     assert (second.count, second.more) == (1, False)

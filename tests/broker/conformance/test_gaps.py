@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import EventPage
+from fairlead.broker.verbs import MAX_STEP, EventPage
 from fairlead.model.errors import Refused
 from fairlead.model.events import Event, EventId
 from tests.support.store import NOW, Client, events, submit
@@ -304,11 +304,12 @@ async def test_a_thousand_readers_may_have_a_name(broker: Store) -> None:
 async def test_promote_counts_a_task_that_is_due_and_too_late_once(
     broker: Store, c: Client
 ) -> None:
+    many = MAX_STEP - 1  # nearly two steps of times, fewer than a step of tasks
     await c.enqueue(
-        *(submit(f"t{i}", delay=1 + i * 0.01, deadline=1.005 + i * 0.01) for i in range(60))
+        *(submit(f"t{i}", delay=1 + i * 0.01, deadline=1.005 + i * 0.01) for i in range(many))
     )
 
     moved = await broker.promote(now=NOW + 10)
 
-    assert (moved.count, moved.more) == (60, False)
-    assert (await broker.snapshot(now=NOW + 10)).dead == 60
+    assert (moved.count, moved.more) == (many, False)
+    assert (await broker.snapshot(now=NOW + 10)).dead == many

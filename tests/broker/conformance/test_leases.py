@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import HEARTBEAT, Fetch, LeaseRef, Write
+from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, Fetch, LeaseRef, Write
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.support.fair import backlog, taken
@@ -452,15 +452,17 @@ async def test_giving_back_again_finds_nothing(c: Client) -> None:
     assert (await record(c.broker, "t")).crashes == 1
 
 
-async def test_at_most_100_are_given_back_in_a_call(c: Client) -> None:
-    await backlog(c, "a", 220)
-    assert len(await taken(c, 220, 128)) == 220
+async def test_at_most_a_step_is_given_back_in_a_call(c: Client) -> None:
+    rest = MAX_STEP // 2
+    many = 2 * MAX_STEP + rest
+    await backlog(c, "a", many)
+    assert len(await taken(c, many, 128)) == many
 
     steps = [await c.broker.give_back("w1", now=NOW) for _ in range(3)]
 
-    assert [step.count for step in steps] == [100, 100, 20]
+    assert [step.count for step in steps] == [MAX_STEP, MAX_STEP, rest]
     assert [step.more for step in steps] == [True, True, False]
-    assert ids(await taken(c, 220, 128)) == [f"a.{i}" for i in range(220)]
+    assert ids(await taken(c, many, 128)) == [f"a.{i}" for i in range(many)]
 
 
 # -- the sweep --------------------------------------------------------------------------------
@@ -523,13 +525,14 @@ async def test_a_sweep_charges_crashes_as_giving_back_does(c: Client) -> None:
     assert ids(await c.fetch(2, now=NOW + 31)) == ["a.0", "a.1"]
 
 
-async def test_a_sweep_ends_at_most_100_and_says_that_there_is_more(c: Client) -> None:
-    await backlog(c, "a", 140)
-    assert len(await taken(c, 140, 128)) == 140
+async def test_a_sweep_ends_at_most_a_step_and_says_that_there_is_more(c: Client) -> None:
+    many = MAX_STEP + MAX_STEP // 2
+    await backlog(c, "a", many)
+    assert len(await taken(c, many, 128)) == many
 
-    assert await swept(c.broker, now=NOW + 31) == 100
+    assert await swept(c.broker, now=NOW + 31) == MAX_STEP
     rest = await c.broker.sweep(now=NOW + 31)
-    assert (rest.count, rest.more) == (40, False)
+    assert (rest.count, rest.more) == (MAX_STEP // 2, False)
 
 
 # -- attempts ---------------------------------------------------------------------------------

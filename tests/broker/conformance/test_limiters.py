@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.broker import Store
 from fairlead.broker.verbs import (
+    MAX_STEP,
     Alter,
     Change,
     Fetch,
@@ -331,9 +332,9 @@ async def test_room_is_passed_on_by_each_of_many_that_cannot_go(c: Client) -> No
     assert await taken(c, 1, 128, ("x",)) == []
     await c.settle(completed(holder))
 
-    orders = [Alter(id=f"x.{t}", action="cancel") for t in tenants[:50]]
+    orders = [Alter(id=f"x.{t}", action="cancel") for t in tenants[:MAX_STEP]]
     assert {answer.code for answer in await c.alter(*orders)} == {"done"}
-    await c.configure(*(TenantChange(tenant=t, paused=True) for t in tenants[50:149]))
+    await c.configure(*(TenantChange(tenant=t, paused=True) for t in tenants[MAX_STEP:149]))
 
     assert ids(await c.fetch(5, ["x"])) == ["x.t149"]
 

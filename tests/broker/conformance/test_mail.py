@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, QueueChange, WorkerRecord
+from fairlead.broker.verbs import MAX_STEP, Alter, QueueChange, WorkerRecord
 from fairlead.model.lifecycle import State
 from tests.support.store import NOW, Client, completed, drain, failed, states, submit
 
@@ -110,7 +110,7 @@ async def test_whoever_is_listening_is_not_forgotten(broker: Store, c: Client) -
 
 # -- the retention, however tasks end ---------------------------------------------------------
 
-NAMES = [f"t{i:02}" for i in range(50)]
+NAMES = [f"t{i:02}" for i in range(MAX_STEP)]  # as many as one call ends
 BODY = bytes(900)  # with what else is kept of a dead task, a little over 1,000 bytes
 
 
@@ -131,25 +131,25 @@ async def cancel_in_a_batch(c: Client) -> None:
 
 async def purge(c: Client) -> None:
     await enqueue(c)
-    assert (await c.purge()).count == 50
+    assert (await c.purge()).count == MAX_STEP
 
 
 async def cancel_running(c: Client) -> None:
     await enqueue(c)
-    assert len(await c.fetch(50)) == 50
+    assert len(await c.fetch(MAX_STEP)) == MAX_STEP
     await c.alter(*(Alter(id=id, action="cancel") for id in NAMES))
 
 
 async def give_back_cancelled(c: Client) -> None:
     await cancel_running(c)
-    assert (await c.broker.give_back("w1", now=NOW)).count == 50
+    assert (await c.broker.give_back("w1", now=NOW)).count == MAX_STEP
 
 
 async def sweep_out(c: Client, at: float) -> float:
     """Sweep past the guard of the first sweep, until the leases are ended."""
     for wait in (0.0, 9.0):
         assert (await c.broker.sweep(now=at + wait)).guarded
-    assert (await c.broker.sweep(now=at + 11.0)).count == 50
+    assert (await c.broker.sweep(now=at + 11.0)).count == MAX_STEP
     return at + 11.0
 
 
@@ -160,7 +160,7 @@ async def sweep_cancelled(c: Client) -> None:
 
 async def settle_cancelled(c: Client) -> None:
     await enqueue(c)
-    leases = await c.fetch(50)
+    leases = await c.fetch(MAX_STEP)
     await c.alter(*(Alter(id=id, action="cancel") for id in NAMES))
     await c.settle(*map(failed, leases))
 
@@ -190,12 +190,12 @@ async def test_cancelled_tasks_beyond_the_queues_count_are_forgotten_however_the
 
 async def expire(c: Client) -> None:
     await enqueue(c, deadline=10.0)
-    assert (await c.broker.promote(now=NOW + 11)).count == 50
+    assert (await c.broker.promote(now=NOW + 11)).count == MAX_STEP
 
 
 async def expire_at_fetch(c: Client) -> None:
     await enqueue(c, deadline=10.0)
-    assert await c.fetch(50, now=NOW + 11) == []
+    assert await c.fetch(MAX_STEP, now=NOW + 11) == []
 
 
 async def fail_with_parent(c: Client) -> None:
@@ -214,16 +214,16 @@ async def be_born_dead(c: Client) -> None:
 async def crash_three_times(c: Client) -> None:
     await enqueue(c)
     for _ in range(3):
-        assert len(await c.fetch(50)) == 50
-        assert (await c.broker.give_back("w1", now=NOW)).count == 50
+        assert len(await c.fetch(MAX_STEP)) == MAX_STEP
+        assert (await c.broker.give_back("w1", now=NOW)).count == MAX_STEP
 
 
 async def crash_and_be_swept(c: Client) -> None:
     await enqueue(c)
     for _ in range(2):
-        assert len(await c.fetch(50)) == 50
-        assert (await c.broker.give_back("w1", now=NOW)).count == 50
-    assert len(await c.fetch(50)) == 50
+        assert len(await c.fetch(MAX_STEP)) == MAX_STEP
+        assert (await c.broker.give_back("w1", now=NOW)).count == MAX_STEP
+    assert len(await c.fetch(MAX_STEP)) == MAX_STEP
     await sweep_out(c, NOW + 31)
 
 
@@ -252,15 +252,15 @@ async def test_dead_tasks_beyond_the_queues_bytes_are_forgotten_however_they_end
 async def test_at_most_two_are_forgotten_per_task_that_ended(broker: Store, c: Client) -> None:
     await cancel_in_a_batch(c)
     await c.configure(QueueChange(queue="default", keep_completed_count=10))
-    assert (await broker.snapshot(now=NOW)).cancelled == 50
+    assert (await broker.snapshot(now=NOW)).cancelled == MAX_STEP
 
     await c.enqueue(*(submit(f"x{i}") for i in range(10)))
     await c.cancel("x0")
-    assert (await broker.snapshot(now=NOW)).cancelled == 49
+    assert (await broker.snapshot(now=NOW)).cancelled == MAX_STEP - 1
     await c.alter(*(Alter(id=f"x{i}", action="cancel") for i in (1, 2, 3)))
-    assert (await broker.snapshot(now=NOW)).cancelled == 46
+    assert (await broker.snapshot(now=NOW)).cancelled == MAX_STEP - 4
     await c.purge()
-    assert (await broker.snapshot(now=NOW)).cancelled == 40
+    assert (await broker.snapshot(now=NOW)).cancelled == MAX_STEP - 10
     assert await states(broker, "t19", "t20", "x0", "x9") == [None, *[State.CANCELLED] * 3]
 
 
@@ -283,8 +283,8 @@ async def test_what_is_past_its_age_is_forgotten_when_others_are_cancelled(
     await c.enqueue(submit("x"), now=NOW + 11)
     await c.cancel("x", now=NOW + 11)
 
-    assert (await broker.snapshot(now=NOW + 11)).cancelled == 49
-    assert (await broker.tidy(now=NOW + 11)).count == 48
+    assert (await broker.snapshot(now=NOW + 11)).cancelled == MAX_STEP - 1
+    assert (await broker.tidy(now=NOW + 11)).count == MAX_STEP - 2
 
 
 async def test_mail_of_the_very_call_that_gives_back_goes_as_well(broker: Store, c: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Call, Moved, QueueChange
+from fairlead.broker.verbs import MAX_STEP, Call, Moved, QueueChange
 from fairlead.model.lifecycle import DependencyPolicy, State
 from tests.support.store import (
     NOW,
@@ -97,21 +97,24 @@ async def test_purge_of_what_is_empty_or_unknown_does_nothing(
     assert await states(broker, "t1") == [State.QUEUED]
 
 
-async def test_purge_cancels_at_most_100_in_a_call(broker: Store, c: Client) -> None:
-    for part in range(3):
-        await c.enqueue(*(submit(f"t{part * 80 + i}") for i in range(80)))
+async def test_purge_cancels_at_most_a_step_in_a_call(broker: Store, c: Client) -> None:
+    rest = MAX_STEP // 2
+    many = 2 * MAX_STEP + rest
+    await c.enqueue(*(submit(f"t{i}") for i in range(many)))
 
     steps = [await c.purge() for _ in range(3)]
-    assert [(step.count, step.more) for step in steps] == [(100, True), (100, True), (40, False)]
+    full = (MAX_STEP, True)
+    assert [(step.count, step.more) for step in steps] == [full, full, (rest, False)]
     assert (await broker.snapshot(now=NOW)).depth == 0
     assert (await c.purge()).count == 0
-    assert len(await events(broker, "cancelled")) == 240
+    assert len(await events(broker, "cancelled")) == many
 
 
 async def test_every_step_of_a_purge_leaves_a_consistent_state(broker: Store, c: Client) -> None:
-    for part in range(3):
-        await c.enqueue(*(submit(f"t{part * 80 + i}", delay=60 * (i % 2)) for i in range(80)))
-    for left in (140, 40, 0):
+    rest = MAX_STEP // 2
+    many = 2 * MAX_STEP + rest
+    await c.enqueue(*(submit(f"t{i}", delay=60 * (i % 2)) for i in range(many)))
+    for left in (MAX_STEP + rest, rest, 0):
         await c.purge()
         assert (await broker.snapshot(now=NOW)).depth == left
         assert await broker.audit(now=NOW) == []

@@ -28,13 +28,14 @@ from tests.support.store import (
     submit,
 )
 
-CHILDREN = [f"child.{i:03}" for i in range(450)]
+REST = MAX_STEP // 2
+CHILDREN = [f"child.{i:03}" for i in range(3 * MAX_STEP + REST)]
 LATER = NOW + 100
 POLICIES = get_args(DependencyPolicy)
 
 
 async def parent_of_many(c: Client, policy: DependencyPolicy) -> Leased:
-    """A running task that 450 others wait for: a hundred at once, the rest by deliver."""
+    """A running task that others wait for: a step of them at once, the rest by deliver."""
     (parent,) = await c.run(submit("parent"))
     receipts = await c.enqueue(*(submit(id, after=["parent"], policy=policy) for id in CHILDREN))
     assert {receipt.state for receipt in receipts} == {State.DEFERRED}
@@ -90,11 +91,11 @@ async def test_children_of_a_completed_parent_are_released_whatever_became_of_it
 
     assert await drain(broker, now=now) > 0
 
-    assert await counted(broker, CHILDREN) == {State.QUEUED: 450}
+    assert await counted(broker, CHILDREN) == {State.QUEUED: len(CHILDREN)}
     if again:
         found = await record(broker, "parent")
         assert (found.state, found.dependents) == (State.QUEUED, 0)
-    assert len(await c.fetch(128, now=now)) == 128
+    assert len(await c.fetch(MAX_STEP, now=now)) == MAX_STEP
 
 
 @pytest.mark.parametrize("forget", FORGOTTEN.values(), ids=FORGOTTEN)
@@ -128,7 +129,7 @@ async def test_the_end_of_the_next_task_does_not_end_children_of_the_one_before(
 
     await drain(broker, now=now)
 
-    assert await counted(broker, CHILDREN) == {State.QUEUED: 450}
+    assert await counted(broker, CHILDREN) == {State.QUEUED: len(CHILDREN)}
 
 
 async def test_a_release_that_is_outstanding_is_due_at_once(broker: Store, c: Client) -> None:
@@ -136,10 +137,13 @@ async def test_a_release_that_is_outstanding_is_due_at_once(broker: Store, c: Cl
     reply = await c.exchange([completed(parent, keep=0)])
 
     assert reply.due_in == 0.0
-    assert await counted(broker, CHILDREN) == {State.QUEUED: 100, State.DEFERRED: 350}
-    steps = [await broker.deliver(now=NOW) for _ in range(4)]
-    assert [step.count for step in steps] == [100, 100, 100, 50]
-    assert [step.more for step in steps] == [True, True, True, False]
+    assert await counted(broker, CHILDREN) == {
+        State.QUEUED: MAX_STEP,
+        State.DEFERRED: 2 * MAX_STEP + REST,
+    }
+    steps = [await broker.deliver(now=NOW) for _ in range(3)]
+    assert [step.count for step in steps] == [MAX_STEP, MAX_STEP, REST]
+    assert [step.more for step in steps] == [True, True, False]
     assert (await c.exchange()).due_in is None
 
 
@@ -170,7 +174,7 @@ async def test_children_that_wait_for_a_dead_parent_are_dead_once_it_is_forgotte
         (lease,) = await c.fetch(128, now=now)
         await c.settle(completed(lease), now=now)
         await drain(broker, now=now)
-        assert await counted(broker, CHILDREN) == {State.DEAD: 450}
+        assert await counted(broker, CHILDREN) == {State.DEAD: len(CHILDREN)}
 
 
 async def test_children_that_wait_for_a_dead_parent_follow_it_when_it_is_requeued(
@@ -181,13 +185,13 @@ async def test_children_that_wait_for_a_dead_parent_follow_it_when_it_is_requeue
     assert (await c.requeue("parent")).code == "done"  # while some have not been told
 
     await drain(broker)
-    assert await counted(broker, CHILDREN) == {State.DEFERRED: 450}
-    assert (await record(broker, "parent")).dependents == 450
+    assert await counted(broker, CHILDREN) == {State.DEFERRED: len(CHILDREN)}
+    assert (await record(broker, "parent")).dependents == len(CHILDREN)
 
     (lease,) = await c.fetch(128)
     await c.settle(completed(lease))
     await drain(broker)
-    assert await counted(broker, CHILDREN) == {State.QUEUED: 450}
+    assert await counted(broker, CHILDREN) == {State.QUEUED: len(CHILDREN)}
 
 
 async def test_children_of_a_parent_that_the_retention_forgets_are_not_left_behind(
@@ -205,7 +209,7 @@ async def test_children_of_a_parent_that_the_retention_forgets_are_not_left_behi
     assert await states(broker, "child") == [State.DEAD]
 
 
-@pytest.mark.parametrize("known", [1, 200], ids=["at once", "in steps"])
+@pytest.mark.parametrize("known", [1, 2 * MAX_STEP], ids=["at once", "in steps"])
 async def test_a_child_that_also_waits_for_another_is_told_of_both(
     broker: Store, c: Client, known: int
 ) -> None:
@@ -223,7 +227,7 @@ async def test_a_child_that_also_waits_for_another_is_told_of_both(
 # -- diamonds and duplicates ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [2, 250])
+@pytest.mark.parametrize("width", [2, 2 * MAX_STEP + REST], ids=["narrow", "wide"])
 async def test_the_last_task_of_a_diamond_is_released_once(
     broker: Store, c: Client, width: int
 ) -> None:
@@ -250,7 +254,7 @@ async def test_the_last_task_of_a_diamond_is_released_once(
     assert told == ["enqueued", "queued", "started"]
 
 
-@pytest.mark.parametrize("width", [2, 250])
+@pytest.mark.parametrize("width", [2, 2 * MAX_STEP + REST], ids=["narrow", "wide"])
 async def test_the_last_task_of_a_diamond_ends_once(broker: Store, c: Client, width: int) -> None:
     middle = [f"middle.{i}" for i in range(width)]
     (top,) = await c.run(submit("top"))
@@ -286,13 +290,13 @@ async def test_a_parent_named_several_times_releases_its_children_once(
 ) -> None:
     (parent,) = await c.run(submit("parent"))
     await c.enqueue(*(submit(id, after=["parent"] * 3, policy=policy) for id in CHILDREN))
-    assert (await record(broker, "parent")).dependents == 450
+    assert (await record(broker, "parent")).dependents == len(CHILDREN)
 
     await c.settle(completed(parent, keep=0))
     await c.enqueue(submit("parent", "b"))
     assert await drain(broker) > 0
 
-    assert await counted(broker, CHILDREN) == {State.QUEUED: 450}
+    assert await counted(broker, CHILDREN) == {State.QUEUED: len(CHILDREN)}
     queued = Counter(event.task for event in await events(broker, "queued"))
     assert queued == dict.fromkeys(CHILDREN, 1)
 
@@ -301,10 +305,10 @@ async def test_a_parent_named_several_times_releases_its_children_once(
 
 
 @pytest.mark.parametrize("keep", [None, 0.0], ids=["kept", "forgotten"])
-async def test_an_end_goes_down_a_chain_of_400_in_bounded_steps(
+async def test_an_end_goes_down_a_chain_in_bounded_steps(
     broker: Store, c: Client, keep: float | None
 ) -> None:
-    names = [f"link.{i:03}" for i in range(400)]
+    names = [f"link.{i:03}" for i in range(4 * MAX_STEP)]
     (head,) = await c.run(submit(names[0]))
     await enqueue_all(
         c,
@@ -316,18 +320,19 @@ async def test_an_end_goes_down_a_chain_of_400_in_bounded_steps(
     await c.settle(dead(head, keep=keep))
 
     left = [(await broker.snapshot(now=NOW)).depth]
-    assert 299 <= left[0] < 399
+    assert 3 * MAX_STEP - 1 <= left[0] < 4 * MAX_STEP - 1
     more = True
     while more:
         moved = await broker.deliver(now=NOW)
         more = moved.more
         left.append((await broker.snapshot(now=NOW)).depth)
-        assert 0 < left[-2] - left[-1] <= moved.count <= 100
+        assert 0 < left[-2] - left[-1] <= moved.count <= MAX_STEP
         assert await broker.audit(now=NOW) == []
 
     assert left[-1] == 0
     assert len(left) == 4
-    assert await states(broker, *names[1:]) == [State.DEAD, State.CANCELLED] * 199 + [State.DEAD]
+    ends = [State.DEAD, State.CANCELLED] * (2 * MAX_STEP)
+    assert await states(broker, *names[1:]) == ends[: len(names) - 1]
 
 
 async def test_a_chain_of_2000_completes_link_by_link(broker: Store, c: Client) -> None:
@@ -345,8 +350,8 @@ async def test_a_chain_of_2000_completes_link_by_link(broker: Store, c: Client) 
 
 async def test_an_end_goes_down_a_wide_tree_in_bounded_steps(broker: Store, c: Client) -> None:
     (root,) = await c.run(submit("root"))
-    branches = [f"branch.{i}" for i in range(20)]
-    leaves = [f"{branch}.{i}" for branch in branches for i in range(20)]
+    branches = [f"branch.{i}" for i in range(MAX_STEP // 5)]
+    leaves = [f"{branches[i % len(branches)]}.{i}" for i in range(4 * MAX_STEP)]
     await c.enqueue(*(submit(id, after=["root"]) for id in branches))
     await enqueue_all(c, (submit(id, after=[id.rpartition(".")[0]]) for id in leaves))
 
@@ -355,8 +360,10 @@ async def test_an_end_goes_down_a_wide_tree_in_bounded_steps(broker: Store, c: C
     while not moves or moves[-1].more:
         moves.append(await broker.deliver(now=NOW))
 
-    assert [moved.count for moved in moves] == [100, 100, 100, 20]
-    assert await counted(broker, [*branches, *leaves]) == {State.DEAD: 420}
+    counts = [moved.count for moved in moves]
+    assert counts == [MAX_STEP, MAX_STEP, MAX_STEP, len(branches)]
+    tasks = [*branches, *leaves]
+    assert await counted(broker, tasks) == {State.DEAD: len(tasks)}
 
 
 async def test_many_parents_that_end_in_one_call_release_in_bounded_steps(
@@ -370,6 +377,6 @@ async def test_many_parents_that_end_in_one_call_release_in_bounded_steps(
 
     answers = await c.alter(*(Alter(id=id, action="cancel") for id in parents))
     assert {answer.code for answer in answers} == {"done"}
-    assert (await broker.snapshot(now=NOW)).ready == 100
-    assert await drain(broker) == 200
-    assert (await broker.snapshot(now=NOW)).ready == 300
+    assert (await broker.snapshot(now=NOW)).ready == MAX_STEP
+    assert await drain(broker) == 2 * MAX_STEP
+    assert (await broker.snapshot(now=NOW)).ready == 3 * MAX_STEP

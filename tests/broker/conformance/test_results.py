@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Mail, QueueChange, Watched
+from fairlead.broker.verbs import MAX_STEP, Mail, QueueChange, Watched
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.support.ends import ENDS, End
@@ -401,15 +401,16 @@ async def test_tidy_forgets_what_is_past_its_retention(broker: Store, c: Client)
     assert (snapshot.completed, snapshot.dead) == (0, 0)
 
 
-async def test_tidy_forgets_at_most_100_things(broker: Store, c: Client) -> None:
+async def test_tidy_forgets_at_most_a_step_of_things(broker: Store, c: Client) -> None:
     await c.configure(QueueChange(queue="default", keep_completed=10.0))
-    await c.enqueue(*(submit(f"t{i}") for i in range(120)))
-    assert await complete_all(c) == 120
+    rest = MAX_STEP // 2
+    await c.enqueue(*(submit(f"t{i}") for i in range(MAX_STEP + rest)))
+    assert await complete_all(c) == MAX_STEP + rest
 
     first = await broker.tidy(now=NOW + 11)
-    assert (first.count, first.more) == (100, True)
+    assert (first.count, first.more) == (MAX_STEP, True)
     second = await broker.tidy(now=NOW + 11)
-    assert (second.count, second.more) == (20, False)
+    assert (second.count, second.more) == (rest, False)
 
 
 async def test_tidy_never_touches_unfinished_tasks(broker: Store, c: Client) -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.verbs import (
+    MAX_STEP,
     Alter,
     LimiterChange,
     QueueChange,
@@ -113,7 +114,7 @@ async def test_entries_of_expired_and_purged_tasks_do_not_pile_up(
 ) -> None:
     for i in range(TIMES // 100):
         now = NOW + 10.0 * i
-        await c.enqueue(*(submit(f"e{i}.{k}", deadline=1.0) for k in range(50)), now=now)
+        await c.enqueue(*(submit(f"e{i}.{k}", deadline=1.0) for k in range(MAX_STEP)), now=now)
         await c.enqueue(submit(f"p{i}", "b"), submit(f"q{i}", "b"), now=now)
         await broker.promote(now=now + 2.0)
         await c.purge("default", "b", now=now + 2.0)

@@ -9,6 +9,7 @@ import redis
 
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import (
+    MAX_STEP,
     Firing,
     LimiterChange,
     QueueChange,
@@ -23,7 +24,7 @@ __all__ = ("MADE", "PREFIX", "Spoiler", "fill")
 
 PREFIX = "fl1:{0}:"
 MADE = "0" * 32  # an id as Fairlead makes them: it is never used twice
-CHILDREN = 120  # more than the call which ends their parent sees to itself
+CHILDREN = MAX_STEP + 20  # more than the call which ends their parent sees to itself
 
 # As long as ids that Fairlead makes: what has such an id is kept in a list once it is completed.
 DONE, TOO = "completed".ljust(32, "-"), "completed-too".ljust(32, "-")

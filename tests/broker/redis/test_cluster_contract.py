@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.broker.redis import RedisBroker
 from tests.broker.conformance.test_dependencies import (  # noqa: F401 - they run here as well
-    test_a_fan_in_waits_for_the_last_of_200,
+    test_a_fan_in_waits_for_the_last_of_two_steps,
     test_a_task_is_released_when_its_last_dependency_completes,
     test_both_directions_of_a_dependency_can_be_seen,
 )
@@ -23,7 +23,7 @@ from tests.broker.conformance.test_fairness import (  # noqa: F401 - they run he
 )
 from tests.broker.conformance.test_leases import (  # noqa: F401 - they run here as well
     test_a_beat_tells_which_of_the_named_leases_are_lost,
-    test_at_most_100_are_given_back_in_a_call,
+    test_at_most_a_step_is_given_back_in_a_call,
     test_every_write_under_the_lease_is_applied,
     test_sweeps_without_a_silence_end_what_is_over_and_nothing_else,
     test_the_third_crash_in_a_row_is_poison,

@@ -19,6 +19,7 @@ import pytest
 
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import (
+    MAX_STEP,
     Alter,
     Call,
     Fetch,
@@ -259,7 +260,8 @@ class Story:
         broker, p = self.broker, self.p
         await self.hello()
         self.say("parent", await p.enqueue(submit("parent", "d", "fan"), now=self.now))
-        children = [submit(f"d{n}", "d", "fan", after=["parent"]) for n in range(250)]
+        many = 2 * MAX_STEP + MAX_STEP // 2
+        children = [submit(f"d{n}", "d", "fan", after=["parent"]) for n in range(many)]
         self.say("children", await p.enqueue(*children, now=self.now))
         [parent] = await self.fetch(self.w1, 1, "fan")
         self.say("release", await self.w1.exchange([completed(parent)], now=self.now))

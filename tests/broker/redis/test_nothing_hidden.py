@@ -159,7 +159,8 @@ async def release(c: LiveClient) -> None:
 
 async def cancel(c: LiveClient) -> None:
     for start in range(QUEUED - CANCELLED, QUEUED, MAX_STEP):
-        orders = [Alter(id=f"q.{n}", action="cancel") for n in range(start, start + MAX_STEP)]
+        end = min(start + MAX_STEP, QUEUED)
+        orders = [Alter(id=f"q.{n}", action="cancel") for n in range(start, end)]
         answers = await c.broker.alter(c.call(), orders)
         found = {answer.code for answer in answers}
         assert "done" in found

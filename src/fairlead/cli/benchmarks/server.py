@@ -249,7 +249,9 @@ class _Run:
             yield number
 
     def _meter(self) -> Meter:
-        self._probe.wait_for_rewrite()  # one that preloading has begun is not this row's
+        # One that preloading has begun is not this row's.
+        if not self._probe.wait_for_rewrite():
+            self._say("server: it still rewrites its file; the next row pays for that as well")
         return Meter(self._probe)
 
     # -- what it comes to -----------------------------------------------------------------------

@@ -139,13 +139,14 @@ class Probe:
         passing = ("mem_clients_normal", "mem_aof_buffer", "mem_replication_backlog")
         return int(found["used_memory"]) - sum(int(found.get(name, "0")) for name in passing)
 
-    def wait_for_rewrite(self) -> None:
-        """Return when the server does not rewrite its file, or has done so for a minute."""
+    def wait_for_rewrite(self) -> bool:
+        """Whether the server does not rewrite its file; False if it has done so for a minute."""
         until = time.monotonic() + _TIMEOUT
         while self.info("persistence").get("aof_rewrite_in_progress") == "1":
             if time.monotonic() > until:
-                return
+                return False
             time.sleep(_STEP)
+        return True
 
     def read(self) -> _Reading:
         """All clocks at this moment."""

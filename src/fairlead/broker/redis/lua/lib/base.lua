@@ -7,7 +7,7 @@
 -- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan sound writers M before now
 SEP = '\31'
 -- What one call of upkeep moves at most: MAX_STEP in broker/verbs.py.
--- @const STEP=100
+-- @const STEP=50
 -- @const SCHEDULED=1 DEFERRED=2 QUEUED=3 RUNNING=4 RETRYING=5 COMPLETED=6 DEAD=7 CANCELLED=8
 NAMES = { 'scheduled', 'deferred', 'queued', 'running', 'retrying', 'completed', 'dead', 'cancelled' }
 WAITS = { true, true, true, false, true, false, false, false }

@@ -31,7 +31,7 @@ local function next_tasks(most)
   return found
 end
 
-local PASSES = 4 -- a task that is both due and too late is found twice, and goes once
+local PASSES = 8 -- a task that is both due and too late is found twice, and goes once: half are left each time
 
 local function promote_one(task)
   if task.deadline > 0 and task.deadline < now then
