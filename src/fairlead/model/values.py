@@ -86,7 +86,7 @@ def unpack(data: bytes) -> Any:
 def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """The stored form of a call's arguments."""
     if not kwargs and all(map(_is_simple, args)):
-        data = _encode((args, kwargs))
+        data = _encode((args, {}))
         if len(data) <= MAX_BODY:
             return data
     budget = _Budget("the arguments", MAX_BODY)

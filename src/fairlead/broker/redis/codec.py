@@ -174,7 +174,8 @@ def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
     Completed ones under one token, with nothing else to say but perhaps a result, share a run.
     """
     args: list[Value] = []
-    runs, token, results, place = 0, -1, False, 0
+    token: int | None = None  # of the run that is being written; None: of special ones
+    runs, results, place = 0, False, 0
     times: list[float] = []
     completed = State.COMPLETED
     for item in settlements:
@@ -187,9 +188,9 @@ def _runs(settlements: Sequence[Settlement]) -> tuple[int, list[Value]]:
             or item.reason
             or not item.burn
         ):
-            if place == 0 or token >= 0:
+            if place == 0 or token is not None:
                 _end_run(args, place, times)
-                runs, token, place = runs + 1, -1, len(args) + 1
+                runs, token, place = runs + 1, None, len(args) + 1
                 args += ("G", 0)
             args += _settlement(item)
             args[place] += 1  # type: ignore[operator]

@@ -26,7 +26,7 @@ KINDS: dict[str, str] = {
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
             *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
-            *("waiters:", "after:", "cancelling:"),
+            *("waiters:", "before:", "after:", "cancelling:"),
         ),
         "zset",
     ),
@@ -56,7 +56,7 @@ class Keys:
         self.progress = f"{prefix}progress"
         self.checkpoints = f"{prefix}checkpoints"
         self.ties = f"{prefix}ties"  # who waits for a task: "w" watchers, "d" dependents
-        self.before = f"{prefix}before"  # what deferred tasks wait for
+        self.before = f"{prefix}before"  # what deferred tasks wait for, if it is not much
         self.watchers = f"{prefix}watchers"
         # Queues, tenants and limits: hashes by name.
         self.queues = f"{prefix}queues"
@@ -145,6 +145,10 @@ class Keys:
         return f"{self.prefix}waiters:{limiter}:{queue}"
 
     # -- of a task ---------------------------------------------------------------------------------
+
+    def before_wide(self, id: str) -> str:
+        """Sorted set: what a task waits for, if it is much."""
+        return f"{self.prefix}before:{id}"
 
     def after(self, life: int, id: str) -> str:
         """Sorted set: what waits for a task; of an id that comes again each life has its own."""

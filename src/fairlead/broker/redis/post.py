@@ -105,6 +105,10 @@ class Posting(Frame):
             for parent, where in read_edges(stored):
                 if where.startswith("@"):
                     waits.add((where[1:], id, parent))
+        async for id, member in self._members("before:"):
+            parent, mark, shard = member.rpartition("\x1f@")
+            if mark:
+                waits.add((shard, id, parent))
         async for id, member in self._members("after:"):
             shard, *rest = member.split("\x1f")
             if rest:

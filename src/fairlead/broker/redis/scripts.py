@@ -118,6 +118,7 @@ local function run(verb)
     end
     local reply = verb()
     for i = 1, #after do after[i]() end
+    KEYS, ARGV = nil, nil
     return reply
   end
 end"""

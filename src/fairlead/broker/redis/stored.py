@@ -235,7 +235,10 @@ def _texts(record: bytes) -> tuple[str, str, str]:
 
 
 def read_edges(stored: bytes) -> dict[tuple[str, str], int]:
-    """What a deferred task waits for: parent, and its life or ``@`` and its shard; edge numbers."""
+    """What a deferred task waits for: parent, and its life or ``@`` and its shard; edge numbers.
+
+    Nothing for one that waits for much: a sorted set has it.
+    """
     found: dict[tuple[str, str], int] = {}
     for edge in stored.decode().split("\x1d")[1:]:
         parent, where, number = edge.split("\x1f")

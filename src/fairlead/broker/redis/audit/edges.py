@@ -26,7 +26,8 @@ def check_edges(shard: Shard) -> Iterator[str]:
 def _waits(shard: Shard) -> Iterator[str]:
     """Deferred tasks wait for something that knows of them."""
     made = shard.meta.get("edges", 0.0)
-    for child_id, edges in shard.hash("before").items():
+    for child_id in shard.hash("before"):
+        edges = _edges(shard, child_id)
         child = shard.tasks.get(child_id)
         if child is None or child.state != DEFERRED:
             yield f"'before' holds {child_id}, which is not deferred"
@@ -36,9 +37,24 @@ def _waits(shard: Shard) -> Iterator[str]:
             near = not life.startswith("@")  # else it is the shard of the parent
             if near and shard.order(f"after:{life}:{parent_id}").get(child_id) != number:
                 yield f"task {child_id} waits for {parent_id}, which does not know of it"
+    for child_id, _ in shard.family("before:"):
+        if shard.hash("before").get(child_id) != {}:
+            yield f"'before:{child_id}' is there, but its task does not wait for that much"
     for id, task in shard.tasks.items():
-        if task.state == DEFERRED and id not in shard.hash("before"):
+        if task.state == DEFERRED and not _edges(shard, id):
             yield f"task {id} is deferred but waits for nothing"
+
+
+def _edges(shard: Shard, child_id: str) -> dict[tuple[str, str], float]:
+    """What a task waits for: the parent and its life or shard, and the number of the edge."""
+    few: dict[tuple[str, str], float] = shard.hash("before").get(child_id, {})
+    if few:
+        return few
+    found: dict[tuple[str, str], float] = {}
+    for member, number in shard.order(f"before:{child_id}").items():
+        parent_id, _, life = member.rpartition("\x1f")
+        found[parent_id, life] = number
+    return found
 
 
 def _releases(shard: Shard) -> Iterator[str]:
@@ -51,8 +67,7 @@ def _releases(shard: Shard) -> Iterator[str]:
             parent = None
         for member, number in order.items():
             child_id, policy, near = _dependent(shard, member)
-            edges = shard.hash("before").get(child_id, {})
-            if near and edges.get((parent_id, life)) != number:
+            if near and _edges(shard, child_id).get((parent_id, life)) != number:
                 yield f"task {parent_id} would release {child_id}, which does not wait for it"
             elif number > bound:
                 yield from _blocked(child_id, policy, parent, parent_id)

@@ -17,7 +17,6 @@ if kept then return kept end
 local ids, receipts, n, i = load_ways(4), {}, 0, 4
 local made = not find(concat(ids), ':', 1, true)
 if #ids > 0 then load_new(ids) end
-n, i = 0, 4
 while ARGV[i] do
   if ARGV[i] == 'P' then
     n, i = enter_run(i, n, ids, receipts, made)

@@ -7,7 +7,6 @@
 -- Returns  a text, by RS: time, settled, started, more, due, token, ids lent; what is said of the loans,
 --          see lib/loans; and their stored messages
 -- @flags allow-oom
--- @library work
 -- @include engine
 -- @include head
 -- @include ahead

@@ -24,9 +24,10 @@ for i = 2, #ARGV do
       if floor(t.parts / 2 ^ (k - 1)) % 2 == 1 then found[n + 2 + k] = call('HGET', P .. name, id) end
     end
     local parents = {}
-    for each in string.gmatch(t.state == DEFERRED and call('HGET', P .. 'before', id) or '', '\29([^\31]*)') do
-      parents[#parents + 1] = each
-    end
+    local edges = t.state == DEFERRED and call('HGET', P .. 'before', id) or ''
+    if edges == '#' then parents = call('ZRANGE', P .. 'before:' .. id, 0, 999) end -- see lib/before
+    for k, each in ipairs(parents) do parents[k] = match(each, '^[^\31]*') end
+    for each in string.gmatch(edges, '\29([^\31]*)') do parents[#parents + 1] = each end
     found[n + 7] = concat(parents, SEP)
     found[n + 8] = call('ZCARD', P .. 'after:' .. t.life .. ':' .. id)
   end

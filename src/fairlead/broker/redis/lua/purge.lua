@@ -4,7 +4,7 @@
 -- ARGV     clock, incarnation, number; the queue, the tenant or ''
 -- Returns  by RS: time, count, more
 -- @flags allow-oom
--- @library work
+-- @library upkeep
 -- @include engine
 -- @include head
 -- @include ahead
@@ -45,10 +45,12 @@ end
 
 local names = {}
 if q then
-  -- As many as are likely to have enough; others may come next time.
   local key = P .. 'active:' .. q.name
   local some = min(STEP, math.ceil(STEP * call('SCARD', key) / max(depth(q), 1)) + 1)
-  names = ARGV[5] ~= '' and { ARGV[5] } or call('SRANDMEMBER', key, some)
+  names = ARGV[5] ~= '' and { ARGV[5] } or call('ZRANGE', q.ready.key, 0, some - 1)
+  if ARGV[5] == '' and #names < some then -- others wait for something
+    for _, name in ipairs(call('SRANDMEMBER', key, some)) do names[#names + 1] = name end
+  end
   load_tenants(q, names)
 end
 for _, name in ipairs(names) do
@@ -65,7 +67,10 @@ for _, name in ipairs(names) do
       load_edges(ids)
     end
     for _, id in ipairs(ids) do
-      if tasks[id] and WAITS[tasks[id].state] then cancel(tasks[id]) end
+      if tasks[id] and WAITS[tasks[id].state] and looked < 2 * STEP then
+        if edges_of(id) == '#' then looked = 2 * STEP end -- up to 1,000 parents have to be told
+        cancel(tasks[id])
+      end
     end
   end
 end

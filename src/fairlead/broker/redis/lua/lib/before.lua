@@ -1,18 +1,18 @@
--- before: what deferred tasks wait for, in one hash: most wait for one task or a few.
+-- before: what deferred tasks wait for. Most wait for one task or a few, and those are in one hash.
 --
 -- 'before' holds of a child its edges, each after GS and, by US: the parent's id, its life or, if it
--- lives in another shard, '@' and that shard, and the number of the edge. Reads KEYS[1], no ARGV.
--- Returns nothing by itself.
-local texts, changed_texts
+-- lives in another shard, '@' and that shard, and the number of the edge. Of a child with more than FEW
+-- it is '#', and the edges are in the sorted set 'before:' of the child: a text would be written anew
+-- with each parent that ends. Reads KEYS[1], no ARGV. Returns nothing by itself.
+local FEW, texts, changed_texts = 16, nil, nil
 -- @each
 texts, changed_texts = {}, {} -- child -> edges; those that have to be written
 -- @end
+local function wide(child) return agenda('before:' .. child) end
 
 function load_edges(ids)
   local missing, n = {}, 0
-  for i = 1, #ids do
-    if texts[ids[i]] == nil then n = n + 1 missing[n] = ids[i] end
-  end
+  for i = 1, #ids do if texts[ids[i]] == nil then n = n + 1 missing[n] = ids[i] end end
   if n == 0 then return end
   local found = call('HMGET', P .. 'before', unpack(missing))
   sound[P .. 'before'] = true
@@ -24,13 +24,30 @@ function edges_of(child)
   return texts[child]
 end
 
-local function set_edges(child, text)
-  texts[child], changed_texts[child] = text, true
+local function set_edges(child, text) texts[child], changed_texts[child] = text, true end
+-- The edges as a list of {parent, life or '@' and shard, number}.
+local function list_edges(child)
+  local found, text = {}, edges_of(child)
+  for parent, where, number in string.gmatch(text, '\29([^\31]*)\31([^\31]*)\31(%d+)') do
+    found[#found + 1] = { parent, where, tonumber(number) }
+  end
+  for _, each in ipairs(text == '#' and firsts(wide(child), 1000) or {}) do
+    local parent, where = match(each[2], '^(.*)\31([^\31]*)$')
+    found[#found + 1] = { parent, where, each[1] }
+  end
+  return found
 end
 
 -- Whether there was such an edge.
 function drop_edge(child, parent, where)
   local text = edges_of(child)
+  if text == '#' then
+    local member = parent .. SEP .. where
+    if not at_of(wide(child), member) then return false end
+    drop(wide(child), member)
+    if #firsts(wide(child), 1) == 0 then set_edges(child, '') end
+    return true
+  end
   local first, last = find(text, concat({ '\29' .. parent, where, '' }, SEP), 1, true)
   if not first then return false end
   local next = find(text, '\29', last, true)
@@ -41,18 +58,23 @@ end
 -- A parent that is named twice is waited for once.
 function add_edge(child, parent, where, number)
   if fresh[child] and not texts[child] then texts[child] = '' end -- it was just accepted
-  if edges_of(child) ~= '' then drop_edge(child, parent, where) end
+  local text = edges_of(child)
+  if text ~= '' and text ~= '#' then drop_edge(child, parent, where) end
+  if text ~= '#' and select(2, texts[child]:gsub('\29', '')) >= FEW then
+    for _, each in ipairs(list_edges(child)) do set_at(wide(child), each[1] .. SEP .. each[2], each[3]) end
+    set_edges(child, '#')
+  end
+  if texts[child] == '#' then return set_at(wide(child), parent .. SEP .. where, number) end
   set_edges(child, texts[child] .. concat({ '\29' .. parent, where, format('%.0f', number) }, SEP))
 end
 
-function drop_edges(child) set_edges(child, '') end
-
-writers[#writers + 1] = function()
-  local sets, drops = {}, {}
-  for child in pairs(changed_texts) do
-    if texts[child] == '' then drops[#drops + 1] = child
-    else sets[#sets + 1], sets[#sets + 2] = child, texts[child] end
-  end
-  if #sets > 0 then write_all('HSET', P .. 'before', sets) end
-  if #drops > 0 then write_all('HDEL', P .. 'before', drops) end
+-- Drop all edges of a child, and say which there were.
+function take_edges(child)
+  local found = list_edges(child)
+  local listed = edges_of(child) == '#' and found or {}
+  for _, each in ipairs(listed) do drop(wide(child), each[1] .. SEP .. each[2]) end
+  set_edges(child, '')
+  return found
 end
+
+writers[#writers + 1] = function() write_fields('before', changed_texts, texts) end

@@ -46,7 +46,8 @@ function burst(q, t, level, budget, taken)
     if to > clock then clock = to end
     tag = tag + step
     place = place + 1
-    taken[place], drawn[place], stored[place] = id, h, value
+    -- An id that was cancelled, deleted and used again may stand here twice; it is lent once.
+    taken[place], drawn[place], stored[place], tasks[id] = id, h, value, false
     if gate then pass_one(gate) end
     if limited then pass_one(q) end
     if rival_tag and (rival_tag < tag or (rival_tag == tag and less(other[NAME], t[NAME]))) then break end
@@ -62,3 +63,5 @@ function burst(q, t, level, budget, taken)
   budget.visits = budget.visits - n + 1
   return n
 end
+
+after[#after + 1] = function() drawn, stored = nil, nil end

@@ -8,6 +8,17 @@ local pushes
 pushes = {}
 -- @end
 
+-- The fields of a hash that changed, by their values now; empty ones and false go.
+function write_fields(name, changed, values)
+  local sets, drops = {}, {}
+  for field in pairs(changed) do
+    local value = values[field]
+    if value and value ~= '' then sets[#sets + 1], sets[#sets + 2] = field, value else drops[#drops + 1] = field end
+  end
+  if #sets > 0 then write_all('HSET', P .. name, sets) end
+  if #drops > 0 then write_all('HDEL', P .. name, drops) end
+end
+
 -- A push to a line of which nothing is taken can be done first, and undone; others come in order.
 function push_all(command, key, args, later)
   if later then return write_all(command, key, args) end
@@ -55,3 +66,5 @@ function run_plan()
     end
   end
 end
+
+after[#after + 1] = function() plan, pushes = nil, nil end

@@ -58,3 +58,5 @@ function release_unique(t)
     drop(windows, key)
   end
 end
+
+after[#after + 1] = function() part_writes = nil end

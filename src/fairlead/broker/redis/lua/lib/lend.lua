@@ -24,7 +24,7 @@ local function lend_all(taken, first, last, fate, started)
     if h ~= run then
       if run and started then add_rows(group_of('started', RUNNING, run.queue, M.token, 1, ''), run.mark, ids, from, i - 1) end
       run, from = h, i
-      known[h or 0] = known[h or 0] or {}
+      if h then known[h] = known[h] or {} end
     end
     if h then
       local value = stored[i]

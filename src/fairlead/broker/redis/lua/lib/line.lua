@@ -77,3 +77,4 @@ local function write_line(l)
 end
 
 writers[#writers + 1] = function() for i = 1, #seen do write_line(seen[i]) end end
+after[#after + 1] = function() seen, queues, rung = nil, nil, nil end -- lines hold messages

@@ -26,7 +26,7 @@ function forget_all(q, ids, records)
     local id, r = ids[i], records[i]
     if tasks[id] or latest[id] or tied[id] then
       forget(known(id))
-    elseif r then
+    elseif r and tasks[id] ~= false then
       if r ~= last then
         local f = fate_of(r)
         local _, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)

@@ -14,7 +14,7 @@ SIZE = '<III' -- life, bytes of body and trace, bytes of parts
 local NONE = {}
 local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)'
 -- What heads and owners say never changes, so it is kept from call to call; so many at most.
-local heads, owners, count, MOST = {}, {}, 0, 500
+local heads, owners, count, MOST, LONGEST = {}, {}, 0, 500, 1000
 local function room()
   count = count + 1
   if count > MOST then heads, owners, count = {}, {}, 1 end
@@ -41,7 +41,7 @@ function owner(own)
     local h = parsed(head)
     o = { queue = h.queue, tenant = h.tenant, mark = h.mark, incarnation = incarnation,
       plain = hold == 0 and reason == '' and not h.limited }
-    owners[own] = o
+    if #own < LONGEST then owners[own] = o end -- a reason may be long
   end
   return o
 end

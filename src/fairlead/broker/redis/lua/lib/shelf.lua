@@ -11,7 +11,7 @@ function keep_plainly(q, ids, first, last, life)
     return
   end
   q.kept_until = till
-  if not q.kept then q.kept, q.kept_gone, q.list_gone = {}, 0, q.list_gone or 0 end
+  if not q.kept then q.kept, q.kept_gone = {}, 0 end
   local kept, n = q.kept, #q.kept
   for i = first, last do
     n = n + 1
@@ -27,7 +27,7 @@ function next_kept(q, most)
   for i = 1, min(most - stored, q.kept and #q.kept - q.kept_gone or 0) do ids[stored + i] = q.kept[q.kept_gone + i] end
   if #ids == 0 then return ids, ids, 0 end
   local records = call('HMGET', P .. 'records', unpack(ids))
-  for i = 1, #ids do records[i] = latest[ids[i]] or records[i] end
+  for i = 1, #ids do records[i] = tasks[ids[i]] ~= false and (latest[ids[i]] or records[i]) end
   return ids, records, stored
 end
 

@@ -71,5 +71,7 @@ function leased_as(t, incarnation, token)
   return t.state == RUNNING and t.token == token and t.incarnation == incarnation
 end
 
--- Between two calls nothing is kept: bodies may be large.
-after[#after + 1] = function() tasks, values, raw, latest, written, accepted, fresh = nil, nil, nil, nil, nil, nil, nil end
+-- Between two calls nothing is kept that may be large; other parts do the same.
+after[#after + 1] = function()
+  tasks, values, raw, latest, written, accepted, fresh, rewritten = nil, nil, nil, nil, nil, nil, nil, nil
+end

@@ -26,14 +26,7 @@ function set_ties(id, value)
   tied[id], changed_ties[id] = value ~= '' and value or false, true
 end
 
-writers[#writers + 1] = function()
-  local sets, drops = {}, {}
-  for id in pairs(changed_ties) do
-    if tied[id] then sets[#sets + 1], sets[#sets + 2] = id, tied[id] else drops[#drops + 1] = id end
-  end
-  if #sets > 0 then write_all('HSET', P .. 'ties', sets) end
-  if #drops > 0 then write_all('HDEL', P .. 'ties', drops) end
-end
+writers[#writers + 1] = function() write_fields('ties', changed_ties, tied) end
 
 -- Remember that an incarnation wants to hear of the end of a task.
 function add_watcher(id, incarnation)

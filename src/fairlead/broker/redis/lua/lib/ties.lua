@@ -41,14 +41,14 @@ end
 -- Take a task out of the lists of those it waited for.
 detach = function(task, from)
   if from ~= DEFERRED then return end
-  for id, at, where in string.gmatch(edges_of(task.id), '\29([^\31]*)\31(@?)([^\31]*)') do
-    if at == '' then
-      drop(dependents(id, where), task.id)
+  for _, each in ipairs(take_edges(task.id)) do
+    local id, where = each[1], each[2]
+    if sub(where, 1, 1) == '@' then
+      post(sub(where, 2), 'u', task.id, task.life, id, task.policy)
     else
-      post(where, 'u', task.id, task.life, id, task.policy)
+      drop(dependents(id, where), task.id)
     end
   end
-  drop_edges(task.id)
 end
 
 -- Remember that the dependents there are now have to be told of an end.

@@ -37,6 +37,7 @@ local function overdue(q, most, over, full)
       if till >= 0 then n = n + 1 ids[n], records[n] = listed[i], rows[i] end
       if i <= stored then q.list_gone = (q.list_gone or 0) + 1 else q.kept_gone = q.kept_gone + 1 end
       i = i + 1
+      if i > want then break end -- what comes next in the list has not been read
     end
   end
   return ids, records, i + k > 2
