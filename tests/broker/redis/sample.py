@@ -71,6 +71,7 @@ async def fill(broker: RedisBroker) -> None:
     await _running(c)
     await _parked(c)
     await _waiting(c)
+    await _wide(c)
     await c.fire(Firing(schedule="nightly", slot=1.0, submission=submit("fired")))
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
     await broker.events(reader="reader")
@@ -104,6 +105,13 @@ async def _running(c: Client) -> None:
         Write(lease=ref, kind="checkpoint", value=b"here"),
         Write(lease=ref, kind="xcom", key="key", value=b"value"),
     )
+
+
+async def _wide(c: Client) -> None:
+    """A task that waits for so many that a text is not the place for them."""
+    parents = [f"parent-{n}" for n in range(20)]
+    await c.enqueue(*(submit(id, queue="wide", delay=900.0) for id in parents))
+    await c.enqueue(submit("wide", queue="wide", after=parents))
 
 
 async def _parked(c: Client) -> None:

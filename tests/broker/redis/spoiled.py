@@ -209,6 +209,14 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda s: s.do("HDEL", "before", "deferred"),
         "task deferred is deferred but waits for nothing",
     ),
+    "a child of many that knows nothing": (
+        lambda s: s.do("DEL", "before:wide"),
+        "task wide is deferred but waits for nothing",
+    ),
+    "a child that was said to wait for many": (
+        lambda s: s.do("HDEL", "before", "wide"),
+        "'before:wide' is there, but its task does not wait for that much",
+    ),
     "a child that does not wait": (
         lambda s: s.do("ZADD", s.after("running"), 1, "chosen"),
         "task running would release chosen, which does not wait for it",

@@ -130,7 +130,10 @@ PROBES: dict[str, Probe] = {
     "write": write_all,
     "pull": lambda c, _: c.broker.pull("r", ["key"], now=NOW),
     "alter, cancel": alter(
-        *(Alter(id=id, action="cancel") for id in ("two", "scheduled", "deferred", "running"))
+        *(
+            Alter(id=id, action="cancel")
+            for id in ("two", "scheduled", "deferred", "wide", "running")
+        )
     ),
     "alter, requeue": alter(Alter(id="dead", action="requeue")),
     "alter, delete": alter(
