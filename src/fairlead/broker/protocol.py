@@ -188,8 +188,8 @@ class Broker(Protocol):
     async def tidy(self, *, now: float | None = None) -> Moved:
         """Forget what is past its retention or TTL (at most 50 things).
 
-        Of finished tasks the one whose time is over first goes first; of those whose time is over at
-        one moment, any. The verbs that end tasks forget as well, up to two for each that they end.
+        Of finished tasks the one whose time is over first goes first; of those whose time is over
+        at one moment, any. Verbs that end tasks forget as well, up to two for each that they end.
         """
         ...
 
