@@ -110,9 +110,11 @@ class Core(RuleBasedStateMachine):
 
     @op(8, client=CLIENTS, submissions=st.lists(SUBMISSIONS, min_size=1, max_size=8))
     def enqueue(self, client: str, submissions: list[Submission]) -> None:
-        now = self.model.now
         names = [*self.model.tasks, *(s.message.id for s in submissions), "ghost"]
-        submissions = [resolved(submission, names) for submission in submissions]
+        self.submit(client, [resolved(submission, names) for submission in submissions])
+
+    def submit(self, client: str, submissions: list[Submission]) -> None:
+        now = self.model.now
         receipts: list[Receipt] = self.numbered(
             client, lambda call: self.broker.enqueue(call, submissions, now=now)
         )
@@ -159,14 +161,7 @@ class Core(RuleBasedStateMachine):
         for n in range(many):
             message = msgspec.structs.replace(first.message, id=task_id(100 + n))
             crowd.append(msgspec.structs.replace(first, message=message))
-        now = self.model.now
-        receipts: list[Receipt] = self.numbered(
-            client, lambda call: self.broker.enqueue(call, crowd, now=now)
-        )
-        for given, receipt in zip(crowd, receipts, strict=True):
-            self.model.enqueued(given, receipt)
-            if receipt.code == "accepted":
-                self.fresh.add(receipt.id)
+        self.submit(client, crowd)
 
     @op(1, client=CLIENTS, submission=SUBMISSIONS, which=st.integers(0, 1_000))
     def enqueue_child(self, client: str, submission: Submission, which: int) -> None:

@@ -212,11 +212,14 @@ def wait_for(condition: Callable[[], Any], what: str) -> None:
     """Look until it is true: for what a server offers no event for."""
     until = time.monotonic() + _PATIENCE
     while True:
-        with contextlib.suppress(redis.RedisError, OSError):
+        trouble: Exception | None = None
+        try:
             if condition():
                 return
+        except (redis.RedisError, OSError) as error:  # it may not be there yet
+            trouble = error
         if time.monotonic() > until:
-            raise TimeoutError(f"waited {_PATIENCE:g} s for {what}")
+            raise TimeoutError(f"waited {_PATIENCE:g} s for {what}") from trouble
         time.sleep(_STEP)
 
 
