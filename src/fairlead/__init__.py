@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.app import Fairlead
 from fairlead.client import (
+    Enqueuing,
     Handle,
     Page,
     Snapshot,
@@ -44,6 +45,7 @@ from fairlead.model.errors import (
     Unreachable,
 )
 from fairlead.model.lifecycle import State
+from fairlead.runtime.breaker import Breaker
 from fairlead.runtime.correlation import correlation
 from fairlead.worker import Context, Raised, Worker, current_context
 
@@ -56,6 +58,8 @@ __all__ = (
     "Handle",
     "State",
     "Backoff",
+    "Breaker",
+    "Enqueuing",
     "Worker",
     "correlation",
     "current_context",

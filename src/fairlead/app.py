@@ -2,48 +2,52 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from fairlead.broker import Store, connect
 from fairlead.client import (
     AsyncTask,
-    Client,
+    Children,
     Clients,
+    Enqueuing,
     Handle,
-    LimiterSettings,
-    Page,
-    PageSelection,
-    QueueSettings,
-    Snapshot,
-    Submission,
+    Operating,
     SyncTask,
     Task,
     TaskCall,
     TaskOptions,
-    TenantSettings,
-    WorkerRecord,
     declared,
     handles_of,
-    limiter_change,
-    queue_change,
-    tenant_change,
+    submissions_of,
 )
 from fairlead.embedded import SCHEME, find_binary
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
-from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_queue, check_tenant, full_id
+from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
 from fairlead.model.options import Priorities, Priority
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
+from fairlead.runtime.surrounding import surrounding
 from fairlead.settings import configured_url
-from fairlead.worker import Context, Raised, Worker
+from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, SlotPlan, Worker
 
 __all__ = ("Fairlead", "TaskDecorator")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[[], Any])
+RunMiddleware = TypeVar(
+    "RunMiddleware",
+    bound=Callable[[Context], AsyncIterator[None] | AbstractAsyncContextManager[Any]],
+)
+EnqueueMiddleware = TypeVar(
+    "EnqueueMiddleware",
+    bound=Callable[[Enqueuing], AsyncIterator[None] | AbstractAsyncContextManager[Any]],
+)
 
 _KEPT = 100  # exceptions of handlers
 
@@ -67,7 +71,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
 
 
-class Fairlead:
+class Fairlead(Operating):
     """A set of tasks and the broker they go through.
 
     ``url`` says which broker: ``redis://host``, ``memory://``, ``embedded://PATH``, ... Without one
@@ -92,12 +96,16 @@ class Fairlead:
             raise InvalidOption("url", url, "text such as memory://")
         if priorities is not None and not isinstance(priorities, Mapping):
             raise InvalidOption("priorities", priorities, "a level for each name or number")
+        self._url: str | None = None  # as other processes would open it
         if store is None:
-            store = connect(url or configured_url() or _own_server())
+            self._url = url or configured_url() or _own_server()
+            store = connect(self._url)
         self._clients = Clients(store)
         self._priorities = Priorities(priorities)
         self._registry = Registry()
         self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
+        self._around: list[AroundRun] = []
+        self._lifespan = Lifespan()
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -134,7 +142,7 @@ class Fairlead:
 
     def enqueue_many(self, calls: Iterable[TaskCall[R]]) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
-        made, submissions = self._submissions(calls)
+        made, submissions = submissions_of(calls, self._registry)
         receipts = self._clients.sync(lambda client: client.submit_many(submissions))
         return handles_of(self._clients, made, submissions, receipts)
 
@@ -145,7 +153,7 @@ class Fairlead:
         broker refuses some (a full queue, for example), the error is raised once all were tried;
         the same calls may be enqueued again, and those that were accepted are recognized.
         """
-        made, submissions = self._submissions(calls)
+        made, submissions = submissions_of(calls, self._registry)
         receipts = await self._clients.current().submit_many(submissions)
         return handles_of(self._clients, made, submissions, receipts)
 
@@ -153,93 +161,46 @@ class Fairlead:
         """A handle for a task that was enqueued before, by its id."""
         return Handle(self._clients, full_id(check_tenant(tenant), id), tenant)
 
-    def _submissions(
-        self, calls: Iterable[TaskCall[R]]
-    ) -> tuple[list[TaskCall[R]], list[Submission]]:
-        if not isinstance(calls, Iterable):
-            raise InvalidInput(f"{type(calls).__name__} is not a list of calls")
-        made = list(calls)
-        submissions = []
-        for index, call in enumerate(made):
-            if not isinstance(call, TaskCall):
-                raise InvalidInput(
-                    f"item {index} is {type(call).__name__}, not a call; use task.call(...)"
-                )
-            self._registry.get(call.spec.name)
-            try:
-                submissions.append(call.submission())
-            except InvalidInput as error:
-                error.add_note(f"in call {index}, of task {call.spec.name!r}; none was enqueued")
-                raise
-        return made, submissions
+    # -- around tasks and workers ---------------------------------------------------------------
 
-    # -- operating ------------------------------------------------------------------------------
+    def around_run(self, middleware: RunMiddleware) -> RunMiddleware:
+        """Run an async generator function around every attempt: up to its ``yield``, and on.
 
-    async def aconfigure_queue(self, name: str, /, **settings: Unpack[QueueSettings]) -> None:
-        """Set limits, pause and retention of a queue; what is not named stays as it is."""
-        await self._clients.current().configure([queue_change(name, **settings)])
-
-    def configure_queue(self, name: str, /, **settings: Unpack[QueueSettings]) -> None:
-        """Set limits, pause and retention of a queue, from sync code."""
-        change = queue_change(name, **settings)
-        self._clients.sync(lambda client: client.configure([change]))
-
-    async def aconfigure_tenant(
-        self, name: str, /, *, queue: str | None = None, **settings: Unpack[TenantSettings]
-    ) -> None:
-        """Set weight, limits and pause of a tenant, in one queue or in all of them."""
-        await self._clients.current().configure([tenant_change(name, queue, **settings)])
-
-    def configure_tenant(
-        self, name: str, /, *, queue: str | None = None, **settings: Unpack[TenantSettings]
-    ) -> None:
-        """Set weight, limits and pause of a tenant, from sync code."""
-        change = tenant_change(name, queue, **settings)
-        self._clients.sync(lambda client: client.configure([change]))
-
-    async def aconfigure_limiter(self, name: str, /, **settings: Unpack[LimiterSettings]) -> None:
-        """Set a named limiter, which tasks of all queues may share."""
-        await self._clients.current().configure([limiter_change(name, **settings)])
-
-    def configure_limiter(self, name: str, /, **settings: Unpack[LimiterSettings]) -> None:
-        """Set a named limiter, from sync code."""
-        change = limiter_change(name, **settings)
-        self._clients.sync(lambda client: client.configure([change]))
-
-    async def asnapshot(self) -> Snapshot:
-        """How many tasks there are, by state, queue and tenant."""
-        return await self._clients.current().snapshot()
-
-    def snapshot(self) -> Snapshot:
-        """How many tasks there are, by state, queue and tenant, from sync code."""
-        return self._clients.sync(lambda client: client.snapshot())
-
-    async def apurge(self, queue: str | None = None, *, tenant: str | None = None) -> int:
-        """Cancel all that waits, in one queue or in all, of one tenant or of all; how many."""
-        return await _purge(self._clients.current(), queue, tenant)
-
-    def purge(self, queue: str | None = None, *, tenant: str | None = None) -> int:
-        """Cancel all that waits, from sync code; see ``apurge``."""
-        return self._clients.sync(lambda client: _purge(client, queue, tenant))
-
-    async def apage(self, **selection: Unpack[PageSelection]) -> Page:
-        """Tasks, in an order of the store's own: ``apage(state="dead")`` is the dead letters.
-
-        Read on with ``cursor=page.cursor`` until it is None; a page may be empty before that.
+        The first one registered is outermost. At the ``yield`` it sees what the handler raised.
+        What it raises itself is the attempt's failure; if it swallows the handler's, the attempt
+        succeeded without a result. Its time counts as the attempt's.
         """
-        return await self._clients.current().page(selection)
+        self._around.append(surrounding(middleware, "around_run"))
+        return middleware
 
-    def page(self, **selection: Unpack[PageSelection]) -> Page:
-        """The same from sync code; see ``apage``."""
-        return self._clients.sync(lambda client: client.page(selection))
+    def around_enqueue(self, middleware: EnqueueMiddleware) -> EnqueueMiddleware:
+        """Run an async generator function around every enqueue of this app, for each task.
 
-    async def aworkers(self) -> list[WorkerRecord]:
-        """The workers of this broker that were heard of in the last 15 seconds."""
-        return await self._clients.current().workers()
+        What it puts into ``enqueuing.headers`` before its ``yield`` travels with the task; what it
+        raises there keeps the task from being written, and the caller gets it.
+        """
+        self._clients.around.append(surrounding(middleware, "around_enqueue"))
+        return middleware
 
-    def workers(self) -> list[WorkerRecord]:
-        """The workers that were heard of lately, from sync code; see ``aworkers``."""
-        return self._clients.sync(lambda client: client.workers())
+    def on_startup(self, function: F) -> F:
+        """Call a function before a worker fetches its first task: sync or async, with a resource.
+
+        The resource is what it returns. Or it yields it once, and the rest runs when the last task
+        has ended; at the end the order is the other way round. Handlers find it in
+        ``ctx.resources``, under the function's name.
+        """
+        self._lifespan.add("startup", function)
+        return function
+
+    def on_shutdown(self, function: F) -> F:
+        """Call a function, sync or async, when the last task of a worker has ended."""
+        self._lifespan.add("shutdown", function)
+        return function
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        """What ``on_startup`` functions opened, by their names; empty while no worker runs."""
+        return self._lifespan.resources
 
     # -- working --------------------------------------------------------------------------------
 
@@ -251,15 +212,22 @@ class Fairlead:
         concurrency: int = 10,
         threads: int = 10,
         grace: float = 30.0,
+        log_tasks: bool = False,
     ) -> Worker:
         """A worker in this process: ``async with app.worker(): ...``.
 
         ``queues`` are names, or weights by name; without any it serves ``default`` and every queue
         that a task of this app names. ``strict`` empties earlier queues before later ones. At the
         end of the block what runs has ``grace`` seconds to finish before it is handed back.
+        ``log_tasks`` logs a line for each task that is completed.
         """
         return self._worker(
-            queues=queues, strict=strict, concurrency=concurrency, threads=threads, grace=grace
+            queues=queues,
+            strict=strict,
+            concurrency=concurrency,
+            threads=threads,
+            grace=grace,
+            log_tasks=log_tasks,
         )
 
     async def drain(
@@ -273,31 +241,51 @@ class Fairlead:
         would keep this going for ever; None is no limit.
         """
         total, left = 0, limit
-        while True:
-            worker = self._worker(queues=await self._all_queues() if queues is None else queues)
-            try:
-                attempts = await worker.drain(limit=left)
-            except FairleadError as error:
-                if total:  # the error knows of this worker only
-                    error.add_note(f"{total:,} attempts were made before, in the same drain")
-                raise
-            total += attempts
-            left = None if left is None else left - attempts
-            if not attempts:  # asked once more, for queues that did not exist before
-                return total
+        async with self._lifespan:  # once, though there is more than one worker
+            while True:
+                worker = self._worker(queues=await self._all_queues() if queues is None else queues)
+                try:
+                    attempts = await worker.drain(limit=left)
+                except FairleadError as error:
+                    if total:  # the error knows of this worker only
+                        error.add_note(f"{total:,} attempts were made before, in the same drain")
+                    raise
+                total += attempts
+                left = None if left is None else left - attempts
+                if not attempts:  # asked once more, for queues that did not exist before
+                    return total
 
     @property
     def exceptions(self) -> list[Raised]:
         """The last exceptions that handlers raised in the workers of this app, for tests."""
         return list(self._raised)
 
-    def _worker(self, **options: Any) -> Worker:
+    def _worker(self, *, log_tasks: bool = False, **options: Any) -> Worker:
+        options.setdefault("incarnation", new_id())
+        options.setdefault("slot_plan", self._slot_plan)
         return Worker(
             self._clients.store,
             self._registry,
-            incarnation=new_id(),
             exceptions=self._raised,
+            extras=Extras(
+                enqueuer=Children(self._clients, self._registry),
+                around=self._around,
+                lifespan=self._lifespan,
+                log_tasks=log_tasks,
+            ),
             **options,
+        )
+
+    def _slot_plan(self) -> SlotPlan:
+        for name, module in list(sys.modules.items()):
+            if name == "__main__":
+                continue
+            for attribute, value in list(vars(module).items()):
+                if value is self:
+                    return SlotPlan(app=f"{name}:{attribute}", path=sys.path)
+        raise InvalidInput(
+            'other processes cannot find this app: for isolation="process" it has to stand at '
+            "the top of a module that they can import, which __main__ is not"
         )
 
     async def _all_queues(self) -> list[str]:
@@ -344,10 +332,3 @@ def _own_server() -> str:
     """The URL of the broker that nobody had to name; raises where there is no program for it."""
     find_binary()  # looked for now: at the first call, the error would come from deep within
     return f"{SCHEME}://"
-
-
-async def _purge(client: Client, queue: str | None, tenant: str | None) -> int:
-    if tenant is not None:
-        check_tenant(tenant)
-    names = list((await client.snapshot()).queues) if queue is None else [check_queue(queue)]
-    return sum([await client.purge(name, tenant) for name in names])

@@ -24,6 +24,7 @@ from fairlead.broker.verbs import (
     Fetch,
     Firing,
     LeaseRef,
+    LimiterChange,
     QueueChange,
     Submission,
     TenantChange,
@@ -32,12 +33,13 @@ from fairlead.broker.verbs import (
 from fairlead.model.checks import check_message
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import TRANSITIONS, DependencyPolicy, Settlement, State
-from fairlead.model.limits import UNLIMITED, Limit
+from fairlead.model.limits import NO_BREAKER, UNLIMITED, Breaker, Limit
 from fairlead.model.message import ErrorInfo
 from fairlead.model.names import check_key, check_limiter, check_queue, check_tenant
 from fairlead.model.options import MAX_DEPENDENCIES
 
 __all__ = (
+    "changed_breaker",
     "changed_limit",
     "check_changes",
     "check_exchange",
@@ -202,6 +204,7 @@ def check_changes(changes: Sequence[Change]) -> None:
                     raise InvalidOption(name, value, "zero or more")
         else:
             check_limiter(change.name)
+            changed_breaker(NO_BREAKER, change)
 
 
 def changed_limit(limit: Limit, change: Change) -> Limit:
@@ -212,6 +215,16 @@ def changed_limit(limit: Limit, change: Change) -> Limit:
         if (value := getattr(change, name)) is not UNSET
     }
     return Limit(**{**msgspec.structs.asdict(limit), **said}) if said else limit
+
+
+def changed_breaker(breaker: Breaker, change: LimiterChange) -> Breaker:
+    """The same for the breaker of a limiter."""
+    said: dict[str, Any] = {
+        name: value
+        for name in ("failures", "cooldown", "probes")
+        if (value := getattr(change, name)) is not UNSET
+    }
+    return Breaker(**{**msgspec.structs.asdict(breaker), **said}) if said else breaker
 
 
 def _check_weight(change: TenantChange) -> None:

@@ -104,10 +104,11 @@ class Broker(Protocol):
         is not, ``unknown`` if the task is not known. An applied settlement ends the lease, returns
         what the task held of limits exactly once, tells watchers if the new state is final, and
         releases dependents (at most 50 in the call, the rest by ``deliver``). If cancel was asked
-        for, only success stands; anything else becomes ``cancelled``. A burnt attempt counts, any
-        settlement clears the crash count, a released task goes to the front of its level. Finished
-        tasks (cancelled ones count with the completed) beyond the queue's retention in age, count
-        or bytes are forgotten, at most two per settlement.
+        for, only success stands; anything else becomes ``cancelled``. A burnt attempt counts. Any
+        settlement clears the crash count, but one with the reason ``crashed`` adds one to it. A
+        released task goes to the front of its level. Finished tasks (cancelled ones count with the
+        completed) beyond the queue's retention in age, count or bytes are forgotten, at most two
+        per settlement.
 
         **Fetch.** Due tasks are promoted first, at most 50 of them. Queues are looked into in the
         order given; inside a queue tenants are served by stride scheduling: each dispatch moves the
@@ -150,7 +151,8 @@ class Broker(Protocol):
         """Keep all leases of an incarnation for another ``lease`` seconds, never for less.
 
         Of the leases named in ``held`` the answer tells which are lost, and of all its leases for
-        which cancel was asked. ``worker`` is kept in the registry for 15 seconds.
+        which cancel was asked. ``worker`` is kept in the registry for 15 seconds, and then for as
+        long as the incarnation has leases.
         """
         ...
 
@@ -303,8 +305,13 @@ class Inspector(Protocol):
         """
         ...
 
-    async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
-        """Workers heard of in the last 15 seconds."""
+    async def workers(
+        self, *, silent: bool = False, now: float | None = None
+    ) -> list[WorkerRecord]:
+        """Workers heard of in the last 15 seconds.
+
+        With ``silent`` also those not heard of for longer that still hold leases.
+        """
         ...
 
     async def audit(

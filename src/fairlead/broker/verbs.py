@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from fairlead.model.events import Event, EventId
 from fairlead.model.lifecycle import DependencyPolicy, State
+from fairlead.model.limits import CircuitState
 from fairlead.model.message import ErrorInfo, Leased, Message
 from fairlead.model.options import Dependency, Unique
 
@@ -37,6 +38,7 @@ __all__ = (
     "Hello",
     "LeaseRef",
     "LimiterChange",
+    "LimiterState",
     "Mail",
     "Moved",
     "Page",
@@ -258,12 +260,15 @@ class TenantChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimiterChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A named limiter, shared by all queues of the shard."""
+    """A named limiter, shared by all queues of the shard; with ``failures`` it has a breaker."""
 
     name: str
     concurrency: int | UnsetType | None = UNSET
     rate: float | UnsetType | None = UNSET
     burst: int | UnsetType = UNSET
+    failures: int | UnsetType | None = UNSET  # in a row, which open it; None: no breaker
+    cooldown: float | UnsetType = UNSET  # seconds that it stays open
+    probes: int | UnsetType = UNSET  # at a time, while it is half open
 
 
 Change = QueueChange | TenantChange | LimiterChange
@@ -340,12 +345,24 @@ class QueueCounts(Counts, frozen=True, kw_only=True):
     more_tenants: bool = False
 
 
+class LimiterState(msgspec.Struct, frozen=True, kw_only=True):
+    """One named limiter: how many run under it, who waits for room, how its breaker stands."""
+
+    used: int = 0
+    waiting: int = 0  # tenants whose next task waits for room, in all queues
+    state: CircuitState = ""  # empty: it has no breaker
+    failed: int = 0  # in a row
+    open_until: float | None = None  # open: when the first probe may go, unix seconds
+
+
 class Snapshot(Counts, frozen=True, kw_only=True):
-    """The whole shard at one moment."""
+    """The whole shard at one moment; of limiters at most 1,000."""
 
     now: float
     shutdown: bool = False
     queues: dict[str, QueueCounts] = {}
+    limiters: dict[str, LimiterState] = {}
+    more_limiters: bool = False
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from fairlead.cli.benchmarks import memory, process, server, server_report
+from fairlead.cli.benchmarks import memory, process, server, server_report, workers
 from fairlead.cli.benchmarks.memory import Cost, Load
 from fairlead.cli.commands import Command, Number, talk
 from fairlead.model.errors import Refused
@@ -48,9 +48,10 @@ def loads(*, quick: bool, scale: float = 1.0) -> list[Load]:
         ("fairlead bench --quick", "without the largest backlogs: two or three minutes"),
         ("fairlead bench memory --json > before.json", "to compare with later"),
         ("fairlead bench server --url redis://host/9", "on a server that is there already"),
+        ("fairlead bench worker", "whole worker processes, in a minute or two"),
     ),
 )
-@click.argument("what", type=click.Choice(["all", "memory", "server"]), default="all")
+@click.argument("what", type=click.Choice(["all", "memory", "server", "worker"]), default="all")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
 @click.option("--quick", is_flag=True, help="Stop at 100,000 tasks, most of 10,000 tenants.")
 @click.option(
@@ -68,13 +69,21 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
     server: the same kind of tasks on a Valkey that is started for it, with its file, events and
     retention on, and beside them what SET does there, if redis-benchmark is installed. Each figure
     is the median of three rounds.
+
+    worker: `fairlead worker` as a whole, on a Valkey of its own, with tasks that are queued
+    already, from the first start to the last outcome. Each figure is the median of three rounds.
     """
-    if url is not None and what == "memory":
+    if url is not None and what not in ("all", "server"):
         raise click.UsageError(f"--url {url.rpartition('@')[2]} is for the server only")
     found: dict[str, dict[str, Any]] = {}
-    if what != "server":
+    if what in ("all", "memory"):
         found["memory"] = asyncio.run(figures(quick=quick, scale=scale))
-    if what != "memory":
+    if what in ("all", "worker"):
+        with _optional(what == "all"):
+            found["worker"] = workers.measure(
+                rounds=1 if quick else _ROUNDS, scale=scale, idle=10.0 * scale, say=_say
+            )
+    if what in ("all", "server"):
         with _optional(what == "all" and url is None):
             found["server"] = server.measure(
                 server.sizes(quick=quick, scale=scale), url=url, say=_say
@@ -84,6 +93,8 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
         return
     if "memory" in found:
         _show(found["memory"])
+    if "worker" in found:
+        workers.show(found["worker"])
     if "server" in found:
         server_report.show(found["server"])
 

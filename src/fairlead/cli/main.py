@@ -9,9 +9,12 @@ from collections.abc import Sequence
 import click
 
 from fairlead.cli.bench import bench
+from fairlead.cli.check import check
+from fairlead.cli.codes import INTERRUPTED, OK, exit_code
 from fairlead.cli.commands import Group, talk
 from fairlead.cli.demo import demo
 from fairlead.cli.doctor import doctor
+from fairlead.cli.worker import worker
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,
@@ -23,8 +26,6 @@ from fairlead.model.errors import (
 )
 
 __all__ = ("cli", "exit_code", "main", "run")
-
-OK, FAILURE, USAGE, UNREACHABLE, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     (Unreachable, "check the address and that the server runs"),
@@ -42,6 +43,7 @@ _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=(
         ("fairlead demo", "see how four tenants share a worker"),
+        ("fairlead worker shop.tasks:app", "run the tasks of an app"),
         ("fairlead bench --quick", "measure this machine, in two or three minutes"),
         ("fairlead demo --help", "what a command does, and its options"),
     ),
@@ -69,6 +71,8 @@ def cli(context: click.Context) -> None:
 cli.add_command(demo)
 cli.add_command(bench)
 cli.add_command(doctor)
+cli.add_command(worker)
+cli.add_command(check)
 
 
 def main() -> None:
@@ -93,19 +97,6 @@ def run(command: click.Command, args: Sequence[str]) -> int:
             talk(_error_line(error))
         return exit_code(error)
     return code if isinstance(code, int) else OK
-
-
-def exit_code(error: BaseException) -> int:
-    """What scripts are told about an error."""
-    match error:
-        case Unreachable() | Ambiguous():
-            return UNREACHABLE
-        case TimeoutError():
-            return TIMEOUT
-        case InvalidInput():
-            return USAGE
-        case _:
-            return FAILURE
 
 
 def _debugging(args: Sequence[str]) -> bool:

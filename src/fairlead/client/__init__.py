@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.broker.verbs import Page, Receipt, Snapshot, Submission, TaskRecord, WorkerRecord
+from fairlead.client.batch import Children, submissions_of
 from fairlead.client.call import CallOptions, TaskCall
 from fairlead.client.changes import (
     LimiterSettings,
@@ -12,20 +13,27 @@ from fairlead.client.changes import (
     queue_change,
     tenant_change,
 )
-from fairlead.client.client import Client, PageSelection, error_of, raise_for
+from fairlead.client.client import Client, PageSelection
 from fairlead.client.clients import Clients
 from fairlead.client.declaration import TaskOptions, declared
+from fairlead.client.enqueuing import AroundEnqueue, Enqueuing
 from fairlead.client.handle import Handle
 from fairlead.client.info import TaskInfo
+from fairlead.client.operating import Operating
+from fairlead.client.receipts import error_of, raise_for
 from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
 
 __all__ = (
+    "AroundEnqueue",
     "AsyncTask",
     "CallOptions",
+    "Children",
     "Client",
     "Clients",
+    "Enqueuing",
     "Handle",
     "LimiterSettings",
+    "Operating",
     "Page",
     "PageSelection",
     "QueueSettings",
@@ -47,5 +55,6 @@ __all__ = (
     "limiter_change",
     "queue_change",
     "raise_for",
+    "submissions_of",
     "tenant_change",
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
+from functools import lru_cache
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
 
 from msgspec import UNSET, UnsetType
 
-from fairlead.broker.verbs import Submission
+from fairlead.broker.verbs import LeaseRef, Receipt, Submission
+from fairlead.client.clients import Clients
+from fairlead.client.handle import Handle
 from fairlead.client.stated import check_stated
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import DependencyPolicy
@@ -104,7 +107,7 @@ class TaskCall(Generic[R]):
         """Another call, with an id of its own, to which these options apply as well."""
         return TaskCall(self._kind.using(options), self.args, self.kwargs)
 
-    def submission(self) -> Submission:
+    def submission(self, fence: LeaseRef | None = None) -> Submission:
         """What the broker gets. Checks everything; errors name the value."""
         kind = self._kind
         spec, over = kind.spec, kind.said
@@ -138,10 +141,32 @@ class TaskCall(Generic[R]):
             depends_on=_dependencies(over.depends_on, found.depends_on),
             on_dependency_failure=found.on_dependency_failure,
             unique=found.unique,
+            fence=fence,
+        )
+
+    def accepted(self, clients: Clients, receipt: Receipt, submission: Submission) -> Handle[R]:
+        """The handle of the task that was made of it, or that stands for it."""
+        return Handle(
+            clients,
+            receipt.id,
+            submission.message.tenant,
+            returns=_returned(self.spec.handler),
+            duplicate=receipt.code == "duplicate",
+            durability=receipt.durability,
         )
 
     def __repr__(self) -> str:
         return f"<TaskCall {self.spec.name} {self.id}>"
+
+
+@lru_cache(maxsize=1024)
+def _returned(handler: Callable[..., Any]) -> Any:
+    """The type that the function says it returns; Any if it does not say."""
+    # Not at registration: annotations may name things that the module defines further down.
+    try:
+        return get_type_hints(handler).get("return", Any)
+    except (NameError, TypeError):  # names under TYPE_CHECKING only, or no plain function
+        return Any
 
 
 def _stated(options: CallOptions) -> Options:

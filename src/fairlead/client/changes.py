@@ -21,14 +21,14 @@ __all__ = (
 )
 
 _SWITCHES = ("paused", "charge_run_time")
-_DURATIONS = ("keep_completed", "keep_dead")
+_DURATIONS = ("keep_completed", "keep_dead", "cooldown")
 _COUNTS = (
     "max_waiting", "max_tenant_waiting", "warn_depth",
     "keep_completed_count", "keep_completed_bytes", "keep_dead_bytes",
 )  # fmt: skip
 
 
-class LimiterSettings(TypedDict, total=False):
+class LimitSettings(TypedDict, total=False):
     """At most ``concurrency`` at a time, and ``rate`` a second after ``burst`` at once."""
 
     concurrency: int | None  # None lifts a limit
@@ -36,14 +36,22 @@ class LimiterSettings(TypedDict, total=False):
     burst: int
 
 
-class TenantSettings(LimiterSettings, total=False):
+class LimiterSettings(LimitSettings, total=False):
+    """Limits, and a breaker that opens after ``failures`` in a row, for the ``cooldown``."""
+
+    failures: int | None  # None: no breaker
+    cooldown: Duration
+    probes: int
+
+
+class TenantSettings(LimitSettings, total=False):
     """Weight, limits and pause of one tenant."""
 
     paused: bool
     weight: float
 
 
-class QueueSettings(LimiterSettings, total=False):
+class QueueSettings(LimitSettings, total=False):
     """Limits, pause and retention of one queue."""
 
     paused: bool

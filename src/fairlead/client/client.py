@@ -23,18 +23,10 @@ from fairlead.broker.verbs import (
     TaskRecord,
     WorkerRecord,
 )
+from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.stated import check_stated
 from fairlead.client.waiter import Waiter
-from fairlead.model.errors import (
-    Ambiguous,
-    Conflict,
-    Fenced,
-    InvalidOption,
-    QueueFull,
-    Refused,
-    UnknownDependency,
-    Unreachable,
-)
+from fairlead.model.errors import Ambiguous, InvalidOption, Unreachable
 from fairlead.model.graph import sort
 from fairlead.model.lifecycle import State
 from fairlead.model.names import check_queue, check_tenant
@@ -42,7 +34,7 @@ from fairlead.model.options import Dependency
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.ids import new_id
 
-__all__ = ("Client", "PageSelection", "error_of", "raise_for")
+__all__ = ("Client", "PageSelection")
 
 # So that one call never takes long:
 _MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call
@@ -63,8 +55,15 @@ class PageSelection(TypedDict, total=False):
 class Client:
     """Enqueues, orders, reads and waits. One per event loop: its calls are numbered in one line."""
 
-    def __init__(self, store: Store, *, incarnation: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        incarnation: str | None = None,
+        around: Sequence[AroundEnqueue] = (),
+    ) -> None:
         self.incarnation = incarnation or new_id()
+        self._around = around  # the app's, and may still grow
         self._store = store
         self._caller = Caller(self.incarnation)
         self._batcher: Batcher[Submission, Receipt] = Batcher(
@@ -75,6 +74,12 @@ class Client:
 
     async def submit(self, submission: Submission) -> Receipt:
         """Enqueue one task; concurrent calls share a trip. A refusal is in the receipt."""
+        if self._around:
+
+            async def send(submissions: Sequence[Submission]) -> list[Receipt]:
+                return [await self._batcher.submit(submissions[0])]
+
+            return (await through(self._around, [submission], send))[0]
         return await self._batcher.submit(submission)
 
     async def submit_many(self, submissions: Sequence[Submission]) -> list[Receipt]:
@@ -87,6 +92,11 @@ class Client:
         If a call in the middle fails, those before it stand; the same list again is safe, because
         the broker knows the ids it has accepted.
         """
+        if self._around:
+            return await through(self._around, submissions, self._submit_many)
+        return await self._submit_many(submissions)
+
+    async def _submit_many(self, submissions: Sequence[Submission]) -> list[Receipt]:
         todo = _ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}
         try:
@@ -269,32 +279,3 @@ def _depending(submission: Submission, dependencies: tuple[Dependency, ...]) -> 
     if dependencies == submission.depends_on:
         return submission
     return msgspec.structs.replace(submission, depends_on=dependencies)
-
-
-def raise_for(receipt: Receipt, submission: Submission) -> None:
-    """Raise the typed error that a refusal stands for."""
-    error = error_of(receipt, submission)
-    if error is not None:
-        raise error
-
-
-def error_of(receipt: Receipt, submission: Submission) -> Exception | None:
-    """The typed error that a refusal stands for; None if there is a task."""
-    message, fence = submission.message, submission.fence
-    match receipt.code:
-        case "accepted" | "duplicate":
-            return None
-        case "conflict":
-            return Conflict(message.id)
-        case "queue_full":
-            return QueueFull(message.queue, receipt.limit)
-        case "tenant_full":
-            return QueueFull(message.queue, receipt.limit, message.tenant)
-        case "unknown_dependency":
-            return UnknownDependency(message.id, receipt.detail)
-        case "fenced":
-            return Fenced(fence.id if fence else message.id, fence.token if fence else 0)
-        case "closed":
-            return Refused("closed", f"the broker is closed; task {message.id!r} was not accepted")
-        case "stale":
-            return Refused("stale", f"the slot of task {message.id!r} was fired before")

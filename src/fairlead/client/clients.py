@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from fairlead.broker import Store
 from fairlead.client.client import Client
+from fairlead.client.enqueuing import AroundEnqueue
 from fairlead.runtime.portal import portal
 
 __all__ = ("Clients",)
@@ -24,6 +25,7 @@ class Clients:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.around: list[AroundEnqueue] = []  # middleware; the first is outermost
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._inherited: list[object] = []
@@ -38,7 +40,7 @@ class Clients:
                 # A client may hold on to its loop, and so keep the weak key alive.
                 for closed in [each for each in self._by_loop if each.is_closed()]:
                     del self._by_loop[closed]
-                client = self._by_loop[loop] = Client(self.store)
+                client = self._by_loop[loop] = Client(self.store, around=self.around)
             return client
 
     def sync(self, action: Callable[[Client], Awaitable[T]]) -> T:

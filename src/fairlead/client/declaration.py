@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -12,13 +13,16 @@ from fairlead.client.stated import check_stated
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
-from fairlead.model.registry import TaskSpec
+from fairlead.model.registry import Gate, TaskSpec
 
 __all__ = ("TaskOptions", "declared")
 
 _Errors = type[BaseException] | Sequence[type[BaseException]]
 _POLICY = ("max_retries", "backoff", "retry_on", "give_up_on", "backoff_for")
 _MAX_VERSION = 1_000_000
+_LEAST_MEMORY = 16 * 1024**2  # bytes: an interpreter alone takes about as much
+_SIZE = re.compile(r"([0-9]{1,9})\s*(KB|MB|GB)\Z", re.IGNORECASE)
+_UNITS = {"KB": 1024, "MB": 1024**2, "GB": 1024**3}
 
 
 class TaskOptions(TypedDict, total=False):
@@ -41,6 +45,9 @@ class TaskOptions(TypedDict, total=False):
     unique_until: Literal["started", "done"]
     unique_for: Duration
     version: int  # raise it when old arguments no longer fit
+    isolation: Literal["process"]  # each attempt in a process that runs nothing else
+    max_memory: int | str  # of that process: bytes, or text such as "512MB"
+    breaker: Gate  # a Breaker; several tasks may share it
 
 
 def declared(
@@ -60,6 +67,10 @@ def declared(
     version = said.pop("version", 1)
     if not isinstance(version, int) or not 1 <= version <= _MAX_VERSION:
         raise InvalidOption("version", version, f"a whole number from 1 to {_MAX_VERSION}")
+    isolation, max_memory = _isolation(said)
+    breaker = said.pop("breaker", None)
+    if breaker is not None and not callable(getattr(breaker, "admit", None)):
+        raise InvalidOption("breaker", breaker, "a Breaker, e.g. Breaker(failures=5)")
     policy = _policy({key: said[key] for key in _POLICY if key in said})
     stated = Options(**{key: value for key, value in said.items() if key not in _POLICY[1:]})
     # What a priority function answers is checked at each call.
@@ -73,6 +84,9 @@ def declared(
             policy=policy,
             version=version,
             context_type=context_type,
+            isolation=isolation,
+            max_memory=max_memory,
+            breaker=breaker,
         )
     except ValueError as error:
         if isinstance(error, InvalidInput):
@@ -82,6 +96,24 @@ def declared(
 
 def _yields(function: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _isolation(said: dict[str, Any]) -> tuple[Literal["", "process"], int | None]:
+    """Take out where attempts run, and how much memory they may use there."""
+    isolation, memory = said.pop("isolation", ""), said.pop("max_memory", None)
+    if isolation not in ("", "process"):
+        raise InvalidOption("isolation", isolation, "'process' or left out")
+    if memory is None:
+        return isolation, None
+    if not isolation:
+        raise InvalidOption("max_memory", memory, "left out, unless with isolation='process'")
+    size = memory if isinstance(memory, int) and not isinstance(memory, bool) else 0
+    if isinstance(memory, str) and (found := _SIZE.match(memory.strip())):
+        size = int(found[1]) * _UNITS[found[2].upper()]
+    if not _LEAST_MEMORY <= size < 2**63:
+        rule = "at least 16 MB, given in bytes or as text such as '64MB', '512MB', '2GB'"
+        raise InvalidOption("max_memory", memory, rule)
+    return isolation, size
 
 
 def _policy(said: dict[str, Any]) -> RetryPolicy:

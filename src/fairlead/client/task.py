@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack, get_type_hints
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.client.call import CallOptions, Kind, TaskCall
-from fairlead.client.client import error_of, raise_for
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
+from fairlead.client.receipts import error_of, raise_for
 from fairlead.model.errors import Ambiguous
 from fairlead.model.options import Priorities
 from fairlead.model.registry import TaskSpec
 
-__all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "handles_of")
+__all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "add_id", "handles_of")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,30 +43,30 @@ class Sender(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task from sync code and return once the broker has accepted it."""
-        submission = self.call(*args, **kwargs).submission()
+        call = self.call(*args, **kwargs)
+        submission = call.submission()
         try:
             receipt = self._clients.sync(lambda client: client.submit(submission))
         except Ambiguous as error:
-            _add_id(error, submission)
+            add_id(error, submission)
             raise
-        return self._handle(receipt, submission)
+        raise_for(receipt, submission)
+        return call.accepted(self._clients, receipt, submission)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task and return once the broker has accepted it.
 
         Everything is checked before anything is written. Concurrent calls share one trip.
         """
-        submission = self.call(*args, **kwargs).submission()
+        call = self.call(*args, **kwargs)
+        submission = call.submission()
         try:
             receipt = await self._clients.current().submit(submission)
         except Ambiguous as error:
-            _add_id(error, submission)
+            add_id(error, submission)
             raise
-        return self._handle(receipt, submission)
-
-    def _handle(self, receipt: Receipt, submission: Submission) -> Handle[R]:
         raise_for(receipt, submission)
-        return _made(self._clients, self._kind.spec, receipt, submission)
+        return call.accepted(self._clients, receipt, submission)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -124,12 +124,12 @@ def handles_of(
         )
         raise refused
     return [
-        _made(clients, call.spec, receipt, submission)
+        call.accepted(clients, receipt, submission)
         for call, receipt, submission in zip(calls, receipts, submissions, strict=True)
     ]
 
 
-def _add_id(error: Ambiguous, submission: Submission) -> None:
+def add_id(error: Ambiguous, submission: Submission) -> None:
     """Say which task it is about: the caller has no handle, and may have no id."""
     message = submission.message
     error.add_note(
@@ -137,26 +137,3 @@ def _add_id(error: Ambiguous, submission: Submission) -> None:
         "(app.handle) tells. enqueue() again is safe with an id of your own, using(id=...); "
         "otherwise it makes another task."
     )
-
-
-def _made(
-    clients: Clients, spec: TaskSpec, receipt: Receipt, submission: Submission
-) -> Handle[Any]:
-    return Handle(
-        clients,
-        receipt.id,
-        submission.message.tenant,
-        returns=_returned(spec.handler),
-        duplicate=receipt.code == "duplicate",
-        durability=receipt.durability,
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _returned(handler: Callable[..., Any]) -> Any:
-    """The type that the function says it returns; Any if it does not say."""
-    # Not at registration: annotations may name things that the module defines further down.
-    try:
-        return get_type_hints(handler).get("return", Any)
-    except (NameError, TypeError):  # names under TYPE_CHECKING only, or no plain function
-        return Any

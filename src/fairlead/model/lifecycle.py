@@ -6,6 +6,7 @@ Every broker takes its transitions from ``TRANSITIONS``, every worker its settle
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal
 
@@ -23,6 +24,7 @@ __all__ = (
     "TRANSITIONS",
     "WAITING",
     "Cancelled",
+    "Crashed",
     "DeadReason",
     "DependencyPolicy",
     "Failed",
@@ -36,6 +38,7 @@ __all__ = (
     "on_dependency",
     "overruled",
     "settle",
+    "went_well",
 )
 
 
@@ -126,7 +129,13 @@ class Unroutable(msgspec.Struct, frozen=True):
     info: ErrorInfo
 
 
-Outcome = Succeeded | Failed | Released | Cancelled | Unroutable
+class Crashed(msgspec.Struct, frozen=True):
+    """The process that ran the attempt died, and only this attempt ran in it."""
+
+    info: ErrorInfo
+
+
+Outcome = Succeeded | Failed | Released | Cancelled | Unroutable | Crashed
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,8 +204,36 @@ def settle(
         return move(
             State.RETRYING, delay=delay, burn=False, reason="unroutable", error=outcome.info
         )
+    if isinstance(outcome, Crashed):
+        return _settle_crash(lease, outcome.info, policy, dice, move)
+    return _settle_failure(lease, outcome, policy, dice, move)
 
-    error, info = outcome.error, outcome.info
+
+def _settle_crash(
+    lease: Leased,
+    info: ErrorInfo,
+    policy: RetryPolicy,
+    dice: float,
+    move: Callable[..., Settlement],
+) -> Settlement:
+    """What follows the death of a process that ran nothing else."""
+    if lease.crashes + 1 >= CRASH_LIMIT:
+        return move(State.DEAD, reason="poison", error=info)
+    if lease.attempt > policy.max_retries:
+        return move(State.DEAD, reason="exhausted", error=info)
+    delay = policy.backoff.delay(lease.attempt - 1, dice)
+    return move(State.RETRYING, delay=delay, reason="crashed", error=info)
+
+
+def _settle_failure(
+    lease: Leased,
+    failure: Failed,
+    policy: RetryPolicy,
+    dice: float,
+    move: Callable[..., Settlement],
+) -> Settlement:
+    """What follows an error: it may ask for something, or the policy says it."""
+    error, info = failure.error, failure.info
     if isinstance(error, Snooze):
         return move(State.SCHEDULED, delay=error.delay, burn=False, reason="snoozed")
     if isinstance(error, Reject):
@@ -221,6 +258,23 @@ def overruled(to: State, *, cancel_requested: bool) -> State:
     if cancel_requested and to is not State.COMPLETED:
         return State.CANCELLED
     return to
+
+
+def went_well(settlement: Settlement, to: State) -> bool | None:
+    """What an attempt says of what its task depends on: it works, it fails, or (None) nothing.
+
+    ``to`` is where the task goes in the end. Only what the handler did counts: neither an order to
+    stop nor the death of a process says anything of a service that several tasks share.
+    """
+    if to is State.COMPLETED:
+        return True
+    failed = (
+        to in (State.RETRYING, State.DEAD)
+        and settlement.burn
+        and settlement.error is not None
+        and settlement.reason in ("", "exhausted")
+    )
+    return False if failed else None
 
 
 def after_crash(crashes: int, *, cancel_requested: bool) -> State:

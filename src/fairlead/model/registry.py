@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, Protocol, get_type_hints
 
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import InvalidInput, UnknownTask
@@ -16,11 +16,24 @@ from fairlead.model.options import Options
 from fairlead.model.shown import shown
 from fairlead.model.values import convert
 
-__all__ = ("Registry", "TaskSpec")
-
+__all__ = ("Gate", "Registry", "TaskSpec")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Gate(Protocol):
+    """Whether attempts of a task may run now; told how each that ran has ended."""
+
+    def admit(self) -> float:
+        """0 if an attempt may run now, else the seconds after which to ask again."""
+        ...
+
+    def succeeded(self) -> None: ...
+
+    def failed(self) -> None: ...
+
+    def released(self) -> None: ...
 
 
 class TaskSpec:
@@ -35,12 +48,18 @@ class TaskSpec:
         policy: RetryPolicy | None = None,
         version: int = 1,
         context_type: type | None = None,
+        isolation: Literal["", "process"] = "",
+        max_memory: int | None = None,
+        breaker: Gate | None = None,
     ) -> None:
         self.name = check_task_name(name)
         self.handler = handler
         self.options = options or Options()
         self.policy = policy or RetryPolicy()
         self.version = version
+        self.isolation = isolation
+        self.max_memory = max_memory  # bytes, of the process it runs in
+        self.breaker = breaker
         self.is_async = any(map(inspect.iscoroutinefunction, (handler, _function(handler))))
         self._signature = _signature(handler)
         self._context_type = context_type

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -113,17 +114,17 @@ class Outage:
 
     def __init__(self, component: str) -> None:
         self._component = component
-        self._lasts = False
+        self.since: float | None = None  # by the monotonic clock, while it lasts
 
     def failed(self, error: BrokerError) -> None:
         """The broker did not do what it was asked."""
-        if not self._lasts:
+        if self.since is None:
             fields = {"component": self._component, "error": type(error).__name__}
             log.warning("broker failed", extra=fields)
-        self._lasts = True
+            self.since = time.monotonic()
 
     def over(self) -> None:
         """The broker did what it was asked."""
-        if self._lasts:
+        if self.since is not None:
             log.info("broker answers again", extra={"component": self._component})
-        self._lasts = False
+        self.since = None

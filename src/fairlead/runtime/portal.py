@@ -15,6 +15,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from fairlead.runtime.loops import new_loop
+
 __all__ = ("Portal", "portal")
 
 T = TypeVar("T")
@@ -68,7 +70,7 @@ class Portal:
         """The loop, in a thread of its own; None if no thread can be had any more."""
         with self._lock:
             if self._loop is None:
-                loop = _new_loop()
+                loop = new_loop()
                 thread = threading.Thread(
                     target=_serve, args=(loop,), name="fairlead-portal", daemon=True
                 )
@@ -131,14 +133,6 @@ def _result(future: concurrent.futures.Future[T]) -> T:
         except TimeoutError:
             if future.done():  # then it is the coroutine's own, or was too late to count
                 return future.result()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except (ImportError, RuntimeError):  # the latter inside an exit handler: too late for imports
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from fairlead.worker.channel import SlotPlan
 from fairlead.worker.context import Context, XCom, current_context
+from fairlead.worker.extras import AroundRun, Extras
+from fairlead.worker.lifespan import Lifespan
 from fairlead.worker.runner import Raised
 from fairlead.worker.worker import Worker
 
-__all__ = ("Context", "Raised", "Worker", "XCom", "current_context")
+__all__ = (
+    "AroundRun",
+    "Context",
+    "Extras",
+    "Lifespan",
+    "Raised",
+    "SlotPlan",
+    "Worker",
+    "XCom",
+    "current_context",
+)

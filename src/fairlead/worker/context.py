@@ -1,8 +1,8 @@
 """What a handler sees of its own attempt.
 
 Whatever talks to the broker comes in two forms. Async handlers use the awaited one (``aprogress``,
-``xcom.apush``). Sync handlers run in threads and use the plain one (``progress``, ``xcom.push``),
-which goes through the worker's loop and blocks only its own thread. The plain form on the loop's
+``aenqueue``). Sync handlers run in threads and use the plain one (``progress``, ``enqueue``), which
+goes through the worker's loop and blocks only its own thread. The plain form on the loop's
 thread would wait for itself for ever, so it is refused there.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from fairlead.broker.verbs import MAX_XCOM, LeaseRef, Write
 from fairlead.model.errors import Fenced, InvalidInput, TaskCancelled
@@ -20,19 +21,23 @@ from fairlead.model.message import Leased
 from fairlead.model.names import check_key
 from fairlead.model.options import Duration, seconds
 from fairlead.model.values import pack, unpack
+from fairlead.telemetry.fields import running
+from fairlead.worker.extras import NO_EXTRAS, Child, Enqueuer, Extras
 from fairlead.worker.writer import Writer
 
 __all__ = ("Context", "XCom", "current", "current_context")
 
 T = TypeVar("T")
+H = TypeVar("H")
 
 _SYNC_TIMEOUT = 60.0  # seconds that a sync handler waits for the broker
 _DAY = 86_400.0
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _log = logging.getLogger("fairlead.task")
 
-#: Set inside handlers, and in threads and tasks that copy their context.
-current: ContextVar[Context | None] = ContextVar("fairlead_context", default=None)
+#: Set inside handlers, and in threads and tasks that copy their context. Log lines read it too.
+current: ContextVar[Context | None] = cast("ContextVar[Context | None]", running)
 
 
 def current_context() -> Context | None:
@@ -45,6 +50,9 @@ class Context:
 
     __slots__ = (
         "_cancelled",
+        "_cleanups",
+        "_extras",
+        "_headers",
         "_lease",
         "_loop",
         "_over",
@@ -62,6 +70,8 @@ class Context:
         loop: asyncio.AbstractEventLoop,
         *,
         correlation_id: str = "",
+        headers: Mapping[str, str] = _NO_HEADERS,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         self.task = task  # the name it is registered under
         self.correlation_id = correlation_id  # inherited by everything that the handler enqueues
@@ -69,6 +79,9 @@ class Context:
         self._lease = lease
         self._writer = writer
         self._loop = loop
+        self._headers = headers
+        self._extras = extras
+        self._cleanups: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
         self._cancelled = False  # both are set by the attempt that owns this context
         self._over = False
 
@@ -112,6 +125,16 @@ class Context:
         return self._cancelled
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """What middleware around the enqueue sent along."""
+        return MappingProxyType(self._headers) if self._headers else _NO_HEADERS
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        """What the app opened when the worker started, by the names of its functions."""
+        return self._extras.lifespan.of(self._loop)
+
+    @property
     def xcom(self) -> XCom:
         """Values that tasks of this tenant leave for each other."""
         return XCom(self)
@@ -119,17 +142,30 @@ class Context:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the task and the attempt; the arguments are never in them."""
-        return _Adapter(
-            _log,
-            {
-                "task_id": self.id,
-                "task": self.task,
-                "attempt": self.attempt,
-                "tenant": self.tenant,
-                "queue": self.queue,
-                "correlation_id": self.correlation_id,
-            },
-        )
+        return _Adapter(_log, self.fields())
+
+    def fields(self) -> dict[str, object]:
+        """What a log line says of the attempt."""
+        return {
+            "task_id": self.id,
+            "task": self.task,
+            "attempt": self.attempt,
+            "tenant": self.tenant,
+            "queue": self.queue,
+            "correlation_id": self.correlation_id,
+        }
+
+    def on_cleanup(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call this when the handler has ended, however it did; the last one given goes first.
+
+        The outcome is reported after that, and no error of a callback changes it. A coroutine
+        function is awaited on the worker's loop, any other is called where the handler ran.
+        """
+        if not callable(callback):
+            raise InvalidInput(f"{type(callback).__name__} cannot be called for a cleanup")
+        if self._cleanups is None:
+            self._cleanups = []
+        self._cleanups.append((callback, args))
 
     def raise_if_cancelled(self) -> None:
         """Raise TaskCancelled if the attempt should stop."""
@@ -144,12 +180,46 @@ class Context:
         """``aprogress`` for sync handlers."""
         self._wait("progress", "aprogress", self.aprogress, value)
 
+    async def aenqueue(self, call: Child[H]) -> H:
+        """Enqueue ``task.call(...)`` as a child of this attempt; its handle.
+
+        It is accepted only while this attempt holds its lease. Once the attempt is over, or another
+        worker has the task, it raises ``Fenced``: the attempt that counts enqueues its own.
+        """
+        self._check()
+        made: H = await self._on_loop(self._enqueuer().one(call, self._fence()))
+        return made
+
+    async def aenqueue_many(self, calls: Iterable[Child[H]]) -> list[H]:
+        """Enqueue several, which may depend on each other, as ``aenqueue`` does one."""
+        self._check()
+        return await self._on_loop(self._enqueuer().many(calls, self._fence()))
+
+    def enqueue(self, call: Child[H]) -> H:
+        """``aenqueue`` for sync handlers."""
+        made: H = self._wait("enqueue", "aenqueue", self.aenqueue, call)
+        return made
+
+    def enqueue_many(self, calls: Iterable[Child[H]]) -> list[H]:
+        """``aenqueue_many`` for sync handlers."""
+        made = list(calls)  # here: a generator is code of the handler, and belongs in its thread
+        return self._wait("enqueue_many", "aenqueue_many", self.aenqueue_many, made)
+
+    def _enqueuer(self) -> Enqueuer:
+        if self._extras.enqueuer is None:
+            raise InvalidInput(
+                "this worker was made without an app, which is what children are enqueued with"
+            )
+        return self._extras.enqueuer
+
+    def _fence(self) -> LeaseRef:
+        return LeaseRef(self.id, self._writer.incarnation, self.token)
+
     async def _write(
         self, kind: Literal["progress", "xcom"], value: bytes, key: str = "", ttl: float = _DAY
     ) -> None:
         self._check()
-        lease = LeaseRef(self.id, self._writer.incarnation, self.token)
-        write = Write(lease=lease, kind=kind, key=key, value=value, ttl=ttl)
+        write = Write(lease=self._fence(), kind=kind, key=key, value=value, ttl=ttl)
         await self._on_loop(self._writer.write(write))
 
     async def _pull(self, key: str) -> bytes | None:

@@ -1,56 +1,27 @@
-"""One attempt, from the lease to its outcome. Never raises, never touches the broker.
+"""How handlers are run: on the loop, in threads, with middleware around them.
 
-An attempt that has to stop is asked once and then given a moment. One that does not end by then is
-abandoned: its outcome is decided without it and its slot is free, so that a handler that swallows
-its cancellation, or a thread that cannot be interrupted, costs the worker nothing but memory.
+Nothing here raises or touches the broker: whatever a handler does becomes an outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from abc import ABC, abstractmethod
+import concurrent.futures
 from asyncio import CancelledError
-from collections.abc import Callable
+from contextlib import AsyncExitStack
+from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Any
 
-from fairlead.model.errors import InvalidOption, Reject, Retry, Signal, Snooze, TaskCancelled
-from fairlead.model.lifecycle import Cancelled, Failed, Outcome, Released, Succeeded
-from fairlead.model.options import seconds
-from fairlead.model.values import pack
+from fairlead.model.lifecycle import Outcome, Released
 from fairlead.runtime.correlation import correlation_id
+from fairlead.worker.attempt import Attempt, Finished, Floor
+from fairlead.worker.cleanup import clean_up, clean_up_in_thread
 from fairlead.worker.context import Context, current
-from fairlead.worker.deadlines import Deadlines
-from fairlead.worker.failure import describe, stack_of_task, stack_of_thread
-from fairlead.worker.inflight import Stop
+from fairlead.worker.failure import stack_of_task, stack_of_thread
 from fairlead.worker.router import Assignment
-from fairlead.worker.threads import Threads
 
-__all__ = ("Attempt", "Finished", "Floor", "begin")
-
-log = logging.getLogger("fairlead.worker")
-
-_NOTHING = Succeeded()
-
-#: Called on the loop when an attempt is over, with its outcome; None: there is nothing to say,
-#: because the task belongs to somebody else by now.
-Finished = Callable[["Attempt", Outcome | None], None]
-
-
-class Floor:
-    """Where attempts run: what all attempts of a worker share."""
-
-    __slots__ = ("deadlines", "finished", "patience", "threads")
-
-    def __init__(
-        self, threads: Threads, deadlines: Deadlines, finished: Finished, *, patience: float
-    ) -> None:
-        self.threads = threads
-        self.deadlines = deadlines
-        self.finished = finished
-        self.patience = patience  # seconds between being told to stop and being abandoned
+__all__ = ("Attempt", "Finished", "Floor", "abandoned", "begin")
 
 
 def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
@@ -60,183 +31,8 @@ def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
     """
     if assignment.spec.is_async:
         return _LoopAttempt(assignment, context, floor)
-    return _ThreadAttempt(assignment, context, floor)
-
-
-class Attempt(ABC):
-    """One run of a handler that is under way, or over."""
-
-    __slots__ = (
-        "_ending", "_floor", "assignment", "context", "error", "lease",
-        "over", "started", "why",
-    )  # fmt: skip
-
-    def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
-        self.assignment = assignment
-        self.lease = assignment.lease
-        self.context = context
-        self.started: float | None = None  # when the handler began, by the loop's clock
-        self.over = False
-        self.why: Stop | None = None  # it was told to stop
-        self.error: BaseException | None = None  # what the handler raised
-        self._floor = floor
-        self._ending: asyncio.TimerHandle | None = None  # until it is abandoned
-
-    @property
-    def run_time(self) -> float:
-        """Seconds since the handler began."""
-        return 0.0 if self.started is None else self._loop.time() - self.started
-
-    def stop(self, why: Stop) -> None:
-        """Have the attempt end soon. Of several reasons the last one counts, but ``lost`` stays."""
-        if self.over:
-            return
-        first = self.why is None
-        if self.why != "lost":
-            self.why = why
-        self.context._cancelled = True
-        if self._withdraw():
-            self._finish(self._stopped())
-            return
-        if first:
-            self._interrupt()
-        if self._must_end() and self._ending is None:
-            # Not asyncio.wait_for: it waits for ever for a handler that swallows its cancellation.
-            self._ending = self._loop.call_later(self._floor.patience, self._abandon)
-
-    def withdraw(self) -> None:
-        """Hand it back if its handler has not begun."""
-        if not self.over and self._withdraw():
-            self._finish(Released())
-
-    def expire(self) -> None:
-        """Its time is up."""
-        self.stop("timeout")
-
-    # -- what the two kinds of handler do differently ----------------------------------------
-
-    @abstractmethod
-    def _withdraw(self) -> bool:
-        """Take it back if the handler has not begun."""
-
-    def _interrupt(self) -> None:  # noqa: B027 - a thread cannot be told; it may look
-        """Tell the handler to stop."""
-
-    def _cancelled_by_others(self) -> bool:
-        """Whether the asyncio task was cancelled behind the worker's back."""
-        return False
-
-    def _must_end(self) -> bool:
-        """Whether it is abandoned if it goes on."""
-        return True
-
-    @abstractmethod
-    def _give_up(self) -> str:
-        """Let go of the handler and say where it is."""
-
-    # -- shared ------------------------------------------------------------------------------
-
-    @property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        return self.context._loop
-
-    def _begun(self) -> None:
-        """The handler is about to run: its time starts now."""
-        self.started = self._loop.time()
-        timeout = self.assignment.timeout
-        if timeout is not None:
-            self.context.deadline = time.time() + timeout
-            self._floor.deadlines.add(self, self.started + timeout)
-
-    def _abandon(self) -> None:
-        if self.over:
-            return
-        where = self._give_up()
-        log.error("handler abandoned", extra=self.fields())
-        self._finish(self._stopped(stack=where))
-
-    def _finish(self, outcome: Outcome | None) -> None:
-        if self._ending is not None:
-            self._ending.cancel()
-        if self.assignment.timeout is not None:
-            self._floor.deadlines.remove(self)
-        if self.over:
-            log.warning("abandoned handler ended", extra=self.fields())
-            return
-        self.over = True
-        self.context._cancelled = self.context._over = True
-        self._floor.finished(self, outcome)
-
-    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        assignment = self.assignment
-        args, kwargs = assignment.args, assignment.kwargs
-        if args or kwargs:
-            args, kwargs = assignment.spec.convert(args, kwargs)
-        return ([self.context, *args] if assignment.takes_context else args), kwargs
-
-    def _returned(self, value: Any) -> Outcome | None:
-        if self.why == "lost":
-            return None
-        if value is None:
-            return _NOTHING
-        try:
-            return Succeeded(pack(value, "the result"))
-        except BaseException as error:  # noqa: BLE001 - a value may run its own code when it is read
-            # It would return the same again: no retry, and the effects have happened.
-            self.error = error
-            info = describe(error)
-            return Failed(Reject(info.message), info)
-
-    def _raised(self, error: BaseException) -> Outcome | None:
-        try:
-            return self._judged(error)
-        except BaseException as worse:  # noqa: BLE001 - an error may run its own code when it is read
-            unreadable = f"the handler's {type(error).__name__} cannot be read"
-            return self._failed(_chained(RuntimeError(unreadable), worse))
-
-    def _judged(self, error: BaseException) -> Outcome | None:
-        if self.why is not None and (self.why != "timeout" or self._obeyed(error)):
-            return self._stopped(error)
-        if isinstance(error, CancelledError):
-            if self._cancelled_by_others():
-                log.warning("attempt cancelled from outside", extra=self.fields())
-                return Released()
-            # Something that it awaited was cancelled; nobody had asked for this attempt to stop.
-            error = _chained(RuntimeError("the handler ended with CancelledError"), error)
-        if isinstance(error, Snooze) or (isinstance(error, Retry) and error.delay is not None):
-            try:
-                error.delay = seconds("delay", error.delay)  # somebody may have set it since
-            except InvalidOption as wrong:
-                error = _chained(wrong, error)
-        return self._failed(error)
-
-    def _obeyed(self, error: BaseException) -> bool:
-        if isinstance(error, TaskCancelled):  # that of another task may have come out of a handle
-            return error.id == self.lease.message.id
-        return isinstance(error, CancelledError)
-
-    def _stopped(self, error: BaseException | None = None, stack: str = "") -> Outcome | None:
-        if self.why == "lost":
-            return None
-        if self.why == "cancel":
-            return Cancelled()
-        if self.why == "release":
-            return Released()
-        late = TimeoutError(f"the attempt took longer than {self.assignment.timeout:g} s")
-        return self._failed(_chained(late, error), stack)
-
-    def _failed(self, error: BaseException, stack: str = "") -> Failed:
-        if not isinstance(error, Signal):
-            self.error = error
-        return Failed(error, describe(error, stack))
-
-    def fields(self) -> dict[str, object]:
-        return {
-            "task_id": self.lease.message.id,
-            "task": self.assignment.spec.name,
-            "attempt": self.lease.attempt,
-            "why": self.why,
-        }
+    kind = _HostedAttempt if floor.around else _ThreadAttempt
+    return kind(assignment, context, floor)
 
 
 class _LoopAttempt(Attempt):
@@ -254,8 +50,11 @@ class _LoopAttempt(Attempt):
         correlation_id.set(self.context.correlation_id)
         outcome: Outcome | None
         try:
-            args, kwargs = self._arguments()
-            value = await self.assignment.spec.handler(*args, **kwargs)
+            if self._floor.around:
+                value = await self._surrounded()
+            else:
+                args, kwargs = self._arguments()
+                value = await self.assignment.spec.handler(*args, **kwargs)
         except KeyboardInterrupt:  # meant for the process, which ends: not the fault of the task
             self._finish(Released())
             raise
@@ -265,7 +64,27 @@ class _LoopAttempt(Attempt):
             outcome = self._raised(error)
         else:
             outcome = self._returned(value)
+        if self.context._cleanups:
+            try:
+                await clean_up(self.context)
+            except KeyboardInterrupt:
+                self._finish(outcome)
+                raise
         self._finish(outcome)
+
+    async def _surrounded(self) -> Any:
+        """What the handler returns, with the middleware around it."""
+        value = None  # also if it swallows what the handler raises
+        async with AsyncExitStack() as stack:
+            for around in self._floor.around:
+                await stack.enter_async_context(around(self.context))
+            args, kwargs = self._arguments()
+            try:
+                value = await self.assignment.spec.handler(*args, **kwargs)
+            finally:  # before the middleware closes what the handler may have used
+                if self.context._cleanups:
+                    await clean_up(self.context)
+        return value
 
     def _withdraw(self) -> bool:
         # A task that is cancelled before its first step never runs, so nobody would report it.
@@ -281,10 +100,12 @@ class _LoopAttempt(Attempt):
         # All tasks of the loop at once, as some programs do when they end.
         return self._task.cancelling() > 0
 
-    def _give_up(self) -> str:
+    def _stack(self) -> str:
+        return stack_of_task(self._task)
+
+    def _let_go(self) -> None:
         _abandoned.add(self._task)
         self._task.add_done_callback(_abandoned.discard)
-        return stack_of_task(self._task)
 
 
 class _ThreadAttempt(Attempt):
@@ -311,6 +132,8 @@ class _ThreadAttempt(Attempt):
             self._outcome = self._raised(error)
         else:
             self._outcome = self._returned(value)
+        if self.context._cleanups:
+            self._vars.run(clean_up_in_thread, self.context)
 
     def end(self) -> None:
         self._finish(self._outcome)
@@ -329,15 +152,101 @@ class _ThreadAttempt(Attempt):
         # keeps its slot instead: there is no hurry, and nothing is hidden.
         return self.why in ("timeout", "release")
 
-    def _give_up(self) -> str:
-        self._floor.threads.abandon(self)
+    def _stack(self) -> str:
         return stack_of_thread(self.ident)
 
+    def _let_go(self) -> None:
+        self._floor.threads.abandon(self)
+
+
+class _HostedAttempt(_ThreadAttempt):
+    """A sync handler with middleware, which runs on the loop while the thread waits for it."""
+
+    __slots__ = ("_host", "_inside")
+
+    def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
+        self._host: asyncio.Task[Any] | None = None  # runs the middleware
+        self._inside = False  # it waits, and the handler runs
+        super().__init__(assignment, context, floor)
+
+    def _call(self) -> Any:
+        current.set(self.context)
+        correlation_id.set(self.context.correlation_id)
+        entered: concurrent.futures.Future[Variables | None] = concurrent.futures.Future()
+        handled: concurrent.futures.Future[_Ended] = concurrent.futures.Future()
+        handled.set_running_or_notify_cancel()  # nobody can take it back from now on
+        hosted = asyncio.run_coroutine_threadsafe(self._surround(entered, handled), self._loop)
+        variables = entered.result()
+        if variables is not None:
+            handled.set_result(variables.run(self._handle))
+        error, value = hosted.result()
+        if error is not None:
+            raise error
+        return value
+
+    def _handle(self) -> _Ended:
+        # Errors travel as values: raised by a future, they would carry its frames as well.
+        try:
+            return None, super()._call()
+        except BaseException as error:  # noqa: BLE001 - raised again at the middleware's yield
+            return error, None
+        finally:
+            if self.context._cleanups:
+                clean_up_in_thread(self.context)
+
+    async def _surround(
+        self,
+        entered: concurrent.futures.Future[Variables | None],
+        handled: concurrent.futures.Future[_Ended],
+    ) -> _Ended:
+        self._host = asyncio.current_task()
+        value = None  # also if the middleware swallows what the handler raises
+        try:
+            if self.why is not None:  # told to stop before there was anything to tell
+                raise CancelledError
+            async with AsyncExitStack() as stack:
+                for around in self._floor.around:
+                    await stack.enter_async_context(around(self.context))
+                self._inside = True
+                entered.set_result(copy_context())
+                try:
+                    raised, value = await asyncio.wrap_future(handled)
+                finally:
+                    self._inside = False
+                    self._limit()  # it may have been told to stop meanwhile
+                if raised is not None:
+                    raise raised
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread
+            return error, None
+        else:
+            return None, value
+        finally:
+            if not entered.done():
+                entered.set_result(None)
+
+    def _interrupt(self) -> None:
+        if self._host is not None and not self._inside:
+            self._host.cancel()
+
+    def _cancelled_by_others(self) -> bool:
+        return self._host is not None and self._host.cancelling() > 0
+
+    def _must_end(self) -> bool:
+        return not self._inside or super()._must_end()
+
+    def _stack(self) -> str:
+        if self._host is None or self._inside:
+            return super()._stack()
+        return stack_of_task(self._host)
+
+
+#: What came of a handler: what it raised, or else what it returned.
+_Ended = tuple[BaseException | None, Any]
 
 #: Tasks that did not end when they were told to. The loop itself holds tasks only weakly.
 _abandoned: set[asyncio.Task[None]] = set()
 
 
-def _chained(error: BaseException, cause: BaseException | None) -> BaseException:
-    error.__cause__ = cause
-    return error
+def abandoned() -> int:
+    """How many async handlers of this process go on although they were told to end."""
+    return len(_abandoned)

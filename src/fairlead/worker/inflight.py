@@ -1,13 +1,15 @@
-"""What is running here: the only object that the components of a worker change together."""
+"""What is here on loan: the only object that the components of a worker change together."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from typing import Literal, Protocol
 
 from fairlead.broker.verbs import LeaseRef
 from fairlead.model.message import Leased
+from fairlead.worker.board import Board
 
 __all__ = ("Inflight", "Running", "Stop")
 
@@ -22,6 +24,9 @@ class Running(Protocol):
     @property
     def lease(self) -> Leased: ...
 
+    @property
+    def task(self) -> str: ...
+
     def stop(self, why: Stop) -> None:
         """Ask it to stop. Whatever it does, it counts as finished soon after."""
         ...
@@ -30,20 +35,60 @@ class Running(Protocol):
         """Hand it back if its handler has not begun."""
         ...
 
+    def where(self) -> str:
+        """Which attempt it is and where its code is right now, for people."""
+        ...
+
 
 class Inflight:
-    """Attempts by task id and token: a task may come back while its last attempt still ends."""
+    """Attempts by task id and token: a task may come back while its last attempt still ends.
 
-    def __init__(self, incarnation: str) -> None:
+    ``held`` are leases whose turn comes when a slot is free. Where there is a board, everything on
+    loan stands on it from the reply that lent it until the answer to its outcome.
+    """
+
+    def __init__(self, incarnation: str, board: Board | None = None) -> None:
+        self.held: deque[Leased] = deque()
         self._incarnation = incarnation
         self._running: dict[tuple[str, int], Running] = {}
         self._some = asyncio.Event()
+        self._board = board
+        self._rows: dict[tuple[str, int], int] = {}
 
     def __len__(self) -> int:
         return len(self._running)
 
     def __iter__(self) -> Iterator[Running]:
         return iter(list(self._running.values()))
+
+    @property
+    def room(self) -> int | None:
+        """How many more the board can show; None without one."""
+        return None if self._board is None else self._board.rows - len(self._rows)
+
+    def lent(self, lease: Leased) -> None:
+        """It is ours from now on, though nothing has begun."""
+        if self._board is not None:
+            key = (lease.message.id, lease.token)
+            self._rows[key] = self._board.take(*key)
+
+    def begun(self, lease: Leased, task: int) -> None:
+        """Its handler is about to run: a crash is charged to it from now on."""
+        if self._board is not None:
+            row = self._rows.get((lease.message.id, lease.token))
+            if row is not None:
+                self._board.start(row, task)
+
+    def over(self, id: str, token: int) -> None:
+        """The broker has answered for its outcome, or it is lost: it is not ours any more."""
+        if self._board is not None:
+            row = self._rows.pop((id, token), None)
+            if row is not None:
+                self._board.drop(row)
+
+    def row(self, id: str, token: int) -> int | None:
+        """Where it stands on the board."""
+        return self._rows.get((id, token))
 
     def add(self, attempt: Running) -> None:
         """It takes a slot from now on."""
@@ -56,6 +101,10 @@ class Inflight:
         if not self._running:
             self._some.clear()
 
+    def has(self, id: str, token: int) -> bool:
+        """Whether an attempt is under way under this lease."""
+        return (id, token) in self._running
+
     async def some(self) -> None:
         """Return as soon as there is an attempt."""
         await self._some.wait()
@@ -64,6 +113,9 @@ class Inflight:
         """Stop one attempt; False if it is not running here any more."""
         attempt = self._running.get((id, token))
         if attempt is None:
+            if why == "lost":
+                self._drop(id, token)
+                self.over(id, token)
             return False
         attempt.stop(why)
         return True
@@ -73,11 +125,26 @@ class Inflight:
         for attempt in self:
             attempt.stop(why)
 
+    def lose_all(self) -> None:
+        """Nothing is ours any more: stop all attempts, and begin nothing that was held."""
+        while self.held:
+            lease = self.held.popleft()
+            self.over(lease.message.id, lease.token)
+        self.stop_all("lost")
+
     def withdraw_all(self) -> None:
         """Hand back every attempt that has not begun."""
         for attempt in self:
             attempt.withdraw()
 
-    def held(self) -> list[LeaseRef]:
-        """The leases of all attempts under way."""
-        return [LeaseRef(id, self._incarnation, token) for id, token in self._running]
+    def leases(self) -> list[LeaseRef]:
+        """The leases of all that is held or under way."""
+        held = [(lease.message.id, lease.token) for lease in self.held]
+        return [LeaseRef(id, self._incarnation, token) for id, token in (*self._running, *held)]
+
+    def _drop(self, id: str, token: int) -> None:
+        """Of what is held, keep all but this."""
+        for _ in range(len(self.held)):
+            lease = self.held.popleft()
+            if (lease.message.id, lease.token) != (id, token):
+                self.held.append(lease)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from fairlead.broker import Broker
-from fairlead.broker.verbs import LEASE, MAX_EXCHANGE, ExchangeReply, Fetch
+from fairlead.broker.verbs import LEASE, MAX_EXCHANGE, ExchangeReply, Fetch, LeaseRef
 from fairlead.model.errors import BrokerError, FairleadError
+from fairlead.model.message import Leased
 from fairlead.model.ordering import QueueOrder
 from fairlead.runtime.component import within
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.inflight import Inflight
-from fairlead.worker.router import Router
-from fairlead.worker.runner import Raised, Runner
+from fairlead.worker.runner import Runner
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
-from fairlead.worker.writer import Writer
 
-__all__ = ("Processor", "Raised")
+__all__ = ("Processor",)
 
 _SAFETY = 15.0  # seconds; brokers look after lost wake-ups themselves, this is in case one does not
 _FIRST_PAUSE = 0.1  # seconds after an exchange that was refused, doubled each time
@@ -30,12 +29,15 @@ _EMPTY = 8  # wake-ups in a row for nothing before we distrust them
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
 _STUCK_PAUSE = 1.0  # seconds between two tries to have a thread again
 _TURNS = 3  # of the loop, in which a handler that waits for nothing begins, ends and says so
+_AHEAD = 0.01  # seconds: no more is held than handlers finish in that time
 
 
 class Processor:
-    """Fetches as much as there are free slots, never more, and starts an attempt for each.
+    """Fetches as much as there are free slots, and starts an attempt for each.
 
     Outcomes and fetch share one exchange. What finishes while one is in flight goes with the next.
+    So that short handlers need not wait for it, as many tasks are held in hand as they finish in
+    ten milliseconds. A held task is charged to nobody, and goes back when the worker stops.
     """
 
     name = "processor"
@@ -45,43 +47,35 @@ class Processor:
         broker: Broker,
         syncer: Syncer,
         inflight: Inflight,
-        router: Router,
-        writer: Writer,
+        runner: Runner,
         threads: Threads,
         forwarder: Forwarder,
         *,
         order: QueueOrder,
         concurrency: int,
         patience: float,
-        dice: Callable[[], float],
-        exceptions: deque[Raised],
     ) -> None:
         self._broker = broker
         self._syncer = syncer
         self._inflight = inflight
         self._threads = threads
         self._forwarder = forwarder
-        self._runner = Runner(
-            syncer,
-            inflight,
-            router,
-            writer,
-            threads,
-            self._attempt_over,
-            patience=patience,
-            dice=dice,
-            exceptions=exceptions,
-        )
-        self._concurrency = concurrency
+        self._runner = runner
+        runner.over = self._attempt_over
+        self.concurrency = concurrency
+        self.kept = True  # somebody keeps our leases; otherwise nothing may be fetched
         self._patience = patience
         self._wake = asyncio.Event()  # something to exchange, or a slot that became free
         self._left = asyncio.Event()  # run() is over, or was never called
         self._left.set()
         self._halt = asyncio.Event()  # stop() was called
+        self._quiet = False  # fetch no more, but go on with what runs
         self._empty = 0  # wake-ups in a row that brought nothing
+        self._ended = 0  # attempts since ``_since``, by the loop's clock
+        self._since = 0.0
+        self._pace = 0.0  # attempts that end in a second
         self.order = order
         self.lease = LEASE  # seconds
-        self.exceptions = exceptions
 
     async def run(self) -> None:
         """Fetch and run until ``stop`` is called, which settles the rest."""
@@ -104,27 +98,90 @@ class Processor:
     async def process(self) -> bool:
         """One exchange: outcomes out, tasks in. True if another should follow at once."""
         self._wake.clear()
-        free = min(self._concurrency - len(self._inflight), MAX_EXCHANGE)
-        if not self._threads.revive():
-            free = 0  # what is fetched may need a thread, and would only be handed back again
-            self._threads.give_back()
+        self._fill()
+        free = self.concurrency - len(self._inflight)
+        wanted = self._wanted(free)
         queues = self.order.order()
-        fetch = Fetch(queues=queues, max=free, lease=self.lease) if free > 0 else None
-        reply = await self._syncer.sync(fetch)
+        fetch = None
+        if wanted > 0:
+            fetch = Fetch(queues=queues, max=wanted, start=min(free, wanted), lease=self.lease)
+        reply = await self._syncer.sync(fetch, self._begun())
         if reply is None:
             return self._syncer.pending > 0
         self._forwarder.expect(reply.due_in)
         if fetch is not None:
-            self._learn(queues, free, reply)
-            # Nothing new begins once a stop was asked for, even if it was fetched before.
-            take = self._runner.release if self._halt.is_set() else self._runner.start
-            for lease in reply.leased:
-                take(lease)
+            self._learn(queues, wanted, reply)
+            self._take(reply.leased)
         if self._threads.stuck:
             self._threads.give_back()
-        full = len(self._inflight) >= self._concurrency
-        again = not full and (reply.more or len(reply.leased) == free)
+        full = self._wanted(self.concurrency - len(self._inflight)) <= 0
+        again = not full and (reply.more or len(reply.leased) == wanted)
         return self._syncer.pending > 0 or (again and fetch is not None)
+
+    def _wanted(self, free: int) -> int:
+        """How many tasks to ask for: the free slots, and what is held in hand beyond them."""
+        if self._quiet or not self.kept:
+            return 0
+        if not self._threads.revive():
+            # What is fetched may need a thread, and would only be handed back again.
+            self._threads.give_back()
+            return 0
+        held = len(self._inflight.held)
+        wanted = min(free + self._ahead() - held, MAX_EXCHANGE)
+        room = self._inflight.room
+        return wanted if room is None else min(wanted, room)
+
+    def _ahead(self) -> int:
+        """How many tasks the handlers finish in ten milliseconds."""
+        now = asyncio.get_running_loop().time()
+        elapsed = now - self._since
+        if elapsed >= _AHEAD:
+            self._pace = (self._pace + self._ended / elapsed) / 2
+            self._since, self._ended = now, 0
+        return min(int(self._pace * _AHEAD), MAX_EXCHANGE)
+
+    def _take(self, leases: Sequence[Leased]) -> None:
+        """Hold what was lent, and begin with what there are slots for."""
+        for lease in leases:
+            self._inflight.lent(lease)
+        self._inflight.held.extend(leases)
+        if self._halt.is_set() or self._quiet:
+            # Nothing new begins once a stop was asked for, even if it was fetched before.
+            self.hand_back()
+        else:
+            self._fill()
+
+    def _fill(self) -> None:
+        """Begin what is held, as far as there are slots."""
+        inflight, held = self._inflight, self._inflight.held
+        while held and len(inflight) < self.concurrency:
+            self._runner.start(held.popleft())
+
+    def hand_back(self, queues: Collection[str] | None = None) -> None:
+        """Give back what is held and has not begun: all of it, or that of some queues."""
+        held = self._inflight.held
+        for _ in range(len(held)):
+            lease = held.popleft()
+            if queues is None or lease.message.queue in queues:
+                self._runner.release(lease)
+                self._wake.set()
+            else:
+                held.append(lease)
+
+    def _begun(self) -> list[LeaseRef]:
+        """What was held, and has begun since the broker last heard of it."""
+        begun = self._runner.begun
+        if not begun:
+            return []
+        refs = [ref for ref in begun if self._inflight.has(ref.id, ref.token)]
+        self._runner.begun = refs[MAX_EXCHANGE:]
+        return refs[:MAX_EXCHANGE]
+
+    def be_quiet(self) -> None:
+        """Fetch no more; what runs goes on."""
+        self._quiet = True
+        self.hand_back()
+        self._wake.set()
 
     async def drain(self, limit: int | None = None) -> int:
         """Run all that is due now, and what comes of it; how many attempts that took.
@@ -158,6 +215,7 @@ class Processor:
         loop = asyncio.get_running_loop()
         self._halt.set()
         self._wake.set()
+        self.hand_back()
         self._inflight.withdraw_all()
         self._syncer.insist_until(loop.time() + (grace if self._inflight else _LAST_WORDS))
         try:
@@ -171,9 +229,22 @@ class Processor:
             await self._settle_rest()
             self._runner.close()
 
+    def run_alone(self, lease: Leased, dice: float) -> None:
+        """In a slot process: start one attempt, whose outcome ``syncer.take`` gives."""
+        self._wake.clear()
+        self._runner.dice = lambda: dice
+        self._runner.start(lease)
+
+    async def ended(self) -> None:
+        """Return when the attempt is over."""
+        while self._inflight:
+            self._wake.clear()
+            await self._wake.wait()
+
     def restart(self) -> None:
         """Make ready for another run after a stop."""
         self._halt.clear()
+        self._quiet = False
         self._empty = 0
         self._syncer.insist_until(math.inf)
 
@@ -186,8 +257,8 @@ class Processor:
         if self._threads.stuck:
             await within(_STUCK_PAUSE, self._wake)
             return
-        if len(self._inflight) >= self._concurrency:
-            await self._wake.wait()
+        if self._quiet or not self.kept or len(self._inflight) >= self.concurrency:
+            await within(_SAFETY, self._wake)
             return
         if self._inflight and await self._soon():
             return
@@ -259,6 +330,9 @@ class Processor:
                 return
 
     def _attempt_over(self) -> None:
+        self._ended += 1
+        if self._inflight.held and not self._halt.is_set():
+            self._fill()
         self._wake.set()
         if self._halt.is_set() and not self._inflight:
             self._syncer.insist_until(asyncio.get_running_loop().time() + _LAST_WORDS)

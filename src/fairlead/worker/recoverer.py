@@ -1,24 +1,32 @@
-"""Gives back what workers held whose lease is over."""
+"""Gives back what workers held that are gone."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from fairlead.broker import Broker
+from fairlead.broker import Store
 from fairlead.runtime.component import every
+from fairlead.worker.identity import is_gone
 
-__all__ = ("Recoverer",)
+__all__ = ("Recoverer", "give_back")
+
+log = logging.getLogger("fairlead.worker")
 
 _INTERVAL = 5.0  # seconds on average
 
 
 class Recoverer:
-    """Sweeps after workers that are gone. Any worker does it for all; twice does no harm."""
+    """Sweeps after workers that are gone. Any worker does it for all; twice does no harm.
+
+    A task that has taken three processes down in a row is not given back but dead: the broker
+    counts, by the rule of ``model.lifecycle``.
+    """
 
     name = "recoverer"
 
-    def __init__(self, broker: Broker, dice: Callable[[], float]) -> None:
-        self._broker = broker
+    def __init__(self, store: Store, dice: Callable[[], float]) -> None:
+        self._store = store
         self._dice = dice
 
     async def run(self) -> None:
@@ -29,7 +37,31 @@ class Recoverer:
         """Sweep until there is no more; how many tasks were given back."""
         count, more = 0, True
         while more:
-            moved = await self._broker.sweep()
+            moved = await self._store.sweep()
             count += moved.count
             more = moved.more
         return count
+
+    async def reclaim(self) -> int:
+        """Give back what processes of this machine held that have ended; how many tasks.
+
+        Nobody has to wait for the lease of a process of which we know that it is gone.
+        """
+        count = 0
+        for worker in await self._store.workers(silent=True):
+            if is_gone(worker.host, worker.pid, worker.details):
+                returned = await give_back(self._store, worker.incarnation)
+                fields = {"incarnation": worker.incarnation, "pid": worker.pid, "tasks": returned}
+                log.warning("gave back what a dead worker held", extra=fields)
+                count += returned
+        return count
+
+
+async def give_back(store: Store, incarnation: str, started: list[str] | None = None) -> int:
+    """End all leases of an incarnation that is gone; how many there were."""
+    count, more = 0, True
+    while more:
+        moved = await store.give_back(incarnation, started)
+        count += moved.count
+        more = moved.more
+    return count

@@ -5,18 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fairlead.broker.verbs import LeaseRef
 from fairlead.model.backoff import RetryPolicy
-from fairlead.model.lifecycle import Outcome, Released, Settlement, State, Unroutable, settle
+from fairlead.model.lifecycle import (
+    Outcome,
+    Released,
+    Settlement,
+    State,
+    Unroutable,
+    settle,
+    went_well,
+)
 from fairlead.model.message import Leased, Trace
+from fairlead.model.registry import Gate
 from fairlead.worker.context import Context
 from fairlead.worker.deadlines import Deadlines
 from fairlead.worker.execution import Attempt, Floor, begin
+from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.failure import without_traceback
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.router import Router
+from fairlead.worker.slots import Slots
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
 from fairlead.worker.writer import Writer
@@ -25,6 +37,9 @@ __all__ = ("Raised", "Runner")
 
 log = logging.getLogger("fairlead.worker")
 
+_ALONE = 2  # crashes in a row after which a task runs in a process of its own
+_JITTER = 0.1  # of the time that a task is parked for: not all come back together
+_NO_TRACE = Trace(correlation_id="")
 _NO_POLICY = RetryPolicy()  # not asked for what no handler ran; settle() wants one
 
 
@@ -47,18 +62,31 @@ class Runner:
         router: Router,
         writer: Writer,
         threads: Threads,
-        over: Callable[[], None],
+        slots: Slots | None = None,
         *,
         patience: float,
         dice: Callable[[], float],
         exceptions: deque[Raised],
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         self._syncer = syncer
         self._inflight = inflight
         self._router = router
         self._writer = writer
-        self._over = over  # called when an attempt is over
-        self._floor = Floor(threads, Deadlines(), self._finished, patience=patience)
+        self.over: Callable[[], None] = _nothing  # called when an attempt is over
+        self._slots = slots
+        self._numbers: dict[str, int] = {}  # of tasks, in the order of their registration
+        self._extras = extras
+        self._floor = Floor(
+            threads,
+            Deadlines(),
+            self._finished,
+            begun=self._begun,
+            patience=patience,
+            around=extras.around,
+        )
+        self.tells = True  # of failures, in the log
+        self.begun: list[LeaseRef] = []  # held ones that have begun; the broker should know
         self.dice = dice
         self.started: Counter[str] = Counter()  # attempts so far, by task
         self.exceptions = exceptions
@@ -73,47 +101,93 @@ class Runner:
             log.warning("task unroutable: %s, %s", lease.message.id, error, extra=fields)
             self._syncer.add(settlement)
             return
-        message, name = lease.message, route.spec.name
+        message, name, gate = lease.message, route.spec.name, route.spec.breaker
+        if gate is not None and (wait := gate.admit()) > 0.0:
+            self._park(lease, wait)
+            return
+        trace = _trace(message.trace)
         context = Context(
             lease,
             name,
             self._writer,
             asyncio.get_running_loop(),
-            correlation_id=_correlation(message.trace) or message.id,
+            correlation_id=trace.correlation_id or message.id,
+            headers=trace.headers,
+            extras=self._extras,
         )
         self.started[name] += 1
-        self._inflight.add(begin(route, context, self._floor))
+        if not lease.started:
+            self.begun.append(LeaseRef(message.id, self._writer.incarnation, lease.token))
+        if self._slots is not None and (route.spec.isolation or lease.crashes >= _ALONE):
+            self._inflight.add(self._slots.begin(route, context, self._floor))
+        else:
+            self._inflight.add(begin(route, context, self._floor))
+
+    def _park(self, lease: Leased, wait: float) -> None:
+        """Put a task off whose breaker is open; no attempt is used up."""
+        settlement = Settlement(
+            id=lease.message.id,
+            token=lease.token,
+            to=State.SCHEDULED,
+            delay=wait * (1 + _JITTER * self.dice()),
+            burn=False,
+            reason="breaker open",
+        )
+        self._syncer.add(settlement)
 
     def release(self, lease: Leased) -> None:
         """Hand a task back that was not started."""
         self._syncer.add(settle(lease, Released(), _NO_POLICY, dice=0.0))
 
+    def number(self, names: Sequence[str]) -> None:
+        """Show tasks on the board by their place in this list."""
+        self._numbers = {name: number for number, name in enumerate(names)}
+
     def close(self) -> None:
         """Forget all deadlines."""
         self._floor.deadlines.close()
 
+    def _begun(self, attempt: Attempt) -> None:
+        self._inflight.begun(attempt.lease, self._numbers.get(attempt.assignment.spec.name, 0))
+
     def _finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        self._inflight.remove(attempt)
-        lease, assignment = attempt.lease, attempt.assignment
-        name = assignment.spec.name
-        if attempt.error is not None:
-            error = without_traceback(attempt.error)
-            self.exceptions.append(Raised(lease.message.id, name, lease.attempt, error))
-        if outcome is None:
-            log.warning("lease lost", extra={**attempt.fields(), "token": lease.token})
-        else:
+        settlement = attempt.decided
+        if outcome is not None:
+            assignment = attempt.assignment
             settlement = settle(
-                lease,
+                attempt.lease,
                 outcome,
                 assignment.policy,
                 dice=self.dice(),
                 run_time=attempt.run_time,
                 keep=assignment.keep,
             )
-            if settlement.error is not None:
+        self._settled(attempt, settlement)
+
+    def _settled(self, attempt: Attempt, settlement: Settlement | None) -> None:
+        """It is decided what follows; None: the task belongs to somebody else by now."""
+        self._inflight.remove(attempt)
+        lease, name = attempt.lease, attempt.assignment.spec.name
+        if attempt.error is not None:
+            error = without_traceback(attempt.error)
+            self.exceptions.append(Raised(lease.message.id, name, lease.attempt, error))
+        if settlement is None:
+            log.warning("lease lost", extra={**attempt.fields(), "token": lease.token})
+            self._inflight.over(lease.message.id, lease.token)
+        else:
+            if settlement.error is not None and self.tells:
                 _tell(lease, name, settlement, settlement.error.type)
+            elif self._extras.log_tasks and settlement.to is State.COMPLETED:
+                fields = {**attempt.context.fields(), "run_time": round(settlement.run_time, 6)}
+                log.info("task completed: %s %s", name, lease.message.id, extra=fields)
             self._syncer.add(settlement)
-        self._over()
+        if (gate := attempt.assignment.spec.breaker) is not None:
+            _tell_gate(gate, settlement)
+        self.over()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _tell(lease: Leased, name: str, settlement: Settlement, error: str) -> None:
@@ -140,8 +214,19 @@ def _fields(lease: Leased, settlement: Settlement, error: str) -> dict[str, obje
     }
 
 
-def _correlation(trace: bytes) -> str:
+def _trace(data: bytes) -> Trace:
     try:
-        return Trace.decode(trace).correlation_id
+        return Trace.decode(data)
     except ValueError:  # written by a later release: not worth a failed task
-        return ""
+        return _NO_TRACE
+
+
+def _tell_gate(gate: Gate, settlement: Settlement | None) -> None:
+    """Tell a breaker how an attempt ended; one that says nothing of the service frees its place."""
+    well = None if settlement is None else went_well(settlement, settlement.to)
+    if well is None:
+        gate.released()
+    elif well:
+        gate.succeeded()
+    else:
+        gate.failed()

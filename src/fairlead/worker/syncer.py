@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from itertools import islice
 
 from fairlead.broker import Broker, Caller
-from fairlead.broker.verbs import MAX_EXCHANGE, Call, ExchangeReply, Fetch, Settled
+from fairlead.broker.verbs import MAX_EXCHANGE, Call, ExchangeReply, Fetch, LeaseRef, Settled
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.runtime.component import Outage, within
 from fairlead.worker.failure import describe
+from fairlead.worker.inflight import Inflight
 
 __all__ = ("Syncer",)
 
@@ -34,14 +35,16 @@ class Syncer:
 
     name = "syncer"
 
-    def __init__(self, broker: Broker, caller: Caller) -> None:
+    def __init__(self, broker: Broker, caller: Caller, inflight: Inflight) -> None:
         self._broker = broker
+        self._inflight = inflight
         self._caller = caller
         self._outbox: deque[Settlement] = deque()
         self._line = asyncio.Lock()
         self._news = asyncio.Event()  # ``until`` has changed
         self.until = math.inf  # how long an exchange is repeated, by the loop's clock
         self.outage = Outage(self.name)
+        self.answered_at = -math.inf  # when the broker last answered, by the loop's clock
         self.settled = 0  # outcomes that were applied
         self.fenced = 0  # outcomes that came too late: another worker has the task, or had it
 
@@ -54,6 +57,10 @@ class Syncer:
         """Take a decided outcome; the next exchange carries it."""
         self._outbox.append(settlement)
 
+    def take(self) -> Settlement | None:
+        """Take the oldest outcome out again: in a slot process somebody else carries it."""
+        return self._outbox.popleft() if self._outbox else None
+
     def insist_until(self, moment: float) -> None:
         """Repeat an unanswered exchange no longer than this moment of the loop's clock.
 
@@ -63,14 +70,19 @@ class Syncer:
         self._news.set()
         self._news.clear()
 
-    async def sync(self, fetch: Fetch | None = None) -> ExchangeReply | None:
-        """Exchange up to 128 outcomes for new leases; None if there was nothing to say or ask."""
+    async def sync(
+        self, fetch: Fetch | None = None, started: Sequence[LeaseRef] = ()
+    ) -> ExchangeReply | None:
+        """Exchange up to 128 outcomes for new leases; None if there was nothing to say or ask.
+
+        ``started`` are tasks that were held and have begun since: the broker should know.
+        """
         async with self._line:  # from choosing the outcomes to crossing them off
             batch = list(islice(self._outbox, MAX_EXCHANGE))
-            if not batch and fetch is None:
+            if not batch and fetch is None and not started:
                 return None
             try:
-                return await self._send(batch, fetch)
+                return await self._send(batch, fetch, started)
             except BrokerError:
                 raise
             except Exception:
@@ -81,13 +93,19 @@ class Syncer:
                 await self._send_alone(settlement)
             return await self._send([], fetch) if fetch is not None else None
 
-    async def _send(self, batch: Sequence[Settlement], fetch: Fetch | None) -> ExchangeReply:
+    async def _send(
+        self,
+        batch: Sequence[Settlement],
+        fetch: Fetch | None,
+        started: Sequence[LeaseRef] = (),
+    ) -> ExchangeReply:
         async def verb(call: Call) -> ExchangeReply:
-            return await self._exchange(call, batch, fetch)
+            return await self._exchange(call, batch, fetch, started)
 
         reply = await self._caller.call(verb)
         for settlement, answer in zip(batch, reply.settled, strict=True):
             self._outbox.popleft()
+            self._inflight.over(settlement.id, settlement.token)
             if answer == "applied":
                 self.settled += 1
             else:
@@ -132,7 +150,11 @@ class Syncer:
         )
 
     async def _exchange(
-        self, call: Call, batch: Sequence[Settlement], fetch: Fetch | None
+        self,
+        call: Call,
+        batch: Sequence[Settlement],
+        fetch: Fetch | None,
+        started: Sequence[LeaseRef],
     ) -> ExchangeReply:
         # Under the same number until there is an answer: a new number after a lost reply would
         # leave tasks on loan that nobody here knows of, while our heartbeats keep them.
@@ -140,7 +162,7 @@ class Syncer:
         pause = _FIRST_PAUSE
         while True:
             try:
-                reply = await self._broker.exchange(call, batch, fetch=fetch)
+                reply = await self._broker.exchange(call, batch, started=started, fetch=fetch)
             except (Ambiguous, Unreachable) as error:
                 self.outage.failed(error)
                 left = self.until - loop.time()
@@ -148,6 +170,7 @@ class Syncer:
                     raise _GaveUp("no answer from the broker before the worker stops") from error
             else:
                 self.outage.over()
+                self.answered_at = loop.time()
                 return reply
             await within(min(pause, left), self._news)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -69,6 +69,11 @@ class Threads:
         self._next()
 
     @property
+    def abandoned(self) -> int:
+        """Threads of jobs that nobody waits for any more."""
+        return self._lost
+
+    @property
     def stuck(self) -> bool:
         """There is no thread, and none could be had: no job will run before ``revive``."""
         return self._denied and self._alive == 0

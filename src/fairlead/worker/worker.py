@@ -4,33 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
+import os
 import random
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from msgspec import UNSET
-
 from fairlead.broker import Caller, Store
-from fairlead.broker.verbs import MAX_EXCHANGE
-from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption
-from fairlead.model.names import DEFAULT_QUEUE
-from fairlead.model.ordering import QueueOrder, StrictOrder, WeightedOrder
+from fairlead.broker.verbs import BeatReply, WorkerRecord
+from fairlead.model.errors import BrokerError, InvalidInput
+from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry
-from fairlead.runtime.component import serving
+from fairlead.runtime.component import Component, serving
+from fairlead.worker.channel import Introduction, SlotPlan
+from fairlead.worker.execution import abandoned
+from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.forwarder import Forwarder
+from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.heartbeater import Heartbeater
+from fairlead.worker.identity import host, identity
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.janitor import Janitor
 from fairlead.worker.processor import Processor
-from fairlead.worker.recoverer import Recoverer
+from fairlead.worker.recoverer import Recoverer, give_back
 from fairlead.worker.router import Router
-from fairlead.worker.runner import Raised
+from fairlead.worker.runner import Raised, Runner
+from fairlead.worker.setup import check_count, check_seconds, place, queue_order, versions
+from fairlead.worker.slots import Slots
 from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
+from fairlead.worker.tether import Tether
 from fairlead.worker.threads import Threads
 from fairlead.worker.writer import Writer
 
@@ -42,6 +49,8 @@ _MAX_SLOTS = 10_000
 _KEPT = 100  # exceptions of handlers, for tests
 _DRAINED = 10_000  # attempts after which a drain gives up
 _MOST_DRAINED = 10**9
+_SHOWN = 100  # running tasks in the registry
+_SLOT = (sys.executable, "-m", "fairlead.cli.slot")
 
 
 class Worker:
@@ -70,62 +79,86 @@ class Worker:
         grace: float = 30.0,
         patience: float = 2.0,
         lease: float | None = None,
+        slots: int = 2,
         dice: Callable[[], float] = random.random,
         exceptions: deque[Raised] | None = None,
+        extras: Extras = NO_EXTRAS,
+        slot_plan: Callable[[], SlotPlan] | None = None,
+        line: str | None = None,
+        tether: Tether | None = None,
     ) -> None:
-        _check_count("concurrency", concurrency, 1, _MAX_SLOTS)
-        _check_count("threads", threads, 1, _MAX_SLOTS)
-        _check_seconds("grace", grace)
-        _check_seconds("patience", patience)
+        check_count("concurrency", concurrency, 1, _MAX_SLOTS)
+        check_count("threads", threads, 1, _MAX_SLOTS)
+        check_seconds("grace", grace)
+        check_seconds("patience", patience)
+        check_count("slots", slots, 0, _MAX_SLOTS)
         if lease is not None:
-            _check_seconds("lease", lease, least=0.01)
+            check_seconds("lease", lease, least=0.01)
         self.incarnation = incarnation
+        self._concurrency = concurrency
         self._store = store
         self._registry = registry
         self._queues = queues
         self._strict = strict
-        self._grace = grace
+        self.grace = grace
         self._lease = lease
-        self._largest_fetch = min(concurrency, MAX_EXCHANGE)
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the first life
         self._alive = False  # from entering until all has stopped
         self._life: AbstractAsyncContextManager[None] | None = None
         self._threads = Threads(threads)
+        self._lifespan = extras.lifespan
 
-        caller = Caller(incarnation)
-        self.inflight = Inflight(incarnation)
-        self.syncer = Syncer(store, caller)
+        self._tether = tether
+        self._started_at = 0.0  # the broker's clock
+        board = None if tether is None else tether.board
+        caller = Caller(line or incarnation)
+        self.inflight = Inflight(incarnation, board)
+        self.syncer = Syncer(store, caller, self.inflight)
         self.forwarder = Forwarder(store)
         self.recoverer = Recoverer(store, dice)
         self.janitor = Janitor(store, dice)
         self.subscriber = Subscriber(store, self.inflight, incarnation=incarnation)
         self.heartbeater = Heartbeater(
             store,
-            self.inflight,
-            self.syncer,
             incarnation=incarnation,
-            tasks=lambda: tuple(spec.name for spec in registry),
-            concurrency=concurrency,
+            held=self.inflight.leases,
+            describe=self.describe,
+            heard=self.heard,
+        )
+        self._slots: Slots | None = None
+        if slots and slot_plan is not None:
+            self._slots = Slots(
+                _SLOT, slot_plan, incarnation, count=slots, dice=dice, patience=patience
+            )
+        self.runner = Runner(
+            self.syncer,
+            self.inflight,
+            Router(registry),
+            Writer(store, caller, incarnation),
+            self._threads,
+            self._slots,
+            patience=patience,
+            dice=dice,
+            exceptions=exceptions if exceptions is not None else deque(maxlen=_KEPT),
+            extras=extras,
         )
         self.processor = Processor(
             store,
             self.syncer,
             self.inflight,
-            Router(registry),
-            Writer(store, caller),
+            self.runner,
             self._threads,
             self.forwarder,
             order=self._order(),
             concurrency=concurrency,
             patience=patience,
-            dice=dice,
-            exceptions=exceptions if exceptions is not None else deque(maxlen=_KEPT),
         )
+        self.healthchecker = Healthchecker(store, self.syncer)
 
     @property
     def exceptions(self) -> deque[Raised]:
         """The last 100 exceptions that handlers raised, for tests; retries are not errors here."""
-        return self.processor.exceptions
+        return self.runner.exceptions
 
     async def __aenter__(self) -> Self:
         self._begin()
@@ -161,7 +194,7 @@ class Worker:
         keep this going for ever. None is no limit.
         """
         if limit is not None:
-            _check_count("limit", limit, 0, _MOST_DRAINED)
+            check_count("limit", limit, 0, _MOST_DRAINED)
         self._begin()
         try:
             async with self._serve_once():
@@ -171,27 +204,29 @@ class Worker:
 
     @asynccontextmanager
     async def _serve(self) -> AsyncIterator[None]:
-        await self._prepare()
-        # The order of stopping is from the inside out. Whoever serves attempts goes last.
-        async with (
-            self._handing_back(),
-            serving(self.heartbeater, self.subscriber),
-            serving(self.forwarder, self.recoverer, self.janitor),
-            serving(self.processor),
-        ):
-            try:
-                yield
-            finally:
-                await self.processor.stop(self._grace)
+        async with self._lifespan:  # what it opens outlives everything else
+            await self._prepare()
+            # The order of stopping is from the inside out. Whoever serves attempts goes last.
+            async with (
+                self._handing_back(),
+                serving(*self._keepers(), self.subscriber),
+                serving(self.forwarder, self.recoverer, self.janitor, self.healthchecker),
+                serving(self.processor),
+            ):
+                try:
+                    yield
+                finally:
+                    await self.processor.stop(self.grace)
 
     @asynccontextmanager
     async def _serve_once(self) -> AsyncIterator[None]:
-        await self._prepare()
-        async with self._handing_back(), serving(self.heartbeater, self.subscriber):
-            try:
-                yield
-            finally:
-                await self.processor.stop(0.0)  # nothing is left unless drain() was cancelled
+        async with self._lifespan:
+            await self._prepare()
+            async with self._handing_back(), serving(*self._keepers(), self.subscriber):
+                try:
+                    yield
+                finally:
+                    await self.processor.stop(0.0)  # nothing is left unless drain() was cancelled
 
     async def _prepare(self) -> None:
         hello = await self._store.hello()
@@ -199,8 +234,82 @@ class Worker:
         order = self._order()
         self.processor.restart()
         self.processor.order, self.processor.lease = order, lease
-        self.heartbeater.queues, self.heartbeater.lease = order.order(), lease
-        self.heartbeater.started_at = hello.now
+        self.heartbeater.lease = lease
+        self._started_at = hello.now
+        self.runner.number([spec.name for spec in self._registry])
+        await self.recoverer.reclaim()
+        if self._tether is not None:
+            self._tether.introduce(self, self._introduction())
+
+    def _keepers(self) -> list[Component]:
+        """Who keeps the leases: a supervisor does it for its children."""
+        return [self.heartbeater] if self._tether is None else []
+
+    def describe(self) -> WorkerRecord:
+        """This worker as the registry shows it."""
+        running = [
+            (attempt.lease.message.id, attempt.task) for attempt in islice(self.inflight, _SHOWN)
+        ]
+        return WorkerRecord(
+            incarnation=self.incarnation,
+            host=host(),
+            pid=os.getpid(),
+            queues=self.processor.order.order(),
+            tasks=tuple(spec.name for spec in self._registry),
+            concurrency=self._concurrency,
+            running=len(self.inflight),
+            started_at=self._started_at,
+            details={
+                **identity(os.getpid()),
+                "settled": self.syncer.settled,
+                "fenced": self.syncer.fenced,
+                "unsent": self.syncer.pending,
+                "abandoned": self.abandoned,
+                "held": len(self.inflight.held),
+                "versions": versions(self._registry),
+                "now": running,
+            },
+        )
+
+    def heard(self, reply: BeatReply | None) -> None:
+        """Stop what the broker says is lost or cancelled."""
+        if reply is None:
+            return
+        for ref in reply.lost:
+            self.inflight.stop(ref.id, ref.token, "lost")
+        for ref in reply.cancelled:
+            self.inflight.stop(ref.id, ref.token, "cancel")
+        if reply.paused:
+            self.processor.hand_back(reply.paused)
+
+    @property
+    def abandoned(self) -> int:
+        """Handlers that go on although they were told to end."""
+        return self._threads.abandoned + abandoned()
+
+    def _introduction(self) -> Introduction:
+        return Introduction(
+            incarnation=self.incarnation,
+            url="",
+            lease=self.processor.lease,
+            queues=self.processor.order.order(),
+            tasks=tuple(spec.name for spec in self._registry),
+            versions=versions(self._registry),
+            places=tuple(place(spec.handler) for spec in self._registry),
+            concurrency=self._concurrency,
+            started_at=self._started_at,
+        )
+
+    @asynccontextmanager
+    async def detached(self) -> AsyncIterator[None]:
+        """Run attempts that somebody else has on loan, as slot processes do."""
+        self._begin()
+        try:
+            async with self._lifespan:
+                yield
+        finally:
+            self._threads.close()
+            self._alive = False
 
     @asynccontextmanager
     async def _handing_back(self) -> AsyncIterator[None]:
@@ -209,32 +318,17 @@ class Worker:
             yield
         finally:
             self._threads.close()
+            if self._slots is not None:
+                await self._slots.close()
             try:
-                more = True
-                while more:
-                    more = (await self._store.give_back(self.incarnation, [])).more
+                await give_back(self._store, self.incarnation, [])
             except BrokerError as error:  # the sweep of another worker will do it
                 log.warning("leases not given back", extra={"error": type(error).__name__})
 
     def _order(self) -> QueueOrder:
-        queues = self._queues
-        if queues is None:
-            queues = {DEFAULT_QUEUE: 1.0}
-            for spec in self._registry:
-                if spec.options.queue is not UNSET:
-                    queues[spec.options.queue] = 1.0
-        elif isinstance(queues, str):
-            raise InvalidOption("queues", queues, "a list of names, or weights by name")
-        if self._strict:
-            if isinstance(queues, Mapping):
-                return StrictOrder(sorted(queues, key=queues.__getitem__, reverse=True))
-            return StrictOrder(queues)
-        if not isinstance(queues, Mapping):
-            queues = dict.fromkeys(StrictOrder(queues).order(), 1.0)  # which checks the list
-        if len(queues) == 1:
-            WeightedOrder(queues)
-            return StrictOrder(queues)  # there is nothing to share
-        return WeightedOrder(queues, largest_fetch=self._largest_fetch)
+        return queue_order(
+            self._queues, self._registry, strict=self._strict, largest_fetch=self._concurrency
+        )
 
     def _begin(self) -> None:
         if self._alive:
@@ -247,17 +341,3 @@ class Worker:
             )
         self._loop = loop
         self._alive = True
-
-
-def _check_count(option: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidOption(option, value, f"a whole number from {least} to {most}")
-
-
-def _check_seconds(option: str, value: object, least: float = 0.0) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not (math.isfinite(value) and value >= least)
-    ):
-        raise InvalidOption(option, value, f"a number of seconds, {least:g} or more")

@@ -15,8 +15,8 @@ __all__ = ("Writer",)
 class Writer:
     """Carries the writes of all attempts to the broker, those of one moment in one call."""
 
-    def __init__(self, broker: Broker, caller: Caller) -> None:
-        self.incarnation = caller.incarnation
+    def __init__(self, broker: Broker, caller: Caller, incarnation: str) -> None:
+        self.incarnation = incarnation  # whose leases they are; in a slot process not the caller's
         self._broker = broker
         self._caller = caller
         self._batcher: Batcher[Write, Settled] = Batcher(self._flush, limit=MAX_EXCHANGE)

@@ -5,6 +5,7 @@ Walks everything, so it is for operators and tests. Each finding is one sentence
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 
@@ -173,7 +174,8 @@ def _parked(shard: Shard, queue: Queue, name: str) -> Iterator[str]:
         yield f"tenant {name} of {queue.name} is parked for no reason"
     elif isinstance(gate, Limiter):
         woken = any(t.woken_by is gate for t in queue.tenants.values())
-        if gate.room(shard.now) is None and ("", gate.name) not in shard.alarms and not woken:
+        told = gate.room(shard.now) == math.inf or ("", gate.name) in shard.alarms
+        if not told and not woken:
             yield f"tenant {name} of {queue.name} waits for limiter {gate.name}, which has room"
     elif (
         gate.closed_until(tenant.counts[State.RUNNING], shard.now) is None
@@ -185,10 +187,18 @@ def _parked(shard: Shard, queue: Queue, name: str) -> Iterator[str]:
 def _limiters(shard: Shard) -> Iterator[str]:
     """Room is held by running tasks only, and by each once."""
     used: Counter[str] = Counter()
+    probing: Counter[str] = Counter()
     for task in shard.tasks.values():
         if task.held and task.state is not State.RUNNING:
             yield f"task {task.id} holds limiters but does not run"
         used.update(limiter.name for limiter in task.held)
+        for limiter in task.held:
+            circuit = limiter.circuit
+            if circuit.opened_at is not None and task.token > circuit.last_token:
+                probing[limiter.name] += 1
     for limiter in shard.limiters.values():
+        said, there = limiter.circuit.probing, probing[limiter.name]
+        if said != there:
+            yield f"limiter {limiter.name} counts {said} probes, {there} run"
         if limiter.used != used[limiter.name]:
             yield f"limiter {limiter.name} counts {limiter.used}, {used[limiter.name]} are held"

@@ -354,8 +354,10 @@ class MemoryBroker(Frame):
             ),
         )
 
-    async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
-        return self._do(now, inspector.workers)
+    async def workers(
+        self, *, silent: bool = False, now: float | None = None
+    ) -> list[WorkerRecord]:
+        return self._do(now, lambda shard: inspector.workers(shard, silent=silent))
 
     async def audit(
         self, *, now: float | None = None, progress: Callable[[int], None] | None = None

@@ -9,7 +9,7 @@ from fairlead.broker.memory.fair import IDLE, Queue, Tenant
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import Fetch, LeaseRef, Settled
-from fairlead.model.lifecycle import FINAL, Settlement, State, overruled
+from fairlead.model.lifecycle import FINAL, Settlement, State, overruled, went_well
 from fairlead.model.message import Leased
 
 __all__ = ("fetch", "leased", "settle", "start")
@@ -42,20 +42,22 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
 def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     tenant = task.tenant
     attempt = task.attempts + 1
-    shard.end_lease(task)
+    to = settlement.to
+    if task.cancelling:
+        to = overruled(to, cancel_requested=True)
+    shard.end_lease(task, went_well(settlement, to) if task.held else None)
     if tenant.queue.charge_run_time:  # first: a tenant whose last task ends may be forgotten
         _charge(tenant, task.message.cost, settlement.run_time)
     if settlement.burn:
         task.attempts = attempt
-    if task.crashes:
+    if settlement.reason == "crashed":
+        task.crashes += 1
+    elif task.crashes:
         task.crashes = 0
     if settlement.reason == "unroutable":
         task.unroutable += 1
     elif task.unroutable:
         task.unroutable = 0
-    to = settlement.to
-    if task.cancelling:
-        to = overruled(to, cancel_requested=True)
     if to in FINAL:
         shard.finish(
             task,
@@ -212,8 +214,7 @@ def _take_room(shard: Shard, tenant: Tenant, task: Task) -> bool:
             return False
     task.held = tuple(shard.limiter(name) for name in task.message.limiters)
     for limiter in task.held:
-        limiter.used += 1
-        limiter.pass_one(shard.now)
+        limiter.take(shard.now)
     return True
 
 

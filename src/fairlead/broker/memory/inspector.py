@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from itertools import islice
 
 from fairlead.broker.memory.fair import Queue
+from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
     MAX_PAGE,
     Counts,
     Finding,
+    LimiterState,
     Page,
     QueueCounts,
     Snapshot,
@@ -30,10 +32,13 @@ def snapshot(shard: Shard) -> Snapshot:
     for queue in shard.queues.values():
         for state, count in queue.counts.items():
             totals[state] += count
+    limiters = [limiter for limiter in shard.limiters.values() if not limiter.idle]
     return Snapshot(
         now=shard.now,
         shutdown=shard.closed,
         queues={name: _queue_counts(queue) for name, queue in shard.queues.items()},
+        limiters={each.name: _limiter_state(each, shard.now) for each in limiters[:MAX_PAGE]},
+        more_limiters=len(limiters) > MAX_PAGE,
         **_named(totals),
     )
 
@@ -47,6 +52,17 @@ def _queue_counts(queue: Queue) -> QueueCounts:
         },
         more_tenants=len(queue.active) > MAX_PAGE,
         **_named(queue.counts),
+    )
+
+
+def _limiter_state(limiter: Limiter, now: float) -> LimiterState:
+    circuit = limiter.circuit
+    return LimiterState(
+        used=limiter.used,
+        waiting=limiter.waiting,
+        state=circuit.state(limiter.breaker, now),
+        failed=circuit.failed,
+        open_until=circuit.open_until(limiter.breaker, now),
     )
 
 
@@ -97,12 +113,13 @@ def page(
     return Page(tasks=found, cursor=None if complete else str(place))
 
 
-def workers(shard: Shard) -> list[WorkerRecord]:
-    """Workers whose record is not over."""
+def workers(shard: Shard, *, silent: bool) -> list[WorkerRecord]:
+    """Workers that were heard of lately; and those that were not, but still hold leases."""
     return [
         record
         for name, record in shard.workers.items()
-        if (ends := shard.worker_ends.get(name)) is not None and ends > shard.now
+        if ((ends := shard.worker_ends.get(name)) is not None and ends > shard.now)
+        or (silent and name in shard.incarnations)
     ]
 
 

@@ -6,12 +6,23 @@ import math
 from typing import TYPE_CHECKING
 
 from fairlead.broker.memory.agenda import Agenda
-from fairlead.model.limits import PRECISION, UNLIMITED, Limit, counted, room_at
+from fairlead.model.limits import (
+    NO_BREAKER,
+    PRECISION,
+    UNLIMITED,
+    Breaker,
+    Circuit,
+    Limit,
+    counted,
+    room_at,
+)
 
 if TYPE_CHECKING:
     from fairlead.broker.memory.fair import Queue, Tenant
 
 __all__ = ("Gate", "Limiter")
+
+_CLOSED = Circuit()
 
 
 class Gate:
@@ -50,12 +61,14 @@ class Limiter(Gate):
     that room and a waiter never stay beside each other.
     """
 
-    __slots__ = ("_waiting", "name", "used")
+    __slots__ = ("_waiting", "breaker", "circuit", "name", "used")
 
     def __init__(self, name: str) -> None:
         super().__init__(UNLIMITED)
         self.name = name
         self.used = 0
+        self.breaker = NO_BREAKER
+        self.circuit = _CLOSED
         self._waiting: dict[Queue, Agenda[str]] = {}  # tenants by tag
 
     def add_waiter(self, tenant: Tenant) -> None:
@@ -79,11 +92,41 @@ class Limiter(Gate):
         firsts = ((each, self._waiting[each].first()) for each in queues)
         return [each.tenants[first[1]] for each, first in firsts if first is not None]
 
+    @property
+    def waiting(self) -> int:
+        """How many tenants wait for room."""
+        return sum(map(len, self._waiting.values()))
+
     def room(self, now: float) -> float | None:
-        """As ``closed_until``, by its own count."""
-        return self.closed_until(self.used, now)
+        """As ``closed_until``, by its own count, and as its breaker allows."""
+        until = self.closed_until(self.used, now)
+        opens = self.circuit.closed_until(self.breaker, now)
+        if until is None or opens is None:
+            return until if opens is None else opens
+        return max(until, opens)
+
+    def take(self, now: float) -> None:
+        """Let one through that found room."""
+        self.used += 1
+        self.pass_one(now)
+        self.circuit = self.circuit.lent()
+
+    def give_back(self, well: bool | None, token: int, *, now: float, last_token: int) -> None:
+        """One that went under this token has ended, well or not, or neither."""
+        self.used -= 1
+        if self.breaker is not NO_BREAKER:
+            self.circuit = self.circuit.after(
+                well, token, self.breaker, now=now, last_token=last_token
+            )
+
+    def set_breaker(self, breaker: Breaker, *, now: float, last_token: int) -> None:
+        """Change the settings of the breaker; they hold for its present state."""
+        # The very object: that is how an unused limiter is known.
+        self.breaker = NO_BREAKER if breaker == NO_BREAKER else breaker
+        self.circuit = self.circuit.under(breaker, now=now, last_token=last_token)
 
     @property
     def idle(self) -> bool:
         """Whether nothing would be lost by forgetting this limiter."""
-        return self.used == 0 and not self._waiting and self.limit is UNLIMITED
+        unlimited = self.limit is UNLIMITED and self.breaker is NO_BREAKER
+        return self.used == 0 and not self._waiting and unlimited

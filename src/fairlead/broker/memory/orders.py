@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from fairlead.broker.checks import changed_limit
+from fairlead.broker.checks import changed_breaker, changed_limit
 from fairlead.broker.memory import release, settings
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, Queue, Tenant
 from fairlead.broker.memory.limits import Gate
@@ -157,6 +157,8 @@ def _configure_limiter(shard: Shard, change: LimiterChange) -> None:
     limiter.limit = changed_limit(limiter.limit, change)
     if limiter.limit == UNLIMITED:
         limiter.limit = UNLIMITED  # the very object: that is how an unused limiter is known
+    breaker = changed_breaker(limiter.breaker, change)
+    limiter.set_breaker(breaker, now=shard.now, last_token=shard.token)
     shard.alarms.discard(("", limiter.name))
     shard.wake_limiter(limiter)
     _emit(shard, "", "", f"limiter {limiter.name}")

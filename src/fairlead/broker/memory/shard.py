@@ -235,8 +235,11 @@ class Shard(Holdings):
 
     # -- leases --------------------------------------------------------------------------------
 
-    def end_lease(self, task: Task) -> None:
-        """Take a running task from its incarnation and return its room; its state comes next."""
+    def end_lease(self, task: Task, well: bool | None = None) -> None:
+        """Take a running task from its incarnation and return its room; its state comes next.
+
+        ``well`` is what the attempt says of what its limiters stand for.
+        """
         incarnation = self.incarnations[task.incarnation]
         del incarnation.leases[task.id]
         if not incarnation.leases:
@@ -246,7 +249,7 @@ class Shard(Holdings):
         if task.held:
             held, task.held = task.held, ()
             for limiter in held:
-                limiter.used -= 1
+                limiter.give_back(well, task.token, now=self.now, last_token=self.token)
             for limiter in held:
                 self.wake_limiter(limiter)
 

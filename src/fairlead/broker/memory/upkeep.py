@@ -81,9 +81,7 @@ def tidy(shard: Shard) -> tuple[int, bool]:
     while done < MAX_STEP and (key := shard.windows.pop_due(now)) is not None:
         shard.unique.pop(key, None)
         done += 1
-    while done < MAX_STEP and (name := shard.worker_ends.pop_due(now)) is not None:
-        del shard.workers[name]
-        done += 1
+    done += _forget_workers(shard, MAX_STEP - done)
     while done < MAX_STEP and (name := shard.idle_ends.pop_due(now)) is not None:
         box = shard.mailboxes.get(name)
         if box is not None and box.listened_to:  # somebody still listens
@@ -94,6 +92,21 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         done += 1
     release.follow_up(shard)
     return done, done >= MAX_STEP
+
+
+def _forget_workers(shard: Shard, most: int) -> int:
+    """Forget workers that fell silent, unless they hold leases: somebody may look for those."""
+    done = 0
+    kept: list[str] = []
+    while done < most and (name := shard.worker_ends.pop_due(shard.now)) is not None:
+        if name in shard.incarnations:
+            kept.append(name)
+        else:
+            del shard.workers[name]
+            done += 1
+    for name in kept:
+        shard.worker_ends.set(name, shard.now)
+    return done
 
 
 def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Any
 
 import msgspec
 
@@ -71,13 +72,26 @@ class Inspecting(Frame):
 
     async def snapshot(self, *, now: float | None = None) -> Snapshot:
         """Counts of the shard, its queues and their tenants."""
-        time, *rest = await self._run("snapshot", [self._clock(now), MAX_PAGE])
+        time, more, limiters, *rest = await self._run("snapshot", [self._clock(now), MAX_PAGE])
+        at = float(time)
         queues = {
             rest[i].decode(): stored.decode_queue(*rest[i + 1 : i + 5])
             for i in range(0, len(rest), 5)
         }
-        totals = reduce(_sum, queues.values(), dict.fromkeys(Counts.__struct_fields__, 0))
-        return Snapshot(now=float(time), shutdown=self._closed, queues=queues, **totals)
+        totals: dict[str, Any] = reduce(
+            _sum, queues.values(), dict.fromkeys(Counts.__struct_fields__, 0)
+        )
+        return Snapshot(
+            now=at,
+            shutdown=self._closed,
+            queues=queues,
+            limiters={
+                limiters[i].decode(): stored.decode_limiter(*limiters[i + 1 : i + 3], now=at)
+                for i in range(0, len(limiters), 3)
+            },
+            more_limiters=more == 1,
+            **totals,
+        )
 
     async def find(
         self, ids: Sequence[str], *, now: float | None = None
@@ -129,9 +143,11 @@ class Inspecting(Frame):
                 return Page(tasks=tasks)
             place = _Place(end)
 
-    async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
-        """Workers heard of in the last 15 seconds."""
-        reply = await self._run("workers", [self._clock(now)])
+    async def workers(
+        self, *, silent: bool = False, now: float | None = None
+    ) -> list[WorkerRecord]:
+        """Workers heard of in the last 15 seconds, and perhaps those who fell silent."""
+        reply = await self._run("workers", [self._clock(now), "1" if silent else "0"])
         return [stored.worker_record(reply[i + 1], reply[i + 2]) for i in range(0, len(reply), 3)]
 
     async def audit(

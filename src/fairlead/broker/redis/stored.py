@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from fairlead.broker.verbs import Counts, QueueCounts, TaskRecord, WorkerRecord
+from fairlead.broker.verbs import Counts, LimiterState, QueueCounts, TaskRecord, WorkerRecord
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
+from fairlead.model.limits import NO_BREAKER, Breaker, Circuit
 from fairlead.model.message import ErrorInfo, Message
 
 __all__ = (
@@ -27,7 +28,9 @@ __all__ = (
     "STORED",
     "US",
     "blob",
+    "decode_breaker",
     "decode_error",
+    "decode_limiter",
     "decode_message",
     "decode_queue",
     "decode_record",
@@ -74,6 +77,10 @@ _LONG = Struct("<H")
 
 _QUEUE = Struct("<dd8I")  # virtual clock, weight of the ready; tasks by state; more follows
 _TENANT = Struct("<8I")  # tasks by state; more follows
+# Concurrency, rate, burst, what the rate remembers, room in use; then, if there is a breaker: its
+# failures, cooldown and probes, how many failed, when it opened, after which token, running probes.
+_LIMITER = Struct("<ddIddd")
+_BREAKER = Struct("<7d")
 _ERROR_SIZE = Struct("<I")  # what an error counts for in the retention
 
 _MOST_HEADS = 50_000  # remembered; then all are forgotten, which is cheaper than to choose
@@ -283,6 +290,39 @@ def _named(by_state: Sequence[int]) -> dict[str, int]:
         "dead": dead,
         "cancelled": cancelled,
     }
+
+
+# -- limiters ----------------------------------------------------------------------------------
+
+
+def decode_limiter(stored: bytes, waiting: int, *, now: float) -> LimiterState:
+    """A named limiter at which so many tenants wait."""
+    *_, used = _LIMITER.unpack_from(stored)
+    breaker, circuit = decode_breaker(stored)
+    return LimiterState(
+        used=int(used),
+        waiting=waiting,
+        state=circuit.state(breaker, now),
+        failed=circuit.failed,
+        open_until=circuit.open_until(breaker, now),
+    )
+
+
+def decode_breaker(stored: bytes) -> tuple[Breaker, Circuit]:
+    """The breaker of a stored limiter and how it stands."""
+    if len(stored) == _LIMITER.size:
+        return NO_BREAKER, Circuit()
+    failures, cooldown, probes, failed, opened, last, probing = _BREAKER.unpack_from(
+        stored, _LIMITER.size
+    )
+    breaker = Breaker(failures=int(failures) or None, cooldown=cooldown, probes=int(probes))
+    circuit = Circuit(
+        failed=int(failed),
+        opened_at=opened if opened >= 0.0 else None,
+        last_token=int(last),
+        probing=int(probing),
+    )
+    return breaker, circuit
 
 
 # -- workers -----------------------------------------------------------------------------------

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
+from typing import Any
 
 import msgspec
 
 from fairlead.broker.sharded.frame import Frame
 from fairlead.broker.verbs import (
+    MAX_PAGE,
     Counts,
     Finding,
+    LimiterState,
     Page,
     QueueCounts,
     Snapshot,
@@ -24,6 +28,7 @@ __all__ = ("Reading",)
 
 _ALL = 1_000_000  # entries of an outbox that the audit looks at
 _FIELDS = Counts.__struct_fields__
+_CIRCUITS = ("", "closed", "half_open", "open")  # from the best to the worst
 
 _Edge = tuple[str, str, str, str]  # shard of the child, child, shard of the parent, parent
 
@@ -40,11 +45,20 @@ class Reading(Frame):
         for part in parts.values():
             for name, counts in part.queues.items():
                 queues[name] = _both(queues[name], counts) if name in queues else counts
-        totals = {field: sum(getattr(part, field) for part in parts.values()) for field in _FIELDS}
+        limiters: dict[str, LimiterState] = {}
+        for part in parts.values():
+            for name, state in part.limiters.items():
+                limiters[name] = _worse(limiters[name], state) if name in limiters else state
+        totals: dict[str, Any] = {
+            field: sum(getattr(part, field) for part in parts.values()) for field in _FIELDS
+        }
         return Snapshot(
             now=max(part.now for part in parts.values()),
             shutdown=all(part.shutdown for part in parts.values()),
             queues=queues,
+            limiters=dict(islice(limiters.items(), MAX_PAGE)),
+            more_limiters=len(limiters) > MAX_PAGE
+            or any(part.more_limiters for part in parts.values()),
             **totals,
         )
 
@@ -83,10 +97,15 @@ class Reading(Frame):
             return Page(tasks=page.tasks, cursor=f"{shard}:{page.cursor}")
         return Page(tasks=page.tasks, cursor=f"{following[0]}:" if following else None)
 
-    async def workers(self, *, now: float | None = None) -> list[WorkerRecord]:
+    async def workers(
+        self, *, silent: bool = False, now: float | None = None
+    ) -> list[WorkerRecord]:
         """Workers heard of in the last 15 seconds, by any shard."""
         answers = await self._all(
-            {shard: partial(store.workers, now=now) for shard, store in self._stores.items()}
+            {
+                shard: partial(store.workers, silent=silent, now=now)
+                for shard, store in self._stores.items()
+            }
         )
         found: dict[str, WorkerRecord] = {}
         for worker in (each for part in answers.values() for each in part):
@@ -175,6 +194,17 @@ def _both(one: QueueCounts, other: QueueCounts) -> QueueCounts:
         tenants=tenants,
         more_tenants=one.more_tenants or other.more_tenants,
         **msgspec.structs.asdict(_sum(one, other)),
+    )
+
+
+def _worse(one: LimiterState, other: LimiterState) -> LimiterState:
+    """A limiter of two shards, each of which keeps to it by itself; the breaker as the worse is."""
+    worse = max(one, other, key=lambda each: (_CIRCUITS.index(each.state), each.open_until or 0.0))
+    return msgspec.structs.replace(
+        worse,
+        used=one.used + other.used,
+        waiting=one.waiting + other.waiting,
+        failed=max(one.failed, other.failed),
     )
 
 

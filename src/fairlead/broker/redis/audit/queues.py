@@ -223,7 +223,7 @@ def _waits(shard: Shard, queue: str, name: str, tenant: Tenant) -> Iterator[str]
         yield f"tenant {name} of {queue} waits at limiter {spot}, which does not know of it"
     elif limiter is None:
         yield f"tenant {name} of {queue} waits at limiter {spot}, which does not exist"
-    elif not limiter.closed(limiter.used) and f"\x1f{spot}" not in shard.order("alarms"):
+    elif not limiter.full(shard.now) and f"\x1f{spot}" not in shard.order("alarms"):
         woken = any(each.woken == spot for each in shard.tenants[queue].values())
         if not woken:
             yield f"tenant {name} of {queue} waits for limiter {spot}, which has room"
@@ -239,6 +239,24 @@ def _limiters(shard: Shard) -> Iterator[str]:
         said = shard.limiters[name].used if name in shard.limiters else 0
         if said != used[name]:
             yield f"limiter {name} counts {said:.0f}, {used[name]} are held"
+    yield from _probes(shard)
+
+
+def _probes(shard: Shard) -> Iterator[str]:
+    """The probes of a breaker are those that were lent since it opened."""
+    probing: Counter[str] = Counter()
+    for task in shard.tasks.values():
+        for name in task.limiters if task.state == RUNNING else ():
+            limiter = shard.limiters.get(name)
+            circuit = limiter.circuit if limiter is not None else None
+            if circuit is not None and circuit.opened_at is not None:
+                probing[name] += task.record.token > circuit.last_token
+    for name, limiter in shard.limiters.items():
+        if limiter.circuit.probing != probing[name]:
+            said = limiter.circuit.probing
+            yield f"limiter {name} counts {said} probes, {probing[name]} run"
+        if limiter.circuit.last_token > shard.meta.get("token", 0.0):
+            yield f"limiter {name} opened after a token that was never given"
 
 
 def _lobbies(shard: Shard) -> Iterator[str]:

@@ -26,11 +26,13 @@ from fairlead.broker.redis.stored import (
     SIZES,
     STORED,
     US,
+    decode_breaker,
     decode_error,
     parse_head,
     parsed_heads,
     worker_record,
 )
+from fairlead.model.errors import InvalidOption
 
 __all__ = (
     "join",
@@ -56,6 +58,7 @@ _QUEUE = Struct("<dd8IdddBdd")
 _CONF = Struct("<BdddddIBddddd")
 _GATE = Struct("<ddIdd")
 _USED = Struct("<d")
+_LIMITERS = (44, 100)  # bytes, without a breaker and with one
 _SETTINGS = 5  # paused, weight, concurrency, rate, burst
 
 
@@ -190,8 +193,21 @@ def read_gate(stored: bytes) -> Gate:
 def read_limiter(stored: bytes) -> Limiter:
     concurrency, rate, burst, since, gone = _unpack(_GATE, stored)
     (used,) = _unpack(_USED, stored, _GATE.size)
+    if len(stored) not in _LIMITERS:
+        raise ValueError("a limiter has another length than with or without a breaker")
+    try:
+        breaker, circuit = decode_breaker(stored)
+    except (InvalidOption, OverflowError) as error:
+        raise ValueError(str(error)) from error
     return Limiter(
-        concurrency=concurrency, rate=rate, burst=burst, since=since, gone=gone, used=used
+        concurrency=concurrency,
+        rate=rate,
+        burst=burst,
+        since=since,
+        gone=gone,
+        used=used,
+        breaker=breaker,
+        circuit=circuit,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from fairlead.broker.redis.stored import STATES
-from fairlead.model.limits import PRECISION, room_at
+from fairlead.model.limits import PRECISION, Breaker, Circuit, room_at
 
 __all__ = (
     "AT_LIMITER",
@@ -141,9 +143,16 @@ class Gate(Limit, kw_only=True):
 
 
 class Limiter(Limit, kw_only=True):
-    """A named limit, and how many hold room in it."""
+    """A named limit, how many hold room in it, and how its breaker stands."""
 
     used: float
+    breaker: Breaker
+    circuit: Circuit
+
+    def full(self, now: float) -> bool:
+        """Whether only the end of a running task makes room."""
+        probed = self.circuit.closed_until(self.breaker, now) == math.inf
+        return probed or self.closed(self.used)
 
 
 class Conf(msgspec.Struct, kw_only=True):

@@ -3,7 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; changes: 'q', queue and 13 values (lib/configured), 't',
 --          tenant, queue or '', paused, weight, concurrency, rate, burst, or 'l', limiter,
---          concurrency, rate, burst. '' is left as it is, '-' lifts a limit
+--          concurrency, rate, burst, failures, cooldown, probes. '' is left as it is, '-' lifts a limit
 -- Returns  ''
 -- @flags allow-oom
 -- @library upkeep
@@ -23,7 +23,7 @@ while i <= #ARGV do
     i = i + 8
   else
     configure_limiter(ARGV[i + 1], i + 2)
-    i = i + 5
+    i = i + 8
   end
 end
 return answer('')

@@ -12,13 +12,17 @@
 local kept = once('tidy', tostring)
 if kept then return kept end
 local done = 0
+local SILENT = 1000 -- workers that may hold leases without being heard of; a sweep ends those
 
--- Take what is over out of an agenda, and what belongs to it out of a hash.
-local function expire_from(name, hash)
+-- Take what is over out of an agenda, and what belongs to it out of a hash; of `looked` that are over
+-- those that nothing `keeps`.
+local function expire_from(name, hash, looked, keeps)
   local keys = {}
-  for i, each in ipairs(done < STEP and firsts(agenda(name), STEP - done, now) or {}) do
-    keys[i] = each[2]
-    drop(agenda(name), each[2])
+  for _, each in ipairs(done < STEP and firsts(agenda(name), looked or STEP - done, now) or {}) do
+    if #keys < STEP - done and not (keeps and at_of(keeps, each[2])) then
+      keys[#keys + 1] = each[2]
+      drop(agenda(name), each[2])
+    end
   end
   if #keys > 0 then write_all('HDEL', P .. hash, keys) end
   done = done + #keys
@@ -36,7 +40,7 @@ until cursor == '0'
 local gone = done < STEP and close_gaps() or 0 -- not counted: nothing that anybody knew of
 expire_from('xcom-ends', 'xcom')
 expire_from('windows', 'unique')
-expire_from('seen', 'workers')
+expire_from('seen', 'workers', SILENT, lease_ends)
 for _, name in ipairs(expire_from('idle', 'answers')) do
   drop_mail(name)
 end

@@ -15,6 +15,13 @@ function charge(t, cost, run_time)
   end
 end
 
+-- As model.lifecycle.went_well: what an attempt says of what its task depends on; nil: nothing.
+local function went_well(to, burn, reason, err)
+  if to == COMPLETED then return true end
+  local counts = burn and err ~= '' and (reason == '' or reason == 'exhausted')
+  if counts and (to == RETRYING or to == DEAD) then return false end
+end
+
 function apply(task, to, run_time, more, result, err)
   local delay, burn, keep, reason = 0, true, nil, ''
   if #more > 1 then
@@ -22,13 +29,13 @@ function apply(task, to, run_time, more, result, err)
     delay, burn, keep, reason = tonumber(m[2]), m[3] == '1', tonumber(m[4]), concat(m, SEP, 5)
   end
   local t, attempt, token = tenant_of(task), task.attempts + 1, task.token
-  end_lease(task)
-  if t[QUEUE].charge == 1 then charge(t, task.h.cost, run_time) end
-  if burn then task.attempts = attempt end
-  task.crashes = 0
-  task.unroutable = reason == 'unroutable' and task.unroutable + 1 or 0
   local meant = to
   if task.cancelling and to ~= COMPLETED then to = CANCELLED end
+  end_lease(task, task.h.limited and went_well(to, burn, reason, err))
+  if t[QUEUE].charge == 1 then charge(t, task.h.cost, run_time) end
+  if burn then task.attempts = attempt end
+  task.crashes = reason == 'crashed' and task.crashes + 1 or 0
+  task.unroutable = reason == 'unroutable' and task.unroutable + 1 or 0
   if err ~= '' then set_part(task, 1, err, unpacked('<I', err)) end
   if to >= COMPLETED then
     if sub(more, 1, 1) == 'R' then set_part(task, 2, result) end

@@ -4,7 +4,7 @@
 -- nothing by itself.
 local VALUES = { 'paused', 'max', 'tenant_max', 'warn', 'concurrency', 'rate', 'burst', 'charge', 'keep',
   'keep_count', 'keep_bytes', 'keep_dead', 'dead_max' }
-local NONE = { max = -1, tenant_max = -1, warn = -1, concurrency = -1, rate = 0 }
+local NONE = { max = -1, tenant_max = -1, warn = -1, concurrency = -1, rate = 0, failures = 0 }
 
 local function said(target, name, text)
   if text ~= '' then target[name] = text == '-' and NONE[name] or tonumber(text) end
@@ -63,7 +63,9 @@ end
 function configure_limiter(name, from)
   local l = read_limiter(name, true)
   for n, field in ipairs({ 'concurrency', 'rate', 'burst' }) do said(l, field, ARGV[from + n - 1]) end
-  l.changed = true
+  local b = l.breaker or breakers.new()
+  for n, field in ipairs({ 'failures', 'cooldown', 'probes' }) do said(b, field, ARGV[from + n + 2]) end
+  l.breaker, l.changed = breakers.reconsider(b), true
   drop(alarms, SEP .. name)
   wake_limiter(name)
   row('configured', 0, '', '', 0, 0, 'limiter ' .. name, '')

@@ -7,7 +7,7 @@
 local function take_room(t, task)
   for _, name in ipairs(task.h.limiters) do
     local l = read_limiter(name)
-    local till = l and closed_until(l, l.used)
+    local till = l and breakers.room(l)
     if till then
       park(t, name, till)
       return false
@@ -17,6 +17,7 @@ local function take_room(t, task)
     local l = read_limiter(name, true)
     l.used, l.changed = l.used + 1, true
     pass_one(l)
+    if l.breaker then breakers.lend(l.breaker) end
   end
   return true
 end

@@ -14,6 +14,7 @@
 -- @include settings
 -- @include line
 -- @include fair
+-- @include breaker
 -- @include limiter
 -- @include move
 -- @include queued

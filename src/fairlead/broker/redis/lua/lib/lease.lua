@@ -21,8 +21,9 @@ function loans_of(name)
   return l
 end
 
--- Take a running task from its incarnation and return its room; its state comes next.
-function end_lease(task)
+-- Take a running task from its incarnation and return its room; its state comes next. `well` is what
+-- the attempt says of what its limiters stand for, if it says anything.
+function end_lease(task, well)
   local ended = loans_of(task.incarnation).ended
   ended[task.token] = (ended[task.token] or 0) + 1
   if task.cancelling then drop(agenda('cancelling:' .. task.incarnation), task.id) end
@@ -30,6 +31,7 @@ function end_lease(task)
   for _, name in ipairs(task.h.limiters) do
     local l = read_limiter(name, true)
     l.used, l.changed = l.used - 1, true
+    if l.breaker then breakers.hear(l.breaker, well, task.token) end
   end
   for _, name in ipairs(task.h.limiters) do wake_limiter(name) end
 end

@@ -1,10 +1,9 @@
 -- limiter: named limits that several queues share, with the tenants whose next task waits there.
 --
 -- When there is room, one tenant of each queue is woken, and passes the wake-up on inside its queue
--- if it does not take the room (see memory/limits.py). Reads KEYS[1], no ARGV. Returns nothing by
--- itself.
+-- if it does not take it (see memory/limits.py). Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share limiters
-local LIMITER = '<ddIddd'
+local LIMITER, LENGTH = '<ddIddd', 44 -- a breaker may follow
 -- @each
 limiters = {} -- name -> limiter; false: unknown
 -- @end
@@ -15,6 +14,7 @@ function read_limiter(name, make)
     local stored = call('HGET', P .. 'limiters', name)
     l = stored and { name = name } or false
     if l then l.concurrency, l.rate, l.burst, l.since, l.gone, l.used = unpacked(LIMITER, stored) end
+    if l and #stored > LENGTH then l.breaker = breakers.read(stored, LENGTH + 1) end
     limiters[name] = l
   end
   if not l and make then
@@ -46,7 +46,7 @@ end
 wake_limiter = function(name, queue)
   local l = read_limiter(name)
   if not l then return end
-  local till = closed_until(l, l.used)
+  local till = breakers.room(l)
   if not till then
     local names = queue and { { 0, queue.name } } or firsts(lobby(name), 1000)
     for _, each in ipairs(names) do
@@ -66,11 +66,12 @@ end
 writers[#writers + 1] = function()
   for name, l in pairs(limiters) do
     if l and l.changed then
-      local unused = l.used == 0 and l.concurrency < 0 and l.rate <= 0 and l.burst == 1
+      local unused = l.used == 0 and l.concurrency < 0 and l.rate <= 0 and l.burst == 1 and not l.breaker
       if unused and #firsts(lobby(name), 1) == 0 then
         write('HDEL', P .. 'limiters', name)
       else
-        write('HSET', P .. 'limiters', name, pack(LIMITER, l.concurrency, l.rate, l.burst, l.since, l.gone, l.used))
+        local stored = pack(LIMITER, l.concurrency, l.rate, l.burst, l.since, l.gone, l.used)
+        write('HSET', P .. 'limiters', name, stored .. breakers.stored(l.breaker))
       end
     end
   end

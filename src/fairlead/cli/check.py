@@ -1,0 +1,67 @@
+"""``fairlead check``: whether the workers on this machine do what they are there for."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import msgspec
+
+from fairlead.cli.commands import Command, talk
+from fairlead.worker.status import Status, read_all, run_dir
+
+__all__ = ("check",)
+
+_OK, _WRONG, _CUT_OFF, _NOBODY = 0, 1, 3, 4
+
+
+@click.command(
+    cls=Command,
+    section="Look after it",
+    examples=(
+        ("fairlead check", "all workers of this user on this machine"),
+        ("fairlead check --pid 4711", "one of them, by the pid of its supervisor"),
+        ("fairlead check --ready", "as a readiness probe: the broker must answer, too"),
+        ("fairlead check --json", "for programs"),
+    ),
+)
+@click.option("--pid", type=click.IntRange(1), help="Of one supervisor.")
+@click.option("--ready", is_flag=True, help="Fail as well while the broker does not answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print what is known as one JSON object.")
+def check(pid: int | None, ready: bool, as_json: bool) -> int:
+    """Look at the workers of this machine, for a probe. Asks nobody, so it never waits.
+
+    A worker is fine if its supervisor speaks, the loops of its children go round and they fetch.
+    That the broker does not answer is nothing a restart would mend: it fails --ready only. Exit
+    codes: 0 fine, 1 something is wrong, 3 the broker does not answer (with --ready), 4 there is no
+    worker.
+    """
+    found = [status for status in read_all() if pid is None or status.pid == pid]
+    problems = [text for status in found for text in status.problems()]
+    cut_off = [text for status in found for text in status.cut_off()]
+    code = _OK
+    if not found:
+        code = _NOBODY
+    elif problems:
+        code = _WRONG
+    elif ready and (cut_off or not all(map(_begun, found))):
+        code = _CUT_OFF
+    if as_json:
+        workers = [json.loads(msgspec.json.encode(status)) for status in found]
+        report = {"code": code, "problems": problems, "broker": cut_off, "workers": workers}
+        click.echo(json.dumps(report))
+        return code
+    for status in found:
+        running = sum(child.running for child in status.children)
+        quiet = ", quiet" if status.quiet else ""
+        text = f"{len(status.children)} of {status.wanted} children, {running} tasks run{quiet}"
+        click.echo(f"worker {status.pid}  {status.app}  {text}")
+    for text in (*problems, *cut_off):
+        click.echo(f"  {text}")
+    if not found:
+        talk(f"no worker of this user on this machine (looked in {run_dir()})")
+    return code
+
+
+def _begun(status: Status) -> bool:
+    return any(child.state == "working" for child in status.children)

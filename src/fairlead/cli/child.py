@@ -1,0 +1,135 @@
+"""The program of a worker's child process: ``python -m fairlead.cli.child SOCKET``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+
+from fairlead.app import Fairlead
+from fairlead.cli.codes import exit_code
+from fairlead.cli.loading import load_app
+from fairlead.model.errors import BrokerError, FairleadError, InvalidInput
+from fairlead.runtime.component import Outage, serving
+from fairlead.runtime.loops import new_runner
+from fairlead.telemetry.log import configure
+from fairlead.worker.board import Board
+from fairlead.worker.channel import Channel, Plan, Refusal, SlotPlan, framed, receive_now
+from fairlead.worker.stacks import answer
+from fairlead.worker.tether import Tether
+
+__all__ = ("main",)
+
+log = logging.getLogger("fairlead.worker")
+
+_ALONE = 10.0  # seconds that a child without a supervisor may take to end
+_PAUSE = 1.0  # seconds between two tries to reach the broker at the start
+
+
+def main(fd: int) -> int:
+    """Serve as the supervisor says; the exit code."""
+    end = socket.socket(fileno=fd)
+    plan = receive_now(end)
+    if not isinstance(plan, Plan):
+        return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor
+    _end_when_alone(end)
+    configure(plan.log_format, plan.log_level)
+    try:
+        app = load_app(plan.app)
+        url = app._url
+        if url is None or url.startswith("memory:"):
+            raise InvalidInput(
+                f"{plan.app!r} keeps its tasks inside of one process, where no other can run "
+                "them; give the app the URL of a server, or use `async with app.worker():`"
+            )
+    except Exception as error:
+        logging.getLogger("fairlead.worker").debug("app not loaded", exc_info=error)
+        text = (
+            str(error) if isinstance(error, FairleadError) else f"{type(error).__name__}: {error}"
+        )
+        end.sendall(framed(Refusal(text, exit_code(error))))
+        return exit_code(error)
+    gc.freeze()  # what the imports made stays: no need to look through it again and again
+    with new_runner() as runner:
+        return runner.run(_serve(app, url, plan, end))
+
+
+async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int:
+    channel = await Channel.over(end)
+    board = Board(plan.board, plan.rows)
+    tether = Tether(channel, board, url=url, max_tasks=plan.max_tasks)
+
+    def slot_plan() -> SlotPlan:
+        return SlotPlan(
+            app=plan.app, path=sys.path, log_format=plan.log_format, log_level=plan.log_level
+        )
+
+    worker = app._worker(
+        queues=plan.queues,
+        strict=plan.strict,
+        concurrency=plan.concurrency,
+        threads=plan.threads,
+        slots=plan.slots,
+        grace=plan.grace,
+        lease=plan.lease,
+        slot_plan=slot_plan,
+        tether=tether,
+        log_tasks=plan.log_tasks,
+    )
+    answer(plan.stacks, board, worker.inflight)
+    life = asyncio.current_task()
+    assert life is not None  # noqa: S101 - this is a coroutine
+
+    def hurry() -> None:
+        worker.grace = 0.0
+        life.cancel()
+
+    tether.hurry = hurry
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, tether.ordered.set)
+    async with serving(tether):
+        with contextlib.suppress(asyncio.CancelledError):
+            await _reachable(app)
+            async with worker:
+                await tether.ordered.wait()
+    return 0
+
+
+async def _reachable(app: Fairlead) -> None:
+    """Wait for the broker: whoever starts everything at once starts the worker first."""
+    outage = Outage("worker")
+    while True:
+        try:
+            await app._clients.store.hello()
+        except BrokerError as error:
+            outage.failed(error)
+        else:
+            outage.over()
+            return
+        await asyncio.sleep(_PAUSE)
+
+
+def _end_when_alone(end: socket.socket) -> None:
+    """Make sure that this process ends after its supervisor, even if its loop hangs."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(end, select.POLLHUP)
+        poll.poll()
+        time.sleep(_ALONE)  # the loop has seen it too, and hands back what it has
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="fairlead-alone", daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

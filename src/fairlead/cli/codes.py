@@ -1,0 +1,22 @@
+"""What scripts are told: exit codes."""
+
+from __future__ import annotations
+
+from fairlead.model.errors import Ambiguous, InvalidInput, Unreachable
+
+__all__ = ("FAILURE", "INTERRUPTED", "OK", "TIMEOUT", "UNREACHABLE", "USAGE", "exit_code")
+
+OK, FAILURE, USAGE, UNREACHABLE, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+def exit_code(error: BaseException) -> int:
+    """What scripts are told about an error."""
+    match error:
+        case Unreachable() | Ambiguous():
+            return UNREACHABLE
+        case TimeoutError():
+            return TIMEOUT
+        case InvalidInput():
+            return USAGE
+        case _:
+            return FAILURE

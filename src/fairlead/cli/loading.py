@@ -1,0 +1,66 @@
+"""Finds the app that a command names: ``module:attribute``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+
+from fairlead.app import Fairlead
+from fairlead.model.errors import FairleadError, InvalidInput
+
+__all__ = ("CannotLoad", "check_target", "load_app")
+
+_ATTRIBUTE = "app"
+
+
+class CannotLoad(FairleadError):
+    """The module of the app could not be imported; the cause says why."""
+
+
+def check_target(target: str) -> str:
+    """``module:attribute`` in full, or an error that says what is wrong with it."""
+    module, _, attribute = target.partition(":")
+    names = (*module.split("."), *(attribute or _ATTRIBUTE).split("."))
+    if not all(name.isidentifier() for name in names):
+        raise InvalidInput(
+            f"APP {target!r} is not MODULE:ATTRIBUTE, such as shop.tasks:app "
+            "(a module that can be imported from here, not the path of a file)"
+        )
+    return f"{module}:{attribute or _ATTRIBUTE}"
+
+
+def load_app(target: str) -> Fairlead:
+    """Import the app. The working directory is looked into first."""
+    module, _, attribute = check_target(target).partition(":")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    if not _exists(module):
+        raise InvalidInput(f"there is no module {module!r} that could be imported from {folder}")
+    try:
+        found: object = importlib.import_module(module)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise CannotLoad(f"importing {module!r} failed: {type(error).__name__}: {text}") from error
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            close = get_close_matches(name, [n for n in dir(found) if not n.startswith("__")], n=2)
+            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            raise InvalidInput(f"module {module!r} has no {attribute!r}{hint}")
+        found = getattr(found, name)
+    if not isinstance(found, Fairlead):
+        kind = type(found).__name__
+        raise InvalidInput(f"{target!r} is of type {kind}, not an app: app = Fairlead(...)")
+    return found
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a package on the way to it
+        return False
+    except Exception:  # noqa: BLE001 - a package on the way runs its own code; the import tells
+        return True

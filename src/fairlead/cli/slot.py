@@ -1,0 +1,63 @@
+"""The program of a slot process: ``python -m fairlead.cli.slot SOCKET``."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import signal
+import socket
+import sys
+
+from fairlead.app import Fairlead
+from fairlead.cli.loading import load_app
+from fairlead.model.errors import FairleadError
+from fairlead.runtime.ids import new_id
+from fairlead.telemetry.log import configure
+from fairlead.worker.channel import Channel, Refusal, SlotPlan, framed, receive_now
+from fairlead.worker.orphans import die_with_parent
+from fairlead.worker.slot import serve
+
+__all__ = ("main",)
+
+
+def main(fd: int) -> int:
+    """Run attempts as the worker says; the exit code."""
+    os.setpgrp()  # killed as a whole, with all that a handler starts
+    die_with_parent()
+    faulthandler.enable()
+    end = socket.socket(fileno=fd)
+    plan = receive_now(end)
+    if not isinstance(plan, SlotPlan):
+        return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.path[:] = plan.path
+    if plan.log_format:
+        configure(plan.log_format, plan.log_level)
+    try:
+        app = load_app(plan.app)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the worker has to be told
+        text = (
+            str(error) if isinstance(error, FairleadError) else f"{type(error).__name__}: {error}"
+        )
+        end.sendall(framed(Refusal(text, 1)))
+        return 1
+    asyncio.run(_serve(app, plan, end))
+    return 0
+
+
+async def _serve(app: Fairlead, plan: SlotPlan, end: socket.socket) -> None:
+    channel = await Channel.over(end)
+    worker = app._worker(
+        incarnation=plan.incarnation,
+        line=new_id(),
+        concurrency=1,
+        threads=1,
+        slots=0,
+        patience=plan.patience,
+    )
+    await serve(channel, worker)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,128 @@
+"""``fairlead worker``: processes that run the tasks of an app."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fairlead.broker import connect
+from fairlead.cli.commands import Command, Number, talk
+from fairlead.cli.loading import check_target
+from fairlead.model.ordering import parse_queues
+from fairlead.runtime.component import serving
+from fairlead.runtime.loops import new_runner
+from fairlead.telemetry.log import configure
+from fairlead.worker.channel import Plan
+from fairlead.worker.status import StatusWriter
+from fairlead.worker.supervisor import Supervisor
+
+__all__ = ("worker",)
+
+_CHILD = (sys.executable, "-m", "fairlead.cli.child")
+
+
+@click.command(
+    cls=Command,
+    section="Run it",
+    examples=(
+        ("fairlead worker shop.tasks:app", "ten tasks at a time, in one process"),
+        ("fairlead worker shop.tasks:app -c 100 -p 2", "a hundred in each of two processes"),
+        ("fairlead worker shop.tasks:app -q high=6,low=1", "two queues, shared six to one"),
+        ("fairlead worker shop.tasks:app -q high,low --strict", "low only while high is empty"),
+        ("kill -HUP PID", "replace the processes one by one, with the new code"),
+    ),
+)
+@click.argument("app", metavar="APP")
+@click.option("-q", "--queues", metavar="NAME[=WEIGHT],...", help="Without it: all that APP names.")
+@click.option("--strict", is_flag=True, help="Empty heavier (else earlier) queues before others.")
+@click.option(
+    "-c", "--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True,
+    help="Tasks at a time, in each process.",
+)  # fmt: skip
+@click.option(
+    "-p", "--processes", type=click.IntRange(1, 256), default=1, show_default=True,
+    help="Child processes.",
+)  # fmt: skip
+@click.option(
+    "--threads", type=click.IntRange(1, 10_000), default=10, show_default=True,
+    help="Threads for sync handlers, in each process.",
+)  # fmt: skip
+@click.option(
+    "--slots", type=click.IntRange(1, 1_000), default=2, show_default=True,
+    help='Slot processes for isolation="process", of each process.',
+)  # fmt: skip
+@click.option(
+    "--grace", type=Number(0, 86_400), default=30.0, show_default=True,
+    help="Seconds that running tasks have to finish when the worker stops.",
+)  # fmt: skip
+@click.option(
+    "--lease", type=Number(1, 3_600), default=None,
+    help="Seconds that a task is kept for a worker nobody hears of.  [default: the broker's, 30]",
+)  # fmt: skip
+@click.option(
+    "--max-tasks", type=click.IntRange(0), default=0,
+    help="Replace a process after so many tasks.  [default: never]",
+)  # fmt: skip
+@click.option(
+    "--stall-timeout", type=Number(1, 86_400), default=60.0, show_default=True,
+    help="Seconds after which a process whose loop hangs is ended.",
+)  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(["auto", "json", "console"]), default="auto",
+    show_default=True, help="auto: console on a terminal, otherwise json.",
+)  # fmt: skip
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+    show_default=True, help="The least that is logged.",
+)  # fmt: skip
+@click.option("--log-tasks", is_flag=True, help="Log a line for each task that succeeds, too.")
+def worker(
+    app: str,
+    queues: str | None,
+    strict: bool,
+    concurrency: int,
+    processes: int,
+    threads: int,
+    slots: int,
+    grace: float,
+    lease: float | None,
+    max_tasks: int,
+    stall_timeout: float,
+    log_format: str,
+    log_level: str,
+    log_tasks: bool,
+) -> int:
+    """Run the tasks of APP, which is MODULE:ATTRIBUTE, until a signal says to stop.
+
+    TERM and INT stop in good time, a second INT at once; either way nothing is lost and no attempt
+    used up. TSTP fetches no more, HUP replaces the processes one after the other, USR1 shows where
+    their code is. `fairlead check` tells a probe how the worker is. Exit codes: 0 stopped, 1 the
+    app cannot be imported, 2 wrong usage.
+    """
+    plan = Plan(
+        app=check_target(app),
+        queues=None if queues is None else parse_queues(queues),
+        strict=strict,
+        concurrency=concurrency,
+        threads=threads,
+        slots=slots,
+        grace=grace,
+        lease=lease,
+        max_tasks=max_tasks,
+        log_format=log_format,
+        log_level=log_level,
+        log_tasks=log_tasks,
+    )
+    configure(log_format, log_level)
+    with new_runner() as runner:
+        return runner.run(_supervise(plan, processes, stall_timeout))
+
+
+async def _supervise(plan: Plan, processes: int, stall_timeout: float) -> int:
+    supervisor = Supervisor(_CHILD, plan, connect, count=processes, stall_timeout=stall_timeout)
+    async with serving(StatusWriter(supervisor, plan.app)):
+        code = await supervisor.run()
+    if supervisor.refusal is not None:
+        talk(f"error: {supervisor.refusal.text}")
+    return code

@@ -1,0 +1,68 @@
+"""Calls that are enqueued together, and calls that the handlers of a worker enqueue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from fairlead.broker.verbs import LeaseRef, Submission
+from fairlead.client.call import TaskCall
+from fairlead.client.clients import Clients
+from fairlead.client.receipts import raise_for
+from fairlead.client.task import add_id, handles_of
+from fairlead.model.errors import Ambiguous, InvalidInput
+from fairlead.model.registry import Registry
+
+__all__ = ("Children", "submissions_of")
+
+R = TypeVar("R")
+
+
+def submissions_of(
+    calls: Iterable[TaskCall[R]], registry: Registry, fence: LeaseRef | None = None
+) -> tuple[list[TaskCall[R]], list[Submission]]:
+    """Check all calls before any is written. Errors name the call."""
+    if not isinstance(calls, Iterable):
+        raise InvalidInput(f"{type(calls).__name__} is not a list of calls")
+    made = list(calls)
+    submissions = []
+    for index, call in enumerate(made):
+        if not isinstance(call, TaskCall):
+            raise InvalidInput(
+                f"item {index} is {type(call).__name__}, not a call; use task.call(...)"
+            )
+        registry.get(call.spec.name)
+        try:
+            submissions.append(call.submission(fence))
+        except InvalidInput as error:
+            error.add_note(f"in call {index}, of task {call.spec.name!r}; none was enqueued")
+            raise
+    return made, submissions
+
+
+class Children:
+    """Enqueues for handlers, under the lease of their attempt."""
+
+    def __init__(self, clients: Clients, registry: Registry) -> None:
+        self._clients = clients
+        self._registry = registry
+
+    async def one(self, call: Any, fence: LeaseRef) -> Any:
+        """Enqueue a call; its handle. Those of one moment share a trip with all others."""
+        if not isinstance(call, TaskCall):
+            raise InvalidInput(f"{type(call).__name__} is not a call; use task.call(...)")
+        self._registry.get(call.spec.name)
+        submission = call.submission(fence)
+        try:
+            receipt = await self._clients.current().submit(submission)
+        except Ambiguous as error:
+            add_id(error, submission)
+            raise
+        raise_for(receipt, submission)
+        return call.accepted(self._clients, receipt, submission)
+
+    async def many(self, calls: Iterable[Any], fence: LeaseRef) -> list[Any]:
+        """Enqueue calls that may depend on each other; their handles."""
+        made, submissions = submissions_of(calls, self._registry, fence)
+        receipts = await self._clients.current().submit_many(submissions)
+        return handles_of(self._clients, made, submissions, receipts)

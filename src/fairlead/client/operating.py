@@ -1,0 +1,99 @@
+"""What an app offers to operators: settings, counts, listings, purging."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from fairlead.broker.verbs import Page, Snapshot, WorkerRecord
+from fairlead.client.changes import (
+    LimiterSettings,
+    QueueSettings,
+    TenantSettings,
+    limiter_change,
+    queue_change,
+    tenant_change,
+)
+from fairlead.client.client import Client, PageSelection
+from fairlead.client.clients import Clients
+from fairlead.model.names import check_queue, check_tenant
+
+__all__ = ("Operating",)
+
+
+class Operating:
+    """The part of an app that is about queues, tenants and workers, not about tasks of its own."""
+
+    _clients: Clients
+
+    async def aconfigure_queue(self, name: str, /, **settings: Unpack[QueueSettings]) -> None:
+        """Set limits, pause and retention of a queue; what is not named stays as it is."""
+        await self._clients.current().configure([queue_change(name, **settings)])
+
+    def configure_queue(self, name: str, /, **settings: Unpack[QueueSettings]) -> None:
+        """Set limits, pause and retention of a queue, from sync code."""
+        change = queue_change(name, **settings)
+        self._clients.sync(lambda client: client.configure([change]))
+
+    async def aconfigure_tenant(
+        self, name: str, /, *, queue: str | None = None, **settings: Unpack[TenantSettings]
+    ) -> None:
+        """Set weight, limits and pause of a tenant, in one queue or in all of them."""
+        await self._clients.current().configure([tenant_change(name, queue, **settings)])
+
+    def configure_tenant(
+        self, name: str, /, *, queue: str | None = None, **settings: Unpack[TenantSettings]
+    ) -> None:
+        """Set weight, limits and pause of a tenant, from sync code."""
+        change = tenant_change(name, queue, **settings)
+        self._clients.sync(lambda client: client.configure([change]))
+
+    async def aconfigure_limiter(self, name: str, /, **settings: Unpack[LimiterSettings]) -> None:
+        """Set a named limiter, which tasks of all queues may share."""
+        await self._clients.current().configure([limiter_change(name, **settings)])
+
+    def configure_limiter(self, name: str, /, **settings: Unpack[LimiterSettings]) -> None:
+        """Set a named limiter, from sync code."""
+        change = limiter_change(name, **settings)
+        self._clients.sync(lambda client: client.configure([change]))
+
+    async def asnapshot(self) -> Snapshot:
+        """How many tasks there are, by state, queue and tenant."""
+        return await self._clients.current().snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """How many tasks there are, by state, queue and tenant, from sync code."""
+        return self._clients.sync(lambda client: client.snapshot())
+
+    async def apurge(self, queue: str | None = None, *, tenant: str | None = None) -> int:
+        """Cancel all that waits, in one queue or in all, of one tenant or of all; how many."""
+        return await _purge(self._clients.current(), queue, tenant)
+
+    def purge(self, queue: str | None = None, *, tenant: str | None = None) -> int:
+        """Cancel all that waits, from sync code; see ``apurge``."""
+        return self._clients.sync(lambda client: _purge(client, queue, tenant))
+
+    async def apage(self, **selection: Unpack[PageSelection]) -> Page:
+        """Tasks, in an order of the store's own: ``apage(state="dead")`` is the dead letters.
+
+        Read on with ``cursor=page.cursor`` until it is None; a page may be empty before that.
+        """
+        return await self._clients.current().page(selection)
+
+    def page(self, **selection: Unpack[PageSelection]) -> Page:
+        """The same from sync code; see ``apage``."""
+        return self._clients.sync(lambda client: client.page(selection))
+
+    async def aworkers(self) -> list[WorkerRecord]:
+        """The workers of this broker that were heard of in the last 15 seconds."""
+        return await self._clients.current().workers()
+
+    def workers(self) -> list[WorkerRecord]:
+        """The workers that were heard of lately, from sync code; see ``aworkers``."""
+        return self._clients.sync(lambda client: client.workers())
+
+
+async def _purge(client: Client, queue: str | None, tenant: str | None) -> int:
+    if tenant is not None:
+        check_tenant(tenant)
+    names = list((await client.snapshot()).queues) if queue is None else [check_queue(queue)]
+    return sum([await client.purge(name, tenant) for name in names])

@@ -1,0 +1,272 @@
+"""One attempt, from the lease to its outcome: what all kinds of handlers share.
+
+An attempt that has to stop is asked once and then given a moment. One that does not end by then is
+abandoned: its outcome is decided without it and its slot is free, so that a handler that swallows
+its cancellation, or a thread that cannot be interrupted, costs the worker nothing but memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from asyncio import CancelledError
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fairlead.model.errors import InvalidOption, Reject, Retry, Signal, Snooze, TaskCancelled
+from fairlead.model.lifecycle import (
+    Cancelled,
+    Failed,
+    Outcome,
+    Released,
+    Settlement,
+    Succeeded,
+)
+from fairlead.model.options import seconds
+from fairlead.model.values import pack
+from fairlead.worker.context import Context
+from fairlead.worker.deadlines import Deadlines
+from fairlead.worker.extras import AroundRun
+from fairlead.worker.failure import describe
+from fairlead.worker.inflight import Stop
+from fairlead.worker.router import Assignment
+from fairlead.worker.threads import Threads
+
+__all__ = ("Attempt", "Finished", "Floor")
+
+log = logging.getLogger("fairlead.worker")
+
+_NOTHING = Succeeded()
+
+#: Called on the loop when an attempt is over, with its outcome; None: there is nothing to say,
+#: because the task belongs to somebody else by now.
+Finished = Callable[["Attempt", Outcome | None], None]
+
+
+class Floor:
+    """Where attempts run: what all attempts of a worker share."""
+
+    __slots__ = ("around", "begun", "deadlines", "finished", "patience", "threads")
+
+    def __init__(
+        self,
+        threads: Threads,
+        deadlines: Deadlines,
+        finished: Finished,
+        *,
+        begun: Callable[[Attempt], None],
+        patience: float,
+        around: Sequence[AroundRun] = (),
+    ) -> None:
+        self.around = around  # middleware; the first is outermost
+        self.begun = begun  # called when the handler is about to run
+        self.threads = threads
+        self.deadlines = deadlines
+        self.finished = finished
+        self.patience = patience  # seconds between being told to stop and being abandoned
+
+
+class Attempt(ABC):
+    """One run of a handler that is under way, or over."""
+
+    __slots__ = (
+        "_ending", "_floor", "assignment", "context", "error", "lease",
+        "over", "started", "why",
+    )  # fmt: skip
+
+    #: What follows, where somebody else has decided that.
+    decided: Settlement | None = None
+
+    def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
+        self.assignment = assignment
+        self.lease = assignment.lease
+        self.context = context
+        self.started: float | None = None  # when the handler began, by the loop's clock
+        self.over = False
+        self.why: Stop | None = None  # it was told to stop
+        self.error: BaseException | None = None  # what the handler raised
+        self._floor = floor
+        self._ending: asyncio.TimerHandle | None = None  # until it is abandoned
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self.assignment.spec.name
+
+    @property
+    def run_time(self) -> float:
+        """Seconds since the handler began."""
+        return 0.0 if self.started is None else self._loop.time() - self.started
+
+    def stop(self, why: Stop) -> None:
+        """Have the attempt end soon. Of several reasons the last one counts, but ``lost`` stays."""
+        if self.over:
+            return
+        first = self.why is None
+        if self.why != "lost":
+            self.why = why
+        self.context._cancelled = True
+        if self._withdraw():
+            self._finish(self._stopped())
+            return
+        if first:
+            self._interrupt()
+        self._limit()
+
+    def withdraw(self) -> None:
+        """Hand it back if its handler has not begun."""
+        if not self.over and self._withdraw():
+            self._finish(Released())
+
+    def expire(self) -> None:
+        """Its time is up."""
+        self.stop("timeout")
+
+    def where(self) -> str:
+        """Which attempt it is and where its code is right now, for people."""
+        message = self.lease.message
+        return f"{self.assignment.spec.name} {message.id}\n{self._stack()}"
+
+    # -- what the two kinds of handler do differently ----------------------------------------
+
+    @abstractmethod
+    def _withdraw(self) -> bool:
+        """Take it back if the handler has not begun."""
+
+    def _interrupt(self) -> None:  # noqa: B027 - a thread cannot be told; it may look
+        """Tell the handler to stop."""
+
+    def _cancelled_by_others(self) -> bool:
+        """Whether the asyncio task was cancelled behind the worker's back."""
+        return False
+
+    def _must_end(self) -> bool:
+        """Whether it is abandoned if it goes on."""
+        return True
+
+    @abstractmethod
+    def _stack(self) -> str:
+        """Where the handler is."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Wait no longer for the handler."""
+
+    # -- shared ------------------------------------------------------------------------------
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self.context._loop
+
+    def _begun(self) -> None:
+        """The handler is about to run: its time starts now."""
+        self._floor.begun(self)
+        self.started = self._loop.time()
+        timeout = self.assignment.timeout
+        if timeout is not None:
+            self.context.deadline = time.time() + timeout
+            self._floor.deadlines.add(self, self.started + timeout)
+
+    def _limit(self) -> None:
+        """Give it a moment to end, if it was told to stop and must."""
+        if self.why is not None and self._ending is None and self._must_end():
+            # Not asyncio.wait_for: it waits for ever for a handler that swallows its cancellation.
+            self._ending = self._loop.call_later(self._floor.patience, self._abandon)
+
+    def _abandon(self) -> None:
+        if self.over:
+            return
+        where = self._stack()
+        self._let_go()
+        log.error("handler abandoned", extra=self.fields())
+        self._finish(self._stopped(stack=where))
+
+    def _finish(self, outcome: Outcome | None) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+        if self.assignment.timeout is not None:
+            self._floor.deadlines.remove(self)
+        if self.over:
+            log.warning("abandoned handler ended", extra=self.fields())
+            return
+        self.over = True
+        self.context._cancelled = self.context._over = True
+        self._floor.finished(self, outcome)
+
+    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        assignment = self.assignment
+        args, kwargs = assignment.args, assignment.kwargs
+        if args or kwargs:
+            args, kwargs = assignment.spec.convert(args, kwargs)
+        return ([self.context, *args] if assignment.takes_context else args), kwargs
+
+    def _returned(self, value: Any) -> Outcome | None:
+        if self.why == "lost":
+            return None
+        if value is None:
+            return _NOTHING
+        try:
+            return Succeeded(pack(value, "the result"))
+        except BaseException as error:  # noqa: BLE001 - a value may run its own code when it is read
+            # It would return the same again: no retry, and the effects have happened.
+            self.error = error
+            info = describe(error)
+            return Failed(Reject(info.message), info)
+
+    def _raised(self, error: BaseException) -> Outcome | None:
+        try:
+            return self._judged(error)
+        except BaseException as worse:  # noqa: BLE001 - an error may run its own code when it is read
+            unreadable = f"the handler's {type(error).__name__} cannot be read"
+            return self._failed(_chained(RuntimeError(unreadable), worse))
+
+    def _judged(self, error: BaseException) -> Outcome | None:
+        if self.why is not None and (self.why != "timeout" or self._obeyed(error)):
+            return self._stopped(error)
+        if isinstance(error, CancelledError):
+            if self._cancelled_by_others():
+                log.warning("attempt cancelled from outside", extra=self.fields())
+                return Released()
+            # Something that it awaited was cancelled; nobody had asked for this attempt to stop.
+            error = _chained(RuntimeError("the handler ended with CancelledError"), error)
+        if isinstance(error, Snooze) or (isinstance(error, Retry) and error.delay is not None):
+            try:
+                error.delay = seconds("delay", error.delay)  # somebody may have set it since
+            except InvalidOption as wrong:
+                error = _chained(wrong, error)
+        return self._failed(error)
+
+    def _obeyed(self, error: BaseException) -> bool:
+        if isinstance(error, TaskCancelled):  # that of another task may have come out of a handle
+            return error.id == self.lease.message.id
+        return isinstance(error, CancelledError)
+
+    def _stopped(self, error: BaseException | None = None, stack: str = "") -> Outcome | None:
+        if self.why == "lost":
+            return None
+        if self.why == "cancel":
+            return Cancelled()
+        if self.why == "release":
+            return Released()
+        late = TimeoutError(f"the attempt took longer than {self.assignment.timeout:g} s")
+        return self._failed(_chained(late, error), stack)
+
+    def _failed(self, error: BaseException, stack: str = "") -> Failed:
+        if not isinstance(error, Signal):
+            self.error = error
+        return Failed(error, describe(error, stack))
+
+    def fields(self) -> dict[str, object]:
+        return {
+            "task_id": self.lease.message.id,
+            "task": self.assignment.spec.name,
+            "attempt": self.lease.attempt,
+            "why": self.why,
+        }
+
+
+def _chained(error: BaseException, cause: BaseException | None) -> BaseException:
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,157 @@
+"""What a child shows its supervisor in shared memory: what runs, and that its loop goes round.
+
+A message could not be read any more once the child is dead, and would not be sent while it hangs.
+The child writes, the supervisor reads. A reading of a living child may catch a row half written,
+which does no harm: no lease has that name. Of a dead child nothing changes any more.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+from typing import NamedTuple
+
+__all__ = ("Board", "Row")
+
+_TICKS, _ANSWERS, _ON_STACK, _SETTLED, _FENCED, _UNSENT, _ENDED, _ABANDONED = range(8)
+_FETCHED, _LAG, _FAILING = range(8, 11)  # read as floats
+_HEADER = 128  # bytes
+
+FREE, HELD, STARTED = range(3)
+_ROW = struct.Struct("<BxHIQ264s")  # state, length of the id, number of the task, token, id
+_TASK = struct.Struct("<I")
+_SIZE = _ROW.size
+_NONE = -1
+
+
+class Row(NamedTuple):
+    """A task that a child has on loan."""
+
+    id: str
+    token: int
+    task: int  # the place of its name in the list that the child introduced itself with
+    started: bool
+
+
+class Board:
+    """Shared memory of a fixed size, made by the supervisor and opened by the child."""
+
+    def __init__(self, fd: int, rows: int) -> None:
+        self.fd = fd
+        self.rows = rows
+        self._memory = mmap.mmap(fd, _HEADER + rows * _SIZE)
+        header = memoryview(self._memory)[:_HEADER]
+        self._numbers = header.cast("q")
+        self._times = header.cast("d")
+        self._free = list(range(rows - 1, -1, -1))  # of the child only
+
+    @classmethod
+    def made(cls, rows: int) -> Board:
+        """A new one; its ``fd`` is for the child."""
+        with tempfile.TemporaryFile() as file:
+            file.truncate(_HEADER + rows * _SIZE)
+            board = cls(os.dup(file.fileno()), rows)
+        board._numbers[_ON_STACK] = _NONE
+        return board
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._numbers.release()
+        self._times.release()
+        self._memory.close()
+        os.close(self.fd)
+
+    # -- the child writes ------------------------------------------------------------------------
+
+    def take(self, id: str, token: int) -> int:
+        """Show a task that was lent; the number of its row."""
+        row = self._free.pop()
+        name = id.encode()
+        place = _HEADER + row * _SIZE
+        _ROW.pack_into(self._memory, place, HELD, len(name), 0, token, name)
+        return row
+
+    def start(self, row: int, task: int) -> None:
+        """Its handler is about to begin: a crash is charged to it from now on."""
+        place = _HEADER + row * _SIZE
+        _TASK.pack_into(self._memory, place + 4, task)
+        self._memory[place] = STARTED
+
+    def drop(self, row: int) -> None:
+        """It is not ours any more."""
+        self._memory[_HEADER + row * _SIZE] = FREE
+        self._free.append(row)
+        self._numbers[_ENDED] += 1
+
+    def tick(self, lag: float) -> None:
+        """The loop has come round, so many seconds late."""
+        self._numbers[_TICKS] += 1
+        self._times[_LAG] = lag
+
+    def count(self, settled: int, fenced: int, unsent: int, abandoned: int) -> None:
+        """Show the counters of the worker."""
+        numbers = self._numbers
+        numbers[_SETTLED], numbers[_FENCED], numbers[_UNSENT] = settled, fenced, unsent
+        numbers[_ABANDONED] = abandoned
+
+    def fetched(self, at: float, failing: float) -> None:
+        """When the broker last answered a fetch, and since when it fails (0: it does not)."""
+        self._times[_FETCHED], self._times[_FAILING] = at, failing
+
+    def answer(self, row: int | None) -> None:
+        """Say whose handler is on the stack of the loop."""
+        self._numbers[_ON_STACK] = _NONE if row is None else row
+        self._numbers[_ANSWERS] += 1
+
+    # -- the supervisor reads --------------------------------------------------------------------
+
+    def lent(self) -> list[Row]:
+        """All tasks that the child has on loan."""
+        memory, rows = self._memory, []
+        for place in range(_HEADER, _HEADER + self.rows * _SIZE, _SIZE):
+            if memory[place]:
+                state, length, task, token, name = _ROW.unpack_from(memory, place)
+                id = name[:length].decode(errors="replace")
+                rows.append(Row(id, token, task, state == STARTED))
+        return rows
+
+    def on_stack(self) -> str | None:
+        """The id of the task whose handler was on the stack of the loop at the last answer."""
+        row = self._numbers[_ON_STACK]
+        if not 0 <= row < self.rows:
+            return None
+        state, length, _, _, name = _ROW.unpack_from(self._memory, _HEADER + row * _SIZE)
+        return name[:length].decode(errors="replace") if state == STARTED else None
+
+    @property
+    def ticks(self) -> int:
+        """How often the loop has come round."""
+        return self._numbers[_TICKS]
+
+    @property
+    def answers(self) -> int:
+        """How often the child has said what is on its stack."""
+        return self._numbers[_ANSWERS]
+
+    @property
+    def ended(self) -> int:
+        """Tasks that came and went."""
+        return self._numbers[_ENDED]
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The counters of the worker by name."""
+        numbers = self._numbers
+        return {
+            "settled": numbers[_SETTLED],
+            "fenced": numbers[_FENCED],
+            "unsent": numbers[_UNSENT],
+            "abandoned": numbers[_ABANDONED],
+        }
+
+    @property
+    def times(self) -> tuple[float, float, float]:
+        """Last fetch, lag of the loop, and since when the broker fails (0: it does not)."""
+        return self._times[_FETCHED], self._times[_LAG], self._times[_FAILING]

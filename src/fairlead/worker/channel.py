@@ -1,0 +1,202 @@
+"""What the processes of a worker say to each other: small messages over a socket pair.
+
+Each is its length in four bytes and then MessagePack. Bytes that are no message end the connection:
+both ends are the same release, so nothing but a mistake could have sent them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from typing import Any, Literal
+
+import msgspec
+
+from fairlead.model.lifecycle import Settlement
+from fairlead.model.message import Leased
+
+__all__ = (
+    "Aloud", "Channel", "Introduction", "Kept", "Message", "Order", "Outcome", "Plan", "Refusal",
+    "Retiring", "Run", "SlotPlan", "Stop", "receive_now",
+)  # fmt: skip
+
+_LENGTH = struct.Struct("<I")
+_LIMIT = 64 * 1024 * 1024  # bytes; a result is far smaller
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Supervisor to child, first: what to run, and how."""
+
+    app: str  # module:attribute
+    queues: dict[str, float] | None = None
+    strict: bool = False
+    concurrency: int = 10
+    threads: int = 10
+    slots: int = 2
+    grace: float = 30.0
+    lease: float | None = None
+    max_tasks: int = 0  # 0: no limit
+    rows: int = 0  # of the board
+    stacks: int = -1  # file descriptor that stacks are written to
+    board: int = -1  # file descriptor of the board
+    log_format: str = "auto"
+    log_level: str = "info"
+    log_tasks: bool = False
+
+
+class Introduction(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Child to supervisor, once it knows the app: who it is and where its broker is."""
+
+    incarnation: str
+    url: str  # may hold a password: never logged
+    lease: float
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    versions: dict[str, int]  # of those tasks that are not in their first
+    places: tuple[tuple[str, str], ...]  # of each task: file and name of its function
+    concurrency: int
+    started_at: float
+
+
+class Refusal(msgspec.Struct, frozen=True, tag=True):
+    """Child to supervisor: it cannot begin, and will not the next time either."""
+
+    text: str
+    code: int
+
+
+class Retiring(msgspec.Struct, frozen=True, tag=True):
+    """Child to supervisor: it should be replaced."""
+
+    why: str
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Supervisor to child after each heartbeat: the leases hold, but for these.
+
+    ``reached`` is false if the broker did not answer. Then nothing is known of the leases.
+    """
+
+    reached: bool = True
+    lost: list[tuple[str, int]] = []
+    cancelled: list[tuple[str, int]] = []
+    paused: list[str] = []
+
+
+class Order(msgspec.Struct, frozen=True, tag=True):
+    """Supervisor to child: ``quiet`` (fetch no more), ``stop`` in good time, ``leave`` now."""
+
+    what: Literal["quiet", "stop", "leave"]
+
+
+class SlotPlan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Worker to slot process, first: where the tasks are, and under whose lease they run."""
+
+    app: str  # module:attribute
+    path: list[str]  # for imports
+    incarnation: str = ""
+    patience: float = 2.0
+    log_format: str = ""  # empty: leave logging alone
+    log_level: str = "info"
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Worker to slot process: run this."""
+
+    lease: Leased
+    max_memory: int | None = None  # bytes beyond what the process has
+    dice: float
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Worker to slot process: end what runs, for this reason."""
+
+    why: Literal["timeout", "cancel", "release", "lost"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Slot process to worker: it ran, and this follows; None if there is nothing to say."""
+
+    settlement: Settlement | None
+    last: bool = False  # something of it goes on: the process ends
+
+
+class Aloud(msgspec.Struct, frozen=True, tag=True):
+    """Slot process to worker: ready for work."""
+
+
+Message = (
+    Plan | Introduction | Refusal | Retiring | Kept | Order | SlotPlan | Run | Stop | Outcome
+    | Aloud
+)  # fmt: skip
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Message).decode
+
+
+class Channel:
+    """One end of a socket pair, on an event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> Channel:
+        """The channel over one end of the pair, which it owns from now on."""
+        return cls(*await asyncio.open_unix_connection(sock=end))
+
+    def send(self, message: Message) -> None:
+        """Send, without waiting: the other end reads all the time, or is about to be killed."""
+        if not self._writer.is_closing():
+            self._writer.write(framed(message))
+
+    async def receive(self) -> Any:
+        """The next message; None once the other end is gone."""
+        try:
+            length = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))[0]
+            return _decode(await self._reader.readexactly(_checked(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+
+    async def flush(self) -> None:
+        """Return when all that was sent is on its way."""
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+    def close(self) -> None:
+        """Close this end; the other sees it."""
+        self._writer.close()
+
+
+def framed(message: Message) -> bytes:
+    """A message as it travels."""
+    data = _encode(message)
+    return _LENGTH.pack(len(data)) + data
+
+
+def receive_now(end: socket.socket) -> Any:
+    """The next message, read without a loop; None once the other end is gone."""
+    head = _exactly(end, _LENGTH.size)
+    if head is None:
+        return None
+    body = _exactly(end, _checked(_LENGTH.unpack(head)[0]))
+    return None if body is None else _decode(body)
+
+
+def _exactly(end: socket.socket, size: int) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        part = end.recv(size - len(data))
+        if not part:
+            return None
+        data += part
+    return data
+
+
+def _checked(length: int) -> int:
+    if length > _LIMIT:
+        raise ValueError(f"a message of {length} bytes; the limit is {_LIMIT}")
+    return int(length)

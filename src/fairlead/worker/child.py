@@ -1,0 +1,318 @@
+"""One child process as its supervisor sees it, from its start until nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from fairlead.broker import Store
+from fairlead.broker.verbs import MAX_EXCHANGE, BeatReply, LeaseRef, WorkerRecord
+from fairlead.model.errors import BrokerError
+from fairlead.runtime.component import serving
+from fairlead.worker.board import Board
+from fairlead.worker.channel import (
+    Channel,
+    Introduction,
+    Kept,
+    Order,
+    Plan,
+    Refusal,
+    Retiring,
+)
+from fairlead.worker.heartbeater import Heartbeater
+from fairlead.worker.identity import host, identity
+from fairlead.worker.recoverer import give_back
+from fairlead.worker.slots import exit_text
+from fairlead.worker.stacks import ASK, StackFile, blamed
+
+__all__ = ("Child",)
+
+log = logging.getLogger("fairlead.worker")
+
+_LOOK = 0.25  # seconds between two looks at the child's counter
+_ANSWER = 1.0  # seconds in which a child that hangs may say what it does
+_PAUSE = 0.2  # seconds between two tries to give back what a dead child held
+_MOST_SHOWN = 100  # running tasks in a log line, or in the registry
+
+
+class Child:
+    """Starts a child, keeps its leases, ends it if it hangs, and cleans up after it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        plan: Plan,
+        connect: Callable[[str], Store],
+        *,
+        stall_timeout: float,
+    ) -> None:
+        self.introduction: Introduction | None = None
+        self.refusal: Refusal | None = None
+        self.introduced = asyncio.Event()
+        self.retiring = asyncio.Event()  # it asks to be replaced
+        self.ordered = False  # it was told to end
+        self._command = command
+        self._connect = connect
+        self._stall_timeout = stall_timeout
+        self._stacks = StackFile()
+        self.board = Board.made(plan.concurrency + 4 * MAX_EXCHANGE)
+        self._plan = msgspec.structs.replace(
+            plan, rows=self.board.rows, board=self.board.fd, stacks=self._stacks.fd
+        )
+        self._process: Process | None = None
+        self._channel: Channel | None = None
+        self._store: Store | None = None
+        self._charged: list[str] | None = None  # whom its end is charged to, if that is known
+        self.moved_at = time.monotonic()  # when its counter last moved
+
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 before it is started."""
+        return 0 if self._process is None else self._process.pid
+
+    async def live(self) -> int:
+        """Run the child until it ends, and clean up; its exit code, negative for a signal."""
+        try:
+            code = await self._run()
+            self._kill_group()
+            await self._bury(code)
+            return code
+        finally:
+            self._kill_group()
+            if self._channel is not None:
+                self._channel.close()
+            self.board.close()
+            self._stacks.close()
+
+    def order(self, what: Literal["quiet", "stop", "leave"]) -> None:
+        """Tell it what to do."""
+        self.ordered = self.ordered or what != "quiet"
+        if self._channel is not None:
+            self._channel.send(Order(what))
+
+    def kill(self) -> None:
+        """End it now. What it held is charged to nobody."""
+        self.ordered = True
+        self._charged = []
+        self._kill_group()
+
+    async def stacks(self) -> str:
+        """Where its code is right now."""
+        await self._ask()
+        text = self._stacks.read()
+        self._stacks.clear()  # or it would be taken for the stack of a crash
+        return text
+
+    # -- its life ------------------------------------------------------------------------------
+
+    async def _run(self) -> int:
+        ours, theirs = socket.socketpair()
+        fds = [theirs.fileno(), self.board.fd, self._stacks.fd]
+        with theirs:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *self._command, str(fds[0]), pass_fds=fds, stdin=DEVNULL, start_new_session=True
+            )
+        self._channel = await Channel.over(ours)
+        self._channel.send(self._plan)
+        self.moved_at = time.monotonic()
+        watching = asyncio.ensure_future(self._watch())
+        listening = asyncio.ensure_future(self._listen(self._channel))
+        try:
+            return await process.wait()
+        finally:
+            for task in (watching, listening):
+                task.cancel()
+            await asyncio.wait([watching, listening])
+            for task in (watching, listening):
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    log.error("supervision failed", exc_info=error)
+
+    async def _listen(self, channel: Channel) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            while (message := await channel.receive()) is not None:
+                if isinstance(message, Introduction):
+                    self.introduction = message
+                    self._store = self._connect(message.url)
+                    beating = self._heartbeater(message, self._store)
+                    await stack.enter_async_context(serving(beating))
+                    self.introduced.set()
+                elif isinstance(message, Refusal):
+                    self.refusal = message
+                elif isinstance(message, Retiring):
+                    log.info("child retires", extra={"pid": self.pid, "why": message.why})
+                    self.retiring.set()
+            await asyncio.Event().wait()  # it closes its end before it ends: keep on beating
+
+    # -- its leases ----------------------------------------------------------------------------
+
+    def _heartbeater(self, who: Introduction, store: Store) -> Heartbeater:
+        born = identity(self.pid)
+
+        def describe() -> WorkerRecord:
+            rows = self.board.lent()
+            running = [row for row in rows if row.started]
+            return WorkerRecord(
+                incarnation=who.incarnation,
+                host=host(),
+                pid=self.pid,
+                queues=who.queues,
+                tasks=who.tasks,
+                concurrency=who.concurrency,
+                running=len(running),
+                started_at=who.started_at,
+                details={
+                    **born,
+                    **self.board.counters,
+                    "held": len(rows) - len(running),
+                    "versions": who.versions,
+                    "supervisor": os.getpid(),
+                    "now": [(row.id, who.tasks[row.task]) for row in running[:_MOST_SHOWN]],
+                },
+            )
+
+        return Heartbeater(
+            store,
+            incarnation=who.incarnation,
+            held=lambda: [
+                LeaseRef(row.id, who.incarnation, row.token) for row in self.board.lent()
+            ],
+            describe=describe,
+            heard=self._heard,
+            lease=who.lease,
+        )
+
+    def _heard(self, reply: BeatReply | None) -> None:
+        if self._channel is None:
+            return
+        if reply is None:
+            self._channel.send(Kept(reached=False))
+            return
+        self._channel.send(
+            Kept(
+                lost=[(ref.id, ref.token) for ref in reply.lost],
+                cancelled=[(ref.id, ref.token) for ref in reply.cancelled],
+                paused=reply.paused,
+            )
+        )
+
+    # -- its end -------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """End it when its counter stands still."""
+        ticks = self.board.ticks
+        while True:
+            await asyncio.sleep(_LOOK)
+            now = time.monotonic()
+            if self.board.ticks != ticks:
+                ticks, self.moved_at = self.board.ticks, now
+            elif now - self.moved_at > self._stall_timeout:
+                await self._stalled()
+                return
+
+    async def _stalled(self) -> None:
+        stopped = _stopped(self.pid)
+        answered = await self._ask()
+        if self.board.ticks and not stopped and self.introduction is not None:
+            guilty = self.board.on_stack() if answered else None
+            self._charged = [guilty] if guilty else self._blamed(self._stacks.read())
+        else:
+            self._charged = []  # somebody stopped it, or it never ran: not the fault of a task
+        rows = {row.id: row for row in self.board.lent()}
+        names = [self._task_of(rows[id].task) for id in self._charged if id in rows]
+        fields = {
+            "pid": self.pid,
+            "seconds": round(time.monotonic() - self.moved_at, 1),
+            "task": names[0] if names else "",
+            "task_id": self._charged[0] if self._charged else "",
+            "stopped": stopped,
+            "stack": self._stacks.read(),
+        }
+        log.error("child stalled", extra=fields)
+        self._kill_group()
+
+    async def _ask(self) -> bool:
+        """Have it write down where it is; whether it said so itself."""
+        before = self.board.answers
+        self._stacks.clear()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, ASK)
+        until = time.monotonic() + _ANSWER
+        while self.board.answers == before and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # shared memory has no event
+        return self.board.answers != before
+
+    def _blamed(self, stack: str) -> list[str]:
+        places = self.introduction.places if self.introduction is not None else ()
+        return blamed(stack, places, self.board.lent())
+
+    async def _bury(self, code: int) -> None:
+        """Give back what it held; say so if nobody had told it to end."""
+        rows = self.board.lent()
+        clean = self.ordered and code == 0
+        charged = self._charged
+        if charged is None:
+            charged = [] if clean else self._blamed(self._stacks.read())
+        if not clean:
+            self._tell(code, [row.id for row in rows if row.started], charged)
+        if self.introduction is None or self._store is None:
+            return
+        # Also after a clean end: a reply that got lost may have left something with it.
+        until = time.monotonic() + self.introduction.lease
+        while True:
+            try:
+                count = await give_back(self._store, self.introduction.incarnation, charged)
+            except BrokerError as error:
+                if time.monotonic() > until:  # the sweep has it by now
+                    fields = {"pid": self.pid, "error": type(error).__name__}
+                    log.error("leases not given back", extra=fields)  # noqa: TRY400 - no trace needed
+                    return
+                await asyncio.sleep(_PAUSE)
+            else:
+                if count:
+                    log.info("leases given back", extra={"pid": self.pid, "tasks": count})
+                return
+
+    def _tell(self, code: int, running: list[str], charged: list[str]) -> None:
+        end: dict[str, object] = {"exit_code": code}
+        if code < 0:
+            end = {"signal": exit_text(code).rpartition(" ")[2]}
+        fields = {
+            "pid": self.pid,
+            **end,
+            "running": running[:_MOST_SHOWN],
+            "tasks": len(running),
+            "charged": charged[:_MOST_SHOWN],
+        }
+        who = self.introduction
+        if who is not None:
+            fields["incarnation"] = who.incarnation
+        log.error("child died", extra=fields)
+
+    def _task_of(self, number: int) -> str:
+        tasks = self.introduction.tasks if self.introduction is not None else ()
+        return tasks[number] if number < len(tasks) else ""
+
+    def _kill_group(self) -> None:
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+def _stopped(pid: int) -> bool:
+    """Whether somebody holds the process with SIGSTOP or a debugger."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] in "Tt"

@@ -1,0 +1,63 @@
+"""What an app adds to the attempts of its workers. A worker without an app has none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from fairlead.broker.verbs import LeaseRef, Receipt, Submission
+from fairlead.worker.lifespan import Lifespan
+
+if TYPE_CHECKING:
+    from fairlead.worker.context import Context
+
+__all__ = ("NO_EXTRAS", "AroundRun", "Child", "Enqueuer", "Extras")
+
+H = TypeVar("H")
+H_co = TypeVar("H_co", covariant=True)
+
+#: Makes a context manager that is entered before the handler of an attempt and left after it.
+AroundRun = Callable[["Context"], AbstractAsyncContextManager[Any]]
+
+
+class Child(Protocol[H_co]):
+    """A call of a task that a handler may enqueue: what ``task.call(...)`` returns."""
+
+    def accepted(self, clients: Any, receipt: Receipt, submission: Submission) -> H_co:
+        """The handle of the task that was made of it."""
+        ...
+
+
+class Enqueuer(Protocol):
+    """Enqueues calls of tasks under the lease of an attempt, which the broker checks."""
+
+    async def one(self, call: Child[H], fence: LeaseRef) -> H:
+        """Enqueue a call; Fenced if the lease is over."""
+        ...
+
+    async def many(self, calls: Iterable[Child[H]], fence: LeaseRef) -> list[H]:
+        """Enqueue calls, which may depend on each other; Fenced if the lease is over."""
+        ...
+
+
+class Extras:
+    """How handlers enqueue, what is around them, what they find open, and what is said of them."""
+
+    __slots__ = ("around", "enqueuer", "lifespan", "log_tasks")
+
+    def __init__(
+        self,
+        *,
+        enqueuer: Enqueuer | None = None,
+        around: Sequence[AroundRun] = (),
+        lifespan: Lifespan | None = None,
+        log_tasks: bool = False,
+    ) -> None:
+        self.enqueuer = enqueuer
+        self.around = around  # the first is outermost; may still grow
+        self.lifespan = lifespan or Lifespan()
+        self.log_tasks = log_tasks  # a line for each attempt that succeeds
+
+
+NO_EXTRAS = Extras()

@@ -1,0 +1,60 @@
+"""Processes that handlers have left behind: the supervisor takes them over and ends them.
+
+A handler may start programs, and its process may be killed before they have ended. On Linux they
+then become children of the nearest process that asked for it, which is what happens here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+__all__ = ("adopt_orphans", "die_with_parent", "end_orphans")
+
+log = logging.getLogger("fairlead.worker")
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever descendants are left behind."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """End this process when the one that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_orphans(sessions: Collection[int]) -> None:
+    """End what is left of these sessions: those of children that have ended.
+
+    What made a session of its own wanted to stay, such as an embedded server.
+    """
+    for pid in _children():
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if os.getsid(pid) in sessions:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                log.warning("process ended that a handler had left behind", extra={"left": pid})
+
+
+def _children() -> list[int]:
+    path = Path(f"/proc/{os.getpid()}/task")
+    pids: list[int] = []
+    with contextlib.suppress(OSError):  # not Linux, or without this file
+        for thread in path.iterdir():
+            pids += map(int, (thread / "children").read_text(encoding="ascii").split())
+    return pids
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

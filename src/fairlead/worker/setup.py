@@ -1,0 +1,74 @@
+"""What a worker works out before it starts: its queues, and what it tells of its tasks."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from fairlead.broker.verbs import MAX_EXCHANGE
+from fairlead.model.errors import InvalidOption
+from fairlead.model.names import DEFAULT_QUEUE
+from fairlead.model.ordering import QueueOrder, StrictOrder, WeightedOrder
+from fairlead.model.registry import Registry
+
+__all__ = ("check_count", "check_seconds", "place", "queue_order", "versions")
+
+
+def queue_order(
+    queues: Sequence[str] | Mapping[str, float] | None,
+    registry: Registry,
+    *,
+    strict: bool,
+    largest_fetch: int,
+) -> QueueOrder:
+    """In which order to look into the queues; without any, all that the tasks name."""
+    if queues is None:
+        queues = {DEFAULT_QUEUE: 1.0}
+        for spec in registry:
+            if spec.options.queue is not UNSET:
+                queues[spec.options.queue] = 1.0
+    elif isinstance(queues, str):
+        raise InvalidOption("queues", queues, "a list of names, or weights by name")
+    if strict:
+        if isinstance(queues, Mapping):
+            return StrictOrder(sorted(queues, key=queues.__getitem__, reverse=True))
+        return StrictOrder(queues)
+    if not isinstance(queues, Mapping):
+        queues = dict.fromkeys(StrictOrder(queues).order(), 1.0)  # which checks the list
+    if len(queues) == 1:
+        WeightedOrder(queues)
+        return StrictOrder(queues)  # there is nothing to share
+    return WeightedOrder(queues, largest_fetch=min(largest_fetch, MAX_EXCHANGE))
+
+
+def versions(registry: Registry) -> dict[str, int]:
+    """The versions of the tasks that are not in their first."""
+    return {spec.name: spec.version for spec in registry if spec.version != 1}
+
+
+def place(handler: Callable[..., Any]) -> tuple[str, str]:
+    """File and name of a function, as a stack shows it."""
+    function = inspect.unwrap(handler)
+    function = getattr(function, "func", function)  # of a partial
+    code = getattr(function, "__code__", None)
+    return ("", "") if code is None else (code.co_filename, code.co_name)
+
+
+def check_count(option: str, value: object, least: int, most: int) -> None:
+    """Refuse what is not a whole number in this range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidOption(option, value, f"a whole number from {least} to {most}")
+
+
+def check_seconds(option: str, value: object, least: float = 0.0) -> None:
+    """Refuse what is not a number of seconds."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (math.isfinite(value) and value >= least)
+    ):
+        raise InvalidOption(option, value, f"a number of seconds, {least:g} or more")

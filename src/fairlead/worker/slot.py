@@ -1,0 +1,83 @@
+"""The inside of a slot process: one attempt at a time, as its worker says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from fairlead.worker.channel import Aloud, Channel, Outcome, Run, Stop
+from fairlead.worker.worker import Worker
+
+__all__ = ("serve",)
+
+_PAGES = "/proc/self/statm"
+
+
+async def serve(channel: Channel, worker: Worker) -> None:
+    """Run what the worker process sends, until it is gone."""
+    worker.runner.tells = False  # the worker does, to which the outcome goes
+    async with worker.detached():
+        channel.send(Aloud())
+        receiving: asyncio.Future[Any] = asyncio.ensure_future(channel.receive())
+        try:
+            while True:
+                run = await receiving
+                if run is None:
+                    return
+                receiving = asyncio.ensure_future(channel.receive())
+                if isinstance(run, Run):  # a late Stop is for the attempt before
+                    outcome, receiving = await _run(run, worker, channel, receiving)
+                    channel.send(outcome)
+                    if outcome.last:
+                        await channel.flush()
+                        return
+        finally:
+            receiving.cancel()
+
+
+async def _run(
+    run: Run,
+    worker: Worker,
+    channel: Channel,
+    receiving: asyncio.Future[Any],
+) -> tuple[Outcome, asyncio.Future[Any]]:
+    """One attempt; what it comes to, and who listens for the next message by then."""
+    with _capped(run.max_memory):
+        worker.processor.run_alone(run.lease, run.dice)
+        over = asyncio.ensure_future(worker.processor.ended())
+        while not over.done():
+            await asyncio.wait([over, receiving], return_when=asyncio.FIRST_COMPLETED)
+            if receiving.done() and not over.done():
+                message = receiving.result()
+                if message is None:  # nobody is left to tell
+                    os._exit(1)
+                receiving = asyncio.ensure_future(channel.receive())
+                if isinstance(message, Stop):
+                    worker.inflight.stop(run.lease.message.id, run.lease.token, message.why)
+    return Outcome(settlement=worker.syncer.take(), last=worker.abandoned > 0), receiving
+
+
+@contextlib.contextmanager
+def _capped(limit: int | None) -> Iterator[None]:
+    """Let the attempt take so many bytes beyond what the process has, and no more."""
+    if limit is None or sys.platform == "win32":
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_used() + limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _used() -> int:
+    """Bytes of address space that this process has."""
+    with open(_PAGES, encoding="ascii") as file:  # noqa: PTH123 - not a file to speak of
+        return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")

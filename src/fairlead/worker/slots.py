@@ -1,0 +1,272 @@
+"""Processes that run one attempt at a time, for handlers that must not hurt anybody else.
+
+A slot process can be killed, which a thread cannot, and when it dies there is no doubt whose fault
+it was. It is used again for the next attempt if the last one left it whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from asyncio.subprocess import DEVNULL, Process
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from fairlead.model.errors import InvalidInput
+from fairlead.model.lifecycle import Crashed, Failed, Settlement
+from fairlead.model.message import ErrorInfo
+from fairlead.worker.channel import Aloud, Channel, Outcome, Refusal, Run, SlotPlan, Stop
+from fairlead.worker.context import Context
+from fairlead.worker.execution import Attempt, Floor
+from fairlead.worker.failure import describe
+from fairlead.worker.router import Assignment
+
+__all__ = ("SlotAttempt", "Slots", "exit_text")
+
+log = logging.getLogger("fairlead.worker")
+
+_START = 60.0  # seconds in which a slot process must be ready
+
+
+class Slots:
+    """At most ``count`` slot processes; attempts beyond that wait for their turn."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        plan: Callable[[], SlotPlan],
+        incarnation: str,
+        *,
+        count: int,
+        dice: Callable[[], float],
+        patience: float,
+    ) -> None:
+        self._command = command
+        self._find = plan  # may raise, where other processes cannot find the app
+        self._incarnation = incarnation
+        self._patience = patience
+        self._count = count
+        self._dice = dice
+        self._slots: set[_Slot] = set()
+        self._waiting: deque[SlotAttempt] = deque()
+
+    def begin(self, assignment: Assignment, context: Context, floor: Floor) -> SlotAttempt:
+        """Run an attempt as soon as a slot process is free."""
+        attempt = SlotAttempt(assignment, context, floor, self)
+        self._waiting.append(attempt)
+        self._next()
+        return attempt
+
+    def withdraw(self, attempt: SlotAttempt) -> bool:
+        """Take back an attempt that has not begun; False if it has."""
+        try:
+            self._waiting.remove(attempt)
+        except ValueError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End all slot processes."""
+        slots = list(self._slots)
+        for slot in slots:
+            slot.kill()
+        if slots:
+            await asyncio.wait([slot.life for slot in slots])
+
+    def _plan(self) -> SlotPlan:
+        return msgspec.structs.replace(
+            self._find(), incarnation=self._incarnation, patience=self._patience
+        )
+
+    def run_message(self, attempt: SlotAttempt) -> Run:
+        """What a slot process is told."""
+        spec = attempt.assignment.spec
+        return Run(
+            lease=attempt.lease,
+            max_memory=spec.max_memory,
+            dice=self._dice(),
+        )
+
+    def idle(self, slot: _Slot) -> None:
+        """It is ready for another attempt."""
+        self._next()
+
+    def gone(self, slot: _Slot, why: str) -> None:
+        """It has ended. ``why`` says what kept it from starting, if it never was ready."""
+        self._slots.discard(slot)
+        if why and self._waiting:  # otherwise it would be tried for ever
+            self._waiting.popleft().refused(why)
+        self._next()
+
+    def _next(self) -> None:
+        idle = [slot for slot in self._slots if slot.free]
+        while self._waiting and idle:
+            idle.pop().run(self._waiting.popleft())
+        starting = sum(not slot.ready for slot in self._slots)
+        while len(self._waiting) > starting and len(self._slots) < self._count:
+            self._slots.add(_Slot(self._command, self._plan, self))
+            starting += 1
+
+
+class _Slot:
+    """One slot process, from its start to its end."""
+
+    def __init__(self, command: Sequence[str], plan: Callable[[], SlotPlan], owner: Slots) -> None:
+        self.ready = False
+        self.attempt: SlotAttempt | None = None
+        self._owner = owner
+        self._process: Process | None = None
+        self._channel: Channel | None = None
+        self._killed = False
+        self.life = asyncio.get_running_loop().create_task(self._live(command, plan), name="slot")
+
+    @property
+    def free(self) -> bool:
+        return self.ready and self.attempt is None and not self._killed
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def run(self, attempt: SlotAttempt) -> None:
+        """Have it run an attempt."""
+        assert self._channel is not None  # noqa: S101 - it said that it is ready
+        self.attempt = attempt
+        attempt.begin(self)
+        self._channel.send(self._owner.run_message(attempt))
+
+    def stop(self, stop: Stop) -> None:
+        """Ask it to end what it runs."""
+        if self._channel is not None:
+            self._channel.send(stop)
+
+    def kill(self) -> None:
+        """End it now, with whatever its handler has started."""
+        self._killed = True
+        if self._process is not None and self._process.returncode is None:
+            pid = self._process.pid
+            for end in (os.killpg, os.kill):  # it makes the group itself, as its first act
+                with contextlib.suppress(ProcessLookupError):
+                    end(pid, signal.SIGKILL)
+
+    async def _live(self, command: Sequence[str], plan: Callable[[], SlotPlan]) -> None:
+        why = ""
+        try:
+            why = await self._serve(command, plan())
+        except OSError as error:  # no more processes, or no such program
+            why = f"{type(error).__name__}: {error}"
+        except InvalidInput as error:  # there is no way to find the app
+            why = str(error)
+        finally:
+            self.kill()
+            code = await self._process.wait() if self._process is not None else -1
+            if self._channel is not None:
+                self._channel.close()
+            attempt, self.attempt = self.attempt, None
+            if attempt is not None:
+                attempt.died(code)
+            self._owner.gone(self, why)
+
+    async def _serve(self, command: Sequence[str], plan: SlotPlan) -> str:
+        """Carry messages until it ends; what it says if it cannot begin."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, str(theirs.fileno()), pass_fds=[theirs.fileno()], stdin=DEVNULL
+            )
+        self._channel = channel = await Channel.over(ours)
+        if self._killed:
+            return ""
+        channel.send(plan)
+        try:
+            async with asyncio.timeout(_START):
+                first = await channel.receive()
+        except TimeoutError:
+            return f"it was not ready within {_START:g} s"
+        if not isinstance(first, Aloud):
+            return first.text if isinstance(first, Refusal) else exit_text(await self._ended())
+        self.ready = True
+        self._owner.idle(self)
+        while (message := await channel.receive()) is not None:
+            attempt, self.attempt = self.attempt, None
+            if attempt is not None and isinstance(message, Outcome):
+                attempt.ended(message)
+            if message.last:
+                self._killed = True
+                break
+            self._owner.idle(self)
+        return ""
+
+    async def _ended(self) -> int:
+        assert self._process is not None  # noqa: S101 - it was started
+        return await self._process.wait()
+
+
+class SlotAttempt(Attempt):
+    """An attempt in a slot process: asked by message, then killed."""
+
+    __slots__ = ("_slot", "_slots", "decided")
+
+    def __init__(
+        self, assignment: Assignment, context: Context, floor: Floor, slots: Slots
+    ) -> None:
+        super().__init__(assignment, context, floor)
+        self.decided: Settlement | None = None
+        self._slots = slots
+        self._slot: _Slot | None = None
+
+    def begin(self, slot: _Slot) -> None:
+        """It goes to this slot process."""
+        self._slot = slot
+        self._begun()
+
+    def ended(self, told: Outcome) -> None:
+        """The slot process says how it went."""
+        self.decided = told.settlement if self.why != "lost" else None
+        self._finish(None)
+
+    def died(self, code: int) -> None:
+        """The slot process ended in the middle of it."""
+        if self.over:
+            return
+        if self.why is not None:
+            self._finish(self._stopped())
+            return
+        text = f"the process of the attempt {exit_text(code)}"
+        log.error("slot process died", extra={**self.fields(), "exit": exit_text(code)})
+        self._finish(Crashed(ErrorInfo("ProcessDied", text)))
+
+    def refused(self, why: str) -> None:
+        """No slot process could be had for it."""
+        error = RuntimeError(f"no slot process could be started: {why}")
+        self._finish(Failed(error, describe(error)))
+
+    def _withdraw(self) -> bool:
+        return self._slot is None and self._slots.withdraw(self)
+
+    def _interrupt(self) -> None:
+        if self._slot is not None and self.why is not None:
+            self._slot.stop(Stop(self.why))
+
+    def _stack(self) -> str:
+        return "" if self._slot is None else f"  in slot process {self._slot.pid}\n"
+
+    def _let_go(self) -> None:
+        if self._slot is not None:
+            self._slot.kill()
+
+
+def exit_text(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

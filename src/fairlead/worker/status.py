@@ -1,0 +1,179 @@
+"""What a supervisor writes down about its worker, for whoever looks after this machine.
+
+A small file for each supervisor, in a directory of its user, written anew every two seconds. A
+probe reads it without asking the worker or the broker: an answer that has to be waited for says
+nothing about the one that does not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from fairlead.worker.child import Child
+from fairlead.worker.identity import host, identity, is_gone
+from fairlead.worker.supervisor import Supervisor
+
+__all__ = ("VARIABLE", "ChildStatus", "Status", "StatusWriter", "read_all", "run_dir")
+
+VARIABLE = "FAIRLEAD_RUN_DIR"
+
+_INTERVAL = 2.0  # seconds
+_STALE = 10.0  # seconds after which a file says that its writer hangs
+_LATE_FETCH = 60.0  # seconds without a fetch; an idle worker fetches every 15
+_SILENT = 5.0  # seconds without a tick of the loop
+
+
+class ChildStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One child. ``failing`` says how long its broker has not answered, 0 that it does."""
+
+    pid: int
+    incarnation: str
+    state: Literal["starting", "working", "failing", "hanging", "silent"]
+    failing: float
+    fetch_age: float
+    tick_age: float
+    lag: float
+    running: int
+    held: int
+    settled: int
+    fenced: int
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker on this machine. ``written_at`` is by the monotonic clock of the machine."""
+
+    pid: int
+    host: str
+    identity: dict[str, str]
+    app: str
+    quiet: bool
+    wanted: int  # children
+    written_at: float
+    children: list[ChildStatus]
+
+    def problems(self) -> list[str]:
+        """What is wrong with it, a sentence each; a broker that does not answer is not."""
+        age = time.monotonic() - self.written_at
+        if age > _STALE:
+            return [f"supervisor {self.pid} has said nothing for {age:.0f} s"]
+        found = []
+        for child in self.children:
+            if child.state == "hanging":
+                found.append(f"the loop of child {child.pid} hangs for {child.tick_age:.0f} s")
+            elif child.state == "silent":
+                found.append(f"child {child.pid} has not fetched for {child.fetch_age:.0f} s")
+        if len(self.children) < self.wanted:
+            found.append(f"{len(self.children)} of {self.wanted} children live")
+        return found
+
+    def cut_off(self) -> list[str]:
+        """What is wrong with its broker, a sentence each."""
+        return [
+            f"child {child.pid} does not reach its broker for {child.failing:.0f} s"
+            for child in self.children
+            if child.state == "failing"
+        ]
+
+
+class StatusWriter:
+    """Writes the status of a supervisor, for as long as it runs."""
+
+    name = "status"
+
+    def __init__(self, supervisor: Supervisor, app: str, folder: Path | None = None) -> None:
+        self._supervisor = supervisor
+        self._app = app
+        self._path = (folder or run_dir()) / f"worker-{os.getpid()}.json"
+
+    async def run(self) -> None:
+        """Write every two seconds; take the file away at the end."""
+        try:
+            while True:
+                self.write()
+                await asyncio.sleep(_INTERVAL)
+        finally:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    def write(self) -> None:
+        """Write once; what cannot be written is no reason to stop working."""
+        status = Status(
+            pid=os.getpid(),
+            host=host(),
+            identity=identity(os.getpid()),
+            app=self._app,
+            quiet=self._supervisor.is_quiet,
+            wanted=self._supervisor.count,
+            written_at=time.monotonic(),
+            children=[_status_of(child) for child in self._supervisor.children if child.pid],
+        )
+        fresh = self._path.with_suffix(".new")
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh.write_bytes(msgspec.json.encode(status))
+            fresh.replace(self._path)
+
+
+def read_all(folder: Path | None = None) -> list[Status]:
+    """The workers of this user on this machine; files of those that were killed are removed."""
+    found = []
+    for path in sorted((folder or run_dir()).glob("worker-*.json")):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            status = msgspec.json.decode(path.read_bytes(), type=Status)
+            if is_gone(host(), status.pid, status.identity):
+                path.unlink(missing_ok=True)
+            else:
+                found.append(status)
+    return found
+
+
+def run_dir() -> Path:
+    """Where the files are."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return Path(runtime) / "fairlead"
+    return Path(tempfile.gettempdir()) / f"fairlead-{os.getuid()}"
+
+
+def _status_of(child: Child) -> ChildStatus:
+    now = time.monotonic()
+    board, who = child.board, child.introduction
+    fetched_at, lag, failing = board.times
+    rows = board.lent()
+    running = sum(row.started for row in rows)
+    tick_age = now - child.moved_at
+    fetch_age = now - fetched_at if fetched_at else 0.0
+    state: Literal["starting", "working", "failing", "hanging", "silent"] = "working"
+    if tick_age > _SILENT:
+        state = "hanging"
+    elif who is None:
+        state = "starting"
+    elif failing:
+        state = "failing"
+    elif fetch_age > _LATE_FETCH and running < who.concurrency:
+        state = "silent"
+    counters = board.counters
+    return ChildStatus(
+        pid=child.pid,
+        incarnation="" if who is None else who.incarnation,
+        state=state,
+        failing=round(failing, 3),
+        fetch_age=round(fetch_age, 3),
+        tick_age=round(tick_age, 3),
+        lag=round(lag, 6),
+        running=running,
+        held=len(rows) - running,
+        settled=counters["settled"],
+        fenced=counters["fenced"],
+    )

@@ -1,0 +1,289 @@
+"""Keeps the children of a worker alive. Never imports an app: nothing of it can hurt this process.
+
+Signals: TERM and INT stop in good time, a second INT at once. TSTP makes quiet: nothing is fetched
+any more. HUP replaces all children, one after the other. USR1 shows where their code is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from fairlead.broker import Store
+from fairlead.worker.channel import Plan, Refusal
+from fairlead.worker.child import Child
+from fairlead.worker.orphans import adopt_orphans, end_orphans
+
+__all__ = ("Supervisor",)
+
+log = logging.getLogger("fairlead.worker")
+
+_YOUNG = 10.0  # seconds; a child that dies earlier is not started again at once
+_FIRST_PAUSE = 0.5  # seconds, doubled with each child that dies young
+_LONGEST_PAUSE = 30.0  # seconds
+_LAST_WORDS = 10.0  # seconds that a child has beyond its grace before it is killed
+_READY = 60.0  # seconds in which a replacement must have introduced itself
+
+
+class Supervisor:
+    """``count`` children that follow one plan."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        plan: Plan,
+        connect: Callable[[str], Store],
+        *,
+        count: int,
+        stall_timeout: float = 60.0,
+    ) -> None:
+        self._command = command
+        self._plan = plan
+        self._connect = connect
+        self.count = count
+        self._stall_timeout = stall_timeout
+        self._stores: dict[str, Store] = {}
+        self._children: dict[Child, asyncio.Task[int]] = {}
+        self.refusal: Refusal | None = None
+        self._stopping = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._renewals = [asyncio.Event() for _ in range(count)]
+        self._turn = asyncio.Lock()  # children are replaced one at a time
+        self.is_quiet = False
+        self.started_at = time.time()
+
+    @property
+    def children(self) -> list[Child]:
+        """Those that live, the replaced ones that still end among them."""
+        return list(self._children)
+
+    async def run(self) -> int:
+        """Supervise until a signal says to stop; the exit code."""
+        adopt_orphans()
+        with _Signals(self):
+            seats = [asyncio.ensure_future(self._keep(number)) for number in range(self.count)]
+            stopping = asyncio.ensure_future(self._stopping.wait())
+            try:
+                await asyncio.wait([stopping, *seats], return_when=asyncio.FIRST_COMPLETED)
+                await self._stop()
+            finally:
+                for task in (stopping, *seats):
+                    task.cancel()
+                await asyncio.gather(stopping, *seats, return_exceptions=True)
+                await self._end()
+        for seat in seats:
+            if not seat.cancelled() and (error := seat.exception()) is not None:
+                raise error
+        if self.refusal is not None:
+            return self.refusal.code
+        return 0
+
+    def stop(self) -> None:
+        """Stop in good time; told twice, at once."""
+        if self._stopping.is_set():
+            self._leaving.set()
+        self._stopping.set()
+
+    def quiet(self) -> None:
+        """Fetch no more; what runs goes on."""
+        log.info("worker is quiet: it fetches no more")
+        self.is_quiet = True
+        for child in self.children:
+            child.order("quiet")
+
+    def renew(self) -> None:
+        """Replace all children, one after the other."""
+        log.info("rolling restart", extra={"children": self.count})
+        for event in self._renewals:
+            event.set()
+
+    async def show_stacks(self) -> None:
+        """Log where the code of each child is."""
+        for child in self.children:
+            log.warning("stacks", extra={"pid": child.pid, "stack": await child.stacks()})
+
+    # -- one seat: there is always a child in it -------------------------------------------------
+
+    async def _keep(self, number: int) -> None:
+        young = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            child = await self._sit(self._start(), self._renewals[number])
+            if self._stopping.is_set():
+                return
+            if child.refusal is not None and child.introduction is None:
+                if not self._ever_introduced:
+                    self.refusal = child.refusal  # it would say the same again
+                    return
+                log.error("child cannot start: %s", child.refusal.text)
+            young = young + 1 if time.monotonic() - began < _YOUNG else 0
+            if young > 1 or child.introduction is None:
+                pause = min(_FIRST_PAUSE * 2 ** min(young, 16), _LONGEST_PAUSE)
+                pause *= 0.75 + 0.5 * random.random()
+                log.warning("child restarts later", extra={"seconds": round(pause, 1)})
+                await asyncio.wait([asyncio.ensure_future(self._stopping.wait())], timeout=pause)
+
+    async def _sit(self, child: Child, renew: asyncio.Event) -> Child:
+        """Until the child in the seat has died; replaced ones go on to end by themselves."""
+        while True:
+            wishes = [asyncio.ensure_future(each.wait()) for each in (renew, child.retiring)]
+            life = self._children[child]
+            try:
+                await asyncio.wait([life, *wishes], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wish in wishes:
+                    wish.cancel()
+            if life.done() or self._stopping.is_set():
+                await asyncio.wait([life])
+                return child
+            async with self._turn:
+                renew.clear()
+                child.retiring.clear()
+                child = await self._replaced(child)
+
+    async def _replaced(self, old: Child) -> Child:
+        fresh = self._start()
+        life = self._children[fresh]
+        introduced = asyncio.ensure_future(fresh.introduced.wait())
+        await asyncio.wait([life, introduced], timeout=_READY, return_when="FIRST_COMPLETED")
+        introduced.cancel()
+        if not fresh.introduced.is_set():
+            fresh.kill()
+            why = fresh.refusal.text if fresh.refusal is not None else "it did not start"
+            log.error("child not replaced: %s", why, extra={"pid": old.pid})
+            return old
+        old.order("stop")
+        self._watch_end(old)
+        return fresh
+
+    def _watch_end(self, child: Child) -> None:
+        """See to it that a child that was told to stop does."""
+        life = self._children.get(child)
+
+        def late() -> None:
+            if life is not None and not life.done():
+                log.error("child killed: it does not stop", extra={"pid": child.pid})
+                child.kill()
+
+        asyncio.get_running_loop().call_later(self._plan.grace + _LAST_WORDS, late)
+
+    def _start(self) -> Child:
+        child = Child(self._command, self._plan, self._store, stall_timeout=self._stall_timeout)
+        task = asyncio.ensure_future(self._live(child))
+        self._children[child] = task
+        return child
+
+    async def _live(self, child: Child) -> int:
+        announcing = asyncio.ensure_future(self._announce(child))
+        try:
+            code = await child.live()
+            if child.ordered:
+                log.info("child ended", extra={"pid": child.pid, "exit_code": code})
+            return code
+        except OSError as error:  # the system gives no more processes, memory or files
+            log.exception("child not started", extra={"error": type(error).__name__})
+            return -1
+        finally:
+            announcing.cancel()
+            del self._children[child]
+            end_orphans([child.pid])
+
+    async def _announce(self, child: Child) -> None:
+        await child.introduced.wait()
+        who = child.introduction
+        assert who is not None  # noqa: S101 - that is what introduced means
+        self._ever_introduced = True
+        fields = {
+            "incarnation": who.incarnation,
+            "pid": os.getpid(),
+            "child": child.pid,
+            "queues": list(who.queues),
+            "tasks": list(who.tasks),
+            "concurrency": who.concurrency,
+        }
+        log.info("worker started", extra=fields)
+        if self.is_quiet:
+            child.order("quiet")
+
+    _ever_introduced = False
+
+    def _store(self, url: str) -> Store:
+        if url not in self._stores:
+            self._stores[url] = self._connect(url)
+        return self._stores[url]
+
+    # -- the end -------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        self._order_all("stop")
+        await self._ended(self._plan.grace + _LAST_WORDS, self._leaving)
+        if self._leaving.is_set() and self._children:
+            log.warning("worker leaves at once")
+            self._order_all("leave")
+            await self._ended(_LAST_WORDS)
+
+    def _order_all(self, what: Literal["stop", "leave"]) -> None:
+        for child in self.children:
+            child.order(what)
+
+    async def _ended(self, seconds: float, sooner: asyncio.Event | None = None) -> bool:
+        """Whether all children end in that time, unless the event comes first."""
+        lives = list(self._children.values())
+        if not lives:
+            return True
+        tasks: list[asyncio.Future[object]] = [asyncio.ensure_future(_all_of(lives))]
+        if sooner is not None:
+            tasks.append(asyncio.ensure_future(sooner.wait()))
+        try:
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return tasks[0].done()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _end(self) -> None:
+        """Whatever still lives is killed, and what it held given back."""
+        for child in self.children:
+            log.error("child killed: it does not stop", extra={"pid": child.pid})
+            child.kill()
+        if self._children:
+            await asyncio.wait(list(self._children.values()))
+        for store in self._stores.values():
+            await store.close()
+
+
+async def _all_of(tasks: Sequence[asyncio.Task[int]]) -> object:
+    return await asyncio.wait(tasks)
+
+
+class _Signals:
+    """What the signals mean, for as long as the block lasts."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._meanings: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGTERM: supervisor.stop,
+            signal.SIGINT: supervisor.stop,
+            signal.SIGTSTP: supervisor.quiet,
+            signal.SIGHUP: supervisor.renew,
+            signal.SIGUSR1: lambda: self._do(supervisor),
+        }
+
+    def _do(self, supervisor: Supervisor) -> None:
+        task = asyncio.get_running_loop().create_task(supervisor.show_stacks())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def __enter__(self) -> None:
+        for number, meaning in self._meanings.items():
+            asyncio.get_running_loop().add_signal_handler(number, meaning)
+
+    def __exit__(self, *error: object) -> None:
+        for number in self._meanings:
+            asyncio.get_running_loop().remove_signal_handler(number)

@@ -1,0 +1,143 @@
+"""A child's end of the line to its supervisor, who keeps its leases and sees whether it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from fairlead.worker.board import Board
+from fairlead.worker.channel import Channel, Introduction, Kept, Order, Retiring
+from fairlead.worker.healthchecker import Healthchecker
+from fairlead.worker.inflight import Inflight
+from fairlead.worker.processor import Processor
+from fairlead.worker.syncer import Syncer
+
+__all__ = ("Supervised", "Tether")
+
+log = logging.getLogger("fairlead.worker")
+
+_TICK = 0.25  # seconds
+
+
+class Supervised(Protocol):
+    """The worker at this end."""
+
+    @property
+    def inflight(self) -> Inflight: ...
+    @property
+    def syncer(self) -> Syncer: ...
+    @property
+    def processor(self) -> Processor: ...
+    @property
+    def healthchecker(self) -> Healthchecker: ...
+    @property
+    def abandoned(self) -> int: ...
+
+
+class Tether:
+    """Obeys the supervisor, and shows it that the loop goes round.
+
+    Nobody keeps the leases when the supervisor is silent. Then they are taken for lost as soon as
+    they may be, and nothing is fetched until it speaks again. That it could not reach the broker
+    is something else: then nobody else could take the tasks either.
+    """
+
+    name = "tether"
+
+    def __init__(self, channel: Channel, board: Board, *, url: str, max_tasks: int = 0) -> None:
+        self.board = board
+        self._url = url
+        self.ordered = asyncio.Event()  # to stop, in one way or another
+        self.hurry: Callable[[], None] = _nothing  # called when it has to leave at once
+        self._channel = channel
+        self._max_tasks = max_tasks
+        self._worker: Supervised | None = None
+        self._lease = math.inf  # seconds, once introduced
+        self._heard = 0.0  # when the supervisor last spoke, by the loop's clock
+        self._retiring = False
+
+    def introduce(self, worker: Supervised, introduction: Introduction) -> None:
+        """Tell the supervisor whom it has to look after."""
+        self._worker = worker
+        self._lease = introduction.lease
+        self._heard = asyncio.get_running_loop().time()
+        self._channel.send(msgspec.structs.replace(introduction, url=self._url))
+
+    async def run(self) -> None:
+        """Listen and tick."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(), name="listen")
+            group.create_task(self._tick(), name="tick")
+
+    async def _listen(self) -> None:
+        while (message := await self._channel.receive()) is not None:
+            self._heard = asyncio.get_running_loop().time()
+            if isinstance(message, Kept):
+                self._kept(message)
+            elif isinstance(message, Order):
+                self._obey(message)
+        log.error("supervisor gone: this child hands back what it has and ends")
+        self._leave()
+
+    def _obey(self, order: Order) -> None:
+        if order.what == "leave":
+            self._leave()
+        elif order.what == "stop":
+            self.ordered.set()
+        elif self._worker is not None:
+            self._worker.processor.be_quiet()
+
+    def _leave(self) -> None:
+        self.ordered.set()
+        self.hurry()
+
+    def _kept(self, kept: Kept) -> None:
+        worker = self._worker
+        if worker is None:
+            return
+        for id, token in kept.lost:
+            worker.inflight.stop(id, token, "lost")
+        for id, token in kept.cancelled:
+            worker.inflight.stop(id, token, "cancel")
+        if kept.paused:
+            worker.processor.hand_back(kept.paused)
+        worker.processor.kept = True
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _TICK
+            await asyncio.sleep(_TICK)
+            now = loop.time()
+            self.board.tick(max(now - due, 0.0))
+            if self._worker is not None:
+                self._look(self._worker, now)
+
+    def _look(self, worker: Supervised, now: float) -> None:
+        syncer = worker.syncer
+        self.board.count(syncer.settled, syncer.fenced, syncer.pending, worker.abandoned)
+        health = worker.healthchecker.health
+        self.board.fetched(syncer.answered_at, health.failing)
+        if now - self._heard > self._lease and worker.processor.kept:
+            log.error("supervisor silent: leases are lost", extra={"tasks": len(worker.inflight)})
+            worker.processor.kept = False
+            worker.inflight.lose_all()
+        if self._retiring:
+            return
+        if 0 < self._max_tasks <= self.board.ended:
+            self._retire(f"{self._max_tasks} tasks are done")
+        elif worker.abandoned >= worker.processor.concurrency:
+            self._retire("abandoned handlers go on in it")
+
+    def _retire(self, why: str) -> None:
+        self._retiring = True
+        self._channel.send(Retiring(why))
+
+
+def _nothing() -> None:
+    pass
