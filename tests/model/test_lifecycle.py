@@ -16,6 +16,7 @@ from fairlead.model.lifecycle import (
     TRANSITIONS,
     WAITING,
     Cancelled,
+    Crashed,
     DeadReason,
     DependencyPolicy,
     Failed,
@@ -54,6 +55,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.just(Released()),
     st.just(Cancelled()),
     st.builds(Unroutable, st.just(INFO)),
+    st.builds(Crashed, st.just(INFO)),
 )
 backoffs = st.builds(Backoff, initial=seconds, max=seconds)
 policies = st.builds(
@@ -73,8 +75,8 @@ leases = st.builds(
 )
 
 
-def lease(attempt: int = 1, unroutable: int = 0) -> Leased:
-    return Leased(message=MESSAGE, token=7, attempt=attempt, unroutable=unroutable)
+def lease(attempt: int = 1, unroutable: int = 0, crashes: int = 0) -> Leased:
+    return Leased(message=MESSAGE, token=7, attempt=attempt, unroutable=unroutable, crashes=crashes)
 
 
 def after(
@@ -82,6 +84,7 @@ def after(
     *,
     attempt: int = 1,
     unroutable: int = 0,
+    crashes: int = 0,
     dice: float = 0.5,
     keep: float | None = None,
     **policy: Any,
@@ -89,7 +92,7 @@ def after(
     if isinstance(outcome, BaseException):
         outcome = Failed(outcome, INFO)
     return settle(
-        lease(attempt, unroutable),
+        lease(attempt, unroutable, crashes),
         outcome,
         RetryPolicy(**{"backoff": STEADY} | policy),
         dice=dice,
@@ -181,7 +184,7 @@ def test_whatever_happened_the_move_is_a_legal_one_out_of_running(
     assert (move.result is not None) <= (move.to is State.COMPLETED)
     assert move.keep == (keep if move.to is State.COMPLETED else None)
     assert (move.to is State.DEAD) == (move.reason in get_args(DeadReason)) or (
-        move.to is State.RETRYING and move.reason == "unroutable"
+        move.to is State.RETRYING and move.reason in ("unroutable", "crashed")
     )
     assert (move.error is not None) == (
         move.to in (State.DEAD, State.RETRYING)
@@ -341,6 +344,35 @@ def test_the_backoff_of_an_unroutable_task_is_neither_thrown_nor_the_handlers(
     outcome = Unroutable(INFO)
     move = settle(lease(unroutable=handed_back), outcome, policy, dice=dice)
     assert move == settle(lease(unroutable=handed_back), outcome, RetryPolicy(), dice=0)
+
+
+def test_a_crash_is_retried_after_the_default_backoff_of_its_attempt() -> None:
+    special = ((Exception, Backoff(initial=40, jitter="none")),)
+    moves = [after(Crashed(INFO), attempt=n, per_exception=special) for n in (1, 2, 3)]
+    assert [move.delay for move in moves] == [2, 6, 18]
+    for move in moves:
+        assert (move.to, move.reason, move.error) == (State.RETRYING, "crashed", INFO)
+        assert move.burn
+
+
+def test_a_crash_at_the_last_attempt_is_the_end() -> None:
+    assert after(Crashed(INFO), attempt=5, max_retries=5).to is State.RETRYING
+    move = after(Crashed(INFO), attempt=6, max_retries=5)
+    assert (move.to, move.reason, move.error, move.burn) == (State.DEAD, "exhausted", INFO, True)
+
+
+@pytest.mark.parametrize("attempt", [1, 3, 99])
+def test_the_third_crash_in_a_row_is_poison_whatever_the_attempt(attempt: int) -> None:
+    for crashes in range(CRASH_LIMIT - 1):
+        assert after(Crashed(INFO), attempt=attempt, crashes=crashes).reason != "poison"
+    for crashes in (CRASH_LIMIT - 1, CRASH_LIMIT):
+        move = after(Crashed(INFO), attempt=attempt, crashes=crashes)
+        assert (move.to, move.reason, move.error) == (State.DEAD, "poison", INFO)
+        assert move.burn
+
+
+def test_a_crash_is_retried_whatever_errors_the_policy_gives_up_on() -> None:
+    assert after(Crashed(INFO), retry_on=(), give_up_on=(BaseException,)).to is State.RETRYING
 
 
 # What others decide

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.errors import InvalidOption
-from fairlead.model.limits import PRECISION, UNLIMITED, Limit, counted, room_at
+from fairlead.model.limits import (
+    NO_BREAKER,
+    PRECISION,
+    UNLIMITED,
+    Breaker,
+    Circuit,
+    Limit,
+    counted,
+    room_at,
+)
 
 START = 1_763_230_000.25  # a unix time, with the rounding that comes with it
 
@@ -216,3 +225,144 @@ def test_counting_never_moves_the_moment_of_room_backwards(
             assert gate.room >= last - PRECISION
             assert gate.gone >= 1
             last = gate.room
+
+
+# -- breakers ---------------------------------------------------------------------------------
+
+
+def test_no_breaker_is_the_default() -> None:
+    assert Breaker() == NO_BREAKER
+    assert (NO_BREAKER.failures, NO_BREAKER.cooldown, NO_BREAKER.probes) == (None, 30.0, 1)
+    assert Circuit().state(NO_BREAKER, START) == ""
+    assert Circuit().state(Breaker(failures=1), START) == "closed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"failures": 0}, "failures=0"),
+        ({"failures": -1}, "failures=-1"),
+        ({"failures": 1.5}, "failures=1.5"),
+        ({"failures": True}, "failures=True"),
+        ({"failures": "5"}, "failures='5'"),
+        ({"failures": 1_000_001}, "failures=1000001"),
+        ({"cooldown": 0}, "cooldown=0"),
+        ({"cooldown": -1.0}, "cooldown=-1"),
+        ({"cooldown": math.nan}, "cooldown=nan"),
+        ({"cooldown": math.inf}, "cooldown=inf"),
+        ({"cooldown": 86_401}, "cooldown=86401"),
+        ({"cooldown": "30s"}, "cooldown='30s'"),
+        ({"cooldown": None}, "cooldown=None"),
+        ({"probes": 0}, "probes=0"),
+        ({"probes": None}, "probes=None"),
+        ({"probes": True}, "probes=True"),
+    ],
+)
+def test_what_no_breaker_can_be_is_named(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        Breaker(**fields)
+    assert words in str(caught.value)
+
+
+class Service:
+    """A breaker as a broker keeps it, beside an account of it that is written out at length."""
+
+    def __init__(self, breaker: Breaker) -> None:
+        self.breaker, self.circuit = breaker, Circuit()
+        self.now, self.token = START, 0
+        self.running: dict[int, bool] = {}  # token -> whether it was lent since the last opening
+        self.row = 0  # failures in a row that count
+        self.opened_at: float | None = None
+
+    @property
+    def half_open(self) -> bool:
+        return self.opened_at is not None and self.now >= self.opened_at + self.breaker.cooldown
+
+    def lend(self) -> None:
+        probes = sum(self.running.values())
+        allowed = self.opened_at is None or (self.half_open and probes < self.breaker.probes)
+        until = self.circuit.closed_until(self.breaker, self.now)
+        assert (until is None) == allowed
+        if until is not None and until != math.inf:
+            assert self.opened_at is not None
+            assert until == self.opened_at + self.breaker.cooldown > self.now
+        if allowed:
+            self.token += 1
+            self.running[self.token] = True
+            self.circuit = self.circuit.lent()
+
+    def settle(self, which: int, well: bool | None) -> None:
+        if not self.running:
+            return
+        token = sorted(self.running)[which % len(self.running)]
+        counts = self.running.pop(token)
+        self.circuit = self.circuit.after(
+            well, token, self.breaker, now=self.now, last_token=self.token
+        )
+        if not counts or well is None:
+            return
+        self.row = 0 if well else self.row + 1
+        assert self.breaker.failures is not None
+        if well:
+            self.opened_at = None
+        elif self.opened_at is not None or self.row >= self.breaker.failures:
+            self.opened_at = self.now
+            self.running = dict.fromkeys(self.running, False)
+
+    def compare(self) -> None:
+        probes = sum(self.running.values()) if self.opened_at is not None else 0
+        assert (self.circuit.failed, self.circuit.opened_at) == (self.row, self.opened_at)
+        assert self.circuit.probing == probes
+        state = "closed" if self.opened_at is None else "half_open" if self.half_open else "open"
+        assert self.circuit.state(self.breaker, self.now) == state
+        until = self.circuit.open_until(self.breaker, self.now)
+        assert (until is not None) == (state == "open")
+
+
+steps = st.one_of(
+    st.just(("lend",)),
+    st.tuples(st.just("settle"), st.integers(0, 99), st.sampled_from([True, False, False, None])),
+    st.tuples(st.just("wait"), st.sampled_from([0.0, 0.5, 1.0, 2.0, 5.0])),
+)
+
+
+@given(
+    st.builds(
+        Breaker,
+        failures=st.integers(1, 4),
+        cooldown=st.sampled_from([1.0, 2.5]),
+        probes=st.integers(1, 3),
+    ),
+    st.lists(steps, max_size=60),
+)
+def test_a_breaker_does_what_its_account_says(
+    breaker: Breaker, steps: list[tuple[Any, ...]]
+) -> None:
+    service = Service(breaker)
+    for step in steps:
+        if step[0] == "lend":
+            service.lend()
+        elif step[0] == "settle":
+            service.settle(step[1], step[2])
+        else:
+            service.now += step[1]
+        service.compare()
+
+
+@given(st.integers(0, 9), st.none() | st.floats(1, 1e9), st.integers(0, 99), st.integers(0, 9))
+def test_without_a_breaker_nothing_is_remembered(
+    failed: int, opened_at: float | None, last_token: int, probing: int
+) -> None:
+    circuit = Circuit(failed=failed, opened_at=opened_at, last_token=last_token, probing=probing)
+    assert circuit.under(NO_BREAKER, now=START, last_token=7) == Circuit()
+    assert Circuit().after(False, 9, NO_BREAKER, now=START, last_token=9) == Circuit()
+
+
+def test_other_settings_hold_for_the_present_state() -> None:
+    closed = Circuit(failed=3)
+    assert closed.under(Breaker(failures=4), now=START, last_token=7) == closed
+    opened = closed.under(Breaker(failures=3), now=START, last_token=7)
+    assert opened == Circuit(failed=3, opened_at=START, last_token=7)
+    assert opened.under(Breaker(failures=9), now=START + 1, last_token=8) == opened
+    assert opened.closed_until(Breaker(failures=9, cooldown=5), START + 1) == START + 5
+    assert opened.closed_until(Breaker(failures=9, cooldown=1), START + 1) is None

@@ -167,6 +167,21 @@ GUARDS = (
         ),
     ),
     Guard(
+        "breaker",
+        "what fails again and again is given a rest",
+        SUITE + "test_breaker.py::test_while_it_is_open_nothing_goes_that_needs_it",
+        (
+            memory(
+                "limits.py",
+                ("opens = self.circuit.closed_until(self.breaker, now)", "opens = None"),
+            ),
+            lua(
+                "lib/breaker.lua",
+                ("if now < opens then return max(till or 0, opens) end", ""),
+            ),
+        ),
+    ),
+    Guard(
         "crash count",
         "a task that kills its process is taken out",
         SUITE + "test_leases.py::test_the_third_crash_in_a_row_is_poison",

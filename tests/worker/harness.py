@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from fairlead.broker import Caller
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import Alter, Altered, Receipt, Submission, TaskRecord
+from fairlead.broker.verbs import Alter, Altered, QueueChange, Receipt, Submission, TaskRecord
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message, Trace
@@ -133,6 +133,10 @@ class Rig:
         order = Alter(id=id, action="cancel")
         (answer,) = await self._caller.call(lambda call: self.broker.alter(call, [order]))
         return answer
+
+    async def pause(self, queue: str) -> None:
+        change = QueueChange(queue=queue, paused=True)
+        await self._caller.call(lambda call: self.broker.configure(call, [change]))
 
     async def find(self, id: str) -> TaskRecord:
         (record,) = await self.broker.find([id])

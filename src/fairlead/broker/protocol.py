@@ -110,6 +110,12 @@ class Broker(Protocol):
         completed) beyond the queue's retention in age, count or bytes are forgotten, at most two
         per settlement.
 
+        **Breakers.** A limiter with ``failures`` opens after so many in a row: tasks that were
+        retried or are dead for an error of their handler. A success begins the row anew; whatever
+        else ends an attempt only makes room. An open one has no room until its ``cooldown`` is
+        over, then it is half open: ``probes`` at a time may go, and the first that succeeds closes
+        it, the first that fails opens it again. What was lent before it opened has no say.
+
         **Fetch.** Due tasks are promoted first, at most 50 of them. Queues are looked into in the
         order given; inside a queue tenants are served by stride scheduling: each dispatch moves the
         tenant's tag on by ``cost / weight``, the lowest tag goes next, ties go by tenant name, and
@@ -212,7 +218,10 @@ class Broker(Protocol):
     async def write(
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
     ) -> list[Settled]:
-        """Record progress, checkpoints and XCom values under the lease of their task."""
+        """Record progress, checkpoints and XCom values under the lease of their task.
+
+        The call may be that of another process than the one that has the lease.
+        """
         ...
 
     async def pull(
@@ -237,7 +246,11 @@ class Broker(Protocol):
     async def configure(
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
     ) -> None:
-        """Set limits, weights and pauses; they hold for the existing backlog from now on."""
+        """Set limits, weights and pauses; they hold for the existing backlog from now on.
+
+        A breaker keeps its state under other settings: another ``cooldown`` counts from when it
+        opened, and it opens at once if as many failed already. None for ``failures`` ends it.
+        """
         ...
 
     async def purge(
@@ -280,7 +293,7 @@ class Inspector(Protocol):
     """Reads for people: bounded, never needed to run tasks."""
 
     async def snapshot(self, *, now: float | None = None) -> Snapshot:
-        """Counts of the shard, its queues and their tenants, without walking tasks."""
+        """Counts of the shard, its queues, their tenants and limiters, without walking tasks."""
         ...
 
     async def find(

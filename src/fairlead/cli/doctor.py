@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,11 @@ import click
 import msgspec
 
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Finding, Snapshot, WorkerRecord
+from fairlead.broker.verbs import Finding, Snapshot, TaskRecord, WorkerRecord
 from fairlead.cli.commands import Command, talk
+from fairlead.model.errors import InvalidInput
+from fairlead.model.lifecycle import State
+from fairlead.model.message import Body
 from fairlead.settings import FILE, VARIABLE, configured_url
 
 __all__ = ("doctor",)
@@ -22,6 +26,7 @@ __all__ = ("doctor",)
 _CODES = {"ok": 0, "warn": 1, "fail": 2}
 _MOST_QUEUES = 50  # that are listed one by one
 _MOST_FINDINGS = 100  # of the audit that are shown
+_PAGE, _PAGES = 500, 4  # tasks that are looked at for unroutable ones
 
 
 @click.command(
@@ -70,7 +75,9 @@ async def _look(store: Store, *, audit: bool) -> tuple[list[Finding], list[str] 
     log.setLevel(logging.ERROR)  # what it would warn of is a finding here
     try:
         findings = await store.diagnose()
-        findings += _workers(await store.snapshot(), await store.workers())
+        workers = await store.workers()
+        findings += _workers(await store.snapshot(), workers)
+        findings += await _unroutable(store, workers)
         wrong = None
         if audit:
             shown = sys.stderr.isatty()
@@ -108,6 +115,39 @@ def _workers(snapshot: Snapshot, workers: list[WorkerRecord]) -> Iterator[Findin
     if len(waiting) > _MOST_QUEUES:
         text = f"{len(waiting) - _MOST_QUEUES:,} more have tasks that wait"
         yield Finding(name="queues", status="ok", text=text)
+
+
+async def _unroutable(store: Store, workers: list[WorkerRecord]) -> list[Finding]:
+    """Tasks that were handed back because no worker knew them, by name."""
+    found: Counter[str] = Counter()
+    looked = 0
+    for state in (State.RETRYING, State.DEAD):
+        cursor: str | None = None
+        for _ in range(_PAGES):
+            page = await store.page(state=state, cursor=cursor, limit=_PAGE)
+            looked += len(page.tasks)
+            found.update(_called(task) for task in page.tasks if task.reason == "unroutable")
+            cursor = page.cursor
+            if cursor is None:
+                break
+    if not found:
+        return []
+    known = {name for worker in workers for name in worker.tasks}
+    rows = []
+    for name, count in found.most_common(_MOST_QUEUES):
+        text = f"{count:,} of the {looked:,} tasks looked at were handed back as unroutable"
+        hint = "start a worker whose app registers this task; it is tried again for a day"
+        if name in known:
+            hint = "a worker knows the name, but perhaps an older version: deploy the newer one"
+        rows.append(Finding(name=f"task {name}", status="warn", text=text, hint=hint))
+    return rows
+
+
+def _called(task: TaskRecord) -> str:
+    try:
+        return Body.decode(task.message.body).task
+    except InvalidInput:
+        return "(unreadable)"
 
 
 def _worst(findings: list[Finding], wrong: list[str] | None) -> str:

@@ -168,6 +168,15 @@ def settle(
     ``max_retries=2`` is dead when its third attempt fails.
     """
     id, token = lease.message.id, lease.token
+    if isinstance(outcome, Succeeded):
+        return Settlement(
+            id=id,
+            token=token,
+            to=State.COMPLETED,
+            result=outcome.result,
+            run_time=run_time,
+            keep=keep,
+        )
 
     def move(
         to: State,
@@ -176,7 +185,6 @@ def settle(
         burn: bool = True,
         reason: str = "",
         error: ErrorInfo | None = None,
-        result: bytes | None = None,
     ) -> Settlement:
         return Settlement(
             id=id,
@@ -186,13 +194,9 @@ def settle(
             burn=burn,
             reason=reason,
             error=error,
-            result=result,
-            run_time=run_time,
-            keep=keep if to is State.COMPLETED else None,  # the dead are kept for operators
+            run_time=run_time,  # without ``keep``: the dead are kept for operators
         )
 
-    if isinstance(outcome, Succeeded):
-        return move(State.COMPLETED, result=outcome.result)
     if isinstance(outcome, Released):
         return move(State.QUEUED, burn=False, reason="released")
     if isinstance(outcome, Cancelled):

@@ -18,6 +18,7 @@ from fairlead.model.values import convert
 
 __all__ = ("Gate", "Registry", "TaskSpec")
 
+_SCALARS = frozenset({str, int, float, bool, bytes})  # nothing to convert inside of them
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -186,6 +187,9 @@ def _is_context(annotation: Any, context_type: type) -> bool:
 
 def _converted(slot: _Slot | None, value: Any) -> Any:
     if slot is None or slot.type is None:
+        return value
+    kind = type(value)
+    if kind is slot.type and kind in _SCALARS:
         return value
     return convert(value, slot.type, f"argument {slot.name!r}")
 

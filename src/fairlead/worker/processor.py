@@ -234,6 +234,7 @@ class Processor:
         self._wake.clear()
         self._runner.dice = lambda: dice
         self._runner.start(lease)
+        self._runner.begun.clear()  # the worker tells the broker
 
     async def ended(self) -> None:
         """Return when the attempt is over."""

@@ -210,6 +210,18 @@ async def test_a_write_must_match_a_lease_in_force_in_id_incarnation_and_token(
     assert await events(broker, "progress") == []
 
 
+async def test_another_process_may_write_under_the_lease_that_it_was_shown(
+    broker: Store, c: Client
+) -> None:
+    (lease,) = await c.run(submit("t1"))
+    answers = await broker.write(
+        Call("slot", 1), [progress(c.ref(lease), b"half"), xcom(c.ref(lease), b"v")], now=NOW
+    )
+    assert answers == ["applied", "applied"]
+    assert (await record(broker, "t1")).progress == b"half"
+    assert await broker.pull("a", ["k"], now=NOW) == [b"v"]
+
+
 async def test_a_write_after_the_end_of_the_lease_is_fenced(broker: Store, c: Client) -> None:
     (one, two, three) = await c.run(submit("t1"), submit("t2"), submit("t3"))
     await c.settle(completed(one), released(two))

@@ -62,6 +62,8 @@ async def fill(broker: RedisBroker) -> None:
     c = Client(broker, "w1")
     await c.configure(
         LimiterChange(name="gpu", concurrency=1),
+        LimiterChange(name="api", failures=1),
+        LimiterChange(name="db", failures=1, cooldown=0.5),
         TenantChange(tenant="one-at-a-time", concurrency=1),
         TenantChange(tenant="slow", rate=0.001),
         TenantChange(tenant="stopped", paused=True),
@@ -70,6 +72,7 @@ async def fill(broker: RedisBroker) -> None:
     await _finished(c)
     await _running(c)
     await _parked(c)
+    await _broken(c)
     await _waiting(c)
     await _wide(c)
     await c.fire(Firing(schedule="nightly", slot=1.0, submission=submit("fired")))
@@ -124,6 +127,16 @@ async def _parked(c: Client) -> None:
     )
     assert await c.fetch(10) == []  # parks whoever cannot run
     assert len(await c.fetch(10, ["rated"])) == 1
+
+
+async def _broken(c: Client) -> None:
+    """A breaker that is open, and one that is half open: a tenant waits at each."""
+    tasks = [submit(f"{name}-bad", "p", name, limiters=(name,)) for name in ("api", "db")]
+    leases = await c.run(*tasks, queues=["api", "db"])
+    await c.settle(*(dead(lease) for lease in leases))
+    names = [("for-api", "api"), ("db-one", "db"), ("db-two", "db")]
+    await c.enqueue(*(submit(id, id, name, limiters=(name,)) for id, name in names))
+    assert len(await c.fetch(10, ["api", "db"], now=NOW + 1)) == 1
 
 
 async def _waiting(c: Client) -> None:

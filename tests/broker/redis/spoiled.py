@@ -12,9 +12,10 @@ __all__ = ("SPOILED",)
 Spoil = Callable[[Spoiler], Any]
 
 SENTINEL = "~" * 80
-# Where numbers stand in what is stored: see lua/lib/record, tenant and queue.
+# Where numbers stand in what is stored: see lua/lib/record, tenant, breaker and queue.
 STATE, TOKEN, DUE, EXPIRES, LIFE, SIZE, EXTRA = 0, 12, 28, 52, -12, -8, -4
 LENGTH, SPECIAL, TAG, STATUS, PAUSE, GATED, BUSY = 32, 48, 52, 64, 66, 67, 68
+COOLDOWN, PROBES, OPENED_AFTER, PROBING = 52, 60, 84, 92
 WEIGHT, COUNTS, DONE_BYTES, DEAD_BYTES = 8, 16, 73, 81
 
 SPOILED: dict[str, tuple[Spoil, str]] = {
@@ -431,6 +432,31 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "waiters of a queue without any": (
         lambda s: s.do("ZADD", "lobby:gpu", 7, "rated"),
         "limiter gpu counts 7 waiters of rated, there are 0",
+    ),
+    # -- breakers --------------------------------------------------------------------------
+    "a breaker that cannot be read": (
+        lambda s: s.do("HSET", "limiters", "api", s.do("HGET", "limiters", "api") + b"?"),
+        "'limiters' holds what cannot be read for 'api'",
+    ),
+    "a breaker with impossible settings": (
+        lambda s: s.poke("limiters", "api", COOLDOWN, "d", -1.0),
+        "'limiters' holds what cannot be read for 'api'",
+    ),
+    "an open breaker that nobody watches": (
+        lambda s: s.do("ZREM", "alarms", "\x1fapi"),
+        "tenant for-api of api waits for limiter api, which has room",
+    ),
+    "a half open breaker that has room": (
+        lambda s: s.poke("limiters", "db", PROBES, "d", 2.0),
+        "tenant db-two of db waits for limiter db, which has room",
+    ),
+    "a count of probes": (
+        lambda s: s.poke("limiters", "db", PROBING, "d", 2.0),
+        "limiter db counts 2 probes, 1 run",
+    ),
+    "a breaker of the future": (
+        lambda s: s.poke("limiters", "api", OPENED_AFTER, "d", 9e15),
+        "limiter api opened after a token that was never given",
     ),
     # -- the rest --------------------------------------------------------------------------
     "an answer that cannot be read": (

@@ -245,9 +245,7 @@ class MemoryBroker(Frame):
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
     ) -> list[Settled]:
         checks.check_writes(writes)
-        return self._numbered(
-            "write", call, now, lambda shard: ordering.write(shard, call.incarnation, writes)
-        )
+        return self._numbered("write", call, now, lambda shard: ordering.write(shard, writes))
 
     async def pull(
         self, tenant: str, keys: Sequence[str], *, now: float | None = None

@@ -171,7 +171,7 @@ def _emit(shard: Shard, queue: str, tenant: str, reason: str) -> None:
 # -- write, pull, watch ------------------------------------------------------------------------
 
 
-def write(shard: Shard, incarnation: str, writes: Sequence[Write]) -> list[Settled]:
+def write(shard: Shard, writes: Sequence[Write]) -> list[Settled]:
     """Carry out a worker's writes, each under the lease of its task."""
     answers: list[Settled] = []
     for item in writes:
@@ -179,9 +179,7 @@ def write(shard: Shard, incarnation: str, writes: Sequence[Write]) -> list[Settl
         if task is None:
             answers.append("unknown")
             continue
-        if item.lease.incarnation != incarnation or not task.leased_as(
-            incarnation, item.lease.token
-        ):
+        if not task.leased_as(item.lease.incarnation, item.lease.token):
             answers.append("fenced")
             continue
         answers.append("applied")

@@ -17,7 +17,7 @@ for n, id in ipairs(ids) do
   local task, kind, value = find_task(id), ARGV[i + 3], ARGV[i + 5]
   if not task then
     codes[n] = 'u'
-  elseif ARGV[i + 1] ~= CALLER or not leased_as(task, CALLER, tonumber(ARGV[i + 2])) then
+  elseif not leased_as(task, ARGV[i + 1], tonumber(ARGV[i + 2])) then
     codes[n] = 'f'
   else
     codes[n] = 'a'

@@ -1,0 +1,201 @@
+"""What is known of processes that died: by those who saw it, and by what they left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.broker import Store
+from fairlead.broker.verbs import MAX_STEP, WorkerRecord
+from fairlead.model.backoff import Backoff, RetryPolicy
+from fairlead.model.lifecycle import Crashed, Settlement, State, settle
+from fairlead.model.message import ErrorInfo, Leased
+from tests.support.store import (
+    NOW,
+    Client,
+    completed,
+    events,
+    failed,
+    record,
+    released,
+    states,
+    submit,
+)
+
+INFO = ErrorInfo("Crashed", "its process was killed by signal 9")
+POLICY = RetryPolicy(max_retries=10, backoff=Backoff(initial=1.0, factor=1.0, jitter="none"))
+
+
+def crashed(lease: Leased) -> Settlement:
+    """As a worker settles a task whose process died alone with it."""
+    return settle(lease, Crashed(INFO), POLICY, dice=0.0)
+
+
+# -- a crash that its worker settles ----------------------------------------------------------
+
+
+async def test_a_settlement_with_the_reason_crashed_adds_to_the_crash_count(c: Client) -> None:
+    (lease,) = await c.run(submit("t"))
+    assert await c.settle(crashed(lease)) == ["applied"]
+
+    found = await record(c.broker, "t")
+    assert (found.state, found.reason, found.error) == (State.RETRYING, "crashed", INFO)
+    assert (found.crashes, found.attempts, found.due_at) == (1, 1, NOW + 1)
+    (again,) = await c.fetch(1, now=NOW + 1)
+    assert (again.crashes, again.attempt) == (1, 2)
+    (event,) = await events(c.broker, "retrying")
+    assert (event.reason, event.attempt) == ("crashed", 1)
+
+
+async def test_the_third_crash_in_a_row_that_its_worker_settles_is_poison(c: Client) -> None:
+    await c.enqueue(submit("t"))
+    seen = []
+    for turn in range(3):
+        (lease,) = await c.fetch(1, now=NOW + turn)
+        seen.append(lease.crashes)
+        assert await c.settle(crashed(lease), now=NOW + turn) == ["applied"]
+
+    assert seen == [0, 1, 2]
+    found = await record(c.broker, "t", now=NOW + 3)
+    assert (found.state, found.reason, found.error) == (State.DEAD, "poison", INFO)
+    assert found.attempts == 3
+
+
+@pytest.mark.parametrize("settled_first", [True, False])
+async def test_crashes_of_both_kinds_are_in_one_row(c: Client, settled_first: bool) -> None:
+    await c.enqueue(submit("t"))
+    for turn in range(2):
+        gone = Client(c.broker, f"gone{turn}")
+        (lease,) = await gone.fetch(1, now=NOW + turn)
+        assert lease.crashes == turn
+        if settled_first is (turn == 0):
+            await gone.settle(crashed(lease), now=NOW + turn)
+        else:
+            await c.broker.give_back(gone.incarnation, now=NOW + turn)
+    (lease,) = await c.fetch(1, now=NOW + 2)
+    assert (lease.crashes, lease.attempt) == (2, 3)
+    await c.settle(crashed(lease), now=NOW + 2)
+    assert (await record(c.broker, "t", now=NOW + 2)).reason == "poison"
+
+
+@pytest.mark.parametrize("end", [released, failed], ids=["released", "retrying"])
+async def test_any_other_settlement_clears_what_crashes_had_added(c: Client, end: object) -> None:
+    assert callable(end)
+    (lease,) = await c.run(submit("t"))
+    await c.settle(crashed(lease))
+    (lease,) = await c.fetch(1, now=NOW + 1)
+    await c.settle(end(lease), now=NOW + 1)
+
+    assert (await record(c.broker, "t", now=NOW + 1)).crashes == 0
+
+
+async def test_a_task_that_crashed_and_then_succeeds_is_completed(c: Client) -> None:
+    (lease,) = await c.run(submit("t"))
+    await c.settle(crashed(lease))
+    (lease,) = await c.fetch(1, now=NOW + 1)
+    assert await c.settle(completed(lease, b"r"), now=NOW + 1) == ["applied"]
+
+    found = await record(c.broker, "t", now=NOW + 1)
+    assert (found.state, found.result, found.crashes) == (State.COMPLETED, b"r", 0)
+
+
+async def test_a_cancelled_task_that_crashed_is_cancelled(c: Client) -> None:
+    (lease,) = await c.run(submit("t"))
+    await c.cancel("t")
+    await c.settle(crashed(lease))
+
+    assert await states(c.broker, "t") == [State.CANCELLED]
+
+
+# -- workers that fell silent -----------------------------------------------------------------
+
+
+async def worker(broker: Store, name: str, tasks: int, *, now: float = NOW) -> list[Leased]:
+    """A worker that is heard of once, and holds this many leases."""
+    client = Client(broker, name)
+    leases: list[Leased] = []
+    if tasks:
+        submissions = [submit(f"{name}.{i}", queue=name) for i in range(tasks)]
+        leases = await client.run(*submissions, queues=[name], now=now)
+    await broker.beat(name, worker=WorkerRecord(incarnation=name, host="h", pid=7), now=now)
+    return leases
+
+
+async def names(broker: Store, *, silent: bool, now: float) -> list[str]:
+    return sorted(each.incarnation for each in await broker.workers(silent=silent, now=now))
+
+
+async def test_a_silent_worker_that_holds_leases_is_found_when_asked_for(broker: Store) -> None:
+    await worker(broker, "busy", 2)
+    await worker(broker, "idle", 0)
+    await worker(broker, "heard", 0, now=NOW + 10)
+    assert await names(broker, silent=True, now=NOW + 14) == ["busy", "heard", "idle"]
+
+    assert await names(broker, silent=False, now=NOW + 16) == ["heard"]
+    assert await names(broker, silent=True, now=NOW + 16) == ["busy", "heard"]
+    (found,) = await broker.workers(silent=True, now=NOW + 26)
+    assert (found.incarnation, found.host, found.pid, found.seen_at) == ("busy", "h", 7, NOW)
+
+
+async def test_tidy_keeps_a_silent_worker_for_as_long_as_it_has_leases(broker: Store) -> None:
+    leases = await worker(broker, "busy", 2)
+    await worker(broker, "idle", 0)
+
+    assert (await broker.tidy(now=NOW + 16)).count == 1
+    assert (await broker.tidy(now=NOW + 1_000)).count == 0
+    assert await names(broker, silent=True, now=NOW + 1_000) == ["busy"]
+
+    busy = Client(broker, "busy")
+    busy.number = 100
+    await busy.settle(completed(leases[0]), now=NOW + 1_000)
+    assert await names(broker, silent=True, now=NOW + 1_000) == ["busy"]
+    await busy.settle(completed(leases[1]), now=NOW + 1_000)
+    assert await names(broker, silent=True, now=NOW + 1_000) == []
+    assert (await broker.tidy(now=NOW + 1_000)).count == 1
+
+
+async def test_a_silent_worker_is_gone_with_the_last_lease_that_is_given_back(
+    broker: Store,
+) -> None:
+    many = MAX_STEP + 1
+    await worker(broker, "busy", many)
+    await broker.tidy(now=NOW + 20)
+
+    assert (await broker.give_back("busy", now=NOW + 20)).more
+    assert await names(broker, silent=True, now=NOW + 20) == ["busy"]
+    assert not (await broker.give_back("busy", now=NOW + 20)).more
+    assert await names(broker, silent=True, now=NOW + 20) == []
+    assert (await broker.tidy(now=NOW + 20)).count == 0
+
+
+async def test_a_silent_worker_is_gone_with_the_last_lease_that_is_swept(broker: Store) -> None:
+    await worker(broker, "busy", 1)
+    await broker.sweep(now=NOW + 25)
+    await broker.sweep(now=NOW + 34)
+    await broker.tidy(now=NOW + 34)
+    assert await names(broker, silent=True, now=NOW + 34) == ["busy"]
+
+    assert (await broker.sweep(now=NOW + 36)).count == 1
+    assert await names(broker, silent=True, now=NOW + 36) == []
+    assert (await broker.tidy(now=NOW + 36)).count == 1
+
+
+async def test_a_worker_that_is_heard_of_again_is_no_longer_silent(broker: Store) -> None:
+    await worker(broker, "busy", 1)
+    await broker.tidy(now=NOW + 20)
+    await broker.beat("busy", worker=WorkerRecord(incarnation="busy"), now=NOW + 21)
+
+    assert await names(broker, silent=False, now=NOW + 22) == ["busy"]
+    (found,) = await broker.workers(silent=True, now=NOW + 22)
+    assert found.seen_at == NOW + 21
+
+
+async def test_many_silent_workers_with_leases_do_not_hide_those_without(broker: Store) -> None:
+    for i in range(MAX_STEP + 5):
+        await worker(broker, f"busy.{i:02}", 1)
+    for i in range(3):
+        await worker(broker, f"idle.{i}", 0, now=NOW + 1)
+
+    moved = await broker.tidy(now=NOW + 20)
+
+    assert (moved.count, moved.more) == (3, False)
+    assert len(await broker.workers(silent=True, now=NOW + 20)) == MAX_STEP + 5
