@@ -18,7 +18,7 @@ from fairlead.app import Fairlead
 from fairlead.cli.codes import exit_code
 from fairlead.cli.loading import load_app
 from fairlead.model.errors import BrokerError, FairleadError, InvalidInput
-from fairlead.runtime.component import Outage, serving
+from fairlead.runtime.component import Outage, serving, within
 from fairlead.runtime.loops import new_runner
 from fairlead.telemetry.log import configure
 from fairlead.worker.board import Board
@@ -98,24 +98,28 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
     loop.add_signal_handler(signal.SIGTERM, tether.ordered.set)
     async with serving(tether):
         with contextlib.suppress(asyncio.CancelledError):
-            await _reachable(app)
-            async with worker:
-                await tether.ordered.wait()
+            if await _reachable(app, tether.ordered):
+                async with worker:
+                    await tether.ordered.wait()
     return 0
 
 
-async def _reachable(app: Fairlead) -> None:
-    """Wait for the broker: whoever starts everything at once starts the worker first."""
+async def _reachable(app: Fairlead, ordered: asyncio.Event) -> bool:
+    """Wait for the broker: whoever starts everything at once may start the worker first.
+
+    False if it has to stop before that.
+    """
     outage = Outage("worker")
-    while True:
+    while not ordered.is_set():
         try:
             await app._clients.store.hello()
         except BrokerError as error:
             outage.failed(error)
         else:
             outage.over()
-            return
-        await asyncio.sleep(_PAUSE)
+            return True
+        await within(_PAUSE, ordered)
+    return False
 
 
 def _end_when_alone(end: socket.socket) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,9 @@ _OWN = frozenset(
 )
 _FIRST = ("ts", "level", "logger", "event")
 _COLORS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": "2"}
-_encode = msgspec.json.Encoder().encode
+# JSON lets these stand as they are, but terminals obey some and readers of lines split at others.
+_ODD = re.compile("[\x7f-\x9f\u2028\u2029]")
+_encode_bytes = msgspec.json.Encoder().encode
 
 
 def configure(
@@ -114,8 +117,8 @@ def _bounded(head: dict[str, str], fields: Mapping[str, Any]) -> str:
     """The line, without those of its largest fields that would make it too long."""
     try:
         line = _encode({**head, **fields})
-        if len(line) <= _MAX_LINE:
-            return line.decode()
+        if len(line.encode()) <= _MAX_LINE:
+            return line
     except (ValueError, TypeError, RecursionError):  # half a surrogate pair, or nested too deep
         pass
     parts: dict[str, Any] = {}
@@ -130,7 +133,14 @@ def _bounded(head: dict[str, str], fields: Mapping[str, Any]) -> str:
             left -= _put(parts, name, fields[name], left)
     if dropped:
         parts["left_out"] = [name[:40].encode(errors="replace").decode() for name in dropped[:10]]
-    return _encode(parts).decode()
+    return _encode(parts)
+
+
+def _encode(value: Any) -> str:
+    text = _encode_bytes(value).decode()
+    if _ODD.search(text):
+        return _ODD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text
 
 
 def _put(parts: dict[str, Any], name: str, value: Any, left: int) -> int:
@@ -145,7 +155,7 @@ def _put(parts: dict[str, Any], name: str, value: Any, left: int) -> int:
 
 def _size(value: Any) -> int:
     try:
-        return len(_encode(value))
+        return len(_encode(value).encode())
     except (ValueError, TypeError, RecursionError):
         return len(value) * 6 if isinstance(value, str) else _MAX_LINE
 
@@ -180,7 +190,7 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         text = printable(value)
         return text if text and " " not in text and "=" not in text else f'"{text}"'
-    return printable(_encode(value).decode(errors="replace"))
+    return printable(_encode(value))
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -42,6 +42,7 @@ log = logging.getLogger("fairlead.worker")
 
 _LOOK = 0.25  # seconds between two looks at the child's counter
 _ANSWER = 1.0  # seconds in which a child that hangs may say what it does
+_START = 600.0  # seconds in which a child must have begun
 _PAUSE = 0.2  # seconds between two tries to give back what a dead child held
 _MOST_SHOWN = 100  # running tasks in a log line, or in the registry
 
@@ -105,7 +106,8 @@ class Child:
         """End it now. What it held is charged to nobody."""
         self.ordered = True
         self._charged = []
-        self._kill_group()
+        if self._process is not None and self._process.returncode is None:
+            self._kill_group()
 
     async def stacks(self) -> str:
         """Where its code is right now."""
@@ -177,7 +179,7 @@ class Child:
                     "held": len(rows) - len(running),
                     "versions": who.versions,
                     "supervisor": os.getpid(),
-                    "now": [(row.id, who.tasks[row.task]) for row in running[:_MOST_SHOWN]],
+                    "now": [(row.id, self._task_of(row.task)) for row in running[:_MOST_SHOWN]],
                 },
             )
 
@@ -214,9 +216,11 @@ class Child:
         while True:
             await asyncio.sleep(_LOOK)
             now = time.monotonic()
+            # Before the first tick it imports the app, which may take as long as it likes to.
+            limit = self._stall_timeout if ticks else max(self._stall_timeout, _START)
             if self.board.ticks != ticks:
                 ticks, self.moved_at = self.board.ticks, now
-            elif now - self.moved_at > self._stall_timeout:
+            elif now - self.moved_at > limit:
                 await self._stalled()
                 return
 

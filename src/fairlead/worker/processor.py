@@ -63,7 +63,7 @@ class Processor:
         self._runner = runner
         runner.over = self._attempt_over
         self.concurrency = concurrency
-        self.kept = True  # somebody keeps our leases; otherwise nothing may be fetched
+        self._kept = True  # somebody keeps our leases; otherwise nothing may be fetched
         self._patience = patience
         self._wake = asyncio.Event()  # something to exchange, or a slot that became free
         self._left = asyncio.Event()  # run() is over, or was never called
@@ -120,7 +120,7 @@ class Processor:
 
     def _wanted(self, free: int) -> int:
         """How many tasks to ask for: the free slots, and what is held in hand beyond them."""
-        if self._quiet or not self.kept:
+        if self._quiet or not self._kept:
             return 0
         if not self._threads.revive():
             # What is fetched may need a thread, and would only be handed back again.
@@ -176,6 +176,17 @@ class Processor:
         refs = [ref for ref in begun if self._inflight.has(ref.id, ref.token)]
         self._runner.begun = refs[MAX_EXCHANGE:]
         return refs[:MAX_EXCHANGE]
+
+    @property
+    def kept(self) -> bool:
+        """Whether somebody keeps our leases. Nothing is fetched while nobody does."""
+        return self._kept
+
+    @kept.setter
+    def kept(self, kept: bool) -> None:
+        if kept and not self._kept:
+            self._wake.set()
+        self._kept = kept
 
     def be_quiet(self) -> None:
         """Fetch no more; what runs goes on."""
@@ -258,7 +269,7 @@ class Processor:
         if self._threads.stuck:
             await within(_STUCK_PAUSE, self._wake)
             return
-        if self._quiet or not self.kept or len(self._inflight) >= self.concurrency:
+        if self._quiet or not self._kept or len(self._inflight) >= self.concurrency:
             await within(_SAFETY, self._wake)
             return
         if self._inflight and await self._soon():

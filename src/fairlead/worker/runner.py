@@ -173,6 +173,7 @@ class Runner:
             self.exceptions.append(Raised(lease.message.id, name, lease.attempt, error))
         if settlement is None:
             log.warning("lease lost", extra={**attempt.fields(), "token": lease.token})
+            self._syncer.fenced += 1  # its outcome changes nothing; the broker need not say so
             self._inflight.over(lease.message.id, lease.token)
         else:
             if settlement.error is not None and self.tells:

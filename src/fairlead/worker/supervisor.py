@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from fairlead.broker import Store
+from fairlead.runtime.component import within
 from fairlead.worker.channel import Plan, Refusal
 from fairlead.worker.child import Child
 from fairlead.worker.orphans import adopt_orphans, end_orphans
@@ -127,7 +128,7 @@ class Supervisor:
                 pause = min(_FIRST_PAUSE * 2 ** min(young, 16), _LONGEST_PAUSE)
                 pause *= 0.75 + 0.5 * random.random()
                 log.warning("child restarts later", extra={"seconds": round(pause, 1)})
-                await asyncio.wait([asyncio.ensure_future(self._stopping.wait())], timeout=pause)
+                await within(pause, self._stopping)
 
     async def _sit(self, child: Child, renew: asyncio.Event) -> Child:
         """Until the child in the seat has died; replaced ones go on to end by themselves."""
@@ -145,7 +146,8 @@ class Supervisor:
             async with self._turn:
                 renew.clear()
                 child.retiring.clear()
-                child = await self._replaced(child)
+                if not self._stopping.is_set() and not life.done():
+                    child = await self._replaced(child)
 
     async def _replaced(self, old: Child) -> Child:
         fresh = self._start()
