@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fairlead import Fairlead, Handle, QueueFull
+from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.verbs import Submission
 from fairlead.model.errors import Fenced, InvalidInput, NotSerializable, TooLarge
 from fairlead.model.lifecycle import State
@@ -232,6 +234,173 @@ async def test_writes_of_one_moment_share_a_call(rig: Rig) -> None:
 
     assert await rig.worker(concurrency=50).drain() == 50
     assert calls == 1
+
+
+# -- children ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_children_are_enqueued_under_the_lease_of_their_parent(is_async: bool) -> None:
+    app = Fairlead("memory://")
+    made: list[Handle[str]] = []
+
+    @app.task
+    async def child(ctx: Context, text: str) -> str:
+        return f"{text} {ctx.correlation_id}"
+
+    async def on_the_loop(ctx: Context) -> None:
+        made.append(await ctx.aenqueue(child.call("one")))
+        first = child.call("two")
+        made.extend(await ctx.aenqueue_many([child.using(depends_on=[first]).call("three"), first]))
+
+    def in_a_thread(ctx: Context) -> None:
+        made.append(ctx.enqueue(child.call("one")))
+        first = child.call("two")
+        made.extend(ctx.enqueue_many([child.using(depends_on=[first]).call("three"), first]))
+
+    parent = app.task(name="parent")(on_the_loop if is_async else in_a_thread)
+    with correlation("request"):
+        handle = await parent.aenqueue()
+    await app.drain()
+    await handle.aresult(0)
+    assert [await each.aresult(0) for each in made] == [
+        "one request",
+        "three request",
+        "two request",
+    ]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_children_of_an_attempt_that_lost_its_lease_are_refused(is_async: bool) -> None:
+    store = MemoryBroker(test_clock=True)
+    await store.promote(now=NOW)
+    app = Fairlead(store=store)
+    began, go = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    @app.task
+    def child() -> None: ...
+
+    async def on_the_loop(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            began.set()
+            await until(go.is_set)
+            for call in (
+                lambda: ctx.aenqueue(child.call()),
+                lambda: ctx.aenqueue_many([child.call(), child.call()]),
+            ):
+                try:
+                    await call()
+                except Fenced as error:
+                    errors.append(error)
+
+    def in_a_thread(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            began.set()
+            go.wait(20)
+            for call in (
+                lambda: ctx.enqueue(child.call()),
+                lambda: ctx.enqueue_many([child.call(), child.call()]),
+            ):
+                try:
+                    call()
+                except Fenced as error:
+                    errors.append(error)
+
+    parent = app.task(name="parent")(on_the_loop if is_async else in_a_thread)
+    handle = await parent.aenqueue()
+    async with app._worker(lease=5.0, concurrency=1):
+        await until(began.is_set)
+        for seconds in (0, 9, 18):
+            await store.sweep(now=NOW + seconds)
+        go.set()
+        await until(lambda: len(errors) == 2)
+        await handle.aresult(10)
+    assert (await app.asnapshot()).depth == 0
+    assert await store.audit() == []
+
+
+async def test_children_cannot_be_enqueued_once_the_attempt_is_over() -> None:
+    app = Fairlead("memory://")
+    contexts: list[Context] = []
+
+    @app.task
+    async def leaves(ctx: Context) -> None:
+        contexts.append(ctx)
+
+    await leaves.aenqueue()
+    await app.drain()
+    (ctx,) = contexts
+    with pytest.raises(Fenced):
+        await ctx.aenqueue(leaves.call())
+    with pytest.raises(Fenced):
+        await asyncio.to_thread(ctx.enqueue, leaves.call())
+    with pytest.raises(Fenced):
+        await ctx.aenqueue_many([leaves.call()])
+    assert (await app.asnapshot()).depth == 0
+
+
+async def test_fenced_and_plain_submissions_share_a_trip() -> None:
+    store = MemoryBroker()
+    app = Fairlead(store=store)
+    sizes: list[int] = []
+    enqueue = store.enqueue
+
+    async def counted(call: Any, submissions: Any) -> Any:
+        sizes.append(len(submissions))
+        return await enqueue(call, submissions)
+
+    @app.task
+    async def child() -> None: ...
+
+    @app.task
+    async def parent(ctx: Context) -> None:
+        store.enqueue = counted  # type: ignore[assignment,method-assign]
+        await asyncio.gather(
+            *(ctx.aenqueue(child.call()) for _ in range(5)), *(child.aenqueue() for _ in range(5))
+        )
+
+    await parent.aenqueue()
+    assert await app.drain() == 11
+    assert sizes == [10]
+
+
+async def test_wrong_children_are_named(rig: Rig) -> None:
+    app, other = Fairlead("memory://"), Fairlead("memory://")
+    errors: list[str] = []
+    foreign = other.task(name="foreign")(lambda: None)
+
+    @app.task
+    async def parent(ctx: Context) -> None:
+        for wrong in (parent, foreign.call()):
+            with pytest.raises(InvalidInput) as caught:
+                await ctx.aenqueue(wrong)  # type: ignore[arg-type]
+            errors.append(str(caught.value))
+        with pytest.raises(InvalidInput) as caught:
+            await ctx.aenqueue_many([1])  # type: ignore[list-item]
+        errors.append(str(caught.value))
+        for blocking in (ctx.enqueue, ctx.enqueue_many):
+            with pytest.raises(InvalidInput, match=r"await ctx\.aenqueue"):
+                blocking([])  # type: ignore[operator]
+        await app.aconfigure_queue("full", max_waiting=0)
+        with pytest.raises(QueueFull):
+            await ctx.aenqueue(parent.using(queue="full").call())
+
+    handle = await parent.aenqueue()
+    await app.drain()
+    await handle.aresult(0)
+    assert "use task.call(...)" in errors[0]
+    assert "'foreign'" in errors[1]
+    assert "item 0 is int" in errors[2]
+
+    @rig.task()
+    async def alone(ctx: Context) -> None:
+        with pytest.raises(InvalidInput, match="without an app"):
+            await ctx.aenqueue(parent.call())
+
+    id = await rig.enqueue("alone")
+    await rig.worker().drain()
+    assert await rig.state(id) is State.COMPLETED
 
 
 # -- correlation -------------------------------------------------------------------------------

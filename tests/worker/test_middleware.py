@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -170,10 +170,8 @@ async def test_an_outer_one_may_swallow_what_an_inner_one_raises(
 
     @app.around_run
     async def forgiving(ctx: Context) -> AsyncIterator[None]:
-        try:
+        with suppress(ConnectionError):
             yield
-        except ConnectionError:
-            pass
 
     @app.around_run
     async def broken(ctx: Context) -> AsyncIterator[None]:
@@ -260,10 +258,10 @@ async def test_its_time_is_the_attempts_and_it_can_be_cancelled(
 async def test_one_that_does_not_stop_is_abandoned_with_its_thread(
     app: Fairlead, place: str
 ) -> None:
-    stay = True
+    end = time.monotonic() + 3
 
     async def stubborn() -> None:
-        while stay:
+        while time.monotonic() < end:
             try:
                 await asyncio.sleep(0.01)
             except asyncio.CancelledError:
@@ -282,15 +280,14 @@ async def test_one_that_does_not_stop_is_abandoned_with_its_thread(
 
     handle = await work.aenqueue()
     worker = app._worker(patience=0.05)
-    began = time.monotonic()
     await worker.drain()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() < end
     info = await handle.ainfo()
     assert info.error is not None
     assert (info.state, info.error.type) == (State.DEAD, "TimeoutError")
-    assert "in stubborn" in info.error.traceback
-    stay = False
-    await asyncio.sleep(0.1)
+    assert "__a" in info.error.traceback  # where it hung: entering, or leaving
+    end = 0.0
+    await asyncio.sleep(0.05)
 
 
 async def test_a_sync_handler_that_is_cancelled_sees_it_and_the_middleware_what_it_raised(

@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.model.errors import InvalidOption
 from fairlead.telemetry.fields import running
-from fairlead.telemetry.safe import plain, printable, trace_of
+from fairlead.telemetry.safe import plain, printable, sound, trace_of
 
 __all__ = ("configure",)
 
@@ -79,7 +79,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
     """What a line carries beside its text, as plain data."""
     for name, value in record.__dict__.items():
         if name not in _OWN and not name.startswith("_"):
-            yield (f"{name}_" if name in _FIRST else name), plain(value)
+            yield sound(f"{name}_" if name in _FIRST else name), plain(value)
 
 
 def _event(record: logging.LogRecord) -> str:
@@ -87,13 +87,13 @@ def _event(record: logging.LogRecord) -> str:
         text = record.getMessage()
     except Exception:  # noqa: BLE001 - a bad line is still a line, and must not raise
         text = str(record.msg) if isinstance(record.msg, str) else type(record.msg).__name__
-    return text if len(text) <= _MAX_EVENT else text[:_MAX_EVENT] + _CUT
+    return sound(text if len(text) <= _MAX_EVENT else text[:_MAX_EVENT] + _CUT)
 
 
 def _trace(record: logging.LogRecord) -> str:
     error = record.exc_info[1] if record.exc_info else None
     text = trace_of(error) if error is not None else ""
-    return _both_ends(text, _MAX_TRACE)
+    return _both_ends(sound(text), _MAX_TRACE)
 
 
 class _Json(logging.Formatter):
@@ -103,7 +103,7 @@ class _Json(logging.Formatter):
         head = {
             "ts": _timestamp(record),
             "level": record.levelname.lower(),
-            "logger": record.name,
+            "logger": sound(record.name),
             "event": _event(record),
         }
         fields = dict(_fields(record))
@@ -119,7 +119,7 @@ def _bounded(head: dict[str, str], fields: Mapping[str, Any]) -> str:
         line = _encode({**head, **fields})
         if len(line.encode()) <= _MAX_LINE:
             return line
-    except (ValueError, TypeError, RecursionError):  # half a surrogate pair, or nested too deep
+    except (ValueError, TypeError):  # nothing that is known of, but a line must not raise
         pass
     parts: dict[str, Any] = {}
     left = _MAX_LINE - 1024  # for the commas, and the names of those that are left out

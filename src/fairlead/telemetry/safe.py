@@ -6,7 +6,7 @@ import math
 import traceback
 from typing import Any
 
-__all__ = ("plain", "printable", "trace_of")
+__all__ = ("plain", "printable", "sound", "trace_of")
 
 _MAX_TEXT = 8 * 1024  # characters of one value
 _MAX_ITEMS = 50
@@ -33,7 +33,7 @@ def plain(value: Any, depth: int = _MAX_DEPTH) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):  # also members of a StrEnum
-        text = str.__str__(value)
+        text = sound(str.__str__(value))
         return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + _CUT
     if isinstance(value, BaseException):
         return kind.__qualname__
@@ -43,6 +43,11 @@ def plain(value: Any, depth: int = _MAX_DEPTH) -> Any:
     if depth and kind in (list, tuple, set, frozenset):
         return [plain(each, depth - 1) for each in list(value)[:_MAX_ITEMS]]
     return f"<{kind.__qualname__}>"
+
+
+def sound(text: str) -> str:
+    """The text without halves of surrogate pairs, which cannot be written anywhere."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def printable(text: str) -> str:

@@ -46,7 +46,7 @@ class Syncer:
         self.outage = Outage(self.name)
         self.answered_at = -math.inf  # when the broker last answered, by the loop's clock
         self.settled = 0  # outcomes that were applied
-        self.fenced = 0  # outcomes that came too late: another worker has the task, or had it
+        self.fenced = 0  # outcomes that do not count: another worker has the task, or had it
 
     @property
     def pending(self) -> int:

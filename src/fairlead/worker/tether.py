@@ -110,6 +110,7 @@ class Tether:
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
+        self.board.tick(0.0)  # from now on it is expected to
         while True:
             due = loop.time() + _TICK
             await asyncio.sleep(_TICK)
