@@ -135,6 +135,13 @@ def test_all_public_errors_are_offered_at_the_front_door() -> None:
         ({"give_up_on": [int]}, InvalidOption, "give_up_on=<class 'int'>"),
         ({"version": 0}, InvalidOption, "version=0"),
         ({"unique_for": 5}, InvalidOption, "unique_for=5"),
+        ({"isolation": "thread"}, InvalidOption, "isolation='thread'.*'process' or left out"),
+        ({"max_memory": "512MB"}, InvalidOption, "max_memory='512MB'.*isolation='process'"),
+        ({"isolation": "process", "max_memory": "1MB"}, InvalidOption, "max_memory='1MB'"),
+        ({"isolation": "process", "max_memory": "big"}, InvalidOption, "max_memory='big'"),
+        ({"isolation": "process", "max_memory": True}, InvalidOption, "max_memory=True"),
+        ({"isolation": "process", "max_memory": -1}, InvalidOption, "max_memory=-1"),
+        ({"breaker": 5}, InvalidOption, "breaker=5"),
         ({"quue": "x"}, InvalidInput, r"'quue' is no option.*did you mean queue\?"),
         ({"delay": 5}, InvalidInput, "delay"),
     ],
@@ -144,6 +151,26 @@ def test_a_bad_option_is_named_when_the_task_is_registered(
 ) -> None:
     with pytest.raises(error, match=words):
         app.task(**options)(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        (2**24, 2**24),
+        ("16MB", 2**24),
+        ("512 mb", 2**29),
+        ("65536KB", 2**26),
+        ("2GB", 2**31),
+    ],
+)
+def test_isolation_and_its_memory_are_registered(
+    app: Fairlead, given: int | str, stored: int
+) -> None:
+    app.task(name="alone", isolation="process", max_memory=given)(text)
+    app.task(name="free")(lambda: None)
+    alone, free = app._registry.get("alone"), app._registry.get("free")
+    assert (alone.isolation, alone.max_memory) == ("process", stored)
+    assert (free.isolation, free.max_memory, free.breaker) == ("", None, None)
 
 
 def test_two_functions_cannot_share_a_name(app: Fairlead) -> None:

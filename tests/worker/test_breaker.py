@@ -21,6 +21,10 @@ class Clock:
         return self.now
 
 
+def state(breaker: Breaker) -> str:
+    return breaker.state
+
+
 @pytest.fixture
 async def store() -> AsyncIterator[MemoryBroker]:
     store = MemoryBroker(test_clock=True)
@@ -46,7 +50,7 @@ async def test_tasks_wait_while_it_is_open_and_run_again_after_a_probe(store: Me
     worker = app._worker(concurrency=1, dice=lambda: 0.0)
     await worker.drain()
     assert len(runs) == 2
-    assert breaker.state == "open"
+    assert state(breaker) == "open"
     states = [await handle.astate() for handle in handles]
     assert states.count(State.SCHEDULED) + states.count(State.DEAD) == 4
     waiting = [h for h, s in zip(handles, states, strict=True) if s is State.SCHEDULED]
@@ -59,7 +63,7 @@ async def test_tasks_wait_while_it_is_open_and_run_again_after_a_probe(store: Me
     for later in (34, 40, 50):
         await store.promote(now=NOW + later)
         await worker.drain()
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
     assert [await handle.astate() for handle in waiting] == [State.COMPLETED] * len(waiting)
     # Parking used up nothing: each ran in the attempt that was next before it was parked.
     assert [await handle.aresult(0) for handle in waiting] == [n + 1 for n in attempts]
@@ -87,15 +91,15 @@ async def test_only_errors_of_the_service_count(is_async: bool) -> None:
         body(kind)
 
     work = app.task(name="work", breaker=breaker, give_up_on=OSError, retry_on=ConnectionError)(
-        on_the_loop if is_async else in_a_thread  # type: ignore[arg-type]
+        on_the_loop if is_async else in_a_thread
     )
     for kind in ("reject", "snooze", "give up", "none"):
         await work.aenqueue(kind)
     await app.drain()
-    assert breaker.state == "closed"
+    assert state(breaker) == "closed"
     await work.aenqueue("fail")
     await app.drain()
-    assert breaker.state == "open"
+    assert state(breaker) == "open"
 
 
 async def test_tasks_share_it_and_a_place_that_came_to_nothing_is_free_again() -> None:
@@ -131,10 +135,10 @@ async def test_tasks_share_it_and_a_place_that_came_to_nothing_is_free_again() -
         await probe.acancel()
         with pytest.raises(Exception, match="was cancelled"):
             await probe.aresult(10)
-    assert breaker.state == "half-open"
+    assert state(breaker) == "half-open"
     assert breaker.admit() == 0.0
 
 
 def test_only_a_breaker_is_one() -> None:
     with pytest.raises(InvalidOption, match="breaker=5"):
-        Fairlead("memory://").task(breaker=5)(lambda: None)  # type: ignore[typeddict-item]
+        Fairlead("memory://").task(breaker=5)(lambda: None)  # type: ignore[call-overload]

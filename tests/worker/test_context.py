@@ -377,11 +377,11 @@ async def test_wrong_children_are_named(rig: Rig) -> None:
                 await ctx.aenqueue(wrong)  # type: ignore[arg-type]
             errors.append(str(caught.value))
         with pytest.raises(InvalidInput) as caught:
-            await ctx.aenqueue_many([1])  # type: ignore[list-item]
+            await ctx.aenqueue_many([1])  # type: ignore[arg-type]
         errors.append(str(caught.value))
         for blocking in (ctx.enqueue, ctx.enqueue_many):
             with pytest.raises(InvalidInput, match=r"await ctx\.aenqueue"):
-                blocking([])  # type: ignore[operator]
+                blocking([])  # type: ignore[arg-type]
         await app.aconfigure_queue("full", max_waiting=0)
         with pytest.raises(QueueFull):
             await ctx.aenqueue(parent.using(queue="full").call())

@@ -11,6 +11,7 @@ from fairlead.broker.verbs import (
     Call,
     LeaseRef,
     LimiterChange,
+    LimiterState,
     QueueChange,
     TenantChange,
     WorkerRecord,
@@ -273,6 +274,38 @@ async def test_pages_and_workers_are_those_of_all_shards(broker: ShardedBroker, 
     (worker,) = await broker.workers(now=NOW)
     assert (worker.incarnation, worker.queues) == ("w1", BOTH)
     assert "+" in (await broker.hello()).generation
+
+
+async def test_a_silent_worker_with_leases_in_one_shard_is_found(
+    broker: ShardedBroker, c: Client
+) -> None:
+    await c.run(submit("f", queue="far"), queues=["far"])
+    await broker.beat("w1", worker=WorkerRecord(incarnation="w1"), now=NOW)
+    await broker.tidy(now=NOW + 20)
+
+    assert await broker.workers(now=NOW + 20) == []
+    (worker,) = await broker.workers(silent=True, now=NOW + 20)
+    assert (worker.incarnation, worker.seen_at) == ("w1", NOW)
+    await broker.give_back("w1", now=NOW + 20)
+    assert await broker.workers(silent=True, now=NOW + 20) == []
+
+
+async def test_a_breaker_of_each_shard_is_shown_as_the_worst_of_them(
+    broker: ShardedBroker, c: Client
+) -> None:
+    await c.configure(LimiterChange(name="api", failures=1), LimiterChange(name="gpu", rate=9.0))
+    near, far = await c.run(
+        submit("n", limiters=("api",)), submit("f", queue="far", limiters=("api",)), queues=BOTH
+    )
+    assert (await broker.snapshot(now=NOW)).limiters == {
+        "api": LimiterState(used=2, state="closed"),
+        "gpu": LimiterState(),
+    }
+    await c.settle(dead(far))
+    found = (await broker.snapshot(now=NOW)).limiters["api"]
+    assert found == LimiterState(used=1, state="open", failed=1, open_until=NOW + 30)
+    await c.settle(completed(near))
+    assert (await broker.snapshot(now=NOW + 30)).limiters["api"].state == "half_open"
 
 
 async def test_a_lost_worker_is_swept_in_all_shards(broker: ShardedBroker, c: Client) -> None:

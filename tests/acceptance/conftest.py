@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.harness import Site, opened
+from tests.support.servers import server
+
+
+@pytest.fixture
+async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
+    """A site on a server of its own; the tasks are the TASKS of the test's module."""
+    with server() as running:
+        async with opened(running.url, tmp_path, getattr(request.module, "TASKS", "")) as made:
+            yield made

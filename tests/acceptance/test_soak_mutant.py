@@ -1,0 +1,86 @@
+"""The checker would notice: without the comparison of lease and holder, a history is not clean."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairlead.model.values import unpack
+from tests.acceptance.harness import Site, opened
+from tests.support.checker import History, Verdict
+from tests.support.servers import server
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+WHOLE = "return t.state == RUNNING and t.token == token and t.incarnation == incarnation"
+BROKEN = "return t.state == RUNNING"
+
+TASKS_RUNNING = 5
+
+
+def broken_copy(folder: Path) -> Path:
+    """The source, with settlements that go by the id of a task and nothing else."""
+    copy = folder / "src"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    script = copy / "fairlead" / "broker" / "redis" / "lua" / "lib" / "task.lua"
+    text = script.read_text(encoding="utf-8")
+    assert text.count(WHOLE) == 1, "the comparison is not where it was"
+    script.write_text(text.replace(WHOLE, BROKEN), encoding="utf-8")
+    return copy
+
+
+async def paused_beyond_its_lease(site: Site, source: Path) -> Verdict:
+    """One worker stands still until another runs its tasks, and then says what came of them."""
+    path = {"PYTHONPATH": str(source)}
+    await site.store.sweep()
+    first = site.worker("-c", "10", "-p", "1", "--lease", "3", host="one", **path)
+    await first.ready()
+    await site.sweeps()
+    ids = await site.enqueue("nap", TASKS_RUNNING, 2.0, 4.0)
+    await site.recorded("begin", TASKS_RUNNING)
+
+    first.stop()
+    second = site.worker("-c", "10", "-p", "1", "--lease", "3", host="another", **path)
+    await second.ready()
+    await site.recorded("begin", 2 * TASKS_RUNNING)
+    first.cont()
+    await site.recorded("end", 2 * TASKS_RUNNING)
+    await site.stream.ended(ids)
+    await site.stream.until(
+        lambda: site.stream.count(ids, "fenced") >= TASKS_RUNNING,
+        "one outcome of two to be refused",
+    )
+
+    history = History()
+    for id in ids:
+        history.attempted(id)
+        history.acknowledged(id)
+    history.read(site.stream.events)
+    for record in site.records("end"):
+        history.finished(record.id, record.token, record.at)
+    for found in await site.found(ids):
+        assert found.result is not None
+        history.result(found.message.id, unpack(found.result))
+    return history.verdict()
+
+
+@pytest.mark.timeout(120)
+async def test_settlements_by_id_alone_are_noticed(tmp_path: Path) -> None:
+    async def run(name: str, source: Path, *, audited: bool) -> Verdict:
+        folder = tmp_path / name
+        folder.mkdir()
+        with server() as running:
+            async with opened(running.url, folder, audited=audited) as site:
+                return await paused_beyond_its_lease(site, source)
+
+    broken = broken_copy(tmp_path)
+    sound, noticed = await asyncio.gather(
+        run("sound", SOURCE, audited=True), run("broken", broken, audited=False)
+    )
+
+    assert sound.defects == {}
+    assert len(sound.duplicated) == TASKS_RUNNING
+    assert noticed.defects, "nobody noticed that the wrong outcome was applied"
+    assert noticed.wrong
