@@ -111,7 +111,7 @@ class BrokerMachine(Core):
         answers: list[Settled] = self.numbered(
             client, lambda call: self.broker.write(call, writes, now=now)
         )
-        assert answers == [self.model.wrote(client, each) for each in writes]
+        assert answers == [self.model.wrote(each) for each in writes]
         assert set(self.follow()) <= {"progress"}
 
     @op(1, tenant=TENANTS)

@@ -51,12 +51,9 @@ def main(fd: int) -> int:
                 f"{plan.app!r} keeps its tasks inside of one process, where no other can run "
                 "them; give the app the URL of a server, or use `async with app.worker():`"
             )
-    except Exception as error:
-        logging.getLogger("fairlead.worker").debug("app not loaded", exc_info=error)
-        text = (
-            str(error) if isinstance(error, FairleadError) else f"{type(error).__name__}: {error}"
-        )
-        end.sendall(framed(Refusal(text, exit_code(error))))
+    except FairleadError as error:
+        log.debug("app not loaded", exc_info=error)
+        end.sendall(framed(Refusal(str(error), exit_code(error))))
         return exit_code(error)
     gc.freeze()  # what the imports made stays: no need to look through it again and again
     with new_runner() as runner:

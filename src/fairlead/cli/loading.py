@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -43,8 +44,11 @@ def load_app(target: str) -> Fairlead:
     try:
         found: object = importlib.import_module(module)
     except Exception as error:
-        text = " ".join(str(error).split())
-        raise CannotLoad(f"importing {module!r} failed: {type(error).__name__}: {text}") from error
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise CannotLoad(
+            f"importing {module!r} failed: {text} ({place.filename}, line {place.lineno})"
+        ) from error
     for name in attribute.split("."):
         if not hasattr(found, name):
             close = get_close_matches(name, [n for n in dir(found) if not n.startswith("__")], n=2)

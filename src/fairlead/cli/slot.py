@@ -36,11 +36,8 @@ def main(fd: int) -> int:
         configure(plan.log_format, plan.log_level)
     try:
         app = load_app(plan.app)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the worker has to be told
-        text = (
-            str(error) if isinstance(error, FairleadError) else f"{type(error).__name__}: {error}"
-        )
-        end.sendall(framed(Refusal(text, 1)))
+    except FairleadError as error:
+        end.sendall(framed(Refusal(str(error), 1)))
         return 1
     asyncio.run(_serve(app, plan, end))
     return 0

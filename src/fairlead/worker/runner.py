@@ -27,7 +27,7 @@ from fairlead.worker.execution import Attempt, Floor, begin
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.failure import without_traceback
 from fairlead.worker.inflight import Inflight
-from fairlead.worker.router import Router
+from fairlead.worker.router import Assignment, Router
 from fairlead.worker.slots import Slots
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
@@ -85,7 +85,7 @@ class Runner:
             patience=patience,
             around=extras.around,
         )
-        self.tells = True  # of failures, in the log
+        self.alone = False  # in a slot process: its worker tells of failures and asks breakers
         self.begun: list[LeaseRef] = []  # held ones that have begun; the broker should know
         self.dice = dice
         self.started: Counter[str] = Counter()  # attempts so far, by task
@@ -101,7 +101,7 @@ class Runner:
             log.warning("task unroutable: %s, %s", lease.message.id, error, extra=fields)
             self._syncer.add(settlement)
             return
-        message, name, gate = lease.message, route.spec.name, route.spec.breaker
+        message, name, gate = lease.message, route.spec.name, self._gate(route)
         if gate is not None and (wait := gate.admit()) > 0.0:
             self._park(lease, wait)
             return
@@ -122,6 +122,9 @@ class Runner:
             self._inflight.add(self._slots.begin(route, context, self._floor))
         else:
             self._inflight.add(begin(route, context, self._floor))
+
+    def _gate(self, assignment: Assignment) -> Gate | None:
+        return None if self.alone else assignment.spec.breaker
 
     def _park(self, lease: Leased, wait: float) -> None:
         """Put a task off whose breaker is open; no attempt is used up."""
@@ -176,13 +179,13 @@ class Runner:
             self._syncer.fenced += 1  # its outcome changes nothing; the broker need not say so
             self._inflight.over(lease.message.id, lease.token)
         else:
-            if settlement.error is not None and self.tells:
+            if settlement.error is not None and not self.alone:
                 _tell(lease, name, settlement, settlement.error.type)
             elif self._extras.log_tasks and settlement.to is State.COMPLETED:
                 fields = {**attempt.context.fields(), "run_time": round(settlement.run_time, 6)}
                 log.info("task completed: %s %s", name, lease.message.id, extra=fields)
             self._syncer.add(settlement)
-        if (gate := attempt.assignment.spec.breaker) is not None:
+        if (gate := self._gate(attempt.assignment)) is not None:
             _tell_gate(gate, settlement)
         self.over()
 

@@ -19,7 +19,7 @@ _PAGES = "/proc/self/statm"
 
 async def serve(channel: Channel, worker: Worker) -> None:
     """Run what the worker process sends, until it is gone."""
-    worker.runner.tells = False  # the worker does, to which the outcome goes
+    worker.runner.alone = True
     async with worker.detached():
         channel.send(Aloud())
         receiving: asyncio.Future[Any] = asyncio.ensure_future(channel.receive())
