@@ -165,6 +165,18 @@ async def history_of(site: Site, producers: Producers) -> History:
     return history
 
 
+async def describe(site: Site, ids: list[str]) -> None:
+    """Print all that is known of tasks that do not end, and of the workers."""
+    for id, found in zip(ids[:50], await site.store.find(ids[:50]), strict=True):
+        print(f"{id}: {found}")
+        print("  ", [(event.kind, event.at, event.token) for event in site.stream.tasks[id]])
+        print("  ", [record for record in site.records() if record.id == id])
+    for record in await site.app.aworkers():
+        print(record)
+    for worker in site.workers:
+        print(f"{worker.name}: {worker.tree()}, children {worker.children()}\n{worker.text()}")
+
+
 def dead(site: Site) -> list[Event]:
     return [event for event in site.stream.events if event.kind == "dead"]
 
@@ -192,7 +204,11 @@ async def test_nothing_is_lost_or_done_twice_while_everything_is_killed_all_the_
                     waiting.difference_update([id for id in waiting if site.stream.final([id])])
                     return not waiting
 
-                await site.stream.until(final, "all that was acknowledged to end", HEALING)
+                try:
+                    await site.stream.until(final, "all that was acknowledged to end", HEALING)
+                except AssertionError:
+                    await describe(site, sorted(waiting))
+                    raise
                 verdict = (await history_of(site, producers)).verdict()
             count = len(producers.ids("acknowledged"))
             print(

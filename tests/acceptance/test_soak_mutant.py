@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,17 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 WHOLE = "return t.state == RUNNING and t.token == token and t.incarnation == incarnation"
 BROKEN = "return t.state == RUNNING"
 
-TASKS_RUNNING = 5
+RUNNING = 10  # tasks
+
+# In a thread: it comes to its end whatever the worker knows of its lease by then.
+TASKS = """
+@app.task(name="doze")
+def doze(ctx: Context, first: float, later: float) -> int:
+    record("begin", ctx)
+    time.sleep(first if ctx.attempt == 1 else later)
+    record("end", ctx)
+    return ctx.token
+"""
 
 
 def broken_copy(folder: Path) -> Path:
@@ -38,19 +49,21 @@ async def paused_beyond_its_lease(site: Site, source: Path) -> Verdict:
     first = site.worker("-c", "10", "-p", "1", "--lease", "3", host="one", **path)
     await first.ready()
     await site.sweeps()
-    ids = await site.enqueue("nap", TASKS_RUNNING, 2.0, 4.0)
-    await site.recorded("begin", TASKS_RUNNING)
+    ids = await site.enqueue("doze", RUNNING, 2.0, 4.0)
+    await site.recorded("begin", RUNNING)
 
     first.stop()
     second = site.worker("-c", "10", "-p", "1", "--lease", "3", host="another", **path)
     await second.ready()
-    await site.recorded("begin", 2 * TASKS_RUNNING)
+    await site.recorded("begin", 2 * RUNNING)
     first.cont()
-    await site.recorded("end", 2 * TASKS_RUNNING)
+    await site.recorded("end", 2 * RUNNING)
+    for worker in site.workers:  # when they have ended, they have said all that they had to say
+        worker.signal(signal.SIGTERM)
+        assert await worker.wait() == 0
     await site.stream.ended(ids)
     await site.stream.until(
-        lambda: site.stream.count(ids, "fenced") >= TASKS_RUNNING,
-        "one outcome of two to be refused",
+        lambda: site.stream.count(ids, "fenced") > 0, "at least one of the outcomes to be refused"
     )
 
     history = History()
@@ -72,7 +85,7 @@ async def test_settlements_by_id_alone_are_noticed(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         with server() as running:
-            async with opened(running.url, folder, audited=audited) as site:
+            async with opened(running.url, folder, TASKS, audited=audited) as site:
                 return await paused_beyond_its_lease(site, source)
 
     broken = broken_copy(tmp_path)
@@ -81,6 +94,6 @@ async def test_settlements_by_id_alone_are_noticed(tmp_path: Path) -> None:
     )
 
     assert sound.defects == {}
-    assert len(sound.duplicated) == TASKS_RUNNING
+    assert len(sound.duplicated) == RUNNING
     assert noticed.defects, "nobody noticed that the wrong outcome was applied"
     assert noticed.wrong

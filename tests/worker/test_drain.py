@@ -84,7 +84,7 @@ async def test_a_drain_of_many_tasks_costs_few_exchanges(rig: Rig) -> None:
     rig.broker.exchange = counted  # type: ignore[method-assign]
 
     assert await rig.worker(concurrency=100).drain() == 1000
-    assert calls <= 13
+    assert calls <= 20  # ten at the least; the rest is fetched ahead, or finds nothing
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -29,6 +29,7 @@ _EMPTY = 8  # wake-ups in a row for nothing before we distrust them
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
 _STUCK_PAUSE = 1.0  # seconds between two tries to have a thread again
 _TURNS = 3  # of the loop, in which a handler that waits for nothing begins, ends and says so
+_TELL = 0.02  # seconds after which a held task that has begun is told to the broker
 _AHEAD = 0.01  # seconds: no more is held than handlers finish in that time
 
 
@@ -71,6 +72,7 @@ class Processor:
         self._halt = asyncio.Event()  # stop() was called
         self._quiet = False  # fetch no more, but go on with what runs
         self._empty = 0  # wake-ups in a row that brought nothing
+        self._older: list[LeaseRef] = []  # held ones that had begun before the last exchange
         self._ended = 0  # attempts since ``_since``, by the loop's clock
         self._since = 0.0
         self._pace = 0.0  # attempts that end in a second
@@ -98,14 +100,14 @@ class Processor:
     async def process(self) -> bool:
         """One exchange: outcomes out, tasks in. True if another should follow at once."""
         self._wake.clear()
-        self._fill()
         free = self.concurrency - len(self._inflight)
         wanted = self._wanted(free)
         queues = self.order.order()
         fetch = None
         if wanted > 0:
-            fetch = Fetch(queues=queues, max=wanted, start=min(free, wanted), lease=self.lease)
-        reply = await self._syncer.sync(fetch, self._begun())
+            at_once = max(min(free - len(self._inflight.held), wanted), 0)
+            fetch = Fetch(queues=queues, max=wanted, start=at_once, lease=self.lease)
+        reply = await self._exchange(fetch)
         if reply is None:
             return self._syncer.pending > 0
         self._forwarder.expect(reply.due_in)
@@ -116,7 +118,23 @@ class Processor:
             self._threads.give_back()
         full = self._wanted(self.concurrency - len(self._inflight)) <= 0
         again = not full and (reply.more or len(reply.leased) == wanted)
-        return self._syncer.pending > 0 or (again and fetch is not None)
+        if self._syncer.pending > 0 or (again and fetch is not None):
+            return True
+        self._fill()
+        return self._syncer.pending > 0  # what could not be begun goes back
+
+    async def _exchange(self, fetch: Fetch | None) -> ExchangeReply | None:
+        """Exchange, and begin meanwhile what is held: the broker works while we do."""
+        sync = self._syncer.sync(fetch, self._begun())
+        if not self._inflight.held:
+            return await sync
+        exchange = asyncio.ensure_future(sync)
+        try:
+            await asyncio.sleep(0)  # it is on its way
+            self._fill()
+            return await exchange
+        finally:
+            exchange.cancel()  # unless it is done
 
     def _wanted(self, free: int) -> int:
         """How many tasks to ask for: the free slots, and what is held in hand beyond them."""
@@ -141,15 +159,13 @@ class Processor:
         return min(int(self._pace * _AHEAD), MAX_EXCHANGE)
 
     def _take(self, leases: Sequence[Leased]) -> None:
-        """Hold what was lent, and begin with what there are slots for."""
+        """Hold what was lent; what there are slots for begins as soon as the broker is busy."""
         for lease in leases:
             self._inflight.lent(lease)
         self._inflight.held.extend(leases)
         if self._halt.is_set() or self._quiet:
             # Nothing new begins once a stop was asked for, even if it was fetched before.
             self.hand_back()
-        else:
-            self._fill()
 
     def _fill(self) -> None:
         """Begin what is held, as far as there are slots."""
@@ -170,11 +186,11 @@ class Processor:
 
     def _begun(self) -> list[LeaseRef]:
         """What was held, and has begun since the broker last heard of it."""
-        begun = self._runner.begun
-        if not begun:
-            return []
-        refs = [ref for ref in begun if self._inflight.has(ref.id, ref.token)]
-        self._runner.begun = refs[MAX_EXCHANGE:]
+        # Those that began before the last exchange: most handlers that are fetched ahead for end
+        # within one, and then their outcome says it all.
+        older, self._older, self._runner.begun = self._older, self._runner.begun, []
+        refs = [ref for ref in older if self._inflight.has(ref.id, ref.token)]
+        self._older += refs[MAX_EXCHANGE:]
         return refs[:MAX_EXCHANGE]
 
     @property
@@ -268,6 +284,9 @@ class Processor:
             return
         if self._threads.stuck:
             await within(_STUCK_PAUSE, self._wake)
+            return
+        if self._older or self._runner.begun:
+            await within(_TELL, self._wake)
             return
         if self._quiet or not self._kept or len(self._inflight) >= self.concurrency:
             await within(_SAFETY, self._wake)
