@@ -126,11 +126,11 @@ def test_a_lease_that_ends_again_without_having_begun_again_is_wrong() -> None:
     assert defects(history) == {"wrong"}
 
 
-def test_an_outcome_under_a_lease_that_never_was_is_wrong() -> None:
+def test_an_outcome_under_a_lease_that_nobody_saw_begin_is_reported() -> None:
     history = enqueued()
     history.terminal("t", "completed", 7)
 
-    assert defects(history) == {"wrong"}
+    assert defects(history) == {"unannounced"}
 
 
 def test_a_late_outcome_that_was_refused_is_fine() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
 from collections import defaultdict
@@ -183,9 +184,7 @@ async def test_what_a_stopped_worker_says_after_its_lease_changes_nothing(site: 
     stopped = site.worker("-c", "10", "-p", "1", "--lease", "3", host="one")
     [child] = await stopped.ready()
     await site.sweeps()
-    ids = await site.enqueue("nap", 5, 2.0, 0.5)
-    deaf = await site.enqueue("doze", 5, 2.0, 0.5)  # threads cannot be told to stop
-    ids += deaf
+    ids = await site.enqueue("nap", 5, 2.0, 0.5) + await site.enqueue("doze", 5, 2.0, 0.5)
     await site.recorded("begin", 10)
 
     stopped.stop()
@@ -213,24 +212,46 @@ async def test_what_a_stopped_worker_says_after_its_lease_changes_nothing(site: 
         history.result(id, result)
     assert history.verdict().defects == {}
 
-    # Whoever came to an end after all was refused, and that is counted.
-    late = {(r.id, r.token) for r in site.records("end") if r.pid == child}
-    assert {id for id, _ in late} >= set(deaf)
-    assert told("outcome fenced") == late
-    await site.stream.until(
-        lambda: site.stream.count(ids, "fenced") == len(late), "the refusals to be written down"
-    )
-    await site.eventually(
-        lambda found: [w for w in found if w.pid == child and w.details["fenced"] == len(late)],
-        "the refused outcomes to be counted",
-    )
-
     # It is none the worse for it.
     other.signal(signal.SIGTERM)
     assert await other.wait() == 0
     more = await site.enqueue("nap", 5, 0.1)
     await site.stream.ended(more)
     assert stopped.children() == [child]
+
+
+async def test_outcomes_that_come_too_late_are_refused_and_counted(site: Site) -> None:
+    slow = site.worker("-c", "10", "-p", "1", host="one")
+    [child] = await slow.ready()
+    ids = await site.enqueue("nap", 5, 2.0, 0.1) + await site.enqueue("doze", 5, 2.0, 0.1)
+    await site.recorded("begin", 10)
+
+    # Somebody takes it for dead, and it cannot know before its next heartbeat.
+    slow.stop()
+    await site.store.give_back(slow.born()[child]["incarnation"])
+    other = site.worker("-c", "10", "-p", "1", host="another")
+    [rescuer] = await other.ready()
+    await site.stream.ended(ids)
+    finished = await site.found(ids)
+    slow.cont()
+
+    late = {(r.id, r.token) for r in site.records("begin") if r.pid == child}
+    assert len(late) == 10
+    await until(
+        lambda: {(e["task_id"], e["token"]) for e in slow.log("outcome fenced")} == late,
+        lambda: f"the late outcomes to be refused\n{slow.tail()}",
+    )
+    await site.stream.until(
+        lambda: {(e.task, e.token) for e in site.stream.of(ids, "fenced")} == late,
+        "the refusals to be written down",
+    )
+    await site.eventually(
+        lambda found: [w for w in found if w.pid == child and w.details["fenced"] == 10],
+        "the refused outcomes to be counted",
+    )
+    assert await site.found(ids) == finished
+    assert {r.pid for r in site.records("begin") if r.attempt == 2} == {rescuer}
+    assert judged(site, ids).verdict().defects == {}
 
 
 async def test_a_child_that_stands_still_is_ended_and_its_tasks_finish(site: Site) -> None:
@@ -253,6 +274,26 @@ async def test_a_child_that_stands_still_is_ended_and_its_tasks_finish(site: Sit
     for id in ids:
         assert site.stream.count([id], "started") == (2 if id in moved else 1)
     assert other in worker.children()
+    assert judged(site, ids).verdict().defects == {}
+
+
+async def test_a_child_that_stands_still_beyond_its_lease_and_goes_on_loses_nothing(
+    site: Site,
+) -> None:
+    """Its supervisor kept the leases meanwhile: nobody else can have the tasks, so it must."""
+    worker = site.worker("-c", "10", "-p", "1", "--lease", "2", "--stall-timeout", "60")
+    [child] = await worker.ready()
+    ids = await site.enqueue("nap", 5, 1.0) + await site.enqueue("doze", 5, 1.0)
+    await site.recorded("begin", 10)
+
+    worker.stop([child])
+    await asyncio.sleep(3.5)
+    assert site.stream.count(ids, "recovered") == 0
+    worker.cont([child])
+    await site.stream.ended(ids)
+
+    assert worker.children() == [child]
+    assert {event.kind for event in site.stream.of(ids, "dead", "fenced", "cancelled")} == set()
     assert judged(site, ids).verdict().defects == {}
 
 

@@ -19,6 +19,12 @@ async def a_handler_that_hangs(ctx: Context) -> str:
     return "back"
 
 
+@app.task(name="block")
+async def blocks_the_loop(ctx: Context, seconds: float) -> None:
+    record("hang", ctx)
+    time.sleep(seconds)
+
+
 @app.task(name="deaf", timeout=1, max_retries=0)
 async def deaf(ctx: Context) -> None:
     record("begin", ctx)
@@ -73,6 +79,21 @@ async def test_a_handler_that_blocks_the_loop_is_named_and_pays_for_it_alone(sit
     assert set(burnt.values()) == {1}
     [record] = await site.found([hanging])
     assert record.attempts == 2
+
+
+async def test_a_loop_that_hangs_longer_than_the_lease_and_goes_on_loses_nothing(
+    site: Site,
+) -> None:
+    worker = site.worker("-c", "20", "-p", "1", "--lease", "2", "--stall-timeout", "60")
+    [child] = await worker.ready()
+    ids = await site.enqueue("nap", 5, 6.0)
+    await site.recorded("begin", 5)
+    ids += await site.enqueue("block", 1, 4.0)
+
+    await site.stream.ended(ids)
+
+    assert {event.kind for event in site.stream.of(ids, "dead", "fenced", "cancelled")} == set()
+    assert worker.children() == [child]
 
 
 async def test_a_handler_that_ignores_its_time_limit_does_not_keep_its_slot(site: Site) -> None:

@@ -216,6 +216,8 @@ async def test_nothing_is_lost_or_done_twice_while_everything_is_killed_all_the_
                 f"{len(verdict.duplicated)} ran more than once, {len(dead(site))} are dead; "
                 f"events: {dict(site.stream.counts)}"
             )
+            for name, found in verdict.defects.items():
+                print(f"{name}: {len(found)}", *found[:20], sep="\n  ")
             assert verdict.defects == {}
             assert nemesis.surprises == []
             # Whoever is dead was in three processes that were killed, one after the other.

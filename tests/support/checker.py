@@ -30,6 +30,7 @@ class Verdict:
     overlapped: list[str] = field(default_factory=list)  # two leases at the same time
     twice: list[str] = field(default_factory=list)  # ended more than once in one generation
     wrong: list[str] = field(default_factory=list)  # the outcome is not that of the lease it names
+    unannounced: list[str] = field(default_factory=list)  # ended under a lease that never started
     duplicated: Counter[str] = field(default_factory=Counter)  # leases, of tasks with several
 
     @property
@@ -39,7 +40,7 @@ class Verdict:
     @property
     def defects(self) -> dict[str, list[str]]:
         """The kinds of defects that were found, with a sentence for each."""
-        names = ("lost", "unexpected", "overlapped", "twice", "wrong")
+        names = ("lost", "unexpected", "overlapped", "twice", "wrong", "unannounced")
         return {name: found for name in names if (found := getattr(self, name))}
 
 
@@ -157,6 +158,12 @@ class History:
                 if len(ends) > 1
             ],
             wrong=[*self._stray, *self._misattributed()],
+            unannounced=[
+                f"{id} is {end.state} under {end.token}, a lease that nobody saw begin"
+                for (id, _), ends in self._terminal.items()
+                for end in ends
+                if end.token and end.token not in self._lent[id]
+            ],
             duplicated=Counter(
                 {id: len(tokens) for id, tokens in self._lent.items() if len(tokens) > 1}
             ),
@@ -167,8 +174,6 @@ class History:
         for (id, generation), ends in self._terminal.items():
             end = ends[-1]
             what = f"{id} is {end.state} under {end.token}"
-            if end.token and end.token not in self._lent[id]:
-                yield f"{what}, a lease that it never had"
             if end.token in self._fenced[id]:
                 yield f"{what}, but the outcome of that lease was refused"
             if end.state == "completed" and self._handlers:

@@ -31,6 +31,7 @@ from fairlead.worker.deadlines import Deadlines
 from fairlead.worker.extras import AroundRun
 from fairlead.worker.failure import describe
 from fairlead.worker.inflight import Stop
+from fairlead.worker.lanes import Lanes
 from fairlead.worker.router import Assignment
 from fairlead.worker.threads import Threads
 
@@ -48,7 +49,7 @@ Finished = Callable[["Attempt", Outcome | None], None]
 class Floor:
     """Where attempts run: what all attempts of a worker share."""
 
-    __slots__ = ("around", "begun", "deadlines", "finished", "patience", "threads")
+    __slots__ = ("around", "begun", "deadlines", "finished", "lanes", "patience", "threads")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Floor:
     ) -> None:
         self.around = around  # middleware; the first is outermost
         self.begun = begun  # called when the handler is about to run
+        self.lanes = Lanes()
         self.threads = threads
         self.deadlines = deadlines
         self.finished = finished

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from asyncio import CancelledError
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from contextvars import Context as Variables
 from contextvars import copy_context
@@ -18,7 +19,7 @@ from fairlead.runtime.correlation import correlation_id
 from fairlead.worker.attempt import Attempt, Finished, Floor
 from fairlead.worker.cleanup import clean_up, clean_up_in_thread
 from fairlead.worker.context import Context, current
-from fairlead.worker.failure import stack_of_task, stack_of_thread
+from fairlead.worker.failure import stack_of_coroutine, stack_of_thread
 from fairlead.worker.router import Assignment
 
 __all__ = ("Attempt", "Finished", "Floor", "abandoned", "begin")
@@ -36,17 +37,34 @@ def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
 
 
 class _LoopAttempt(Attempt):
-    """An async handler: one asyncio task, and nothing else unless it has a time limit."""
+    """An async handler: in a lane, and in a task of its own once it waits for something."""
 
-    __slots__ = ("_task",)
+    __slots__ = ("_steps", "_task", "variables")
 
     def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
         super().__init__(assignment, context, floor)
-        self._task = context._loop.create_task(self._run(), name=assignment.spec.name)
+        self.variables = copy_context()
+        self._steps: Coroutine[Any, Any, None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        floor.lanes.submit(self)
+
+    @property
+    def handler(self) -> object:
+        return self.assignment.spec
+
+    def steps(self) -> Coroutine[Any, Any, None]:
+        self._steps = steps = self._run()
+        return steps
+
+    def suspended(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+        task.set_name(self.assignment.spec.name)
+        if self.why is not None:  # told to stop by its own first step
+            task.cancel()
 
     async def _run(self) -> None:
         self._begun()
-        current.set(self.context)  # the task has a copy of the context of its own
+        current.set(self.context)  # in variables of its own
         correlation_id.set(self.context.correlation_id)
         outcome: Outcome | None
         try:
@@ -87,25 +105,23 @@ class _LoopAttempt(Attempt):
         return value
 
     def _withdraw(self) -> bool:
-        # A task that is cancelled before its first step never runs, so nobody would report it.
-        if self.started is None:
-            self._task.cancel()
-            return True
-        return False
+        return self.started is None  # its lane passes over it
 
     def _interrupt(self) -> None:
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def _cancelled_by_others(self) -> bool:
         # All tasks of the loop at once, as some programs do when they end.
-        return self._task.cancelling() > 0
+        return self._task is not None and self._task.cancelling() > 0
 
     def _stack(self) -> str:
-        return stack_of_task(self._task)
+        return stack_of_coroutine(self._steps)
 
     def _let_go(self) -> None:
-        _abandoned.add(self._task)
-        self._task.add_done_callback(_abandoned.discard)
+        if self._task is not None:
+            _abandoned.add(self._task)
+            self._task.add_done_callback(_abandoned.discard)
 
 
 class _ThreadAttempt(Attempt):
@@ -237,7 +253,7 @@ class _HostedAttempt(_ThreadAttempt):
     def _stack(self) -> str:
         if self._host is None or self._inside:
             return super()._stack()
-        return stack_of_task(self._host)
+        return stack_of_coroutine(self._host.get_coro())
 
 
 #: What came of a handler: what it raised, or else what it returned.

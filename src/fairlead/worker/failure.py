@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import traceback
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from fairlead.model.errors import FairleadError
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("describe", "stack_of_task", "stack_of_thread", "without_traceback")
+__all__ = ("describe", "stack_of_coroutine", "stack_of_thread", "without_traceback")
 
 _MAX_TYPE = 256  # bytes
 _MAX_MESSAGE = 2 * 1024  # bytes
@@ -67,10 +66,9 @@ def stack_of_thread(ident: int | None) -> str:
     return "".join(traceback.format_stack(frame, limit=-_MAX_FRAMES))
 
 
-def stack_of_task(task: asyncio.Task[None]) -> str:
-    """Where a task waits right now, as text, down to the innermost coroutine."""
+def stack_of_coroutine(waits: Any) -> str:
+    """Where a coroutine waits right now, as text, down to the innermost one."""
     frames: list[FrameType] = []
-    waits: Any = task.get_coro()  # the task's own get_stack() shows the outermost frame only
     while (frame := getattr(waits, "cr_frame", None)) is not None and len(frames) < _MAX_FRAMES:
         frames.append(frame)
         waits = waits.cr_await

@@ -116,8 +116,6 @@ class Runner:
             extras=self._extras,
         )
         self.started[name] += 1
-        if not lease.started:
-            self.begun.append(LeaseRef(message.id, self._writer.incarnation, lease.token))
         if self._slots is not None and (route.spec.isolation or lease.crashes >= _ALONE):
             self._inflight.add(self._slots.begin(route, context, self._floor))
         else:
@@ -151,7 +149,10 @@ class Runner:
         self._floor.deadlines.close()
 
     def _begun(self, attempt: Attempt) -> None:
-        self._inflight.begun(attempt.lease, self._numbers.get(attempt.assignment.spec.name, 0))
+        lease = attempt.lease
+        if not lease.started:
+            self.begun.append(LeaseRef(lease.message.id, self._writer.incarnation, lease.token))
+        self._inflight.begun(lease, self._numbers.get(attempt.assignment.spec.name, 0))
 
     def _finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
         settlement = attempt.decided
