@@ -136,7 +136,10 @@ async def test_deadlines_expire_in_order_and_removed_ones_never() -> None:
 
 
 class Job:
-    def __init__(self, threads: Threads, gate: threading.Event | None = None) -> None:
+    def __init__(
+        self, threads: Threads, gate: threading.Event | None = None, *, quick: bool = False
+    ) -> None:
+        self.quick = quick
         self.abandoned = False
         self.left = False
         self.ident: int | None = None
@@ -204,6 +207,56 @@ async def test_a_job_that_is_abandoned_as_it_ends_costs_no_thread() -> None:
         assert threading.active_count() <= before + 2
     threads.close()
     await until(lambda: threading.active_count() == before)
+
+
+async def test_quick_jobs_share_one_thread() -> None:
+    threads = Threads(8)
+    jobs = [Job(threads, quick=True) for _ in range(200)]
+    await until(lambda: all(job.state == "ended" for job in jobs))
+    assert len({job.ident for job in jobs}) == 1
+    again = [Job(threads, quick=True) for _ in range(3)]
+    await until(lambda: all(job.state == "ended" for job in again))
+    threads.close()
+
+
+async def test_a_quick_job_that_is_not_quick_after_all_holds_up_nobody() -> None:
+    threads, gate = Threads(2), threading.Event()
+    slow = Job(threads, gate, quick=True)
+    others = [Job(threads, quick=True) for _ in range(5)]
+    await until(lambda: all(job.state == "ended" for job in others))
+    assert slow.state == "begun"
+    gate.set()
+    await until(lambda: slow.state == "ended")
+    assert [Job(threads).state for _ in range(2)] == ["begun", "begun"]  # both threads are free
+    threads.close()
+
+
+async def test_a_quick_job_can_be_abandoned_and_its_thread_is_replaced() -> None:
+    before = threading.active_count()
+    threads, gate = Threads(1), threading.Event()
+    stuck = Job(threads, gate, quick=True)
+    await until(lambda: stuck.ident is not None)
+    behind = Job(threads, quick=True)
+    threads.abandon(stuck)
+    await until(lambda: behind.state == "ended")
+    gate.set()
+    await until(lambda: stuck.state == "ended")
+    last = Job(threads)
+    await until(lambda: last.state == "ended")
+    threads.close()
+    await until(lambda: threading.active_count() == before)
+
+
+async def test_quick_jobs_wait_their_turn_and_can_be_withdrawn() -> None:
+    threads, gate = Threads(1), threading.Event()
+    first = Job(threads, gate)
+    quick, other = Job(threads, quick=True), Job(threads, quick=True)
+    assert (first.state, quick.state) == ("begun", "waiting")
+    assert threads.withdraw(quick)
+    gate.set()
+    await until(lambda: other.state == "ended")
+    assert quick.state == "waiting"
+    threads.close()
 
 
 async def test_a_job_waits_for_a_free_thread_if_no_other_can_be_started(

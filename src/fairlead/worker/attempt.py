@@ -49,7 +49,16 @@ Finished = Callable[["Attempt", Outcome | None], None]
 class Floor:
     """Where attempts run: what all attempts of a worker share."""
 
-    __slots__ = ("around", "begun", "deadlines", "finished", "lanes", "patience", "threads")
+    __slots__ = (
+        "around",
+        "begun",
+        "deadlines",
+        "finished",
+        "lanes",
+        "patience",
+        "quick",
+        "threads",
+    )
 
     def __init__(
         self,
@@ -64,6 +73,7 @@ class Floor:
         self.around = around  # middleware; the first is outermost
         self.begun = begun  # called when the handler is about to run
         self.lanes = Lanes()
+        self.quick: set[object] = set()  # sync handlers whose last attempt ended at once
         self.threads = threads
         self.deadlines = deadlines
         self.finished = finished

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import time
 from asyncio import CancelledError
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
@@ -23,6 +24,8 @@ from fairlead.worker.failure import stack_of_coroutine, stack_of_thread
 from fairlead.worker.router import Assignment
 
 __all__ = ("Attempt", "Finished", "Floor", "abandoned", "begin")
+
+_QUICK = 0.0005  # seconds; sync handlers whose last attempt took no longer share a thread
 
 
 def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
@@ -127,10 +130,13 @@ class _LoopAttempt(Attempt):
 class _ThreadAttempt(Attempt):
     """A sync handler: asked by ``ctx.cancelled``, which it may look at or not."""
 
-    __slots__ = ("_outcome", "_vars", "abandoned", "ident", "left")
+    __slots__ = ("_outcome", "_took", "_vars", "abandoned", "ident", "left", "quick")
 
     def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
         super().__init__(assignment, context, floor)
+        # A time limit is watched on the loop, which must know when the handler begins.
+        self.quick = assignment.timeout is None and assignment.spec in floor.quick
+        self._took = 0.0
         self.abandoned = False
         self.left = False
         self.ident: int | None = None
@@ -142,6 +148,7 @@ class _ThreadAttempt(Attempt):
         self._begun()
 
     def work(self) -> None:
+        began = time.perf_counter()
         try:
             value = self._vars.run(self._call)
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything
@@ -150,8 +157,13 @@ class _ThreadAttempt(Attempt):
             self._outcome = self._returned(value)
         if self.context._cleanups:
             self._vars.run(clean_up_in_thread, self.context)
+        self._took = time.perf_counter() - began
 
     def end(self) -> None:
+        if self._took > _QUICK:
+            self._floor.quick.discard(self.assignment.spec)
+        else:
+            self._floor.quick.add(self.assignment.spec)
         self._finish(self._outcome)
 
     def _call(self) -> Any:

@@ -7,18 +7,21 @@ import logging
 import threading
 from collections import deque
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ("Job", "Threads")
 
 log = logging.getLogger("fairlead.worker")
 
+_LONG = 0.005  # seconds that quick jobs may take before another thread helps
+_QUICK_ONES = object()  # handed over instead of a job: run all that are quick
 _JOIN = 1.0  # seconds; the threads that are joined have nothing left to do
 
 
 class Job(Protocol):
     """Something to run in a thread. All but ``work`` is called, and set, on the loop's thread."""
 
+    quick: bool  # it is expected to end at once; may be begun and run by any thread
     abandoned: bool  # nobody waits for it any more
     left: bool  # its thread saw that and ended; set by the thread
     ident: int | None  # of the thread that runs it; set by the thread
@@ -45,6 +48,8 @@ class Threads:
 
     Jobs are handed over and reported on the loop's thread. Completions are collected, and one
     wake-up of the loop takes all that have come in by then: a wake-up costs more than a short job.
+    For the same reason one thread runs all quick jobs that are there, one after the other. Should
+    one of them not be quick after all, another thread goes on with the rest.
 
     A stuck job that is abandoned has its thread replaced, but there are never more than twice
     ``count`` threads: handlers that hang must not take the whole process with them.
@@ -57,15 +62,21 @@ class Threads:
         self._lost = 0  # threads of abandoned jobs
         self._denied = False  # the last thread that was wanted could not be had
         self._waiting: deque[Job] = deque()
-        self._handed: SimpleQueue[Job | None] = SimpleQueue()
-        self._done: deque[Job] = deque()
+        self._quick: deque[Job] = deque()  # threads take from it as well
+        self._helping: asyncio.TimerHandle | None = None  # while a thread runs quick jobs
+        self._handed: SimpleQueue[Job | object | None] = SimpleQueue()
+        self._done: deque[Job | object] = deque()
         self._told = False  # the loop was told to look into _done
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: dict[int | None, threading.Thread] = {}  # by ident, without abandoned ones
 
     def submit(self, job: Job) -> None:
         """Run the job as soon as a thread is free."""
-        self._waiting.append(job)
+        if not job.quick:
+            self._waiting.append(job)
+            self._next()
+            return
+        self._quick.append(job)
         self._next()
 
     @property
@@ -84,13 +95,13 @@ class Threads:
 
     def give_back(self) -> None:
         """Have all jobs taken back that no thread has begun."""
-        for job in list(self._waiting):
+        for job in (*self._waiting, *self._quick):
             job.withdraw()
 
     def withdraw(self, job: Job) -> bool:
         """Take back a job that no thread has begun; False if one has."""
         try:
-            self._waiting.remove(job)
+            (self._quick if job.quick else self._waiting).remove(job)
         except ValueError:
             return False
         return True
@@ -109,19 +120,34 @@ class Threads:
         for _ in range(self._alive):
             self._handed.put(None)
         self._alive = 0
+        if self._helping is not None:
+            self._helping.cancel()
+            self._helping = None
         if self._busy == 0:
             for thread in self._threads.values():
                 thread.join(_JOIN)
         self._threads.clear()
 
     def _next(self) -> None:
-        while self._waiting and self._busy < self._count:
-            if self._alive <= self._busy and not self._start():
-                return
-            self._busy += 1
+        if self._helping is None:
+            self._help()  # first: one thread does them all
+        while self._waiting and self._take_thread():
             job = self._waiting.popleft()
             job.begin()
             self._handed.put(job)
+
+    def _help(self) -> None:
+        """Have a thread run the quick jobs, and another one if that takes long."""
+        self._helping = None
+        if self._quick and self._take_thread():
+            self._handed.put(_QUICK_ONES)
+            self._helping = asyncio.get_running_loop().call_later(_LONG, self._help)
+
+    def _take_thread(self) -> bool:
+        if self._busy >= self._count or (self._alive <= self._busy and not self._start()):
+            return False
+        self._busy += 1
+        return True
 
     def _start(self) -> bool:
         self._loop = asyncio.get_running_loop()
@@ -149,15 +175,31 @@ class Threads:
     def _serve(self) -> None:
         ident = threading.get_ident()
         while (job := self._handed.get()) is not None:
-            job.ident = ident
-            job.work()
-            # Read once: the loop may abandon the job at this very moment, and must be able to
-            # tell afterwards whether this thread has noticed.
-            job.left = left = job.abandoned
-            self._done.append(job)
+            goes_on = self._run_quick_ones(ident) if job is _QUICK_ONES else self._run(job, ident)
             del job  # nothing of a finished task is kept alive by an idle thread
-            if not self._tell() or left:
+            if not goes_on:
                 return
+
+    def _run(self, job: Any, ident: int) -> bool:
+        """Run a job in this thread; whether the thread may take another one."""
+        job.ident = ident
+        job.work()
+        # Read once: the loop may abandon the job at this very moment, and must be able to
+        # tell afterwards whether this thread has noticed.
+        job.left = left = job.abandoned
+        self._done.append(job)
+        return self._tell() and not left
+
+    def _run_quick_ones(self, ident: int) -> bool:
+        while True:
+            try:
+                job = self._quick.popleft()
+            except IndexError:
+                self._done.append(_QUICK_ONES)
+                return self._tell()
+            job.begin()
+            if not self._run(job, ident):
+                return False
 
     def _tell(self) -> bool:
         """Have the loop look into ``_done``; False once it is closed and nobody will."""
@@ -174,12 +216,19 @@ class Threads:
     def _collect(self) -> None:
         self._told = False
         while self._done:
-            job = self._done.popleft()
-            if not job.abandoned:
+            job: Any = self._done.popleft()
+            if job is _QUICK_ONES:
                 self._busy -= 1
-            else:
+                if self._helping is not None:
+                    self._helping.cancel()
+                self._help()  # some may have come since the thread looked
+                continue
+            if job.abandoned:
                 self._lost -= 1
-                if not job.left:
-                    self._alive += 1  # abandoned too late for its thread to notice: it stays
+                if not job.left:  # abandoned too late for its thread to notice: it stays
+                    self._alive += 1
+                    self._busy += job.quick  # and has the other quick ones to do
+            elif not job.quick:
+                self._busy -= 1
             job.end()
         self._next()
