@@ -277,19 +277,21 @@ async def test_a_child_that_stands_still_is_ended_and_its_tasks_finish(site: Sit
     assert judged(site, ids).verdict().defects == {}
 
 
-async def test_a_child_that_stands_still_beyond_its_lease_and_goes_on_loses_nothing(
-    site: Site,
+@pytest.mark.parametrize("what", ["child", "tree"])
+async def test_who_stands_still_beyond_the_lease_and_goes_on_leaves_no_task_behind(
+    site: Site, what: str
 ) -> None:
-    """Its supervisor kept the leases meanwhile: nobody else can have the tasks, so it must."""
+    """Nobody ended the leases meanwhile: nobody else can have the tasks, so this worker must."""
     worker = site.worker("-c", "10", "-p", "1", "--lease", "2", "--stall-timeout", "60")
     [child] = await worker.ready()
     ids = await site.enqueue("nap", 5, 1.0) + await site.enqueue("doze", 5, 1.0)
     await site.recorded("begin", 10)
 
-    worker.stop([child])
+    pids = [child] if what == "child" else worker.tree()
+    worker.stop(pids)
     await asyncio.sleep(3.5)
     assert site.stream.count(ids, "recovered") == 0
-    worker.cont([child])
+    worker.cont(pids)
     await site.stream.ended(ids)
 
     assert worker.children() == [child]

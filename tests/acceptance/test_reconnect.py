@@ -101,6 +101,7 @@ async def fetch_again(
     await both_work(site, workers, since, within + 15.0)
     for worker, children in zip(workers, before, strict=True):
         first = min(event.at for event in fetched(site, worker, since))
+        print(f"{worker.name} fetched {first - since:.2f} s after the return of the server")
         assert first <= since + within, f"{worker.name} needed {first - since:.1f} s"
         assert worker.children() == children, f"{worker.name} was started again"
         assert worker.log("child died") == []

@@ -83,7 +83,7 @@ class TaskSpec:
     def convert(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Turn stored plain data back into what the handler's annotations ask for."""
         shape = self._shape
-        if not shape.converts:
+        if not shape.converts or (not kwargs and shape.fit_as_they_are(args)):
             return args, kwargs
         count = len(shape.positional)
         return (
@@ -137,12 +137,28 @@ class _Shape:
         self.rest = next((slots[p.name] for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         self.extra = next((slots[p.name] for p in parameters if p.kind is p.VAR_KEYWORD), None)
         self.converts = any(slot.type is not None for slot in slots.values())
+        # What the first parameters ask for, as long as they are plain values.
+        self._scalars: list[type] = []
+        for slot in self.positional:
+            if slot.type not in _SCALARS:
+                break
+            self._scalars.append(slot.type)
         # For the quick check: calls by position only, of handlers without required keywords.
         required = [p for p in parameters if p.default is p.empty]
         self._least = sum(p.kind in _POSITIONAL for p in required)
         self._most = len(self.positional) if self.rest is None else sys.maxsize
         if any(p.kind is p.KEYWORD_ONLY for p in required):
             self._most = -1  # no number of positions makes up for a keyword
+
+    def fit_as_they_are(self, args: list[Any]) -> bool:
+        """Whether there is nothing to convert in these; false if it takes a closer look."""
+        kinds = self._scalars
+        if len(args) > len(kinds):
+            return False
+        for value, kind in zip(args, kinds, strict=False):  # noqa: SIM110 - for every attempt
+            if type(value) is not kind:
+                return False
+        return True
 
     def fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the call is plainly right; false if it takes a closer look."""
@@ -187,9 +203,6 @@ def _is_context(annotation: Any, context_type: type) -> bool:
 
 def _converted(slot: _Slot | None, value: Any) -> Any:
     if slot is None or slot.type is None:
-        return value
-    kind = type(value)
-    if kind is slot.type and kind in _SCALARS:
         return value
     return convert(value, slot.type, f"argument {slot.name!r}")
 

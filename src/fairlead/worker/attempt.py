@@ -50,15 +50,10 @@ class Floor:
     """Where attempts run: what all attempts of a worker share."""
 
     __slots__ = (
-        "around",
-        "begun",
-        "deadlines",
-        "finished",
-        "lanes",
-        "patience",
-        "quick",
-        "threads",
-    )
+        "around", "begun", "deadlines", "finished", "lanes", "loop", "patience", "quick", "threads",
+    )  # fmt: skip
+
+    loop: asyncio.AbstractEventLoop  # set before the first attempt begins
 
     def __init__(
         self,
@@ -84,7 +79,7 @@ class Attempt(ABC):
     """One run of a handler that is under way, or over."""
 
     __slots__ = (
-        "_ending", "_floor", "assignment", "context", "error", "lease",
+        "_ending", "_floor", "_loop", "assignment", "context", "error", "lease",
         "over", "started", "why",
     )  # fmt: skip
 
@@ -100,6 +95,7 @@ class Attempt(ABC):
         self.why: Stop | None = None  # it was told to stop
         self.error: BaseException | None = None  # what the handler raised
         self._floor = floor
+        self._loop = floor.loop
         self._ending: asyncio.TimerHandle | None = None  # until it is abandoned
 
     @property
@@ -167,10 +163,6 @@ class Attempt(ABC):
         """Wait no longer for the handler."""
 
     # -- shared ------------------------------------------------------------------------------
-
-    @property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        return self.context._loop
 
     def _begun(self) -> None:
         """The handler is about to run: its time starts now."""

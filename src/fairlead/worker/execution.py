@@ -42,18 +42,15 @@ def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
 class _LoopAttempt(Attempt):
     """An async handler: in a lane, and in a task of its own once it waits for something."""
 
-    __slots__ = ("_steps", "_task", "variables")
+    __slots__ = ("_steps", "_task", "handler", "variables")
 
     def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
         super().__init__(assignment, context, floor)
+        self.handler: object = assignment.spec
         self.variables = copy_context()
         self._steps: Coroutine[Any, Any, None] | None = None
         self._task: asyncio.Task[None] | None = None
         floor.lanes.submit(self)
-
-    @property
-    def handler(self) -> object:
-        return self.assignment.spec
 
     def steps(self) -> Coroutine[Any, Any, None]:
         self._steps = steps = self._run()

@@ -92,18 +92,17 @@ class Inflight:
 
     def add(self, attempt: Running) -> None:
         """It takes a slot from now on."""
-        self._running[attempt.lease.message.id, attempt.lease.token] = attempt
-        self._some.set()
+        if not self._running:
+            self._some.set()
+        lease = attempt.lease
+        self._running[lease.message.id, lease.token] = attempt
 
     def remove(self, attempt: Running) -> None:
         """Its slot is free again."""
-        self._running.pop((attempt.lease.message.id, attempt.lease.token), None)
+        lease = attempt.lease
+        self._running.pop((lease.message.id, lease.token), None)
         if not self._running:
             self._some.clear()
-
-    def has(self, id: str, token: int) -> bool:
-        """Whether an attempt is under way under this lease."""
-        return (id, token) in self._running
 
     async def some(self) -> None:
         """Return as soon as there is an attempt."""
@@ -136,6 +135,10 @@ class Inflight:
         """Hand back every attempt that has not begun."""
         for attempt in self:
             attempt.withdraw()
+
+    def ref(self, lease: Leased) -> LeaseRef:
+        """The proof of a lease of ours."""
+        return LeaseRef(lease.message.id, self._incarnation, lease.token)
 
     def leases(self) -> list[LeaseRef]:
         """The leases of all that is held or under way."""

@@ -28,12 +28,8 @@ class Stepped(Protocol):
     """An attempt that a lane can run."""
 
     over: bool  # it was taken back
+    handler: object  # what it is an attempt of
     variables: Context
-
-    @property
-    def handler(self) -> object:
-        """What it is an attempt of."""
-        ...
 
     def steps(self) -> Coroutine[Any, Any, None]:
         """Its code. Must not raise what is not meant for the process."""

@@ -13,6 +13,7 @@ from fairlead.model.errors import BrokerError, FairleadError
 from fairlead.model.message import Leased
 from fairlead.model.ordering import QueueOrder
 from fairlead.runtime.component import within
+from fairlead.worker.attempt import Attempt
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.runner import Runner
@@ -70,9 +71,10 @@ class Processor:
         self._left = asyncio.Event()  # run() is over, or was never called
         self._left.set()
         self._halt = asyncio.Event()  # stop() was called
+        self._halting = self._woken = False  # the same as these two events, for quick looks
         self._quiet = False  # fetch no more, but go on with what runs
         self._empty = 0  # wake-ups in a row that brought nothing
-        self._older: list[LeaseRef] = []  # held ones that had begun before the last exchange
+        self._older: list[Attempt] = []  # held ones that had begun before the last exchange
         self._ended = 0  # attempts since ``_since``, by the loop's clock
         self._since = 0.0
         self._pace = 0.0  # attempts that end in a second
@@ -99,7 +101,7 @@ class Processor:
 
     async def process(self) -> bool:
         """One exchange: outcomes out, tasks in. True if another should follow at once."""
-        self._wake.clear()
+        self._sleep()
         free = self.concurrency - len(self._inflight)
         wanted = self._wanted(free)
         queues = self.order.order()
@@ -189,9 +191,9 @@ class Processor:
         # Those that began before the last exchange: most handlers that are fetched ahead for end
         # within one, and then their outcome says it all.
         older, self._older, self._runner.begun = self._older, self._runner.begun, []
-        refs = [ref for ref in older if self._inflight.has(ref.id, ref.token)]
-        self._older += refs[MAX_EXCHANGE:]
-        return refs[:MAX_EXCHANGE]
+        lasting = [attempt for attempt in older if not attempt.over]
+        self._older += lasting[MAX_EXCHANGE:]
+        return [self._inflight.ref(each.lease) for each in lasting[:MAX_EXCHANGE]]
 
     @property
     def kept(self) -> bool:
@@ -241,6 +243,7 @@ class Processor:
         """
         loop = asyncio.get_running_loop()
         self._halt.set()
+        self._halting = True
         self._wake.set()
         self.hand_back()
         self._inflight.withdraw_all()
@@ -258,7 +261,7 @@ class Processor:
 
     def run_alone(self, lease: Leased, dice: float) -> None:
         """In a slot process: start one attempt, whose outcome ``syncer.take`` gives."""
-        self._wake.clear()
+        self._sleep()
         self._runner.dice = lambda: dice
         self._runner.start(lease)
         self._runner.begun.clear()  # the worker tells the broker
@@ -266,12 +269,13 @@ class Processor:
     async def ended(self) -> None:
         """Return when the attempt is over."""
         while self._inflight:
-            self._wake.clear()
+            self._sleep()
             await self._wake.wait()
 
     def restart(self) -> None:
         """Make ready for another run after a stop."""
         self._halt.clear()
+        self._halting = False
         self._quiet = False
         self._empty = 0
         self._syncer.insist_until(math.inf)
@@ -346,7 +350,7 @@ class Processor:
         """Exchange outcomes until nothing runs and nothing is unsent, or there is no more time."""
         loop = asyncio.get_running_loop()
         while self._inflight or self._syncer.pending:
-            self._wake.clear()
+            self._sleep()
             try:
                 await self._syncer.sync()
             except BrokerError as error:
@@ -360,12 +364,19 @@ class Processor:
             if self._inflight and not await within(self._syncer.until - loop.time(), self._wake):
                 return
 
+    def _sleep(self) -> None:
+        """Nothing is known to do from now on."""
+        self._woken = False
+        self._wake.clear()
+
     def _attempt_over(self) -> None:
         self._ended += 1
-        if self._inflight.held and not self._halt.is_set():
+        if self._inflight.held and not self._halting:
             self._fill()
-        self._wake.set()
-        if self._halt.is_set() and not self._inflight:
+        if not self._woken:
+            self._woken = True
+            self._wake.set()
+        if self._halting and not self._inflight:
             self._syncer.insist_until(asyncio.get_running_loop().time() + _LAST_WORDS)
 
 

@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fairlead.broker.verbs import LeaseRef
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.lifecycle import (
     Outcome,
@@ -27,7 +26,7 @@ from fairlead.worker.execution import Attempt, Floor, begin
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.failure import without_traceback
 from fairlead.worker.inflight import Inflight
-from fairlead.worker.router import Assignment, Router
+from fairlead.worker.router import Router
 from fairlead.worker.slots import Slots
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
@@ -86,7 +85,7 @@ class Runner:
             around=extras.around,
         )
         self.alone = False  # in a slot process: its worker tells of failures and asks breakers
-        self.begun: list[LeaseRef] = []  # held ones that have begun; the broker should know
+        self.begun: list[Attempt] = []  # held ones that have begun; the broker should know
         self.dice = dice
         self.started: Counter[str] = Counter()  # attempts so far, by task
         self.exceptions = exceptions
@@ -101,28 +100,26 @@ class Runner:
             log.warning("task unroutable: %s, %s", lease.message.id, error, extra=fields)
             self._syncer.add(settlement)
             return
-        message, name, gate = lease.message, route.spec.name, self._gate(route)
-        if gate is not None and (wait := gate.admit()) > 0.0:
+        message, spec = lease.message, route.spec
+        gate = spec.breaker
+        if gate is not None and not self.alone and (wait := gate.admit()) > 0.0:
             self._park(lease, wait)
             return
         trace = _trace(message.trace)
         context = Context(
             lease,
-            name,
+            spec.name,
             self._writer,
-            asyncio.get_running_loop(),
+            self._floor.loop,
             correlation_id=trace.correlation_id or message.id,
             headers=trace.headers,
             extras=self._extras,
         )
-        self.started[name] += 1
-        if self._slots is not None and (route.spec.isolation or lease.crashes >= _ALONE):
+        self.started[spec.name] += 1
+        if self._slots is not None and (spec.isolation or lease.crashes >= _ALONE):
             self._inflight.add(self._slots.begin(route, context, self._floor))
         else:
             self._inflight.add(begin(route, context, self._floor))
-
-    def _gate(self, assignment: Assignment) -> Gate | None:
-        return None if self.alone else assignment.spec.breaker
 
     def _park(self, lease: Leased, wait: float) -> None:
         """Put a task off whose breaker is open; no attempt is used up."""
@@ -140,6 +137,10 @@ class Runner:
         """Hand a task back that was not started."""
         self._syncer.add(settle(lease, Released(), _NO_POLICY, dice=0.0))
 
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run attempts on this loop."""
+        self._floor.loop = loop
+
     def number(self, names: Sequence[str]) -> None:
         """Show tasks on the board by their place in this list."""
         self._numbers = {name: number for number, name in enumerate(names)}
@@ -149,10 +150,11 @@ class Runner:
         self._floor.deadlines.close()
 
     def _begun(self, attempt: Attempt) -> None:
-        lease = attempt.lease
-        if not lease.started:
-            self.begun.append(LeaseRef(lease.message.id, self._writer.incarnation, lease.token))
-        self._inflight.begun(lease, self._numbers.get(attempt.assignment.spec.name, 0))
+        if not attempt.lease.started:
+            self.begun.append(attempt)
+        if self._numbers:
+            number = self._numbers.get(attempt.assignment.spec.name, 0)
+            self._inflight.begun(attempt.lease, number)
 
     def _finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
         settlement = attempt.decided
@@ -186,7 +188,8 @@ class Runner:
                 fields = {**attempt.context.fields(), "run_time": round(settlement.run_time, 6)}
                 log.info("task completed: %s %s", name, lease.message.id, extra=fields)
             self._syncer.add(settlement)
-        if (gate := self._gate(attempt.assignment)) is not None:
+        gate = attempt.assignment.spec.breaker
+        if gate is not None and not self.alone:
             _tell_gate(gate, settlement)
         self.over()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -142,6 +143,8 @@ class Worker:
             exceptions=exceptions if exceptions is not None else deque(maxlen=_KEPT),
             extras=extras,
         )
+        with contextlib.suppress(RuntimeError):  # otherwise when it begins
+            self.runner.attach(asyncio.get_running_loop())
         self.processor = Processor(
             store,
             self.syncer,
@@ -236,9 +239,9 @@ class Worker:
         self.processor.order, self.processor.lease = order, lease
         self.heartbeater.lease = lease
         self._started_at = hello.now
-        self.runner.number([spec.name for spec in self._registry])
         await self.recoverer.reclaim()
         if self._tether is not None:
+            self.runner.number([spec.name for spec in self._registry])
             self._tether.introduce(self, self._introduction())
 
     def _keepers(self) -> list[Component]:
@@ -341,3 +344,4 @@ class Worker:
             )
         self._loop = loop
         self._alive = True
+        self.runner.attach(loop)
