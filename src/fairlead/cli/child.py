@@ -31,6 +31,7 @@ __all__ = ("main",)
 log = logging.getLogger("fairlead.worker")
 
 _ALONE = 10.0  # seconds that a child without a supervisor may take to end
+_YOUNG = 10_000  # objects until the collector looks; a batch of tasks makes several thousands
 _PAUSE = 1.0  # seconds between two tries to reach the broker at the start
 
 
@@ -56,6 +57,7 @@ def main(fd: int) -> int:
         end.sendall(framed(Refusal(str(error), exit_code(error))))
         return exit_code(error)
     gc.freeze()  # what the imports made stays: no need to look through it again and again
+    gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
     with new_runner() as runner:
         return runner.run(_serve(app, url, plan, end))
 

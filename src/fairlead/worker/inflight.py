@@ -50,16 +50,16 @@ class Inflight:
     def __init__(self, incarnation: str, board: Board | None = None) -> None:
         self.held: deque[Leased] = deque()
         self._incarnation = incarnation
-        self._running: dict[tuple[str, int], Running] = {}
+        self.running: dict[tuple[str, int], Running] = {}
         self._some = asyncio.Event()
         self._board = board
         self._rows: dict[tuple[str, int], int] = {}
 
     def __len__(self) -> int:
-        return len(self._running)
+        return len(self.running)
 
     def __iter__(self) -> Iterator[Running]:
-        return iter(list(self._running.values()))
+        return iter(list(self.running.values()))
 
     @property
     def room(self) -> int | None:
@@ -92,16 +92,16 @@ class Inflight:
 
     def add(self, attempt: Running) -> None:
         """It takes a slot from now on."""
-        if not self._running:
+        if not self.running:
             self._some.set()
         lease = attempt.lease
-        self._running[lease.message.id, lease.token] = attempt
+        self.running[lease.message.id, lease.token] = attempt
 
     def remove(self, attempt: Running) -> None:
         """Its slot is free again."""
         lease = attempt.lease
-        self._running.pop((lease.message.id, lease.token), None)
-        if not self._running:
+        self.running.pop((lease.message.id, lease.token), None)
+        if not self.running:
             self._some.clear()
 
     async def some(self) -> None:
@@ -110,7 +110,7 @@ class Inflight:
 
     def stop(self, id: str, token: int, why: Stop) -> bool:
         """Stop one attempt; False if it is not running here any more."""
-        attempt = self._running.get((id, token))
+        attempt = self.running.get((id, token))
         if attempt is None:
             if why == "lost":
                 self._drop(id, token)
@@ -143,7 +143,7 @@ class Inflight:
     def leases(self) -> list[LeaseRef]:
         """The leases of all that is held or under way."""
         held = [(lease.message.id, lease.token) for lease in self.held]
-        return [LeaseRef(id, self._incarnation, token) for id, token in (*self._running, *held)]
+        return [LeaseRef(id, self._incarnation, token) for id, token in (*self.running, *held)]
 
     def _drop(self, id: str, token: int) -> None:
         """Of what is held, keep all but this."""

@@ -171,9 +171,9 @@ class Processor:
 
     def _fill(self) -> None:
         """Begin what is held, as far as there are slots."""
-        inflight, held = self._inflight, self._inflight.held
-        while held and len(inflight) < self.concurrency:
-            self._runner.start(held.popleft())
+        running, held, start = self._inflight.running, self._inflight.held, self._runner.start
+        while held and len(running) < self.concurrency:
+            start(held.popleft())
 
     def hand_back(self, queues: Collection[str] | None = None) -> None:
         """Give back what is held and has not begun: all of it, or that of some queues."""
