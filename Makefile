@@ -15,7 +15,7 @@ SOURCES   := src tests $(wildcard benchmarks)
 INPUTS    := pyproject.toml constraints.txt Makefile
 
 .DEFAULT_GOAL := help
-.PHONY: help run bench test check lint types imports mutants format clean FORCE
+.PHONY: help run bench test soak check lint types imports mutants format clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -34,6 +34,13 @@ test: $(VENV)/.dev ## Run the tests (ARGS="..." goes to pytest, JOBS=1 for one p
 	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
 	$(BIN)/pytest -m serial $(ARGS) || serial=$$?; \
 	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
+
+# Longer than in `make test`. A run prints its seed; the same one again: make soak SEED=1234
+SOAK ?= 1800
+SEED ?=
+soak: $(VENV)/.dev ## Kill, stop and restart everything at random for SOAK=1800 seconds (SEED=...)
+	@FAIRLEAD_SOAK_SECONDS=$(SOAK) FAIRLEAD_SEED=$(SEED) $(BIN)/pytest -s \
+	    --timeout $$(( $(SOAK) + 600 )) tests/acceptance/test_soak.py $(ARGS)
 
 check: lint types imports test mutants ## The gate: lint, types, imports, tests, mutants
 	@echo "check: all passed"
