@@ -37,7 +37,7 @@ test: $(VENV)/.dev ## Run the tests (ARGS="..." goes to pytest, JOBS=1 for one p
 
 # Longer than in `make test`. A run prints its seed; the same one again: make soak SEED=1234
 SOAK ?= 1800
-SEED ?=
+SEED ?= 0
 soak: $(VENV)/.dev ## Kill, stop and restart everything at random for SOAK=1800 seconds (SEED=...)
 	@FAIRLEAD_SOAK_SECONDS=$(SOAK) FAIRLEAD_SEED=$(SEED) $(BIN)/pytest -s \
 	    --timeout $$(( $(SOAK) + 600 )) tests/acceptance/test_soak.py $(ARGS)
