@@ -7,6 +7,7 @@ import pytest
 
 from tests.acceptance.harness import Site, opened
 from tests.support.servers import server
+from tests.support.worker_process import is_alive
 
 
 @pytest.fixture
@@ -15,3 +16,6 @@ async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     with server() as running:
         async with opened(running.url, tmp_path, getattr(request.module, "TASKS", "")) as made:
             yield made
+            log = running.folder / "log"
+            said = log.read_text() if log.exists() else "its folder is gone"
+            assert is_alive(running.pid), f"the server ended by itself:\n{said[-2000:]}"
