@@ -132,7 +132,8 @@ class Broker(Protocol):
 
         All leases of a call share a token, which is greater than any token before it and at least
         the broker's time in microseconds. The first ``fetch.start`` tasks count as started at
-        once; the others are held until a ``started`` mark, and a crash is not charged to them.
+        once; the others are held until a ``started`` mark, or an outcome that says that they ran,
+        and a crash is not charged to them until then.
         Fetching moves the incarnation's lease end forward, never back.
         """
         ...

@@ -41,6 +41,8 @@ def main(fd: int) -> int:
     plan = receive_now(end)
     if not isinstance(plan, Plan):
         return 1
+    for each in (fd, plan.board, plan.stacks):
+        os.set_inheritable(each, False)  # programs of the handlers have no business with them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor
     _end_when_alone(end)
     configure(plan.log_format, plan.log_level)
@@ -65,7 +67,7 @@ def main(fd: int) -> int:
 async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int:
     channel = await Channel.over(end)
     board = Board(plan.board, plan.rows)
-    tether = Tether(channel, board, url=url, max_tasks=plan.max_tasks)
+    tether = Tether(channel, board, url=url, max_tasks=plan.max_tasks, quiet=plan.quiet)
 
     def slot_plan() -> SlotPlan:
         return SlotPlan(
@@ -95,11 +97,19 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
     tether.hurry = hurry
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, tether.ordered.set)
-    async with serving(tether):
-        with contextlib.suppress(asyncio.CancelledError):
-            if await _reachable(app, tether.ordered):
-                async with worker:
-                    await tether.ordered.wait()
+    try:
+        async with serving(tether):
+            with contextlib.suppress(asyncio.CancelledError):
+                if await _reachable(app, tether.ordered):
+                    async with worker:
+                        await tether.ordered.wait()
+    except Exception as error:
+        if tether.introduced:
+            raise
+        log.exception("worker did not start")
+        channel.send(Refusal(f"the worker did not start: {type(error).__name__}: {error}", 1))
+        await channel.flush()
+        return 1
     return 0
 
 

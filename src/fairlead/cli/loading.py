@@ -43,7 +43,7 @@ def load_app(target: str) -> Fairlead:
         raise InvalidInput(f"there is no module {module!r} that could be imported from {folder}")
     try:
         found: object = importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise CannotLoad(

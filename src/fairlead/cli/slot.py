@@ -26,6 +26,7 @@ def main(fd: int) -> int:
     os.setpgrp()  # killed as a whole, with all that a handler starts
     die_with_parent()
     faulthandler.enable()
+    os.set_inheritable(fd, False)  # programs of the handlers have no business with it
     end = socket.socket(fileno=fd)
     plan = receive_now(end)
     if not isinstance(plan, SlotPlan):

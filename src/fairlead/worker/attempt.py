@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
+from contextvars import Context as Variables
 from typing import Any
 
 from fairlead.model.errors import InvalidOption, Reject, Retry, Signal, Snooze, TaskCancelled
@@ -50,10 +51,12 @@ class Floor:
     """Where attempts run: what all attempts of a worker share."""
 
     __slots__ = (
-        "around", "begun", "deadlines", "finished", "lanes", "loop", "patience", "quick", "threads",
+        "around", "begun", "deadlines", "finished", "lanes", "loop",
+        "own_process", "patience", "quick", "threads", "variables",
     )  # fmt: skip
 
-    loop: asyncio.AbstractEventLoop  # set before the first attempt begins
+    loop: asyncio.AbstractEventLoop  # both are set before the first attempt begins
+    variables: Variables  # what every attempt begins with a copy of
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class Floor:
     ) -> None:
         self.around = around  # middleware; the first is outermost
         self.begun = begun  # called when the handler is about to run
+        self.own_process = False  # a program of ours: nobody presses Ctrl-C for it
         self.lanes = Lanes()
         self.quick: set[object] = set()  # sync handlers whose last attempt ended at once
         self.threads = threads
@@ -79,7 +83,7 @@ class Attempt(ABC):
     """One run of a handler that is under way, or over."""
 
     __slots__ = (
-        "_ending", "_floor", "_loop", "assignment", "context", "error", "lease",
+        "_ending", "_floor", "_loop", "assignment", "context", "error", "late", "lease",
         "over", "started", "why",
     )  # fmt: skip
 
@@ -93,6 +97,7 @@ class Attempt(ABC):
         self.started: float | None = None  # when the handler began, by the loop's clock
         self.over = False
         self.why: Stop | None = None  # it was told to stop
+        self.late = False  # its time is up, whatever else it was told
         self.error: BaseException | None = None  # what the handler raised
         self._floor = floor
         self._loop = floor.loop
@@ -130,6 +135,7 @@ class Attempt(ABC):
 
     def expire(self) -> None:
         """Its time is up."""
+        self.late = True
         self.stop("timeout")
 
     def where(self) -> str:

@@ -13,10 +13,11 @@ import struct
 import tempfile
 from typing import NamedTuple
 
-__all__ = ("Board", "Row")
+__all__ = ("Board", "Row", "memory_file")
 
 _TICKS, _ANSWERS, _ON_STACK, _SETTLED, _FENCED, _UNSENT, _ENDED, _ABANDONED = range(8)
 _FETCHED, _LAG, _FAILING = range(8, 11)  # read as floats
+_WANTS = 11
 _HEADER = 128  # bytes
 
 FREE, HELD, STARTED = range(3)
@@ -24,6 +25,18 @@ _ROW = struct.Struct("<BxHIQ264s")  # state, length of the id, number of the tas
 _TASK = struct.Struct("<I")
 _SIZE = _ROW.size
 _NONE = -1
+
+
+def memory_file(size: int = 0) -> int:
+    """A file without a name, in memory where the system has that; its descriptor."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("fairlead")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    if size:
+        os.ftruncate(fd, size)
+    return fd
 
 
 class Row(NamedTuple):
@@ -50,9 +63,7 @@ class Board:
     @classmethod
     def made(cls, rows: int) -> Board:
         """A new one; its ``fd`` is for the child."""
-        with tempfile.TemporaryFile() as file:
-            file.truncate(_HEADER + rows * _SIZE)
-            board = cls(os.dup(file.fileno()), rows)
+        board = cls(memory_file(_HEADER + rows * _SIZE), rows)
         board._numbers[_ON_STACK] = _NONE
         return board
 
@@ -96,9 +107,10 @@ class Board:
         numbers[_SETTLED], numbers[_FENCED], numbers[_UNSENT] = settled, fenced, unsent
         numbers[_ABANDONED] = abandoned
 
-    def fetched(self, at: float, failing: float) -> None:
-        """When the broker last answered a fetch, and since when it fails (0: it does not)."""
+    def fetched(self, at: float, failing: float, *, wants: bool) -> None:
+        """When the broker last answered, how long it fails, and if anything would be fetched."""
         self._times[_FETCHED], self._times[_FAILING] = at, failing
+        self._numbers[_WANTS] = wants
 
     def answer(self, row: int | None) -> None:
         """Say whose handler is on the stack of the loop."""
@@ -152,6 +164,11 @@ class Board:
         }
 
     @property
+    def wants(self) -> bool:
+        """Whether it would fetch a task if there were one."""
+        return bool(self._numbers[_WANTS])
+
+    @property
     def times(self) -> tuple[float, float, float]:
-        """Last fetch, lag of the loop, and since when the broker fails (0: it does not)."""
+        """Last fetch, lag of the loop, and how long the broker fails (0: it does not)."""
         return self._times[_FETCHED], self._times[_LAG], self._times[_FAILING]

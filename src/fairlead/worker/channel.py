@@ -38,6 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grace: float = 30.0
     lease: float | None = None
     max_tasks: int = 0  # 0: no limit
+    quiet: bool = False  # it must not fetch
     rows: int = 0  # of the board
     stacks: int = -1  # file descriptor that stacks are written to
     board: int = -1  # file descriptor of the board

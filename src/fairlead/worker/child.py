@@ -33,7 +33,7 @@ from fairlead.worker.channel import (
 from fairlead.worker.heartbeater import Heartbeater
 from fairlead.worker.identity import host, identity
 from fairlead.worker.recoverer import give_back
-from fairlead.worker.slots import exit_text
+from fairlead.worker.slots import closing, exit_text
 from fairlead.worker.stacks import ASK, StackFile, blamed
 
 __all__ = ("Child",)
@@ -43,6 +43,7 @@ log = logging.getLogger("fairlead.worker")
 _LOOK = 0.25  # seconds between two looks at the child's counter
 _ANSWER = 1.0  # seconds in which a child that hangs may say what it does
 _START = 600.0  # seconds in which a child must have begun
+_LAST_WORDS = 2.0  # seconds to give back in what a child held that was told to end
 _PAUSE = 0.2  # seconds between two tries to give back what a dead child held
 _MOST_SHOWN = 100  # running tasks in a log line, or in the registry
 
@@ -74,6 +75,9 @@ class Child:
         self._process: Process | None = None
         self._channel: Channel | None = None
         self._store: Store | None = None
+        self._doomed = False  # it was killed, perhaps before there was a process
+        self._closed = False
+        self.life: asyncio.Task[int] | None = None  # set by whoever runs ``live``
         self._charged: list[str] | None = None  # whom its end is charged to, if that is known
         self.moved_at = time.monotonic()  # when its counter last moved
 
@@ -86,59 +90,87 @@ class Child:
         """Run the child until it ends, and clean up; its exit code, negative for a signal."""
         try:
             code = await self._run()
-            self._kill_group()
+            self._kill_group()  # what is left of it
             await self._bury(code)
             return code
         finally:
-            self._kill_group()
+            if self.alive:
+                self._kill_group()
+            self._closed = True
             if self._channel is not None:
                 self._channel.close()
             self.board.close()
             self._stacks.close()
 
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.returncode is None
+
     def order(self, what: Literal["quiet", "stop", "leave"]) -> None:
-        """Tell it what to do."""
+        """Tell it what to do. One that has not introduced itself has nothing to bring to an end."""
         self.ordered = self.ordered or what != "quiet"
-        if self._channel is not None:
+        if self.ordered and self.introduction is None:
+            self.kill()
+        elif self._channel is not None:
             self._channel.send(Order(what))
 
     def kill(self) -> None:
         """End it now. What it held is charged to nobody."""
-        self.ordered = True
+        self.ordered = self._doomed = True
         self._charged = []
-        if self._process is not None and self._process.returncode is None:
+        if self.alive:
             self._kill_group()
 
     async def stacks(self) -> str:
-        """Where its code is right now."""
+        """Where its code is right now; empty while it starts, and once it has ended."""
+        if not self.alive or self._over() or not self.board.ticks:
+            return ""
         await self._ask()
+        if self._over():
+            return ""
         text = self._stacks.read()
         self._stacks.clear()  # or it would be taken for the stack of a crash
         return text
+
+    def _over(self) -> bool:
+        return self._closed
 
     # -- its life ------------------------------------------------------------------------------
 
     async def _run(self) -> int:
         ours, theirs = socket.socketpair()
         fds = [theirs.fileno(), self.board.fd, self._stacks.fd]
-        with theirs:
+        with theirs, closing(ours):
             self._process = process = await asyncio.create_subprocess_exec(
                 *self._command, str(fds[0]), pass_fds=fds, stdin=DEVNULL, start_new_session=True
             )
-        self._channel = await Channel.over(ours)
+            self._channel = await Channel.over(ours)
         self._channel.send(self._plan)
         self.moved_at = time.monotonic()
-        watching = asyncio.ensure_future(self._watch())
-        listening = asyncio.ensure_future(self._listen(self._channel))
+        ending = asyncio.ensure_future(process.wait())
+        helpers = [
+            asyncio.ensure_future(self._watch()),
+            asyncio.ensure_future(self._listen(self._channel)),
+        ]
         try:
-            return await process.wait()
+            if self._doomed:
+                self._kill_group()
+            await asyncio.wait([ending, *helpers], return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():  # it hangs, or we do: nobody would look after it any more
+                self._failed(helpers)
+                self._kill_group()
+            return await ending
         finally:
-            for task in (watching, listening):
+            for task in helpers:
                 task.cancel()
-            await asyncio.wait([watching, listening])
-            for task in (watching, listening):
-                if not task.cancelled() and (error := task.exception()) is not None:
-                    log.error("supervision failed", exc_info=error)
+            await asyncio.wait(helpers)
+
+    def _failed(self, helpers: Sequence[asyncio.Future[None]]) -> None:
+        for task in helpers:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                log.error("supervision failed", extra={"pid": self.pid}, exc_info=error)
+                self._charged = []  # whatever it is, no task did it
 
     async def _listen(self, channel: Channel) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -212,21 +244,26 @@ class Child:
 
     async def _watch(self) -> None:
         """End it when its counter stands still."""
-        ticks = self.board.ticks
+        ticks, still, looked = self.board.ticks, 0.0, time.monotonic()
         while True:
             await asyncio.sleep(_LOOK)
             now = time.monotonic()
+            # If this process stood still itself, that is no fault of the child.
+            still += min(now - looked, 2 * _LOOK)
+            looked = now
             # Before the first tick it imports the app, which may take as long as it likes to.
             limit = self._stall_timeout if ticks else max(self._stall_timeout, _START)
             if self.board.ticks != ticks:
-                ticks, self.moved_at = self.board.ticks, now
-            elif now - self.moved_at > limit:
-                await self._stalled()
+                ticks, still, self.moved_at = self.board.ticks, 0.0, now
+            elif still > limit and await self._stalled():
                 return
 
-    async def _stalled(self) -> None:
-        stopped = _stopped(self.pid)
+    async def _stalled(self) -> bool:
+        """Report that it hangs and end it; False if it goes on after all."""
+        stopped, ticks = _stopped(self.pid), self.board.ticks
         answered = await self._ask()
+        if self.board.ticks != ticks:
+            return False
         if self.board.ticks and not stopped and self.introduction is not None:
             guilty = self.board.on_stack() if answered else None
             self._charged = [guilty] if guilty else self._blamed(self._stacks.read())
@@ -244,17 +281,20 @@ class Child:
         }
         log.error("child stalled", extra=fields)
         self._kill_group()
+        return True
 
     async def _ask(self) -> bool:
         """Have it write down where it is; whether it said so itself."""
         before = self.board.answers
         self._stacks.clear()
-        with contextlib.suppress(ProcessLookupError):
+        if self.alive:
             os.kill(self.pid, ASK)
         until = time.monotonic() + _ANSWER
-        while self.board.answers == before and time.monotonic() < until:  # noqa: ASYNC110
+        while not self._over() and time.monotonic() < until:
+            if self.board.answers != before:
+                return True
             await asyncio.sleep(0.01)  # shared memory has no event
-        return self.board.answers != before
+        return False
 
     def _blamed(self, stack: str) -> list[str]:
         places = self.introduction.places if self.introduction is not None else ()
@@ -272,7 +312,7 @@ class Child:
         if self.introduction is None or self._store is None:
             return
         # Also after a clean end: a reply that got lost may have left something with it.
-        until = time.monotonic() + self.introduction.lease
+        until = time.monotonic() + (_LAST_WORDS if self.ordered else self.introduction.lease)
         while True:
             try:
                 count = await give_back(self._store, self.introduction.incarnation, charged)
@@ -298,9 +338,11 @@ class Child:
             "tasks": len(running),
             "charged": charged[:_MOST_SHOWN],
         }
-        who = self.introduction
+        who, stack = self.introduction, self._stacks.read()
         if who is not None:
             fields["incarnation"] = who.incarnation
+        if stack:
+            fields["stack"] = stack
         log.error("child died", extra=fields)
 
     def _task_of(self, number: int) -> str:

@@ -42,12 +42,13 @@ def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
 class _LoopAttempt(Attempt):
     """An async handler: in a lane, and in a task of its own once it waits for something."""
 
-    __slots__ = ("_steps", "_task", "handler", "variables")
+    __slots__ = ("_outcome", "_steps", "_task", "handler", "variables")
 
     def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
         super().__init__(assignment, context, floor)
         self.handler: object = assignment.spec
-        self.variables = copy_context()
+        self.variables = floor.variables.copy()
+        self._outcome: Outcome | None = None
         self._steps: Coroutine[Any, Any, None] | None = None
         self._task: asyncio.Task[None] | None = None
         floor.lanes.submit(self)
@@ -73,10 +74,10 @@ class _LoopAttempt(Attempt):
             else:
                 args, kwargs = self._arguments()
                 value = await self.assignment.spec.handler(*args, **kwargs)
-        except KeyboardInterrupt:  # meant for the process, which ends: not the fault of the task
-            self._finish(Released())
-            raise
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not self._floor.own_process:
+                self._finish(Released())  # meant for the program: not the fault of the task
+                raise
             if isinstance(error, GeneratorExit) and not self._loop.is_running():
                 raise  # thrown away with its loop: nobody is left to hear of it
             outcome = self._raised(error)
@@ -88,7 +89,10 @@ class _LoopAttempt(Attempt):
             except KeyboardInterrupt:
                 self._finish(outcome)
                 raise
-        self._finish(outcome)
+        self._outcome = outcome
+
+    def ended(self) -> None:
+        self._finish(self._outcome)
 
     async def _surrounded(self) -> Any:
         """What the handler returns, with the middleware around it."""
@@ -137,7 +141,7 @@ class _ThreadAttempt(Attempt):
         self.abandoned = False
         self.left = False
         self.ident: int | None = None
-        self._vars = copy_context()
+        self._vars = floor.variables.copy()
         self._outcome: Outcome | None = None
         floor.threads.submit(self)
 
@@ -175,7 +179,7 @@ class _ThreadAttempt(Attempt):
     def _must_end(self) -> bool:
         # To abandon it means a thread more for as long as it likes. A cancelled or lost attempt
         # keeps its slot instead: there is no hurry, and nothing is hidden.
-        return self.why in ("timeout", "release")
+        return self.late or self.why in ("timeout", "release")
 
     def _stack(self) -> str:
         return stack_of_thread(self.ident)

@@ -17,6 +17,7 @@ __all__ = ("VARIABLE", "host", "identity", "is_gone")
 VARIABLE = "FAIRLEAD_HOST"  # names this machine, where its own name is no good
 
 _PROC = Path("/proc")
+_ENDED = "ended"
 _KEYS = ("boot", "namespace")  # of the machine; "born" is of the process
 
 
@@ -28,7 +29,7 @@ def host() -> str:
 def identity(pid: int) -> dict[str, str]:
     """What tells this process from all others of its machine; empty where nothing says."""
     born = _born(pid)
-    return {**_machine(), "born": born} if born else {}
+    return {**_machine(), "born": born} if born not in ("", _ENDED) else {}
 
 
 def is_gone(at: str, pid: int, told: Mapping[str, Any]) -> bool:
@@ -41,7 +42,10 @@ def is_gone(at: str, pid: int, told: Mapping[str, Any]) -> bool:
     here = _machine()
     if not here or any(told.get(key) != here[key] for key in _KEYS):
         return False
-    return _born(pid) != str(told["born"])
+    born = _born(pid)
+    if not born and _exists(pid):  # it may be hidden from us
+        return False
+    return born != str(told["born"])
 
 
 def _machine() -> dict[str, str]:
@@ -53,11 +57,21 @@ def _machine() -> dict[str, str]:
 
 
 def _born(pid: int) -> str:
-    """When the process started, in clock ticks since boot; empty if it has ended."""
+    """When the process started, in clock ticks since boot; empty if nothing is known of it."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     # The name, in parentheses, may hold anything. A zombie has ended; nobody has asked how yet.
     fields = text.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else fields[19]
+    return _ENDED if fields[0] in "ZX" else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

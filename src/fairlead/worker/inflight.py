@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, Protocol
 
 from fairlead.broker.verbs import LeaseRef
@@ -49,6 +49,7 @@ class Inflight:
 
     def __init__(self, incarnation: str, board: Board | None = None) -> None:
         self.held: deque[Leased] = deque()
+        self.release: Callable[[Leased], None] = _nothing  # gives back what was held
         self._incarnation = incarnation
         self.running: dict[tuple[str, int], Running] = {}
         self._some = asyncio.Event()
@@ -112,9 +113,12 @@ class Inflight:
         """Stop one attempt; False if it is not running here any more."""
         attempt = self.running.get((id, token))
         if attempt is None:
+            held = self._drop(id, token)
             if why == "lost":
-                self._drop(id, token)
                 self.over(id, token)
+            elif held is not None:
+                self.release(held)
+                return True
             return False
         attempt.stop(why)
         return True
@@ -123,13 +127,6 @@ class Inflight:
         """Stop every attempt."""
         for attempt in self:
             attempt.stop(why)
-
-    def lose_all(self) -> None:
-        """Nothing is ours any more: stop all attempts, and begin nothing that was held."""
-        while self.held:
-            lease = self.held.popleft()
-            self.over(lease.message.id, lease.token)
-        self.stop_all("lost")
 
     def withdraw_all(self) -> None:
         """Hand back every attempt that has not begun."""
@@ -145,9 +142,14 @@ class Inflight:
         held = [(lease.message.id, lease.token) for lease in self.held]
         return [LeaseRef(id, self._incarnation, token) for id, token in (*self.running, *held)]
 
-    def _drop(self, id: str, token: int) -> None:
-        """Of what is held, keep all but this."""
-        for _ in range(len(self.held)):
-            lease = self.held.popleft()
-            if (lease.message.id, lease.token) != (id, token):
-                self.held.append(lease)
+    def _drop(self, id: str, token: int) -> Leased | None:
+        """Of what is held, keep all but this; the lease, if it was held."""
+        for lease in self.held:
+            if (lease.message.id, lease.token) == (id, token):
+                self.held.remove(lease)
+                return lease
+        return None
+
+
+def _nothing(_lease: Leased) -> None:
+    pass

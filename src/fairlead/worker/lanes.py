@@ -39,6 +39,10 @@ class Stepped(Protocol):
         """It waits for something; this is its task from now on."""
         ...
 
+    def ended(self) -> None:
+        """Its code has come to its end. Called outside of its variables."""
+        ...
+
 
 class Lanes:
     """Runs attempts in the order given. Not more than one lane looks for work at a time."""
@@ -58,6 +62,8 @@ class Lanes:
             self._awake = _task(self._lane())
 
     async def _alone(self, attempt: Stepped) -> None:
+        if attempt.over:
+            return
         begun = await self._begin(deque([attempt]))
         if begun is None:
             self._quick.add(attempt.handler)
@@ -65,7 +71,7 @@ class Lanes:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this is a coroutine
         attempt.suspended(task)
-        await _go_on(*begun[1:])
+        await _go_on(*begun)
 
     async def _lane(self) -> None:
         begun = None
@@ -78,7 +84,7 @@ class Lanes:
             self._awake = None
             self._pass_on(None if begun is None else begun[0].handler)
         if begun is not None:
-            await _go_on(*begun[1:])
+            await _go_on(*begun)
 
     def _pass_on(self, waited: object) -> None:
         """This lane takes no more: see to what is ready."""
@@ -98,11 +104,14 @@ class Lanes:
             try:
                 waits = attempt.variables.run(steps.send, None)
             except StopIteration:
+                attempt.ended()
                 count += 1
                 if count % _TURN == 0:
                     yield
+                if self._awake is not None and self._awake.cancelling():
+                    return None  # it has left a cancellation behind, which is not for the next
                 continue
-            return attempt, steps, attempt.variables, waits
+            return attempt, steps, waits
         return None
 
 
@@ -110,14 +119,15 @@ def _task(lane: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return asyncio.get_running_loop().create_task(lane, name="fairlead-lane")
 
 
-_Begun = tuple[Stepped, Coroutine[Any, Any, None], Context, Any]
+_Begun = tuple[Stepped, Coroutine[Any, Any, None], Any]
 
 
 @types.coroutine
 def _go_on(
-    steps: Coroutine[Any, Any, None], variables: Context, waits: Any
+    attempt: Stepped, steps: Coroutine[Any, Any, None], waits: Any
 ) -> Generator[Any, Any, None]:
     """The rest of an attempt that has begun to wait, as if this lane had always been its task."""
+    variables = attempt.variables
     try:
         while True:
             try:
@@ -130,4 +140,4 @@ def _go_on(
             else:
                 waits = variables.run(steps.send, value)
     except StopIteration:
-        return
+        attempt.ended()

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-__all__ = ("adopt_orphans", "die_with_parent", "end_orphans")
+__all__ = ("adopt_orphans", "children", "die_with_parent", "end_orphans", "reap_orphans")
 
 log = logging.getLogger("fairlead.worker")
 
@@ -38,15 +38,23 @@ def end_orphans(sessions: Collection[int]) -> None:
 
     What made a session of its own wanted to stay, such as an embedded server.
     """
-    for pid in _children():
+    for pid in children():
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            if os.getsid(pid) in sessions:
+            if os.getsid(pid) in sessions and os.waitpid(pid, os.WNOHANG) == (0, 0):
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
                 log.warning("process ended that a handler had left behind", extra={"left": pid})
 
 
-def _children() -> list[int]:
+def reap_orphans(known: Collection[int]) -> None:
+    """Let go of all children of this process that have ended, but those that others wait for."""
+    for pid in children():
+        if pid not in known:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def children() -> list[int]:
+    """The children of this process, as far as the system tells."""
     path = Path(f"/proc/{os.getpid()}/task")
     pids: list[int] = []
     with contextlib.suppress(OSError):  # not Linux, or without this file

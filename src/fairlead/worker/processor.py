@@ -8,14 +8,15 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from fairlead.broker import Broker
-from fairlead.broker.verbs import LEASE, MAX_EXCHANGE, ExchangeReply, Fetch, LeaseRef
-from fairlead.model.errors import BrokerError, FairleadError
+from fairlead.broker.verbs import LEASE, MAX_EXCHANGE, ExchangeReply, Fetch
+from fairlead.model.errors import BrokerError
 from fairlead.model.message import Leased
 from fairlead.model.ordering import QueueOrder
 from fairlead.runtime.component import within
 from fairlead.worker.attempt import Attempt
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.inflight import Inflight
+from fairlead.worker.pace import Pace
 from fairlead.worker.runner import Runner
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
@@ -31,7 +32,7 @@ _ALMOST_ONE = math.nextafter(1.0, 0.0)
 _STUCK_PAUSE = 1.0  # seconds between two tries to have a thread again
 _TURNS = 3  # of the loop, in which a handler that waits for nothing begins, ends and says so
 _TELL = 0.02  # seconds after which a held task that has begun is told to the broker
-_AHEAD = 0.01  # seconds: no more is held than handlers finish in that time
+_HOLD = 0.25  # seconds after which what is held and cannot begin goes back
 
 
 class Processor:
@@ -64,6 +65,7 @@ class Processor:
         self._forwarder = forwarder
         self._runner = runner
         runner.over = self._attempt_over
+        inflight.release = self._release
         self.concurrency = concurrency
         self._kept = True  # somebody keeps our leases; otherwise nothing may be fetched
         self._patience = patience
@@ -74,10 +76,9 @@ class Processor:
         self._halting = self._woken = False  # the same as these two events, for quick looks
         self._quiet = False  # fetch no more, but go on with what runs
         self._empty = 0  # wake-ups in a row that brought nothing
+        self._lent_at = 0.0  # when something was last fetched, by the loop's clock
         self._older: list[Attempt] = []  # held ones that had begun before the last exchange
-        self._ended = 0  # attempts since ``_since``, by the loop's clock
-        self._since = 0.0
-        self._pace = 0.0  # attempts that end in a second
+        self._pace = Pace()
         self.order = order
         self.lease = LEASE  # seconds
 
@@ -102,6 +103,8 @@ class Processor:
     async def process(self) -> bool:
         """One exchange: outcomes out, tasks in. True if another should follow at once."""
         self._sleep()
+        if self._inflight.held and self._runner.now() - self._lent_at > _HOLD:
+            self.hand_back()  # other workers may be idle
         free = self.concurrency - len(self._inflight)
         wanted = self._wanted(free)
         queues = self.order.order()
@@ -127,16 +130,22 @@ class Processor:
 
     async def _exchange(self, fetch: Fetch | None) -> ExchangeReply | None:
         """Exchange, and begin meanwhile what is held: the broker works while we do."""
-        sync = self._syncer.sync(fetch, self._begun())
-        if not self._inflight.held:
-            return await sync
-        exchange = asyncio.ensure_future(sync)
+        begun = self._begun()
+        sync = self._syncer.sync(fetch, [self._inflight.ref(each.lease) for each in begun])
+        exchange: asyncio.Future[ExchangeReply | None] | None = None
         try:
+            if not self._inflight.held:
+                return await sync
+            exchange = asyncio.ensure_future(sync)
             await asyncio.sleep(0)  # it is on its way
             self._fill()
             return await exchange
+        except BrokerError:
+            self._older = begun + self._older  # to be told again
+            raise
         finally:
-            exchange.cancel()  # unless it is done
+            if exchange is not None:
+                exchange.cancel()  # unless it is done
 
     def _wanted(self, free: int) -> int:
         """How many tasks to ask for: the free slots, and what is held in hand beyond them."""
@@ -147,25 +156,17 @@ class Processor:
             self._threads.give_back()
             return 0
         held = len(self._inflight.held)
-        wanted = min(free + self._ahead() - held, MAX_EXCHANGE)
+        wanted = min(free + self._pace.ahead(self._runner.now()) - held, MAX_EXCHANGE)
         room = self._inflight.room
         return wanted if room is None else min(wanted, room)
-
-    def _ahead(self) -> int:
-        """How many tasks the handlers finish in ten milliseconds."""
-        now = asyncio.get_running_loop().time()
-        elapsed = now - self._since
-        if elapsed >= _AHEAD:
-            self._pace = (self._pace + self._ended / elapsed) / 2
-            self._since, self._ended = now, 0
-        return min(int(self._pace * _AHEAD), MAX_EXCHANGE)
 
     def _take(self, leases: Sequence[Leased]) -> None:
         """Hold what was lent; what there are slots for begins as soon as the broker is busy."""
         for lease in leases:
             self._inflight.lent(lease)
         self._inflight.held.extend(leases)
-        if self._halt.is_set() or self._quiet:
+        self._lent_at = self._runner.now()
+        if self._halt.is_set() or self._quiet or not self._kept:
             # Nothing new begins once a stop was asked for, even if it was fetched before.
             self.hand_back()
 
@@ -186,14 +187,25 @@ class Processor:
             else:
                 held.append(lease)
 
-    def _begun(self) -> list[LeaseRef]:
+    def _release(self, lease: Leased) -> None:
+        """Give back a task that was held: it was cancelled, and the broker knows that."""
+        self._runner.release(lease)
+        self._wake.set()
+
+    @property
+    def wants(self) -> bool:
+        """Whether it would fetch if there were anything: it has room, and nobody told it not to."""
+        free = len(self._inflight) < self.concurrency
+        return free and self._kept and not self._quiet and not self._halting
+
+    def _begun(self) -> list[Attempt]:
         """What was held, and has begun since the broker last heard of it."""
         # Those that began before the last exchange: most handlers that are fetched ahead for end
         # within one, and then their outcome says it all.
         older, self._older, self._runner.begun = self._older, self._runner.begun, []
         lasting = [attempt for attempt in older if not attempt.over]
         self._older += lasting[MAX_EXCHANGE:]
-        return [self._inflight.ref(each.lease) for each in lasting[:MAX_EXCHANGE]]
+        return lasting[:MAX_EXCHANGE]
 
     @property
     def kept(self) -> bool:
@@ -225,7 +237,7 @@ class Processor:
             while True:
                 again = await self.process()
                 if limit is not None and started.total() > limit:
-                    raise _endless(started, limit)
+                    raise self._runner.endless(limit)
                 if again:
                     continue
                 if self._inflight or self._threads.stuck:
@@ -293,7 +305,7 @@ class Processor:
             await within(_TELL, self._wake)
             return
         if self._quiet or not self._kept or len(self._inflight) >= self.concurrency:
-            await within(_SAFETY, self._wake)
+            await within(_HOLD if self._inflight.held else _SAFETY, self._wake)
             return
         if self._inflight and await self._soon():
             return
@@ -370,7 +382,7 @@ class Processor:
         self._wake.clear()
 
     def _attempt_over(self) -> None:
-        self._ended += 1
+        self._pace.ended += 1
         if self._inflight.held and not self._halting:
             self._fill()
         if not self._woken:
@@ -382,12 +394,3 @@ class Processor:
 
 def _full() -> float:
     return _ALMOST_ONE
-
-
-def _endless(started: Counter[str], limit: int) -> FairleadError:
-    ((task, times),) = started.most_common(1)
-    return FairleadError(
-        f"drain gave up after {limit:,} attempts: there is always more to do. "
-        f"Task {task!r} ran most, {times:,} times; perhaps it enqueues itself or asks to run "
-        "again at once. If it is that much work, say so: drain(limit=...), None for no limit"
-    )

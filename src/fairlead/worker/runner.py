@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import NamedTuple
 
 from fairlead.model.backoff import RetryPolicy
+from fairlead.model.errors import FairleadError
 from fairlead.model.lifecycle import (
     Outcome,
     Released,
@@ -137,13 +139,28 @@ class Runner:
         """Hand a task back that was not started."""
         self._syncer.add(settle(lease, Released(), _NO_POLICY, dice=0.0))
 
-    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run attempts on this loop."""
+    def attach(self, loop: asyncio.AbstractEventLoop, *, own_process: bool) -> None:
+        """Run attempts on this loop, each with a copy of the variables of this moment."""
         self._floor.loop = loop
+        self._floor.variables = copy_context()
+        self._floor.own_process = own_process
+
+    def now(self) -> float:
+        """The clock of the loop."""
+        return self._floor.loop.time()
 
     def number(self, names: Sequence[str]) -> None:
         """Show tasks on the board by their place in this list."""
         self._numbers = {name: number for number, name in enumerate(names)}
+
+    def endless(self, limit: int) -> FairleadError:
+        """The error of a drain that does not come to an end."""
+        ((task, times),) = self.started.most_common(1)
+        return FairleadError(
+            f"drain gave up after {limit:,} attempts: there is always more to do. "
+            f"Task {task!r} ran most, {times:,} times; perhaps it enqueues itself or asks to run "
+            "again at once. If it is that much work, say so: drain(limit=...), None for no limit"
+        )
 
     def close(self) -> None:
         """Forget all deadlines."""

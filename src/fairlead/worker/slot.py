@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairlead.worker.channel import Aloud, Channel, Outcome, Run, Stop
+from fairlead.worker.orphans import children
 from fairlead.worker.worker import Worker
 
 __all__ = ("serve",)
@@ -58,7 +59,8 @@ async def _run(
                 receiving = asyncio.ensure_future(channel.receive())
                 if isinstance(message, Stop):
                     worker.inflight.stop(run.lease.message.id, run.lease.token, message.why)
-    return Outcome(settlement=worker.syncer.take(), last=worker.abandoned > 0), receiving
+    last = worker.abandoned > 0 or bool(children())
+    return Outcome(settlement=worker.syncer.take(), last=last), receiving
 
 
 @contextlib.contextmanager

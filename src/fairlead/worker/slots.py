@@ -14,7 +14,8 @@ import signal
 import socket
 from asyncio.subprocess import DEVNULL, Process
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -27,10 +28,11 @@ from fairlead.worker.execution import Attempt, Floor
 from fairlead.worker.failure import describe
 from fairlead.worker.router import Assignment
 
-__all__ = ("SlotAttempt", "Slots", "exit_text")
+__all__ = ("SlotAttempt", "Slots", "closing", "exit_text")
 
 log = logging.getLogger("fairlead.worker")
 
+_LAST_WORDS = 0.1  # seconds in which a message of a process that has ended arrives
 _START = 60.0  # seconds in which a slot process must be ready
 
 
@@ -176,11 +178,11 @@ class _Slot:
     async def _serve(self, command: Sequence[str], plan: SlotPlan) -> str:
         """Carry messages until it ends; what it says if it cannot begin."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, closing(ours):
             self._process = await asyncio.create_subprocess_exec(
                 *command, str(theirs.fileno()), pass_fds=[theirs.fileno()], stdin=DEVNULL
             )
-        self._channel = channel = await Channel.over(ours)
+            self._channel = channel = await Channel.over(ours)
         if self._killed:
             return ""
         channel.send(plan)
@@ -193,7 +195,7 @@ class _Slot:
             return first.text if isinstance(first, Refusal) else exit_text(await self._ended())
         self.ready = True
         self._owner.idle(self)
-        while (message := await channel.receive()) is not None:
+        while (message := await self._message(channel)) is not None:
             attempt, self.attempt = self.attempt, None
             if attempt is not None and isinstance(message, Outcome):
                 attempt.ended(message)
@@ -202,6 +204,22 @@ class _Slot:
                 break
             self._owner.idle(self)
         return ""
+
+    async def _message(self, channel: Channel) -> Any:
+        """The next message; None once the process has ended.
+
+        The end of the socket does not tell: a program that the handler started may hold it open.
+        """
+        receiving = asyncio.ensure_future(channel.receive())
+        ending = asyncio.ensure_future(self._ended())
+        try:
+            await asyncio.wait([receiving, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():  # what it said last may still be on its way
+                await asyncio.wait([receiving], timeout=_LAST_WORDS)
+            return receiving.result() if receiving.done() else None
+        finally:
+            receiving.cancel()
+            ending.cancel()
 
     async def _ended(self) -> int:
         assert self._process is not None  # noqa: S101 - it was started
@@ -260,6 +278,16 @@ class SlotAttempt(Attempt):
     def _let_go(self) -> None:
         if self._slot is not None:
             self._slot.kill()
+
+
+@contextlib.contextmanager
+def closing(end: socket.socket) -> Iterator[None]:
+    """Close it unless all goes well."""
+    try:
+        yield
+    except BaseException:
+        end.close()
+        raise
 
 
 def exit_text(code: int) -> str:

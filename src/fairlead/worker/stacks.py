@@ -11,11 +11,10 @@ import faulthandler
 import os
 import re
 import signal
-import tempfile
 from collections.abc import Sequence
 from types import FrameType
 
-from fairlead.worker.board import Board, Row
+from fairlead.worker.board import Board, Row, memory_file
 from fairlead.worker.context import current
 from fairlead.worker.inflight import Inflight
 
@@ -31,8 +30,7 @@ class StackFile:
     """A file without a name that a child writes its stacks to; the supervisor's end."""
 
     def __init__(self) -> None:
-        with tempfile.TemporaryFile() as file:
-            self.fd = os.dup(file.fileno())
+        self.fd = memory_file()
 
     def clear(self) -> None:
         """Forget what was written."""

@@ -118,6 +118,8 @@ class StatusWriter:
         fresh = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._path.parent.stat().st_uid != os.getuid():
+                return  # somebody else was there first: we leave nothing with strangers
             fresh.write_bytes(msgspec.json.encode(status))
             fresh.replace(self._path)
 
@@ -155,13 +157,15 @@ def _status_of(child: Child) -> ChildStatus:
     tick_age = now - child.moved_at
     fetch_age = now - fetched_at if fetched_at else 0.0
     state: Literal["starting", "working", "failing", "hanging", "silent"] = "working"
-    if tick_age > _SILENT:
+    if not board.ticks:
+        state = "starting"
+    elif tick_age > _SILENT:
         state = "hanging"
     elif who is None:
         state = "starting"
     elif failing:
         state = "failing"
-    elif fetch_age > _LATE_FETCH and running < who.concurrency:
+    elif fetch_age > _LATE_FETCH and board.wants:
         state = "silent"
     counters = board.counters
     return ChildStatus(

@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import msgspec
+
 from fairlead.broker import Store
 from fairlead.runtime.component import within
 from fairlead.worker.channel import Plan, Refusal
 from fairlead.worker.child import Child
-from fairlead.worker.orphans import adopt_orphans, end_orphans
+from fairlead.worker.orphans import adopt_orphans, end_orphans, reap_orphans
 
 __all__ = ("Supervisor",)
 
@@ -29,6 +31,8 @@ _YOUNG = 10.0  # seconds; a child that dies earlier is not started again at once
 _FIRST_PAUSE = 0.5  # seconds, doubled with each child that dies young
 _LONGEST_PAUSE = 30.0  # seconds
 _LAST_WORDS = 10.0  # seconds that a child has beyond its grace before it is killed
+_LOOK = 5.0  # seconds between two looks for processes that have ended
+_AGAIN = 60.0  # seconds until a child that could not be replaced is tried again
 _READY = 60.0  # seconds in which a replacement must have introduced itself
 
 
@@ -69,14 +73,15 @@ class Supervisor:
         adopt_orphans()
         with _Signals(self):
             seats = [asyncio.ensure_future(self._keep(number)) for number in range(self.count)]
+            reaping = asyncio.ensure_future(self._reap())
             stopping = asyncio.ensure_future(self._stopping.wait())
             try:
                 await asyncio.wait([stopping, *seats], return_when=asyncio.FIRST_COMPLETED)
                 await self._stop()
             finally:
-                for task in (stopping, *seats):
+                for task in (stopping, reaping, *seats):
                     task.cancel()
-                await asyncio.gather(stopping, *seats, return_exceptions=True)
+                await asyncio.gather(stopping, reaping, *seats, return_exceptions=True)
                 await self._end()
         for seat in seats:
             if not seat.cancelled() and (error := seat.exception()) is not None:
@@ -107,7 +112,8 @@ class Supervisor:
     async def show_stacks(self) -> None:
         """Log where the code of each child is."""
         for child in self.children:
-            log.warning("stacks", extra={"pid": child.pid, "stack": await child.stacks()})
+            if stack := await child.stacks():
+                log.warning("stacks", extra={"pid": child.pid, "stack": stack})
 
     # -- one seat: there is always a child in it -------------------------------------------------
 
@@ -115,7 +121,13 @@ class Supervisor:
         young = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            child = await self._sit(self._start(), self._renewals[number])
+            try:
+                first = self._start()
+            except OSError:  # no more files or memory; perhaps later
+                log.exception("child not started")
+                await within(_LONGEST_PAUSE, self._stopping)
+                continue
+            child = await self._sit(first, self._renewals[number])
             if self._stopping.is_set():
                 return
             if child.refusal is not None and child.introduction is None:
@@ -134,7 +146,7 @@ class Supervisor:
         """Until the child in the seat has died; replaced ones go on to end by themselves."""
         while True:
             wishes = [asyncio.ensure_future(each.wait()) for each in (renew, child.retiring)]
-            life = self._children[child]
+            life = _life(child)
             try:
                 await asyncio.wait([life, *wishes], return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -150,8 +162,12 @@ class Supervisor:
                     child = await self._replaced(child)
 
     async def _replaced(self, old: Child) -> Child:
-        fresh = self._start()
-        life = self._children[fresh]
+        try:
+            fresh = self._start()
+        except OSError:
+            log.exception("child not replaced", extra={"pid": old.pid})
+            return self._kept(old)
+        life = _life(fresh)
         introduced = asyncio.ensure_future(fresh.introduced.wait())
         await asyncio.wait([life, introduced], timeout=_READY, return_when="FIRST_COMPLETED")
         introduced.cancel()
@@ -159,26 +175,31 @@ class Supervisor:
             fresh.kill()
             why = fresh.refusal.text if fresh.refusal is not None else "it did not start"
             log.error("child not replaced: %s", why, extra={"pid": old.pid})
-            return old
+            return self._kept(old)
         old.order("stop")
         self._watch_end(old)
         return fresh
 
+    def _kept(self, old: Child) -> Child:
+        """It could not be replaced; if it asked for that itself, it is tried again later."""
+        if self._plan.max_tasks:
+            asyncio.get_running_loop().call_later(_AGAIN, old.retiring.set)
+        return old
+
     def _watch_end(self, child: Child) -> None:
         """See to it that a child that was told to stop does."""
-        life = self._children.get(child)
 
         def late() -> None:
-            if life is not None and not life.done():
+            if child.alive:
                 log.error("child killed: it does not stop", extra={"pid": child.pid})
                 child.kill()
 
         asyncio.get_running_loop().call_later(self._plan.grace + _LAST_WORDS, late)
 
     def _start(self) -> Child:
-        child = Child(self._command, self._plan, self._store, stall_timeout=self._stall_timeout)
-        task = asyncio.ensure_future(self._live(child))
-        self._children[child] = task
+        plan = msgspec.structs.replace(self._plan, quiet=self.is_quiet)
+        child = Child(self._command, plan, self._store, stall_timeout=self._stall_timeout)
+        child.life = self._children[child] = asyncio.ensure_future(self._live(child))
         return child
 
     async def _live(self, child: Child) -> int:
@@ -210,8 +231,6 @@ class Supervisor:
             "concurrency": who.concurrency,
         }
         log.info("worker started", extra=fields)
-        if self.is_quiet:
-            child.order("quiet")
 
     _ever_introduced = False
 
@@ -219,6 +238,13 @@ class Supervisor:
         if url not in self._stores:
             self._stores[url] = self._connect(url)
         return self._stores[url]
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK)
+            pids = [child.pid for child in self._children]
+            if all(pids):  # one that is just being started is not known yet
+                reap_orphans(pids)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -252,12 +278,18 @@ class Supervisor:
     async def _end(self) -> None:
         """Whatever still lives is killed, and what it held given back."""
         for child in self.children:
-            log.error("child killed: it does not stop", extra={"pid": child.pid})
+            if child.alive:
+                log.error("child killed: it does not stop", extra={"pid": child.pid})
             child.kill()
         if self._children:
             await asyncio.wait(list(self._children.values()))
         for store in self._stores.values():
             await store.close()
+
+
+def _life(child: Child) -> asyncio.Task[int]:
+    assert child.life is not None  # noqa: S101 - it was started here
+    return child.life
 
 
 async def _all_of(tasks: Sequence[asyncio.Task[int]]) -> object:

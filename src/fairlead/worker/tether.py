@@ -42,15 +42,18 @@ class Supervised(Protocol):
 class Tether:
     """Obeys the supervisor, and shows it that the loop goes round.
 
-    Nobody keeps the leases when the supervisor is silent. Then they are taken for lost as soon as
-    they may be, and nothing is fetched until it speaks again. That it could not reach the broker
-    is something else: then nobody else could take the tasks either.
+    Nobody keeps the leases when the supervisor is silent. Then everything is stopped and handed
+    back as soon as they may be over, and nothing is fetched until it speaks again. That it could
+    not reach the broker is something else: then nobody else could take the tasks either.
     """
 
     name = "tether"
 
-    def __init__(self, channel: Channel, board: Board, *, url: str, max_tasks: int = 0) -> None:
+    def __init__(
+        self, channel: Channel, board: Board, *, url: str, max_tasks: int = 0, quiet: bool = False
+    ) -> None:
         self.board = board
+        self._quiet = quiet  # it must not fetch
         self._url = url
         self.ordered = asyncio.Event()  # to stop, in one way or another
         self.hurry: Callable[[], None] = _nothing  # called when it has to leave at once
@@ -61,11 +64,18 @@ class Tether:
         self._heard = 0.0  # when the supervisor last spoke, by the loop's clock
         self._retiring = False
 
+    @property
+    def introduced(self) -> bool:
+        """Whether the supervisor knows whom it looks after."""
+        return self._worker is not None
+
     def introduce(self, worker: Supervised, introduction: Introduction) -> None:
         """Tell the supervisor whom it has to look after."""
         self._worker = worker
         self._lease = introduction.lease
         self._heard = asyncio.get_running_loop().time()
+        if self._quiet:
+            worker.processor.be_quiet()
         self._channel.send(msgspec.structs.replace(introduction, url=self._url))
 
     async def run(self) -> None:
@@ -89,8 +99,10 @@ class Tether:
             self._leave()
         elif order.what == "stop":
             self.ordered.set()
-        elif self._worker is not None:
-            self._worker.processor.be_quiet()
+        else:
+            self._quiet = True
+            if self._worker is not None:
+                self._worker.processor.be_quiet()
 
     def _leave(self) -> None:
         self.ordered.set()
@@ -123,14 +135,15 @@ class Tether:
         syncer = worker.syncer
         self.board.count(syncer.settled, syncer.fenced, syncer.pending, worker.abandoned)
         health = worker.healthchecker.health
-        self.board.fetched(syncer.answered_at, health.failing)
+        self.board.fetched(syncer.answered_at, health.failing, wants=worker.processor.wants)
         if now - self._heard > self._lease and worker.processor.kept:
-            log.error("supervisor silent: leases are lost", extra={"tasks": len(worker.inflight)})
+            log.error("supervisor silent: nobody keeps the leases, so all that runs is handed back")
             worker.processor.kept = False
-            worker.inflight.lose_all()
+            worker.processor.hand_back()
+            worker.inflight.stop_all("release")  # refused where it is too late for that
         if self._retiring:
             return
-        if 0 < self._max_tasks <= self.board.ended:
+        if 0 < self._max_tasks <= syncer.settled:
             self._retire(f"{self._max_tasks} tasks are done")
         elif worker.abandoned >= worker.processor.concurrency:
             self._retire("abandoned handlers go on in it")

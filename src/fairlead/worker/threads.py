@@ -117,6 +117,7 @@ class Threads:
 
     def close(self) -> None:
         """End the threads that are idle. Abandoned ones cannot be ended; they are daemons."""
+        self._collect()  # a thread may have said so without being heard
         for _ in range(self._alive):
             self._handed.put(None)
         self._alive = 0

@@ -110,6 +110,7 @@ class Worker:
         self._lifespan = extras.lifespan
 
         self._tether = tether
+        self._own_process = tether is not None or line is not None
         self._started_at = 0.0  # the broker's clock
         board = None if tether is None else tether.board
         caller = Caller(line or incarnation)
@@ -144,7 +145,7 @@ class Worker:
             extras=extras,
         )
         with contextlib.suppress(RuntimeError):  # otherwise when it begins
-            self.runner.attach(asyncio.get_running_loop())
+            self._attach(asyncio.get_running_loop())
         self.processor = Processor(
             store,
             self.syncer,
@@ -344,4 +345,7 @@ class Worker:
             )
         self._loop = loop
         self._alive = True
-        self.runner.attach(loop)
+        self._attach(loop)
+
+    def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.runner.attach(loop, own_process=self._own_process)

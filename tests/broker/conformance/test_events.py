@@ -14,6 +14,7 @@ from fairlead.model.lifecycle import State
 from tests.support.store import (
     NOW,
     Client,
+    cancelled,
     completed,
     dead,
     events,
@@ -100,6 +101,24 @@ async def test_started_is_told_when_an_attempt_begins_and_not_when_it_is_held(
     found = await events(broker, "started")
     assert told(found) == [("started", "t1"), ("started", "t2")]
     assert (found[1].at, found[1].token) == (NOW + 3, leases[1].token)
+
+
+async def test_an_outcome_of_a_held_task_says_that_it_had_started(broker: Store, c: Client) -> None:
+    await c.enqueue(*(submit(f"t{n}") for n in range(6)))
+    one, two, three, four, five, six = await c.fetch(6, start=0)
+    await c.settle(completed(one), failed(two), released(three), completed(four, result=b"r"))
+    await c.settle(cancelled(five), snoozed(six, 5.0))
+
+    found = told(await events(broker))
+    for id, kinds in {
+        "t0": ["started", "completed"],
+        "t1": ["started", "retrying"],
+        "t2": ["released"],
+        "t3": ["started", "completed"],
+        "t4": ["started", "cancelled"],
+        "t5": ["started", "snoozed"],
+    }.items():
+        assert [kind for kind, task in found if task == id][1:] == kinds
 
 
 async def test_recovered_says_whether_the_task_had_started(broker: Store, c: Client) -> None:

@@ -43,6 +43,8 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     tenant = task.tenant
     attempt = task.attempts + 1
     to = settlement.to
+    if task.started_at is None and (settlement.burn or settlement.reason == "snoozed"):
+        _begin(shard, task)  # nobody had said so
     if task.cancelling:
         to = overruled(to, cancel_requested=True)
     shard.end_lease(task, went_well(settlement, to) if task.held else None)

@@ -30,6 +30,7 @@ function apply(task, to, run_time, more, result, err)
   end
   local t, attempt, token = tenant_of(task), task.attempts + 1, task.token
   local meant = to
+  if task.started == 0 and (burn or reason == 'snoozed') then begin(task) end -- nobody had said so
   if task.cancelling and to ~= COMPLETED then to = CANCELLED end
   end_lease(task, task.h.limited and went_well(to, burn, reason, err))
   if t[QUEUE].charge == 1 then charge(t, task.h.cost, run_time) end

@@ -11,10 +11,10 @@ function fate_of(r)
   local bytes = sub(r, 1, FATE_END)
   local f = fates[bytes]
   if not f then
-    local state, flags, policy, attempts, crashes, unroutable, generation, token, _, due, deadline, _, expires =
+    local state, flags, policy, attempts, crashes, unroutable, generation, token, begun, due, deadline, _, expires =
       unpacked(FATE, bytes)
     f = { state = state, parts = flags % 16, policy = policy, attempt = attempts + 1, generation = generation,
-      token = format('%.0f', token), number = token, expires = expires, untouched = state == RUNNING
+      token = format('%.0f', token), number = token, expires = expires, held = begun == 0, untouched = state == RUNNING
       and flags == 0 and crashes + unroutable + due + deadline == 0 }
     fates[bytes] = f
   end

@@ -1,0 +1,26 @@
+"""How fast handlers end: that is how many tasks may be held in hand."""
+
+from __future__ import annotations
+
+from fairlead.broker.verbs import MAX_EXCHANGE
+
+__all__ = ("Pace",)
+
+_AHEAD = 0.01  # seconds: no more is held than handlers finish in that time
+
+
+class Pace:
+    """Counts attempts that end, and forgets what is longer ago than a few of these times."""
+
+    def __init__(self) -> None:
+        self.ended = 0  # since the last look
+        self.rate = 0.0  # a second
+        self.since = 0.0  # when that look was, by the loop's clock
+
+    def ahead(self, now: float) -> int:
+        """How many tasks the handlers finish in ten milliseconds."""
+        elapsed = now - self.since
+        if elapsed >= _AHEAD:
+            self.rate = (self.rate + self.ended / elapsed) / 2
+            self.since, self.ended = now, 0
+        return min(int(self.rate * _AHEAD), MAX_EXCHANGE)
