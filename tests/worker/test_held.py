@@ -157,3 +157,84 @@ async def test_a_held_task_that_begins_is_told_to_the_broker() -> None:
 
         await until(known)
         gates[1].set()
+
+
+async def test_what_is_held_behind_long_handlers_goes_back_for_others_to_take() -> None:
+    rig = Rig()
+    go = asyncio.Event()
+
+    @rig.task()
+    async def wait() -> None:
+        await go.wait()
+
+    for _ in range(8):
+        await rig.enqueue("wait")
+    worker = rig.worker(concurrency=2)
+    worker.processor._pace.rate = 600.0  # it was fast until now
+    async with worker:
+        worker.processor._pace.since = asyncio.get_running_loop().time() + 60
+        await until(lambda: len(worker.inflight.held) == 6)
+        worker.processor._pace.rate = 0.0
+
+        async def back() -> bool:
+            return (await rig.broker.snapshot()).ready == 6
+
+        await until(back)
+        assert not worker.inflight.held
+        go.set()
+
+
+async def test_a_held_task_that_is_cancelled_never_begins() -> None:
+    rig = Rig()
+    go = asyncio.Event()
+    begun: list[int] = []
+
+    @rig.task()
+    async def wait(number: int) -> None:
+        begun.append(number)
+        await go.wait()
+
+    ids = [await rig.enqueue("wait", number) for number in range(3)]
+    worker = rig.worker(concurrency=1)
+    worker.processor._pace.rate = 200.0
+    async with worker:
+        worker.processor._pace.since = asyncio.get_running_loop().time() + 60
+        await until(lambda: len(worker.inflight.held) == 2)
+        assert (await rig.cancel(ids[2])).code == "requested"
+        assert await worker.subscriber.receive() == 1
+        await rig.finished(ids[2], State.CANCELLED)
+        go.set()
+        await rig.finished(ids[1])
+    assert begun == [0, 1]
+
+
+async def test_nothing_begins_while_nobody_keeps_the_leases() -> None:
+    rig = Rig()
+    begun: list[int] = []
+
+    @rig.task()
+    async def quick(number: int) -> None:
+        begun.append(number)
+
+    exchange, answered = rig.broker.exchange, asyncio.Event()
+    worker = rig.worker(concurrency=1)
+
+    async def late(*args: object, **named: object) -> ExchangeReply:
+        reply = await exchange(*args, **named)  # type: ignore[arg-type]
+        if reply.leased and not answered.is_set():
+            worker.processor.kept = False  # nobody has been heard of for a whole lease by now
+            answered.set()
+        return reply
+
+    rig.broker.exchange = late  # type: ignore[method-assign]
+    id = await rig.enqueue("quick", 1)
+    async with worker:
+        await answered.wait()
+
+        async def back() -> bool:
+            return await rig.state(id) is State.QUEUED
+
+        await until(back)
+        assert begun == []
+        worker.processor.kept = True
+        await rig.finished(id)

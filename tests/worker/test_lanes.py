@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 
+import pytest
+
 from fairlead.model.lifecycle import State
 from tests.worker.harness import Rig, until
 
@@ -152,3 +154,48 @@ async def test_a_lane_that_is_cancelled_by_others_leaves_the_rest_to_another(rig
     ids = await run(rig, "quick", 150)
     assert sorted(done) == list(range(150))
     assert [await rig.state(id) for id in ids] == [State.COMPLETED] * 150
+
+
+@pytest.mark.parametrize("kind", ["quick", "waits", "sync"])
+async def test_no_attempt_of_a_backlog_begins_with_the_variables_of_another(
+    rig: Rig, kind: str
+) -> None:
+    seen: list[str] = []
+
+    @rig.task()
+    async def quick(number: int) -> None:
+        seen.append(whose.get())
+        whose.set(str(number))
+
+    @rig.task()
+    async def waits(number: int) -> None:
+        seen.append(whose.get())
+        whose.set(str(number))
+        await asyncio.sleep(0)
+
+    @rig.task()
+    def sync(number: int) -> None:
+        seen.append(whose.get())
+        whose.set(str(number))
+
+    whose.set("the program")
+    for number in range(400):
+        await rig.enqueue(kind, number)
+    assert await rig.worker(concurrency=10).drain() == 400
+    assert seen == ["the program"] * 400
+
+
+async def test_a_cancellation_that_a_handler_leaves_behind_hits_nobody_else(rig: Rig) -> None:
+    runs: list[int] = []
+
+    @rig.task()
+    async def quick(number: int) -> None:
+        runs.append(number)
+        task = asyncio.current_task()
+        if number % 10 == 7 and task is not None:
+            task.cancel()
+
+    for number in range(100):
+        await rig.enqueue("quick", number)
+    await rig.worker(concurrency=5).drain()
+    assert sorted(runs) == list(range(100))

@@ -513,3 +513,21 @@ async def test_dependents_run_after_what_they_depend_on(rig: Rig) -> None:
 
     assert await rig.worker().drain() == 1 + len(children)
     assert order[0] == "parent"
+
+
+async def test_a_sync_handler_that_is_lost_and_out_of_time_gives_its_slot_up(slow: Rig) -> None:
+    go = threading.Event()
+
+    @slow.task(timeout=0.2)
+    def stuck() -> None:
+        go.wait(20)
+
+    await slow.enqueue("stuck")
+    worker = slow.worker(concurrency=1)
+    async with worker:
+        await until(lambda: len(worker.inflight) == 1)
+        (attempt,) = worker.inflight
+        attempt.stop("lost")
+        await until(lambda: len(worker.inflight) == 0)
+        assert worker.abandoned == 1
+        go.set()
