@@ -7,6 +7,7 @@ from fairlead.broker.verbs import MAX_EXCHANGE
 __all__ = ("Pace",)
 
 _AHEAD = 0.01  # seconds: no more is held than handlers finish in that time
+_MOST = 3 * MAX_EXCHANGE  # whatever the pace: a board has rows for that many beyond the slots
 
 
 class Pace:
@@ -23,4 +24,4 @@ class Pace:
         if elapsed >= _AHEAD:
             self.rate = (self.rate + self.ended / elapsed) / 2
             self.since, self.ended = now, 0
-        return min(int(self.rate * _AHEAD), MAX_EXCHANGE)
+        return min(int(self.rate * _AHEAD), _MOST)
