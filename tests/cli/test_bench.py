@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.cli.bench import loads
+from fairlead.cli.benchmarks import workers
 from fairlead.cli.benchmarks.memory import Bench, Load, costs
 from fairlead.cli.benchmarks.server import sizes
 from fairlead.cli.benchmarks.server_load import FEATURES, Backlog, Feature, Trial
@@ -81,6 +82,26 @@ async def test_the_collector_is_as_it_was_afterwards() -> None:
     await costs([Load(100, 1)], rounds=1, tasks=100, warm_up=100)
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+# -- worker processes -------------------------------------------------------------------------
+
+
+def test_worker_processes_are_measured_from_first_start_to_last_outcome(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = fairlead("bench", "worker", "--quick", "--json", "--scale", "0.05")
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    assert [row["name"] for row in found["rows"]] == [row.name for row in workers.ROWS]
+    for row in found["rows"]:
+        assert min(row[key] for key in ("rate", "worker_us", "server_us", "cores")) > 0
+    assert 0 <= found["idle_cores"] < 1
+    assert found["aims"] == workers.aims(found)
+
+    workers.show(found)
+    out = capsys.readouterr().out
+    assert "cores of an idle worker" in out
 
 
 # -- on a server ------------------------------------------------------------------------------

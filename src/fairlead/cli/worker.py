@@ -30,7 +30,6 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
         ("fairlead worker shop.tasks:app -c 100 -p 2", "a hundred in each of two processes"),
         ("fairlead worker shop.tasks:app -q high=6,low=1", "two queues, shared six to one"),
         ("fairlead worker shop.tasks:app -q high,low --strict", "low only while high is empty"),
-        ("kill -HUP PID", "replace the processes one by one, with the new code"),
     ),
 )
 @click.argument("app", metavar="APP")

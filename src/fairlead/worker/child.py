@@ -75,6 +75,7 @@ class Child:
         self._process: Process | None = None
         self._channel: Channel | None = None
         self._store: Store | None = None
+        self._quiet = plan.quiet
         self._doomed = False  # it was killed, perhaps before there was a process
         self._closed = False
         self.life: asyncio.Task[int] | None = None  # set by whoever runs ``live``
@@ -110,6 +111,7 @@ class Child:
     def order(self, what: Literal["quiet", "stop", "leave"]) -> None:
         """Tell it what to do. One that has not introduced itself has nothing to bring to an end."""
         self.ordered = self.ordered or what != "quiet"
+        self._quiet = self._quiet or what == "quiet"
         if self.ordered and self.introduction is None:
             self.kill()
         elif self._channel is not None:
@@ -146,7 +148,7 @@ class Child:
                 *self._command, str(fds[0]), pass_fds=fds, stdin=DEVNULL, start_new_session=True
             )
             self._channel = await Channel.over(ours)
-        self._channel.send(self._plan)
+        self._channel.send(msgspec.structs.replace(self._plan, quiet=self._quiet))
         self.moved_at = time.monotonic()
         ending = asyncio.ensure_future(process.wait())
         helpers = [

@@ -7,6 +7,7 @@ from fairlead.broker.verbs import MAX_EXCHANGE
 __all__ = ("Pace",)
 
 _AHEAD = 0.01  # seconds: no more is held than handlers finish in that time
+_LONG = 0.1  # seconds
 _MOST = 3 * MAX_EXCHANGE  # whatever the pace: a board has rows for that many beyond the slots
 
 
@@ -22,6 +23,8 @@ class Pace:
         """How many tasks the handlers finish in ten milliseconds."""
         elapsed = now - self.since
         if elapsed >= _AHEAD:
-            self.rate = (self.rate + self.ended / elapsed) / 2
+            rate = self.ended / elapsed
+            # A look after a long time says it all: what was before is over.
+            self.rate = rate if elapsed > _LONG else (self.rate + rate) / 2
             self.since, self.ended = now, 0
         return min(int(self.rate * _AHEAD), _MOST)

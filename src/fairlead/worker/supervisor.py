@@ -61,7 +61,6 @@ class Supervisor:
         self._renewals = [asyncio.Event() for _ in range(count)]
         self._turn = asyncio.Lock()  # children are replaced one at a time
         self.is_quiet = False
-        self.started_at = time.time()
 
     @property
     def children(self) -> list[Child]:
@@ -260,17 +259,16 @@ class Supervisor:
         for child in self.children:
             child.order(what)
 
-    async def _ended(self, seconds: float, sooner: asyncio.Event | None = None) -> bool:
-        """Whether all children end in that time, unless the event comes first."""
+    async def _ended(self, seconds: float, sooner: asyncio.Event | None = None) -> None:
+        """Until all children have ended, the time is over or the event comes."""
         lives = list(self._children.values())
         if not lives:
-            return True
+            return
         tasks: list[asyncio.Future[object]] = [asyncio.ensure_future(_all_of(lives))]
         if sooner is not None:
             tasks.append(asyncio.ensure_future(sooner.wait()))
         try:
             await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            return tasks[0].done()
         finally:
             for task in tasks:
                 task.cancel()

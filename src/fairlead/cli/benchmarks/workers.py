@@ -151,7 +151,8 @@ async def _worked(row: Row, url: str, server: int) -> Figures:
             rest, ended = await _until(
                 store, lambda now: not now.depth + now.running, began.again()
             )
-            done = first.depth + first.running - rest.depth - rest.running
+            # A few tasks may be over before the first look: then there is nothing to divide by.
+            done = max(first.depth + first.running - rest.depth - rest.running, 1)
             ended.add(list(began.pids))
             used = ended - began
         seconds = await _span(store, last)
