@@ -25,7 +25,7 @@ from tests.support.store import completed, failed, ids, released, submit
 
 pytestmark = pytest.mark.serial
 
-SOON = 0.2  # seconds within which a wake-up must have come; who missed it wakes after 3 or more
+SOON = 0.5  # seconds within which a wake-up must have come; who missed it wakes after 3 or more
 QUEUES = ("default",)
 
 
