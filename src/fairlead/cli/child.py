@@ -104,8 +104,8 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
                     async with worker:
                         await tether.ordered.wait()
     except Exception as error:
-        if tether.introduced:
-            raise
+        if tether.introduced or isinstance(error, BrokerError):
+            raise  # it may go better the next time
         log.exception("worker did not start")
         channel.send(Refusal(f"the worker did not start: {type(error).__name__}: {error}", 1))
         await channel.flush()

@@ -289,8 +289,9 @@ class Child:
         """Have it write down where it is; whether it said so itself."""
         before = self.board.answers
         self._stacks.clear()
-        if self.alive:
-            os.kill(self.pid, ASK)
+        with contextlib.suppress(ProcessLookupError):
+            if self.alive:
+                os.kill(self.pid, ASK)
         until = time.monotonic() + _ANSWER
         while not self._over() and time.monotonic() < until:
             if self.board.answers != before:
