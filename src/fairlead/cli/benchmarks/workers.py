@@ -32,7 +32,7 @@ __all__ = ("ROWS", "Row", "aims", "measure", "show")
 
 _APP = "fairlead.cli.benchmarks.tasks:app"
 _PAYLOAD = "." * 64
-_LOOK = 0.05  # seconds between two looks at the counts
+_LOOK = 0.01  # seconds between two looks at the counts
 _PATIENCE = 120.0  # seconds for one row
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -300,8 +300,9 @@ def _children(worker: subprocess.Popen[bytes]) -> list[int]:
 
 
 def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    # Its clock of processor time, in nanoseconds: /proc/PID/stat counts in hundredths of a second,
+    # which is as long as a small run of the bench.
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def _busy() -> float:
