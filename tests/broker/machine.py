@@ -22,10 +22,9 @@ from fairlead.broker.verbs import (
     Firing,
     LeaseRef,
     Receipt,
-    Snapshot,
     Submission,
-    TaskRecord,
 )
+from fairlead.broker.views import Snapshot, TaskRecord
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import FINAL, WAITING, Settlement, State, overruled
 from fairlead.model.message import Leased

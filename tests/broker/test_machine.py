@@ -30,9 +30,9 @@ from fairlead.broker.verbs import (
     Settled,
     TenantChange,
     Watched,
-    WorkerRecord,
     Write,
 )
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import InvalidInput, OutOfOrder
 from fairlead.model.lifecycle import FINAL, WAITING, State
 from tests.broker.machine import Core

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker import connect
-from fairlead.broker.verbs import Finding, WorkerRecord
+from fairlead.broker.views import Finding, WorkerRecord
 from fairlead.cli import doctor as doctoring
 from fairlead.cli.main import cli, run
 from tests.cli.running import fairlead

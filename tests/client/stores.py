@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Call, Fetch, Mail, Receipt, Submission, TaskRecord, Watched
+from fairlead.broker.verbs import Call, Fetch, Mail, Receipt, Submission, Watched
+from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Body, Message
 from fairlead.model.options import Dependency, Unique

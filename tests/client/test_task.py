@@ -9,7 +9,7 @@ import pytest
 
 from fairlead import Conflict, Context, Fairlead, QueueFull, State, correlation
 from fairlead.broker import connect
-from fairlead.broker.verbs import TaskRecord
+from fairlead.broker.views import TaskRecord
 from fairlead.model.message import LEVELS, Body, Trace
 from fairlead.model.values import unpack_arguments
 

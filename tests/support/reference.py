@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fairlead.broker.verbs import Firing, Receipt, Settled, Submission, TaskRecord, Write
+from fairlead.broker.verbs import Firing, Receipt, Settled, Submission, Write
+from fairlead.broker.views import TaskRecord
 from fairlead.model.events import Event
 from fairlead.model.lifecycle import (
     FINAL,

@@ -18,9 +18,9 @@ from fairlead.broker.verbs import (
     Receipt,
     Settled,
     Submission,
-    TaskRecord,
     Write,
 )
+from fairlead.broker.views import TaskRecord
 from fairlead.model.events import Event
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import ErrorInfo, Leased, Message

@@ -19,15 +19,8 @@ import redis
 
 from fairlead.broker import Store
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import (
-    BeatReply,
-    EventPage,
-    Hello,
-    Moved,
-    Page,
-    TaskRecord,
-    WorkerRecord,
-)
+from fairlead.broker.verbs import BeatReply, Moved
+from fairlead.broker.views import EventPage, Hello, Page, TaskRecord, WorkerRecord
 from fairlead.model.events import Event, EventId
 from tests.support import servers
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from fairlead.broker import Caller
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import Alter, Altered, QueueChange, Receipt, Submission, TaskRecord
+from fairlead.broker.verbs import Alter, Altered, QueueChange, Receipt, Submission
+from fairlead.broker.views import TaskRecord
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message, Trace

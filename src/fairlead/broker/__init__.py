@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.broker.caller import Caller
+from fairlead.broker.inspector import Inspector
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.protocol import Broker, Inspector
+from fairlead.broker.protocol import Broker
 from fairlead.broker.verbs import SHARD
 from fairlead.embedded import SCHEME as _EMBEDDED
 from fairlead.model.errors import InvalidOption

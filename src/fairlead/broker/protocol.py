@@ -26,7 +26,7 @@ A broker may be wrapped by another; nothing outside this package asks for its ty
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from fairlead.broker.verbs import (
@@ -35,29 +35,27 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
-    EventPage,
     ExchangeReply,
     Fetch,
-    Finding,
     Firing,
-    Hello,
     LeaseRef,
     Mail,
     Moved,
-    Page,
     Receipt,
     Settled,
-    Snapshot,
     Submission,
-    TaskRecord,
     Watched,
-    WorkerRecord,
     Write,
 )
+from fairlead.broker.views import (
+    EventPage,
+    Hello,
+    WorkerRecord,
+)
 from fairlead.model.events import EventId
-from fairlead.model.lifecycle import Settlement, State
+from fairlead.model.lifecycle import Settlement
 
-__all__ = ("Broker", "Inspector")
+__all__ = ("Broker",)
 
 
 class Broker(Protocol):
@@ -286,60 +284,5 @@ class Broker(Protocol):
         """Take in and lend nothing more, and wake everyone who waits.
 
         ``enqueue`` and ``fire`` answer ``closed`` from now on; what runs can still be settled.
-        """
-        ...
-
-
-class Inspector(Protocol):
-    """Reads for people: bounded, never needed to run tasks."""
-
-    async def snapshot(self, *, now: float | None = None) -> Snapshot:
-        """Counts of the shard, its queues, their tenants and limiters, without walking tasks."""
-        ...
-
-    async def find(
-        self, ids: Sequence[str], *, now: float | None = None
-    ) -> list[TaskRecord | None]:
-        """What is known of these tasks; None for unknown ones and those past their retention."""
-        ...
-
-    async def page(
-        self,
-        *,
-        state: State | None = None,
-        queue: str | None = None,
-        tenant: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-        now: float | None = None,
-    ) -> Page:
-        """Tasks in an order of the store's own; examines at most 1,000 in a call.
-
-        A task that is there from the first page to the last is listed at least once.
-        """
-        ...
-
-    async def workers(
-        self, *, silent: bool = False, now: float | None = None
-    ) -> list[WorkerRecord]:
-        """Workers heard of in the last 15 seconds.
-
-        With ``silent`` also those not heard of for longer that still hold leases.
-        """
-        ...
-
-    async def audit(
-        self, *, now: float | None = None, progress: Callable[[int], None] | None = None
-    ) -> list[str]:
-        """What is wrong with the stored state, a sentence each; empty if nothing is.
-
-        The one read that walks everything; ``progress`` is told now and then how far it came.
-        """
-        ...
-
-    async def diagnose(self) -> list[Finding]:
-        """What the store says of itself and of its server: can tasks be trusted to it?
-
-        For people: what is looked at may change with every release.
         """
         ...

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from fairlead.model.events import Event, EventId
 from fairlead.model.lifecycle import DependencyPolicy, State
-from fairlead.model.limits import CircuitState
-from fairlead.model.message import ErrorInfo, Leased, Message
+from fairlead.model.message import Leased, Message
 from fairlead.model.options import Dependency, Unique
 
 __all__ = (
@@ -29,29 +27,19 @@ __all__ = (
     "BeatReply",
     "Call",
     "Change",
-    "Counts",
-    "EventPage",
     "ExchangeReply",
     "Fetch",
-    "Finding",
     "Firing",
-    "Hello",
     "LeaseRef",
     "LimiterChange",
-    "LimiterState",
     "Mail",
     "Moved",
-    "Page",
     "QueueChange",
-    "QueueCounts",
     "Receipt",
     "Settled",
-    "Snapshot",
     "Submission",
-    "TaskRecord",
     "TenantChange",
     "Watched",
-    "WorkerRecord",
     "Write",
 )
 
@@ -272,125 +260,3 @@ class LimiterChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Change = QueueChange | TenantChange | LimiterChange
-
-
-# -- reading ----------------------------------------------------------------------------------
-
-
-class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the broker is. Another generation: it was emptied or replaced; replication: restarted."""
-
-    now: float
-    generation: str
-    replication: str
-    layout: int = 1
-    shard: str = SHARD
-    heartbeat: float = HEARTBEAT
-    lease: float = LEASE
-
-
-class EventPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Events in order. ``gap``: some before the first were dropped; resynchronize by reading."""
-
-    now: float
-    events: list[Event] = []
-    gap: bool = False
-    last: EventId | None = None  # read on from here
-
-
-class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the broker knows of one task."""
-
-    message: Message
-    state: State
-    attempts: int = 0  # burnt so far
-    generation: int = 0
-    crashes: int = 0
-    reason: str = ""
-    error: ErrorInfo | None = None
-    result: bytes | None = None
-    progress: bytes | None = None
-    checkpoint: bytes | None = None
-    enqueued_at: float = 0.0
-    due_at: float | None = None  # scheduled and retrying
-    deadline_at: float | None = None
-    started_at: float | None = None  # running, if the attempt has begun
-    finished_at: float | None = None
-    token: int = 0  # running
-    incarnation: str = ""  # running
-    cancelling: bool = False  # running, and cancel was asked for
-    waiting_for: tuple[str, ...] = ()  # deferred: what it still waits for (at most 1,000)
-    dependents: int = 0  # tasks that wait for this one
-
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tasks there are, by state; ``depth`` is all that wait."""
-
-    depth: int = 0
-    ready: int = 0  # queued
-    scheduled: int = 0
-    retrying: int = 0
-    deferred: int = 0
-    running: int = 0
-    completed: int = 0
-    dead: int = 0
-    cancelled: int = 0
-
-
-class QueueCounts(Counts, frozen=True, kw_only=True):
-    """One queue; tenants are those that have work, at most 1,000 of them."""
-
-    paused: bool = False
-    tenants: dict[str, Counts] = {}
-    more_tenants: bool = False
-
-
-class LimiterState(msgspec.Struct, frozen=True, kw_only=True):
-    """One named limiter: how many run under it, who waits for room, how its breaker stands."""
-
-    used: int = 0
-    waiting: int = 0  # tenants whose next task waits for room, in all queues
-    state: CircuitState = ""  # empty: it has no breaker
-    failed: int = 0  # in a row
-    open_until: float | None = None  # open: when the first probe may go, unix seconds
-
-
-class Snapshot(Counts, frozen=True, kw_only=True):
-    """The whole shard at one moment; of limiters at most 1,000."""
-
-    now: float
-    shutdown: bool = False
-    queues: dict[str, QueueCounts] = {}
-    limiters: dict[str, LimiterState] = {}
-    more_limiters: bool = False
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of a listing; ``cursor`` is None at its end. A page may be empty and not the last."""
-
-    tasks: list[TaskRecord] = []
-    cursor: str | None = None
-
-
-class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it described itself in its last heartbeat."""
-
-    incarnation: str
-    host: str = ""
-    pid: int = 0
-    queues: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
-    concurrency: int = 0
-    running: int = 0
-    started_at: float = 0.0
-    seen_at: float = 0.0  # written by the broker
-    details: dict[str, Any] = {}
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at, in a sentence; ``hint`` says what to do if it is not fine."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    text: str
-    hint: str = ""

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Finding, Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.views import Finding, Snapshot, TaskRecord, WorkerRecord
 from fairlead.cli.commands import Command, talk
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.broker.verbs import Page, Receipt, Snapshot, Submission, TaskRecord, WorkerRecord
+from fairlead.broker.verbs import Receipt, Submission
+from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.batch import Children, submissions_of
 from fairlead.client.call import CallOptions, TaskCall
 from fairlead.client.changes import (

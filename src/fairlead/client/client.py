@@ -16,13 +16,10 @@ from fairlead.broker.verbs import (
     Alter,
     Altered,
     Change,
-    Page,
     Receipt,
-    Snapshot,
     Submission,
-    TaskRecord,
-    WorkerRecord,
 )
+from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.stated import check_stated
 from fairlead.client.waiter import Waiter

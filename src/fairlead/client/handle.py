@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from fairlead.broker.verbs import Alter, TaskRecord
+from fairlead.broker.verbs import Alter
+from fairlead.broker.views import TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.info import TaskInfo, info_of

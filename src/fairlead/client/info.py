@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.broker.verbs import TaskRecord
+from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, ErrorInfo
 from fairlead.model.values import unpack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from fairlead.broker.verbs import Page, Snapshot, WorkerRecord
+from fairlead.broker.views import Page, Snapshot, WorkerRecord
 from fairlead.client.changes import (
     LimiterSettings,
     QueueSettings,

@@ -17,7 +17,8 @@ from typing import Literal
 import msgspec
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_EXCHANGE, BeatReply, LeaseRef, WorkerRecord
+from fairlead.broker.verbs import MAX_EXCHANGE, BeatReply, LeaseRef
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import serving
 from fairlead.worker.board import Board

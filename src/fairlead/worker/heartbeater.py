@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Broker
-from fairlead.broker.verbs import HEARTBEAT, LEASE, BeatReply, LeaseRef, WorkerRecord
+from fairlead.broker.verbs import HEARTBEAT, LEASE, BeatReply, LeaseRef
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import every
 

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.verbs import BeatReply, WorkerRecord
+from fairlead.broker.verbs import BeatReply
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import BrokerError, InvalidInput
 from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry

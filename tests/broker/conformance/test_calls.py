@@ -18,11 +18,11 @@ from fairlead.broker.verbs import (
     Firing,
     LeaseRef,
     LimiterChange,
-    Page,
     QueueChange,
     TenantChange,
     Write,
 )
+from fairlead.broker.views import Page
 from fairlead.model.errors import InvalidInput, OutOfOrder
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased

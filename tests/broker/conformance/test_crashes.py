@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, WorkerRecord
+from fairlead.broker.verbs import MAX_STEP
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.lifecycle import Crashed, Settlement, State, settle
 from fairlead.model.message import ErrorInfo, Leased

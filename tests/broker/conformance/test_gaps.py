@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, EventPage
+from fairlead.broker.verbs import MAX_STEP
+from fairlead.broker.views import EventPage
 from fairlead.model.errors import Refused
 from fairlead.model.events import Event, EventId
 from tests.support.store import NOW, Client, events, submit

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Counts, QueueChange, WorkerRecord
+from fairlead.broker.verbs import QueueChange
+from fairlead.broker.views import Counts, WorkerRecord
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from tests.support.store import (

@@ -12,15 +12,8 @@ from msgspec.structs import replace
 
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.memory.agenda import Agenda
-from fairlead.broker.verbs import (
-    MAX_STEP,
-    Alter,
-    LimiterChange,
-    QueueChange,
-    TenantChange,
-    WorkerRecord,
-    Write,
-)
+from fairlead.broker.verbs import MAX_STEP, Alter, LimiterChange, QueueChange, TenantChange, Write
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique

@@ -8,15 +8,8 @@ from typing import Any
 import redis
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import (
-    MAX_STEP,
-    Firing,
-    LimiterChange,
-    QueueChange,
-    TenantChange,
-    WorkerRecord,
-    Write,
-)
+from fairlead.broker.verbs import MAX_STEP, Firing, LimiterChange, QueueChange, TenantChange, Write
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.options import Unique
 from tests.support.store import NOW, Client, completed, dead, failed, submit
 

@@ -23,9 +23,9 @@ from fairlead.broker.verbs import (
     LimiterChange,
     QueueChange,
     TenantChange,
-    WorkerRecord,
     Write,
 )
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.options import Unique

@@ -27,9 +27,9 @@ from fairlead.broker.verbs import (
     LimiterChange,
     QueueChange,
     TenantChange,
-    WorkerRecord,
     Write,
 )
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
 from tests.support.proxy import Fault, Proxy, proxy

@@ -7,16 +7,8 @@ import asyncio
 import pytest
 
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import (
-    Call,
-    LeaseRef,
-    LimiterChange,
-    LimiterState,
-    QueueChange,
-    TenantChange,
-    WorkerRecord,
-    Write,
-)
+from fairlead.broker.verbs import Call, LeaseRef, LimiterChange, QueueChange, TenantChange, Write
+from fairlead.broker.views import LimiterState, WorkerRecord
 from fairlead.model.errors import Ambiguous, InvalidInput, InvalidOption, OutOfOrder, Unreachable
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Leased

@@ -28,24 +28,26 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
-    EventPage,
     ExchangeReply,
     Fetch,
-    Finding,
     Firing,
-    Hello,
     LeaseRef,
     Mail,
     Moved,
-    Page,
     Receipt,
     Settled,
-    Snapshot,
     Submission,
-    TaskRecord,
     Watched,
-    WorkerRecord,
     Write,
+)
+from fairlead.broker.views import (
+    EventPage,
+    Finding,
+    Hello,
+    Page,
+    Snapshot,
+    TaskRecord,
+    WorkerRecord,
 )
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import Settlement, State

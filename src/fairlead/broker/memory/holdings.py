@@ -13,7 +13,8 @@ from fairlead.broker.memory.fair import Queue, Tenant
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
 from fairlead.broker.memory.stream import Stream
-from fairlead.broker.verbs import SHARD, Mail, TenantChange, WorkerRecord
+from fairlead.broker.verbs import SHARD, Mail, TenantChange
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.lifecycle import State
 
 __all__ = ("Holdings",)

@@ -9,8 +9,8 @@ from fairlead.broker.memory.fair import Queue
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import (
-    MAX_PAGE,
+from fairlead.broker.verbs import MAX_PAGE
+from fairlead.broker.views import (
     Counts,
     Finding,
     LimiterState,

@@ -7,7 +7,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from fairlead.broker.memory.bell import Sleeper
-from fairlead.broker.verbs import MAX_LETTERS, Mail, TaskRecord
+from fairlead.broker.verbs import MAX_LETTERS, Mail
+from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import DependencyPolicy, State
 from fairlead.model.message import ErrorInfo, Message
 from fairlead.model.options import Unique

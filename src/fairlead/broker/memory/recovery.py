@@ -9,7 +9,8 @@ import msgspec
 from fairlead.broker.memory import release
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef, WorkerRecord
+from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.lifecycle import State, after_crash
 from fairlead.model.message import ErrorInfo
 

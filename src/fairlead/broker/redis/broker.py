@@ -32,9 +32,9 @@ from fairlead.broker.verbs import (
     Settled,
     Submission,
     Watched,
-    WorkerRecord,
     Write,
 )
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.lifecycle import Settlement
 
 __all__ = ("RedisBroker",)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fairlead.broker.redis.audit.walk import Command
 from fairlead.broker.redis.keys import LAYOUT, Keys
-from fairlead.broker.verbs import Finding
+from fairlead.broker.views import Finding
 from fairlead.model.errors import Refused
 
 __all__ = ("diagnose",)

@@ -20,7 +20,8 @@ from fairlead.broker.redis.greeting import Facts, examine, warn_about
 from fairlead.broker.redis.keys import LAYOUT, Keys
 from fairlead.broker.redis.replies import ScriptError
 from fairlead.broker.redis.scripts import load
-from fairlead.broker.verbs import SHARD, Call, Hello
+from fairlead.broker.verbs import SHARD, Call
+from fairlead.broker.views import Hello
 from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption, OutOfOrder, Refused
 
 __all__ = ("Frame", "Session")

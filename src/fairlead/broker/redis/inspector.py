@@ -12,8 +12,8 @@ import msgspec
 from fairlead.broker.checks import check_limit
 from fairlead.broker.redis import stored
 from fairlead.broker.redis.frame import Frame
-from fairlead.broker.verbs import (
-    MAX_PAGE,
+from fairlead.broker.verbs import MAX_PAGE
+from fairlead.broker.views import (
     Counts,
     Finding,
     Page,

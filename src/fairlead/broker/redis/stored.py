@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.broker.verbs import Counts, LimiterState, QueueCounts, TaskRecord, WorkerRecord
+from fairlead.broker.views import Counts, LimiterState, QueueCounts, TaskRecord, WorkerRecord
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
 from fairlead.model.limits import NO_BREAKER, Breaker, Circuit

@@ -19,7 +19,8 @@ from fairlead.broker.redis.frame import Frame, Session
 from fairlead.broker.redis.link import pause
 from fairlead.broker.redis.scripts import load
 from fairlead.broker.redis.stored import STATES
-from fairlead.broker.verbs import EventPage, Mail
+from fairlead.broker.verbs import Mail
+from fairlead.broker.views import EventPage
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.events import Event, EventId, EventKind
 

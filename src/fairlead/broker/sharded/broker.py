@@ -34,15 +34,14 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
-    Hello,
     LeaseRef,
     LimiterChange,
     Moved,
     Settled,
     Watched,
-    WorkerRecord,
     Write,
 )
+from fairlead.broker.views import Hello, WorkerRecord
 
 __all__ = ("ShardedBroker",)
 

@@ -13,7 +13,8 @@ import msgspec
 
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import Frame
-from fairlead.broker.verbs import EventPage, Mail
+from fairlead.broker.verbs import Mail
+from fairlead.broker.views import EventPage
 from fairlead.model.events import Event, EventId
 
 __all__ = ("Listening",)

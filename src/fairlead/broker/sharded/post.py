@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from fairlead.broker.protocol import Broker, Inspector
+from fairlead.broker.inspector import Inspector
+from fairlead.broker.protocol import Broker
 from fairlead.broker.verbs import Call, Firing, Receipt, Submission
 from fairlead.model.lifecycle import State
 

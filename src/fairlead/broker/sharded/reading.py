@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from fairlead.broker.sharded.frame import Frame
-from fairlead.broker.verbs import (
-    MAX_PAGE,
+from fairlead.broker.verbs import MAX_PAGE
+from fairlead.broker.views import (
     Counts,
     Finding,
     LimiterState,

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Snapshot
+from fairlead.broker.views import Snapshot
 from fairlead.cli.benchmarks.process import TOGETHER
 from fairlead.embedded import EmbeddedValkey
 from fairlead.model.errors import FairleadError

@@ -1,0 +1,166 @@
+"""Flows: many tasks that depend on each other, taken in as one unit.
+
+A flow is written in parts that nobody sees, and committed by one write. From then on its members
+are laid out in steps, each ``deferred``; none of them can run before all of them are there. So a
+flow of any size exists as a whole or not at all, and no call of it is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from fairlead.broker.verbs import Call, Moved, Submission
+from fairlead.model.lifecycle import State
+
+__all__ = (
+    "FLOW_PATIENCE",
+    "MAX_FLOW",
+    "MAX_FLOWS_KEPT",
+    "MAX_MEMBERS_KEPT",
+    "FlowOrder",
+    "FlowPart",
+    "FlowRecord",
+    "FlowVerbs",
+    "Share",
+    "Staged",
+)
+
+FLOW_PATIENCE = 600.0  # seconds after which a flow that was not committed is removed
+MAX_FLOW = 200_000  # members of one flow
+MAX_FLOWS_KEPT = 10_000  # finished flows of a shard that are remembered
+MAX_MEMBERS_KEPT = 200_000  # members of finished flows that are remembered, in all
+
+
+class Share(msgspec.Struct, frozen=True):
+    """How many members of a flow belong to one tenant of one queue."""
+
+    queue: str
+    tenant: str
+    count: int
+
+
+class FlowPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Some members of a flow that is being written, each behind those it depends on.
+
+    The first part (``number`` 0) says how large the flow will be: its ``shares``. A dependency is a
+    member of this part or an earlier one, or a task that exists. Members have no fence and no
+    unique key; at most 500 of them are in a part.
+    """
+
+    flow: str  # the id of the flow: made or chosen, as that of a task
+    number: int  # parts are written in order; one that was written before changes nothing
+    tenant: str  # whose flow it is
+    name: str = ""
+    shares: tuple[Share, ...] = ()  # the first part only; at most 200
+    members: tuple[Submission, ...] = ()
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a part, or of a commit.
+
+    ``staged``: it is written, and invisible. ``committed``: the flow exists. ``duplicate``: a flow
+    with this id exists already, nothing was written. The others removed what was written of the
+    flow: ``queue_full`` and ``tenant_full`` (``limit``; ``detail`` names the queue), ``known``
+    (``detail`` is the id of a member that is a task already), ``unknown_dependency`` (``detail``
+    names it), ``unknown`` (no such flow is being written: begin anew), ``incomplete`` (members are
+    missing at the commit), ``closed``.
+    """
+
+    code: Literal[
+        "staged",
+        "committed",
+        "duplicate",
+        "queue_full",
+        "tenant_full",
+        "known",
+        "unknown_dependency",
+        "unknown",
+        "incomplete",
+        "closed",
+    ]
+    limit: int = 0
+    detail: str = ""
+
+
+class FlowOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """An order about a whole flow. ``tenant``, if given, must be the flow's own."""
+
+    flow: str
+    action: Literal["cancel", "retry"]
+    tenant: str | None = None
+
+
+class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow that exists: how far it is.
+
+    Running until every member is final. Then ``completed`` if all are, else ``dead`` if any is,
+    else ``cancelled``.
+    """
+
+    id: str
+    tenant: str
+    name: str = ""
+    state: State
+    total: int  # members
+    laid_out: int  # of these, how many are tasks by now
+    completed: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    committed_at: float = 0.0
+    finished_at: float | None = None
+
+
+class FlowVerbs(Protocol):
+    """What a store of tasks does for flows."""
+
+    async def stage(self, call: Call, part: FlowPart, *, now: float | None = None) -> Staged:
+        """Write a part of a flow that no worker, count, listing or dependency sees.
+
+        The first part checks that there is room for the whole flow in its queues and for its
+        tenants, and reserves it: what others enqueue cannot take it. A flow that is not committed
+        within 10 minutes of its last part is removed by ``tidy``, and its room is free again.
+        """
+        ...
+
+    async def commit(self, call: Call, flow: str, *, now: float | None = None) -> Staged:
+        """Make a flow that was written real, by one write of its record.
+
+        Its members are laid out as tasks from then on, up to 50 in the call, the rest by
+        ``deliver``: each accepted as ``enqueue`` would do it, but none is released before the last
+        one is laid out. A member whose id became that of another task since it was staged is left
+        out, and counts as cancelled. ``committed`` again for a flow that was committed before.
+        """
+        ...
+
+    async def alter_flow(
+        self, call: Call, order: FlowOrder, *, now: float | None = None
+    ) -> Moved | None:
+        """Cancel a flow as a whole, or retry its failed part; None if there is no such flow.
+
+        Up to 50 members are seen to in the call, the rest by ``deliver``. **Cancel**: members are
+        cancelled from the last to the first, so that none ends for the sake of another; running
+        ones are asked to stop. **Retry**: members that are dead are put back to work with a new
+        generation, no attempts, no crashes and no deadline. Those that ended because of a
+        dependency wait for it again, as they did at first. What an order cancelled stays
+        cancelled. ``count`` is 0 for a flow in which there is nothing to do.
+        """
+        ...
+
+    async def flows(
+        self, ids: Sequence[str], *, now: float | None = None
+    ) -> list[FlowRecord | None]:
+        """What is known of these flows; None for those that do not exist (yet).
+
+        Finished flows are kept as long as a completed or dead task by default, the last 10,000 of
+        them, of 200,000 members in all. ``watch`` takes ids of flows too.
+        """
+        ...
+
+    async def members(
+        self, flow: str, *, start: int = 0, limit: int = 500, now: float | None = None
+    ) -> list[str]:
+        """Ids of a flow's members in the order they were written; empty at its end."""
+        ...
