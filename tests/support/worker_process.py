@@ -177,10 +177,15 @@ class WorkerProcess:
             self._process.wait(PATIENCE)
 
     def kill_tree(self) -> None:
-        """Kill -9 supervisor, children and slots, and wait until they are gone."""
+        """Kill -9 supervisor, children and slots, and wait until they are gone.
+
+        They are stopped first: a child that sees its supervisor die hands back what it has, and
+        would do so if it lived a moment longer.
+        """
         deadline = time.monotonic() + PATIENCE
         while found := self.tree():
             assert time.monotonic() < deadline, f"{self.name} cannot be killed: {found}"
+            _send(found, signal.SIGSTOP)
             _send(found, signal.SIGKILL)
             if self._process is not None:
                 self._process.poll()
