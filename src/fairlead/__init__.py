@@ -5,6 +5,9 @@ from __future__ import annotations
 from fairlead.app import Fairlead
 from fairlead.client import (
     Enqueuing,
+    Flow,
+    FlowHandle,
+    FlowInfo,
     Handle,
     Page,
     Snapshot,
@@ -22,6 +25,8 @@ from fairlead.model.errors import (
     DependencyCycle,
     FairleadError,
     Fenced,
+    FlowCancelled,
+    FlowFailed,
     InvalidInput,
     InvalidName,
     InvalidOption,
@@ -56,6 +61,8 @@ __all__ = (
     "Task",
     "TaskCall",
     "Handle",
+    "Flow",
+    "FlowHandle",
     "State",
     "Backoff",
     "Breaker",
@@ -65,6 +72,7 @@ __all__ = (
     "current_context",
     # what is told of tasks, queues and workers
     "TaskInfo",
+    "FlowInfo",
     "TaskRecord",
     "Page",
     "Snapshot",
@@ -97,6 +105,8 @@ __all__ = (
     "TaskError",
     "TaskFailed",
     "TaskCancelled",
+    "FlowFailed",
+    "FlowCancelled",
     "ResultGone",
     "ResultTimeout",
 )

@@ -15,6 +15,7 @@ from fairlead.client import (
     Children,
     Clients,
     Enqueuing,
+    Flowing,
     Handle,
     Operating,
     SyncTask,
@@ -71,7 +72,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
 
 
-class Fairlead(Operating):
+class Fairlead(Operating, Flowing):
     """A set of tasks and the broker they go through.
 
     ``url`` says which broker: ``redis://host``, ``memory://``, ``embedded://PATH``, ... Without one

@@ -311,7 +311,7 @@ async def test_a_timeout_is_a_duration_and_what_is_left_may_be_nothing(app: Fair
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.client.handle._PAUSE", 0.001)
+    monkeypatch.setattr("fairlead.client.patience._PAUSE", 0.001)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -18,6 +18,9 @@ from fairlead.client.client import Client, PageSelection
 from fairlead.client.clients import Clients
 from fairlead.client.declaration import TaskOptions, declared
 from fairlead.client.enqueuing import AroundEnqueue, Enqueuing
+from fairlead.client.flow import Flow, Part
+from fairlead.client.flow_handle import FlowHandle, FlowInfo
+from fairlead.client.flowing import Flowing
 from fairlead.client.handle import Handle
 from fairlead.client.info import TaskInfo
 from fairlead.client.operating import Operating
@@ -32,11 +35,16 @@ __all__ = (
     "Client",
     "Clients",
     "Enqueuing",
+    "Flow",
+    "FlowHandle",
+    "FlowInfo",
+    "Flowing",
     "Handle",
     "LimiterSettings",
     "Operating",
     "Page",
     "PageSelection",
+    "Part",
     "QueueSettings",
     "Receipt",
     "Sender",

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from fairlead.broker.verbs import LeaseRef, Receipt, Submission
 from fairlead.client.clients import Clients
+from fairlead.client.flow import Part
 from fairlead.client.handle import Handle
 from fairlead.client.stated import check_stated
 from fairlead.model.errors import InvalidOption
@@ -85,7 +86,7 @@ class Kind:
         return Kind(self.spec, self.priorities, merged(self.said, _stated(options)))
 
 
-class TaskCall(Generic[R]):
+class TaskCall(Part, Generic[R]):
     """A call to be enqueued with others. Its ``id`` is known at once, so others may depend on it.
 
     The same call enqueued twice is one task.

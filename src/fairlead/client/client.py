@@ -9,6 +9,7 @@ from typing import TypedDict
 import msgspec
 
 from fairlead.broker import Caller, Store
+from fairlead.broker.flows import FlowOrder, FlowRecord
 from fairlead.broker.verbs import (
     MAX_ENQUEUE,
     MAX_STEP,
@@ -21,6 +22,7 @@ from fairlead.broker.verbs import (
 )
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.enqueuing import AroundEnqueue, through
+from fairlead.client.flow_sending import Draft, send
 from fairlead.client.stated import check_stated
 from fairlead.client.waiter import Waiter
 from fairlead.model.errors import Ambiguous, InvalidOption, Unreachable
@@ -119,6 +121,29 @@ class Client:
             part = orders[start : start + MAX_STEP]
             answers += await self._caller.call(partial(self._store.alter, orders=part))
         return answers
+
+    async def submit_flow(self, draft: Draft) -> bool:
+        """Enqueue a flow as one unit; False if one of this id exists already."""
+        return await send(self._store, self._caller, self._around, draft)
+
+    async def alter_flow(self, order: FlowOrder) -> bool:
+        """Cancel a flow, or retry its failed part; False if there was nothing to do."""
+        moved = await self._caller.call(lambda call: self._store.alter_flow(call, order))
+        if moved is None:
+            return False
+        touched, more = moved.count > 0, moved.more
+        while more:  # workers would go on with it too
+            moved = await self._store.deliver()
+            touched, more = touched or moved.count > 0, moved.more
+        return touched
+
+    async def flow(self, id: str) -> FlowRecord | None:
+        """How far a flow is; None if the broker does not know it."""
+        return (await self._store.flows([id]))[0]
+
+    async def members(self, flow: str, start: int, limit: int) -> list[str]:
+        """Ids of a flow's tasks from some place on."""
+        return await self._store.members(flow, start=start, limit=limit)
 
     async def configure(self, changes: Sequence[Change]) -> None:
         """Set limits, weights and pauses."""

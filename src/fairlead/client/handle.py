@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from fairlead.broker.verbs import Alter
@@ -10,25 +9,20 @@ from fairlead.broker.views import TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.info import TaskInfo, info_of
+from fairlead.client.patience import limit_of, refuse_to_block, until_answered
 from fairlead.model.errors import (
-    Ambiguous,
-    BrokerError,
-    InvalidInput,
     ResultGone,
     ResultTimeout,
     TaskCancelled,
     TaskFailed,
-    Unreachable,
 )
 from fairlead.model.lifecycle import FINAL, State
-from fairlead.model.options import Duration, seconds
+from fairlead.model.options import Duration
 from fairlead.model.values import convert, unpack
 
 __all__ = ("Handle",)
 
 R = TypeVar("R", covariant=True)
-
-_PAUSE = 0.5  # seconds before the next try when the broker cannot be reached
 
 
 class Handle(Generic[R]):
@@ -79,12 +73,8 @@ class Handle(Generic[R]):
         Refused on the thread of a running event loop, which would stand still until then; with a
         timeout of 0, which only looks, it is allowed there too.
         """
-        limit = _limit(timeout)
-        if limit != 0.0 and _on_a_loop():
-            raise InvalidInput(
-                f"result() of task {self.id!r} would block the event loop that runs in this "
-                "thread; in async code use: await handle.aresult()"
-            )
+        limit = limit_of(timeout)
+        refuse_to_block(limit, f"task {self.id!r}")
         return self._clients.sync_wait(lambda client: self._result(client, limit))
 
     async def aresult(self, timeout: Duration | None = None) -> R:
@@ -94,7 +84,7 @@ class Handle(Generic[R]):
         task, and ``ResultTimeout`` after ``timeout``; the task itself goes on. A broker that cannot
         be reached is asked again until then. A timeout of 0 only looks.
         """
-        return await self._result(self._clients.current(), _limit(timeout))
+        return await self._result(self._clients.current(), limit_of(timeout))
 
     def cancel(self) -> bool:
         """Cancel the task from sync code; see ``acancel``."""
@@ -138,17 +128,10 @@ class Handle(Generic[R]):
             if record.state not in FINAL:
                 raise ResultTimeout(self.id, limit)
             return self._outcome(record)
-        lost: BrokerError | None = None
-        try:
-            async with asyncio.timeout(limit):
-                while True:
-                    try:
-                        return self._outcome(await self._final(client))
-                    except (Unreachable, Ambiguous) as error:  # reads may be repeated
-                        lost = error
-                        await asyncio.sleep(_PAUSE)
-        except TimeoutError:
-            raise ResultTimeout(self.id, limit or 0.0) from lost
+        return await until_answered(self.id, limit, lambda: self._ended(client))
+
+    async def _ended(self, client: Client) -> R:
+        return self._outcome(await self._final(client))
 
     async def _final(self, client: Client) -> TaskRecord:
         while True:
@@ -180,19 +163,3 @@ class Handle(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-
-def _limit(timeout: Duration | None) -> float | None:
-    if timeout is None:
-        return None
-    if isinstance(timeout, int | float) and timeout < 0:
-        return 0.0  # what is left of a longer wait may come out negative
-    return seconds("timeout", timeout)
-
-
-def _on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

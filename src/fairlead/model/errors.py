@@ -21,6 +21,8 @@
     └── TaskError                       asked for a result that there is not
         ├── TaskFailed                  the task is dead; ``error`` says why
         ├── TaskCancelled
+        ├── FlowFailed                  some of the flow's tasks are dead
+        ├── FlowCancelled
         ├── ResultGone                  finished, but past its retention
         └── ResultTimeout (TimeoutError)
 
@@ -45,6 +47,8 @@ __all__ = (
     "DependencyCycle",
     "FairleadError",
     "Fenced",
+    "FlowCancelled",
+    "FlowFailed",
     "InvalidInput",
     "InvalidName",
     "InvalidOption",
@@ -244,6 +248,29 @@ class TaskCancelled(TaskError):
 
     def __init__(self, id: str) -> None:
         super().__init__(id, f"task {_show(id)} was cancelled")
+
+
+class FlowFailed(TaskError):
+    """A flow has ended, and some of its tasks are dead. ``reason`` names the first of them."""
+
+    def __init__(self, id: str, dead: int, total: int, reason: str = "") -> None:
+        why = f"; the first: {one_line(reason, _LONGEST_ERROR)}" if reason else ""
+        super().__init__(
+            id,
+            f"{dead:,} of the {total:,} tasks of flow {_show(id)} are dead{why}; "
+            "retry() of its handle puts them back to work",
+        )
+        self.dead, self.total, self.reason = dead, total, reason
+
+
+class FlowCancelled(TaskError):
+    """A flow has ended, and tasks of it were cancelled."""
+
+    def __init__(self, id: str, cancelled: int, total: int) -> None:
+        super().__init__(
+            id, f"{cancelled:,} of the {total:,} tasks of flow {_show(id)} were cancelled"
+        )
+        self.cancelled, self.total = cancelled, total
 
 
 class ResultGone(TaskError):

@@ -1,0 +1,206 @@
+"""A flow that was accepted: its state, how far it is, and a way to cancel or retry it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from fairlead.broker.flows import FlowOrder, FlowRecord
+from fairlead.client.call import TaskCall
+from fairlead.client.client import Client
+from fairlead.client.clients import Clients
+from fairlead.client.handle import Handle
+from fairlead.client.info import TaskInfo, info_of
+from fairlead.client.patience import limit_of, refuse_to_block, until_answered
+from fairlead.model.errors import FlowCancelled, FlowFailed, InvalidInput, ResultGone
+from fairlead.model.lifecycle import State
+from fairlead.model.options import Duration
+
+__all__ = ("FlowHandle", "FlowInfo")
+
+R = TypeVar("R")
+
+_PAGE = 500  # members that are looked at in one call
+_SHOWN = 100  # failed members that are listed
+
+
+class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a flow is. Times are the broker's."""
+
+    id: str
+    tenant: str
+    name: str
+    state: State  # running, completed, dead or cancelled
+    total: int  # tasks
+    completed: int
+    dead: int
+    cancelled: int
+    progress: float  # the part of its tasks that have ended, 0 to 1
+    committed_at: float
+    finished_at: float | None
+
+
+class FlowHandle:
+    """Stands for one flow. May be made anew from its id: ``app.flow(id)``."""
+
+    __slots__ = ("_clients", "_handles", "_last", "duplicate", "id", "tenant")
+
+    def __init__(
+        self,
+        clients: Clients,
+        id: str,
+        tenant: str,
+        *,
+        handles: Sequence[tuple[Any, Handle[Any]]] = (),
+        last: Sequence[Handle[Any]] = (),
+        duplicate: bool = False,
+    ) -> None:
+        self.id = id
+        self.tenant = tenant
+        self.duplicate = duplicate  # the flow was there before, and this is it
+        self._clients = clients
+        self._handles = {call.id: handle for call, handle in handles}
+        self._last = last
+
+    def __getitem__(self, call: TaskCall[R]) -> Handle[R]:
+        """The handle of the task that was made of a call of this flow."""
+        handle = self._handles.get(getattr(call, "id", ""))
+        if handle is None:
+            raise KeyError(f"{call!r} is not a call that this flow was made of")
+        return handle
+
+    @property
+    def handles(self) -> list[Handle[Any]]:
+        """The tasks of the flow, each behind those it waits for; none if it was found by its id."""
+        return list(self._handles.values())
+
+    @property
+    def state(self) -> State:
+        """running, completed, dead or cancelled, from sync code; see ``astate``."""
+        return self._clients.sync(self._info).state
+
+    async def astate(self) -> State:
+        """running, completed, dead or cancelled. Raises ``ResultGone`` if it is forgotten."""
+        return (await self._info(self._clients.current())).state
+
+    def info(self) -> FlowInfo:
+        """How far the flow is, from sync code; see ``ainfo``."""
+        return self._clients.sync(self._info)
+
+    async def ainfo(self) -> FlowInfo:
+        """How many of its tasks have ended, and how. Raises ``ResultGone`` if it is forgotten."""
+        return await self._info(self._clients.current())
+
+    def result(self, timeout: Duration | None = None) -> Any:
+        """Wait for the end of the flow from sync code; see ``aresult``."""
+        limit = limit_of(timeout)
+        refuse_to_block(limit, f"flow {self.id!r}")
+        return self._clients.sync_wait(lambda client: self._result(client, limit))
+
+    async def aresult(self, timeout: Duration | None = None) -> Any:
+        """Wait for the end of the whole flow and return what its last task returned.
+
+        A list, if several of its tasks are last. Raises ``FlowFailed`` if a task is dead,
+        ``FlowCancelled``, ``ResultGone`` and, after ``timeout``, ``ResultTimeout``.
+        """
+        return await self._result(self._clients.current(), limit_of(timeout))
+
+    def failed(self) -> list[TaskInfo]:
+        """The tasks that are dead, from sync code; see ``afailed``."""
+        return self._clients.sync(self._failed)
+
+    async def afailed(self) -> list[TaskInfo]:
+        """The tasks that are dead, at most 100: first those that failed by themselves."""
+        return await self._failed(self._clients.current())
+
+    def cancel(self) -> bool:
+        """Cancel the whole flow from sync code; see ``acancel``."""
+        return self._clients.sync(lambda client: self._alter(client, "cancel"))
+
+    async def acancel(self) -> bool:
+        """Cancel what waits and ask what runs to stop; False if there was nothing to do."""
+        return await self._alter(self._clients.current(), "cancel")
+
+    def retry(self) -> bool:
+        """Retry the failed part from sync code; see ``aretry``."""
+        return self._clients.sync(lambda client: self._alter(client, "retry"))
+
+    async def aretry(self) -> bool:
+        """Put what failed back to work, and what ended because of it; False if nothing had."""
+        return await self._alter(self._clients.current(), "retry")
+
+    async def _record(self, client: Client) -> FlowRecord:
+        record = await client.flow(self.id)
+        if record is None or record.tenant != self.tenant:
+            raise ResultGone(self.id)
+        return record
+
+    async def _info(self, client: Client) -> FlowInfo:
+        record = await self._record(client)
+        ended = record.completed + record.dead + record.cancelled
+        return FlowInfo(
+            id=record.id,
+            tenant=record.tenant,
+            name=record.name,
+            state=record.state,
+            total=record.total,
+            completed=record.completed,
+            dead=record.dead,
+            cancelled=record.cancelled,
+            progress=ended / record.total,
+            committed_at=record.committed_at,
+            finished_at=record.finished_at,
+        )
+
+    async def _result(self, client: Client, limit: float | None) -> Any:
+        if not self._last:
+            raise InvalidInput(
+                f"flow {self.id!r} was found by its id, which does not tell the tasks that come "
+                "last; wait for one of them: app.handle(id)"
+            )
+        await until_answered(self.id, limit, lambda: self._ended(client))
+        results = await asyncio.gather(*(handle._result(client, limit) for handle in self._last))
+        return results[0] if len(results) == 1 else list(results)
+
+    async def _ended(self, client: Client) -> None:
+        """Wait for the end; raises if that is no success."""
+        while True:
+            state = await client.wait_final(self.id)
+            record = await self._record(client)
+            if state is None or record.state is State.RUNNING:  # retried meanwhile
+                continue
+            if record.state is State.DEAD:
+                first = (await self._failed(client))[:1]
+                reason = "".join(f"{each.task} ({each.id}): {each.reason}" for each in first)
+                raise FlowFailed(self.id, record.dead, record.total, reason)
+            if record.state is State.CANCELLED:
+                raise FlowCancelled(self.id, record.cancelled, record.total)
+            return
+
+    async def _failed(self, client: Client) -> list[TaskInfo]:
+        await self._record(client)
+        own: list[TaskInfo] = []
+        others: list[TaskInfo] = []  # for the sake of another
+        start = 0
+        while len(own) < _SHOWN and (ids := await client.members(self.id, start, _PAGE)):
+            start += len(ids)
+            for record in await client.find(ids):
+                if record is not None and record.state is State.DEAD:
+                    followed = record.reason.startswith("dependency_failed")
+                    (others if followed else own).append(info_of(record))
+        return (own + others)[:_SHOWN]
+
+    async def _alter(self, client: Client, action: Literal["cancel", "retry"]) -> bool:
+        return await client.alter_flow(FlowOrder(flow=self.id, action=action, tenant=self.tenant))
+
+    def __repr__(self) -> str:
+        return f"<FlowHandle {self.id} tenant={self.tenant!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, FlowHandle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)

@@ -1,0 +1,90 @@
+"""What an app offers for flows: many tasks that depend on each other, enqueued as one."""
+
+from __future__ import annotations
+
+from fairlead.broker.verbs import Receipt
+from fairlead.client.client import Client
+from fairlead.client.clients import Clients
+from fairlead.client.flow import Parts
+from fairlead.client.flow_handle import FlowHandle
+from fairlead.client.flow_sending import Draft, drafted
+from fairlead.model.errors import Conflict
+from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
+from fairlead.model.registry import Registry
+
+__all__ = ("Flowing",)
+
+_PAGE = 500  # members that are read in one call
+
+
+class Flowing:
+    """The part of an app that is about flows."""
+
+    _clients: Clients
+    _registry: Registry
+
+    def enqueue_flow(
+        self,
+        flow: Parts,
+        *,
+        id: str | None = None,
+        tenant: str | None = None,
+        name: str = "",
+    ) -> FlowHandle:
+        """Enqueue a flow from sync code; see ``aenqueue_flow``."""
+        draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
+        return self._clients.sync(lambda client: self._submit_flow(client, draft))
+
+    async def aenqueue_flow(
+        self,
+        flow: Parts,
+        *,
+        id: str | None = None,
+        tenant: str | None = None,
+        name: str = "",
+    ) -> FlowHandle:
+        """Enqueue calls that depend on each other as one unit: all of them or none.
+
+        ``await app.aenqueue_flow(extract.call() >> [clean.call(), enrich.call()] >> load.call())``
+
+        It is checked in full before anything is written: a cycle, options, arguments, and room in
+        its queues for all of it. Nothing of it runs before the last task is there. With an ``id``
+        of your own, belonging to the tenant, the same flow enqueued again is recognized. ``tenant``
+        must be given only where the calls belong to several.
+        """
+        draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
+        return await self._submit_flow(self._clients.current(), draft)
+
+    def flow(self, id: str, tenant: str = DEFAULT_TENANT) -> FlowHandle:
+        """A handle for a flow that was enqueued before, by its id."""
+        return FlowHandle(self._clients, full_id(check_tenant(tenant), id), tenant)
+
+    async def _submit_flow(self, client: Client, draft: Draft) -> FlowHandle:
+        fresh = await client.submit_flow(draft)
+        ids = [call.id for call in draft.calls] if fresh else await _stored(client, draft)
+        handles = [
+            call.accepted(
+                self._clients,
+                Receipt(id=id, code="accepted" if fresh else "duplicate"),
+                submission,
+            )
+            for call, id, submission in zip(draft.calls, ids, draft.submissions, strict=True)
+        ]
+        return FlowHandle(
+            self._clients,
+            draft.id,
+            draft.tenant,
+            handles=list(zip(draft.calls, handles, strict=True)),
+            last=[handles[place] for place in draft.last],
+            duplicate=not fresh,
+        )
+
+
+async def _stored(client: Client, draft: Draft) -> list[str]:
+    """The ids of the tasks of the flow that was there before, which stand for those of this one."""
+    ids: list[str] = []
+    while part := await client.members(draft.id, len(ids), _PAGE):
+        ids += part
+    if len(ids) != len(draft.calls):
+        raise Conflict(draft.id)
+    return ids
