@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from fairlead.cli.benchmarks import memory, process, server, server_report, workers
+from fairlead.cli.benchmarks import flows, memory, process, server, server_report, workers
 from fairlead.cli.benchmarks.memory import Cost, Load
 from fairlead.cli.commands import Command, Number, talk
 from fairlead.model.errors import Refused
@@ -49,9 +49,12 @@ def loads(*, quick: bool, scale: float = 1.0) -> list[Load]:
         ("fairlead bench memory --json > before.json", "to compare with later"),
         ("fairlead bench server --url redis://host/9", "on a server that is there already"),
         ("fairlead bench worker", "whole worker processes, in a minute or two"),
+        ("fairlead bench flow", "what dependencies cost, in half a minute"),
     ),
 )
-@click.argument("what", type=click.Choice(["all", "memory", "server", "worker"]), default="all")
+@click.argument(
+    "what", type=click.Choice(["all", "memory", "server", "worker", "flow"]), default="all"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
 @click.option("--quick", is_flag=True, help="Stop at 100,000 tasks, most of 10,000 tenants.")
 @click.option(
@@ -72,6 +75,9 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
 
     worker: `fairlead worker` as a whole, on a Valkey of its own, with tasks that are queued
     already, from the first start to the last outcome. Each figure is the median of three rounds.
+
+    flow: the same with ten fan-outs of a thousand tasks, each joined, and the ten joined; beside as
+    many plain tasks.
     """
     if url is not None and what not in ("all", "server"):
         raise click.UsageError(f"--url {url.rpartition('@')[2]} is for the server only")
@@ -83,6 +89,9 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
             found["worker"] = workers.measure(
                 rounds=1 if quick else _ROUNDS, scale=scale, idle=10.0 * scale, say=_say
             )
+    if what in ("all", "flow"):
+        with _optional(what == "all"):
+            found["flow"] = flows.measure(rounds=1 if quick else _ROUNDS, scale=scale, say=_say)
     if what in ("all", "server"):
         with _optional(what == "all" and url is None):
             found["server"] = server.measure(
@@ -95,6 +104,8 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
         _show(found["memory"])
     if "worker" in found:
         workers.show(found["worker"])
+    if "flow" in found:
+        flows.show(found["flow"])
     if "server" in found:
         server_report.show(found["server"])
 

@@ -7,33 +7,26 @@ task to the last outcome that was settled, by the times in the server's stream o
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import platform
-import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from fairlead.broker import Store, connect
-from fairlead.broker.views import Snapshot
+from fairlead.broker import connect
 from fairlead.cli.benchmarks.process import TOGETHER
-from fairlead.embedded import EmbeddedValkey
-from fairlead.model.errors import FairleadError
-from fairlead.model.events import EventId
-from fairlead.settings import VARIABLE
+from fairlead.cli.benchmarks.site import LOOK, PATIENCE, serving, span, told, until, working
 
 __all__ = ("ROWS", "Row", "aims", "measure", "show")
 
-_APP = "fairlead.cli.benchmarks.tasks:app"
-_PAYLOAD = "." * 64
-_LOOK = 0.01  # seconds between two looks at the counts
-_PATIENCE = 120.0  # seconds for one row
+_FILL = """
+for start in range(0, {row.tasks}, 500):
+    count = min(500, {row.tasks} - start)
+    await tasks.app.aenqueue_many(tasks.{row.task}.call("." * 64) for _ in range(count))
+"""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -136,26 +129,24 @@ def show(found: dict[str, Any]) -> None:
 
 
 def _run(row: Row) -> Figures:
-    with _server() as (url, server):
+    with serving() as (url, server):
         return asyncio.run(_worked(row, url, server))
 
 
 async def _worked(row: Row, url: str, server: int) -> Figures:
     store = connect(url)
     try:
-        await _fill(row, url)
+        await told(url, _FILL.format(row=row))
         last = (await store.events(limit=1)).last
-        with _worker(row, url) as worker:
-            first, began = await _until(store, lambda now: now.depth < row.tasks, _Meter(server))
-            began.add(_children(worker))
-            rest, ended = await _until(
-                store, lambda now: not now.depth + now.running, began.again()
-            )
+        with working(url, processes=row.processes, concurrency=row.concurrency) as worker:
+            first = await until(store, lambda now: now.depth < row.tasks)
+            began = _Meter(server, _children(worker))
+            rest = await until(store, lambda now: not now.depth + now.running)
+            ended = _Meter(server, began.pids)
             # A few tasks may be over before the first look: then there is nothing to divide by.
             done = max(first.depth + first.running - rest.depth - rest.running, 1)
-            ended.add(list(began.pids))
             used = ended - began
-        seconds = await _span(store, last)
+        seconds = await span(store, last)
         return Figures(
             row.tasks / seconds, used.worker / done * 1e6, used.server / done * 1e6, used.cores
         )
@@ -163,74 +154,15 @@ async def _worked(row: Row, url: str, server: int) -> Figures:
         await store.close()
 
 
-async def _fill(row: Row, url: str) -> None:
-    # In another process: the app of the tasks takes its URL from the environment.
-    code = (
-        "import asyncio\n"
-        "from fairlead.cli.benchmarks import tasks\n"
-        "async def main():\n"
-        f"    for start in range(0, {row.tasks}, {TOGETHER}):\n"
-        f"        count = min({TOGETHER}, {row.tasks} - start)\n"
-        f"        calls = [tasks.{row.task}.call('{_PAYLOAD}') for _ in range(count)]\n"
-        "        await tasks.app.aenqueue_many(calls)\n"
-        "asyncio.run(main())\n"
-    )
-    environment = {**os.environ, VARIABLE: url}
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=environment)
-    if await process.wait():
-        raise FairleadError("the tasks of the bench could not be enqueued")
-
-
-async def _until(
-    store: Store, reached: Callable[[Snapshot], bool], meter: _Meter
-) -> tuple[Snapshot, _Meter]:
-    until = time.monotonic() + _PATIENCE
-    while time.monotonic() < until:
-        now = await store.snapshot()
-        if reached(now):
-            meter.read()
-            return now, meter
-        await asyncio.sleep(_LOOK)
-    raise FairleadError(f"the worker of the bench was not done within {_PATIENCE:g} s")
-
-
-async def _span(store: Store, last: EventId | None) -> float:
-    """Seconds from the first start to the last outcome."""
-    first, final = float("inf"), 0.0
-    while True:
-        page = await store.events(after=last, limit=500)
-        for event in page.events:
-            if event.kind == "started":
-                first = min(first, event.at)
-            elif event.kind == "completed":
-                final = max(final, event.at)
-        if not page.events:
-            return max(final - first, 1e-6)
-        last = page.last
-
-
 class _Meter:
     """Processor time of the server, of the children, and of the machine."""
 
-    def __init__(self, server: int, pids: Sequence[int] = ()) -> None:
-        self._server_pid = server
-        self.pids = list(pids)
-        self.at = self.server = self.worker = self.busy = 0.0
-
-    def again(self) -> _Meter:
-        return _Meter(self._server_pid, self.pids)
-
-    def read(self) -> None:
+    def __init__(self, server: int, pids: Sequence[int]) -> None:
+        self.pids = pids
         self.at = time.monotonic()
-        self.server = _cpu(self._server_pid)
-        self.worker = sum(map(_cpu, self.pids))
+        self.server = _cpu(server)
+        self.worker = sum(map(_cpu, pids))
         self.busy = _busy()
-
-    def add(self, pids: Sequence[int]) -> None:
-        """Count these processes in, as they are now."""
-        if pids != self.pids:
-            self.pids = list(pids)
-            self.worker = sum(map(_cpu, self.pids))
 
     def __sub__(self, earlier: _Meter) -> _Used:
         seconds = max(self.at - earlier.at, 1e-6)
@@ -249,7 +181,7 @@ class _Used(NamedTuple):
 
 def _idle(seconds: float) -> float:
     """How much of a core a worker uses that has nothing to do: supervisor and child."""
-    with _server() as (url, _), _worker(ROWS[0], url) as worker:
+    with serving() as (url, _), working(url) as worker:
         asyncio.run(_registered(url))
         time.sleep(2.0)  # its first beats and looks
         pids = [worker.pid, *_children(worker)]
@@ -260,36 +192,10 @@ def _idle(seconds: float) -> float:
 
 async def _registered(url: str) -> None:
     store = connect(url)
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + PATIENCE
     while not await store.workers() and time.monotonic() < until:  # noqa: ASYNC110
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(LOOK)
     await store.close()
-
-
-@contextlib.contextmanager
-def _server() -> Iterator[tuple[str, int]]:
-    with tempfile.TemporaryDirectory(prefix="fl-") as folder:
-        endpoint = (server := EmbeddedValkey(folder, dies_with_owner=True)).start()
-        try:
-            yield endpoint.url, endpoint.pid
-        finally:
-            server.stop()
-
-
-@contextlib.contextmanager
-def _worker(row: Row, url: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "fairlead", "worker", _APP, "-c", str(row.concurrency)]
-    command += ["-p", str(row.processes), "--log-level", "error", "-q", "default"]
-    process = subprocess.Popen(command, env={**os.environ, VARIABLE: url})
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _children(worker: subprocess.Popen[bytes]) -> list[int]:
