@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -44,25 +45,42 @@ def test_the_help_groups_the_commands_and_ends_with_examples(args: list[str]) ->
     assert all(f"\n  {name} " in answer.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def paths(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    """Every command and every group, as it is typed."""
+    for name, command in sorted(group.commands.items()):
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from paths(command, *path, name)
+
+
+PATHS = list(paths(cli))
+
+
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
 def test_the_help_of_each_command_has_examples_to_copy(
-    name: str, capsys: pytest.CaptureFixture[str]
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(cli, [name, "--help"]) == 0
+    assert run(cli, [*path, "--help"]) == 0
     answer = capsys.readouterr().out
     examples = answer.partition("Examples:")[2]
-    assert examples.count(f"  fairlead {name}") >= 3
+    grouped = len(path) > 1 or isinstance(cli.commands[path[0]], click.Group)
+    assert examples.count(f"  fairlead {' '.join(path)}") >= (1 if grouped else 3)
     assert "--scale" not in answer  # for tests only
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_are_commands_that_exist(name: str) -> None:
-    command = cli.commands[name]
-    assert isinstance(command, Command)
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
+def test_the_examples_are_commands_that_exist(path: tuple[str, ...]) -> None:
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    assert isinstance(command, Command | Group)
     for line, _ in command.examples:
         words = line.partition(" > ")[0].split()
-        assert words[:2] == ["fairlead", name]
-        command.make_context(name, words[2:])  # would raise for an option that there is not
+        assert tuple(words[1 : len(path) + 1]) == path
+        with command.make_context(path[-1], words[len(path) + 1 :]) as context:
+            if isinstance(command, Group):  # would raise for a command that there is not
+                command.resolve_command(context, words[len(path) + 1 :])
 
 
 def test_help_does_not_wait_for_the_tables() -> None:

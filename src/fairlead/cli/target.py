@@ -1,0 +1,50 @@
+"""Which broker a command talks to, and how it ends the talk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+
+from fairlead.app import Fairlead
+from fairlead.broker import Store, connect
+from fairlead.settings import FILE, VARIABLE, configured_url
+
+__all__ = ("asked", "store_of", "url_option")
+
+T = TypeVar("T")
+
+#: The option that every command has which talks to a broker.
+url_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--url", help=f"The broker; without it, {VARIABLE} or {FILE} says which."
+)
+
+
+def store_of(url: str | None) -> Store:
+    """The broker of a command: named there, in the environment, or in the file."""
+    url = url or configured_url()
+    if not url:
+        raise click.UsageError(f"which broker? Give --url redis://HOST, or set {VARIABLE}")
+    if url.lower().startswith("memory:"):
+        text = "memory:// lives inside the process that uses it, where no command can look"
+        raise click.UsageError(f"{text}; give the --url of a server")
+    return connect(url)
+
+
+def asked(url: str | None, question: Callable[[Fairlead], Awaitable[T]]) -> T:
+    """Ask the broker something through an app without tasks, and hang up."""
+
+    async def ask() -> T:
+        log = logging.getLogger("fairlead")
+        level = log.level
+        log.setLevel(logging.ERROR)  # what the server should be like is for `fairlead doctor`
+        try:
+            async with Fairlead(store=store_of(url)) as app:
+                return await question(app)
+        finally:
+            log.setLevel(level)
+
+    return asyncio.run(ask())
