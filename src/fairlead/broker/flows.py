@@ -19,7 +19,9 @@ __all__ = (
     "FLOW_PATIENCE",
     "MAX_FLOW",
     "MAX_FLOWS_KEPT",
+    "MAX_MEMBERS",
     "MAX_MEMBERS_KEPT",
+    "MAX_SHARES",
     "FlowOrder",
     "FlowPart",
     "FlowRecord",
@@ -30,6 +32,8 @@ __all__ = (
 
 FLOW_PATIENCE = 600.0  # seconds after which a flow that was not committed is removed
 MAX_FLOW = 200_000  # members of one flow
+MAX_MEMBERS = 500  # members in one part, and in one answer of the verb of that name
+MAX_SHARES = 200  # tenants of queues that one flow has tasks of
 MAX_FLOWS_KEPT = 10_000  # finished flows of a shard that are remembered
 MAX_MEMBERS_KEPT = 200_000  # members of finished flows that are remembered, in all
 
@@ -45,13 +49,14 @@ class Share(msgspec.Struct, frozen=True):
 class FlowPart(msgspec.Struct, frozen=True, kw_only=True):
     """Some members of a flow that is being written, each behind those it depends on.
 
-    The first part (``number`` 0) says how large the flow will be: its ``shares``. A dependency is a
-    member of this part or an earlier one, or a task that exists. Members have no fence and no
-    unique key; at most 500 of them are in a part.
+    The first part (``number`` 0) says how large the flow will be: its ``shares``, which are those
+    of its members in the end. It begins the flow anew if it was begun before. All parts, and the
+    commit, come from one incarnation. A dependency is a member of this part or an earlier one, or
+    a task that exists. Members have no fence and no unique key; at most 500 of them are in a part.
     """
 
     flow: str  # the id of the flow: made or chosen, as that of a task
-    number: int  # parts are written in order; one that was written before changes nothing
+    number: int  # parts are written in order; a later one, written again, changes nothing
     tenant: str  # whose flow it is
     name: str = ""
     shares: tuple[Share, ...] = ()  # the first part only; at most 200
@@ -64,9 +69,10 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
     ``staged``: it is written, and invisible. ``committed``: the flow exists. ``duplicate``: a flow
     with this id exists already, nothing was written. The others removed what was written of the
     flow: ``queue_full`` and ``tenant_full`` (``limit``; ``detail`` names the queue), ``known``
-    (``detail`` is the id of a member that is a task already), ``unknown_dependency`` (``detail``
-    names it), ``unknown`` (no such flow is being written: begin anew), ``incomplete`` (members are
-    missing at the commit), ``closed``.
+    (``detail`` is the id of a member that is a task, or a member, already), ``unknown_dependency``
+    (``detail`` names it), ``unknown`` (this incarnation is not writing such a flow: begin anew),
+    ``incomplete`` (a part is missing, or at the commit a member; or there are others than the
+    ``shares`` said), ``closed``.
     """
 
     code: Literal[
@@ -97,7 +103,8 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A flow that exists: how far it is.
 
     Running until every member is final. Then ``completed`` if all are, else ``dead`` if any is,
-    else ``cancelled``.
+    else ``cancelled``. A member that is put to work again makes it running again. What was deleted
+    or forgotten since counts as what it was.
     """
 
     id: str
@@ -130,8 +137,9 @@ class FlowVerbs(Protocol):
 
         Its members are laid out as tasks from then on, up to 50 in the call, the rest by
         ``deliver``: each accepted as ``enqueue`` would do it, but none is released before the last
-        one is laid out. A member whose id became that of another task since it was staged is left
-        out, and counts as cancelled. ``committed`` again for a flow that was committed before.
+        one is laid out. A dependency that is unknown by then counts as completed. A member whose
+        id became that of another task since it was staged is left out, and counts as cancelled.
+        ``committed`` again for a flow that was committed before.
         """
         ...
 
@@ -145,7 +153,10 @@ class FlowVerbs(Protocol):
         ones are asked to stop. **Retry**: members that are dead are put back to work with a new
         generation, no attempts, no crashes and no deadline. Those that ended because of a
         dependency wait for it again, as they did at first. What an order cancelled stays
-        cancelled. ``count`` is 0 for a flow in which there is nothing to do.
+        cancelled, and so does what such a dependency ended. None of them runs before all were seen
+        to. An order on a flow that is still being laid out, or seen to for another, is carried out
+        after that; of several that wait the last one is. A flow that was not committed yet is
+        removed by a cancel. ``count`` is 0 for a flow in which there is nothing to do.
         """
         ...
 
@@ -154,8 +165,9 @@ class FlowVerbs(Protocol):
     ) -> list[FlowRecord | None]:
         """What is known of these flows; None for those that do not exist (yet).
 
-        Finished flows are kept as long as a completed or dead task by default, the last 10,000 of
-        them, of 200,000 members in all. ``watch`` takes ids of flows too.
+        Finished flows are kept as long as a completed or dead task by default, at most 10,000 of
+        them, of 200,000 members in all; those whose time is over first go first. ``watch`` takes
+        ids of flows too; an id that is both is that of the task.
         """
         ...
 

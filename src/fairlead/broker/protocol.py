@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from fairlead.broker.flows import FlowVerbs
 from fairlead.broker.verbs import (
     Alter,
     Altered,
@@ -58,7 +59,7 @@ from fairlead.model.lifecycle import Settlement
 __all__ = ("Broker",)
 
 
-class Broker(Protocol):
+class Broker(FlowVerbs, Protocol):
     """What a task store must do, and nothing it merely could do."""
 
     async def hello(self) -> Hello:
@@ -189,7 +190,10 @@ class Broker(Protocol):
         ...
 
     async def deliver(self, *, now: float | None = None) -> Moved:
-        """Go on with releasing dependents where an earlier call stopped (at most 50)."""
+        """Go on with releasing dependents where an earlier call stopped (at most 50).
+
+        When nobody is left to be told: see to up to 50 members of a flow.
+        """
         ...
 
     async def tidy(self, *, now: float | None = None) -> Moved:

@@ -70,6 +70,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     cancelling: bool = False  # running, and cancel was asked for
     waiting_for: tuple[str, ...] = ()  # deferred: what it still waits for (at most 1,000)
     dependents: int = 0  # tasks that wait for this one
+    flow: str = ""  # the id of the flow that it is a member of
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

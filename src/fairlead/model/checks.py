@@ -11,7 +11,7 @@ from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import MAX_COST, MAX_LIMITERS, MIN_COST
 from fairlead.model.values import MAX_BODY
 
-__all__ = ("MAX_ENVELOPE", "MAX_TRACE", "check_message")
+__all__ = ("MAX_ENVELOPE", "MAX_TRACE", "check_flow_id", "check_message")
 
 MAX_ENVELOPE = 4 * 1024  # bytes of a body around its arguments
 MAX_TRACE = 16 * 1024  # bytes
@@ -58,6 +58,12 @@ def check_message(message: Message) -> None:
         raise InvalidOption("version", version, "a whole number, 1 or more, of 63 bits")
     _check_bytes("body", message.body, _LARGEST_BODY)
     _check_bytes("trace", message.trace, MAX_TRACE)
+
+
+def check_flow_id(id: object, tenant: str) -> None:
+    """Raise InvalidName for what cannot be the id of a flow: the rule is that of tasks."""
+    if type(id) is not str or not (_ID(id) or _is_scoped(id, tenant)):
+        raise InvalidName("flow id", id, _ID_RULE.replace("task", "flow"))
 
 
 def _is_scoped(id: str, tenant: str) -> bool:

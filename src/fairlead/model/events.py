@@ -29,6 +29,10 @@ EventKind = Literal[
     "progress",
     "configured",  # limits, weights or pause of a queue, tenant or limiter changed
     "warned",  # a queue reached its warn depth
+    "flow_committed",  # a flow exists from now on; ``task`` is its id
+    "flow_completed",  # every member of a flow completed
+    "flow_dead",  # every member is final, and some are dead
+    "flow_cancelled",  # every member is final, some are cancelled and none is dead
 ]
 EVENT_KINDS: tuple[str, ...] = get_args(EventKind)
 

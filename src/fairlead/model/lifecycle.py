@@ -35,6 +35,7 @@ __all__ = (
     "Succeeded",
     "Unroutable",
     "after_crash",
+    "may_return",
     "on_dependency",
     "overruled",
     "settle",
@@ -66,8 +67,9 @@ WAITING = frozenset({State.SCHEDULED, State.DEFERRED, State.QUEUED, State.RETRYI
 #: What a task may be from its first moment on.
 CREATION = frozenset({State.SCHEDULED, State.DEFERRED, State.QUEUED, State.DEAD, State.CANCELLED})
 
-#: From each state, where a task may go next. ``dead`` -> ``queued`` is an operator's requeue and
-#: raises the generation; within one generation the final states are final.
+#: From each state, where a task may go next. ``dead`` -> ``queued`` is an operator's requeue, and
+#: ``deferred`` behind a final state the retry of a flow; both raise the generation, and within one
+#: generation the final states are final.
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.SCHEDULED: frozenset({State.QUEUED, State.DEAD, State.CANCELLED}),
     State.DEFERRED: frozenset({State.SCHEDULED, State.QUEUED, State.DEAD, State.CANCELLED}),
@@ -84,8 +86,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     ),
     State.RETRYING: frozenset({State.QUEUED, State.DEAD, State.CANCELLED}),
     State.COMPLETED: frozenset(),
-    State.DEAD: frozenset({State.QUEUED}),
-    State.CANCELLED: frozenset(),
+    State.DEAD: frozenset({State.QUEUED, State.DEFERRED}),
+    State.CANCELLED: frozenset({State.DEFERRED}),  # if it was for a dependency that failed
 }
 
 #: The same table read backwards: from which states each one can be reached.
@@ -300,3 +302,13 @@ def on_dependency(parent: State, policy: DependencyPolicy) -> Literal["met", "wa
     if policy == "run":
         return "met"
     return State.CANCELLED if policy == "cancel" else State.DEAD
+
+
+def may_return(state: State, reason: str) -> bool:
+    """Whether the retry of a flow puts a finished task back: it is dead, or ended for another.
+
+    What an order cancelled stays cancelled; nothing will ever run it.
+    """
+    return state is State.DEAD or (
+        state is State.CANCELLED and reason.startswith("dependency_failed")
+    )

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+from fairlead.broker.memory.audit_flows import check_flows
 from fairlead.broker.memory.fair import IDLE, PARKED, READY, Queue
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.shard import Shard
@@ -27,6 +28,7 @@ def audit(shard: Shard) -> list[str]:
         *_keys(shard),
         *_tenants(shard),
         *_limiters(shard),
+        *check_flows(shard),
     ]
 
 
@@ -123,6 +125,8 @@ def _dependencies(shard: Shard) -> Iterator[str]:
     }
     for id, task in shard.tasks.items():
         for parent_id in task.blocked_by or ():
+            if task.flow is not None and parent_id == task.flow.guard.id:
+                continue  # see audit_flows
             parent = shard.tasks.get(parent_id)
             known = parent is not None and id in (parent.dependents or ())
             if not known and (parent_id, id) not in in_transit:

@@ -18,7 +18,7 @@ from fairlead.broker.memory import exchange as exchanging
 from fairlead.broker.memory import inspector, recovery, release, upkeep
 from fairlead.broker.memory import orders as ordering
 from fairlead.broker.memory.bell import Sleeper
-from fairlead.broker.memory.frame import Frame
+from fairlead.broker.memory.flowing import Flowing, see_to
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
@@ -55,7 +55,7 @@ from fairlead.model.lifecycle import Settlement, State
 __all__ = ("MemoryBroker",)
 
 
-class MemoryBroker(Frame):
+class MemoryBroker(Flowing):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     # -- the verbs -----------------------------------------------------------------------------
@@ -211,8 +211,10 @@ class MemoryBroker(Frame):
     async def deliver(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:
             count = release.deliver(shard)
+            if not shard.releases:
+                count += see_to(shard)
             shard.trim_ended()
-            return Moved(now=shard.now, count=count, more=bool(shard.releases))
+            return Moved(now=shard.now, count=count, more=bool(shard.releases or shard.layouts))
 
         return self._do(now, step)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from fairlead.broker.memory import release
+from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import Firing, Receipt, Submission
 from fairlead.model.lifecycle import State, on_dependency
 from fairlead.model.message import Message
 
-__all__ = ("enqueue", "fire")
+__all__ = ("enqueue", "fire", "new_task", "no_room", "place")
 
 
 def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:
@@ -56,13 +58,13 @@ def _enqueue(shard: Shard, submission: Submission) -> Receipt:
         elif verdict != "met" and failed is None:
             failed = (parent.id, State(verdict))
     # Nothing was written so far, and nothing is refused from here on.
-    task = _new_task(shard, submission)
+    task = new_task(shard, submission)
     if failed is not None:
         shard.admit(task, failed[1])
         shard.emit("enqueued", task)
         release.end_for(shard, task, *failed)
     else:
-        _place(shard, task, submission, parents)
+        place(shard, task, submission, parents)
         shard.emit("enqueued", task)
     return Receipt(id=task.id, code="accepted", state=task.state)
 
@@ -91,20 +93,34 @@ def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
 
 
 def _full(shard: Shard, message: Message) -> Receipt | None:
-    queue = shard.queues.get(message.queue)
+    refusal = no_room(shard, (message.queue, message.tenant), 1, 1)
+    return None if refusal is None else Receipt(id=message.id, code=refusal[0], limit=refusal[1])
+
+
+def no_room(
+    shard: Shard, share: tuple[str, str], many: int, in_queue: int
+) -> tuple[Literal["queue_full", "tenant_full"], int] | None:
+    """Why so many more tasks of a tenant, of so many more of its queue, cannot wait; and the limit.
+
+    What is reserved for flows is not there for others.
+    """
+    name, tenant_name = share
+    queue = shard.queues.get(name)
     if queue is None:
         return None
-    if queue.max_waiting is not None and queue.depth >= queue.max_waiting:
-        return Receipt(id=message.id, code="queue_full", limit=queue.max_waiting)
+    limit = queue.max_waiting
+    if limit is not None and queue.depth + shard.reserved[name, ""] + in_queue > limit:
+        return "queue_full", limit
     limit = queue.max_tenant_waiting
     if limit is not None:
-        tenant = queue.tenants.get(message.tenant)
-        if (len(tenant.waiting) if tenant is not None else 0) >= limit:
-            return Receipt(id=message.id, code="tenant_full", limit=limit)
+        tenant = queue.tenants.get(tenant_name)
+        waits = len(tenant.waiting) if tenant is not None else 0
+        if waits + shard.reserved[share] + many > limit:
+            return "tenant_full", limit
     return None
 
 
-def _new_task(shard: Shard, submission: Submission) -> Task:
+def new_task(shard: Shard, submission: Submission) -> Task:
     """The task, with what it holds from the start: its unique key, its policy."""
     message, unique = submission.message, submission.unique
     stale = shard.tasks.get(message.id)
@@ -125,7 +141,9 @@ def _new_task(shard: Shard, submission: Submission) -> Task:
     return task
 
 
-def _place(shard: Shard, task: Task, submission: Submission, parents: list[Task]) -> None:
+def place(
+    shard: Shard, task: Task, submission: Submission, parents: Sequence[Task | Guard]
+) -> None:
     """Put a new task where it belongs: behind its parents, its delay, or in its level."""
     if submission.deadline is not None:
         task.deadline_at = shard.now + submission.deadline

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+from fairlead.broker.memory import flow
 from fairlead.broker.memory.bell import Bell, Sleeper
 from fairlead.broker.memory.records import Answered
 from fairlead.broker.memory.shard import Shard
@@ -70,6 +71,8 @@ class Frame:
     def _conclude(self, before: float | None) -> None:
         """After a step: write the events, wake whoever has to know."""
         shard = self._shard
+        if shard.flows_changed:
+            flow.conclude(shard)
         if shard.stream.flush(shard.now) and self._event_sleepers:
             self._event_sleepers[:] = [each for each in self._event_sleepers if each.wake()]
         if shard.rung:

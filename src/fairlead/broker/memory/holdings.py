@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Literal
 
 from fairlead.broker.memory import settings
 from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.fair import Queue, Tenant
+from fairlead.broker.memory.flow import Flow, Guard
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
 from fairlead.broker.memory.stream import Stream
@@ -42,7 +43,15 @@ class Holdings:
         self.windows: Agenda[tuple[str, str]] = Agenda()  # unique keys held for a time
         self.xcom: dict[tuple[str, str], bytes] = {}  # (tenant, key)
         self.xcom_ends: Agenda[tuple[str, str]] = Agenda()
-        self.releases: deque[tuple[Task, State | None, deque[Task]]] = deque()  # parent, its end
+        # Parents, how they ended, and who has to be told.
+        self.releases: deque[tuple[Task | Guard, State | None, deque[Task]]] = deque()
+        self.flows: dict[str, Flow] = {}
+        self.stages: Agenda[str] = Agenda()  # flows that are being written, and until when
+        self.layouts: dict[str, Flow] = {}  # flows whose members have to be seen to, in order
+        self.flow_ends: Agenda[str] = Agenda()  # when finished flows are forgotten
+        self.members_kept = 0  # of finished flows
+        self.flows_changed: dict[str, Flow] = {}  # in this call
+        self.reserved: Counter[tuple[str, str]] = Counter()  # (queue, tenant); (queue, ""): in all
         self.slots: dict[str, float] = {}  # schedule -> last slot fired
         self.answers: dict[str, Answered] = {}
         self.mailboxes: dict[str, Mailbox] = {}
@@ -95,6 +104,13 @@ class Holdings:
         for sequence in self._order[start : start + most]:
             yield self._by_sequence.get(sequence, sequence)
 
+    def reserve(self, share: tuple[str, str], many: int) -> None:
+        """Keep room for members of flows that are no tasks yet, or (below 0) give it back."""
+        for key in (share, (share[0], "")):
+            self.reserved[key] += many
+            if not self.reserved[key]:
+                del self.reserved[key]
+
     # -- keys and mail -------------------------------------------------------------------------
 
     def release_unique(self, task: Task) -> None:
@@ -142,7 +158,7 @@ class Holdings:
 
     def next_due(self) -> float | None:
         """Seconds until there is something to promote or deliver; 0 if there is now."""
-        if self.releases:
+        if self.releases or self.layouts:
             return 0.0
         firsts = [
             first[0]

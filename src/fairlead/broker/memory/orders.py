@@ -8,9 +8,11 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType
 
 from fairlead.broker.checks import changed_breaker, changed_limit
+from fairlead.broker.memory import flow as flows
 from fairlead.broker.memory import release, settings
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, Queue, Tenant
 from fairlead.broker.memory.limits import Gate
+from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
     Alter,
@@ -28,6 +30,7 @@ from fairlead.model.limits import UNLIMITED
 
 __all__ = (
     "alter",
+    "cancel",
     "configure",
     "pull",
     "watch",
@@ -55,21 +58,13 @@ def _alter(shard: Shard, order: Alter) -> Altered:
         return Altered(id=order.id, code="unknown")
     state = task.state
     if order.action == "cancel":
-        if state is State.RUNNING:
-            if not task.cancelling:
-                task.cancelling = True
-                shard.emit("cancelling", task, "", task.attempts + 1, task.token)
-                shard.write_to(task.incarnation, "cancel", task.id, token=task.token)
-            return Altered(id=order.id, code="requested", state=state)
-        if state in FINAL:
-            return Altered(id=order.id, code="unchanged", state=state)
-        shard.finish(task, State.CANCELLED)
-        shard.emit("cancelled", task)
-        return Altered(id=order.id, code="done", state=State.CANCELLED)
+        return cancel(shard, task)
     if order.action == "requeue":
         if state is not State.DEAD:
             return Altered(id=order.id, code="unchanged", state=state)
         task.tenant.queue.dead.remove(task)
+        if task.flow is not None:
+            flows.count(shard, task.flow, state, -1)
         task.generation += 1
         task.attempts = task.crashes = task.unroutable = 0
         task.finished_at = task.deadline_at = None
@@ -82,6 +77,22 @@ def _alter(shard: Shard, order: Alter) -> Altered:
     shard.emit("deleted", task)
     shard.forget(task)
     return Altered(id=order.id, code="done")
+
+
+def cancel(shard: Shard, task: Task) -> Altered:
+    """End a task that waits, ask for the end of one that runs."""
+    state = task.state
+    if state is State.RUNNING:
+        if not task.cancelling:
+            task.cancelling = True
+            shard.emit("cancelling", task, "", task.attempts + 1, task.token)
+            shard.write_to(task.incarnation, "cancel", task.id, token=task.token)
+        return Altered(id=task.id, code="requested", state=state)
+    if state in FINAL:
+        return Altered(id=task.id, code="unchanged", state=state)
+    shard.finish(task, State.CANCELLED)
+    shard.emit("cancelled", task)
+    return Altered(id=task.id, code="done", state=State.CANCELLED)
 
 
 # -- configure ---------------------------------------------------------------------------------
@@ -211,6 +222,11 @@ def watch(shard: Shard, incarnation: str, ids: Sequence[str]) -> list[Watched]:
     answers: list[Watched] = []
     for id in ids:
         task = shard.find(id)
+        if task is None and (flow := flows.visible(shard, id)) is not None:
+            answers.append(Watched(id, flow.state))
+            if flow.state is State.RUNNING:
+                flow.watchers[incarnation] = None
+            continue
         answers.append(Watched(id, task.state if task is not None else None))
         if task is not None and task.state not in FINAL:
             if task.watchers is None:

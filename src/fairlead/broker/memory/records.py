@@ -15,6 +15,7 @@ from fairlead.model.options import Unique
 
 if TYPE_CHECKING:
     from fairlead.broker.memory.fair import Tenant
+    from fairlead.broker.memory.flow import Flow
     from fairlead.broker.memory.limits import Limiter
 
 __all__ = ("Answered", "Incarnation", "Mailbox", "Task")
@@ -45,6 +46,7 @@ class Task:
     policy: DependencyPolicy = "dead"
     blocked_by: dict[str, None] | None = None  # ids of parents it waits for
     dependents: dict[str, Task] | None = None  # tasks that wait for it
+    flow: Flow | None = None  # that it is a member of
     unique: Unique | None = None
     watchers: dict[str, None] | None = None  # in the order in which they are told
     digest = b""  # of the body, when it was dropped
@@ -100,8 +102,9 @@ class Task:
             token=self.token if running else 0,
             incarnation=self.incarnation if running else "",
             cancelling=self.cancelling and running,
-            waiting_for=tuple(self.blocked_by or ()),
+            waiting_for=tuple(id for id in self.blocked_by or () if not id.startswith("\x1e")),
             dependents=len(self.dependents or ()),
+            flow=self.flow.id if self.flow is not None else "",
         )
 
 

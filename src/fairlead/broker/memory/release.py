@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import MAX_STEP
@@ -11,7 +12,7 @@ from fairlead.model.message import ErrorInfo
 __all__ = ("attach", "deliver", "end_for", "follow_up")
 
 
-def attach(task: Task, parent: Task) -> None:
+def attach(task: Task, parent: Task | Guard) -> None:
     """Let a task wait for a parent; both sides know of it."""
     if task.blocked_by is None:
         task.blocked_by = {}
@@ -61,7 +62,7 @@ def _place(shard: Shard, task: Task) -> None:
         shard.emit("queued", task)
 
 
-def _tell(shard: Shard, child: Task, parent: Task, state: State | None) -> None:
+def _tell(shard: Shard, child: Task, parent: Task | Guard, state: State | None) -> None:
     """Tell a task how a parent ended; None: it was forgotten, waiting is no use any longer."""
     verdict = on_dependency(state or State.DEAD, child.policy)
     if verdict == "wait":
@@ -77,7 +78,7 @@ def _tell(shard: Shard, child: Task, parent: Task, state: State | None) -> None:
         end_for(shard, child, parent.id, State(verdict))
 
 
-def _met(shard: Shard, child: Task, parent: Task) -> None:
+def _met(shard: Shard, child: Task, parent: Task | Guard) -> None:
     shard.unlink(child, parent.id)
     if child.blocked_by is not None:
         del child.blocked_by[parent.id]

@@ -10,10 +10,11 @@ import math
 from collections import deque
 
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, READY, Queue, Tenant
+from fairlead.broker.memory.flow import Guard, count
 from fairlead.broker.memory.holdings import Holdings
 from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
-from fairlead.model.lifecycle import CREATION, FINAL, TRANSITIONS, WAITING, State
+from fairlead.model.lifecycle import CREATION, FINAL, TRANSITIONS, WAITING, State, may_return
 from fairlead.model.message import ErrorInfo
 
 __all__ = ("Shard",)
@@ -170,8 +171,10 @@ class Shard(Holdings):
             self._detach(task)
         if task.unique is not None and task.unique.until != "window":
             self.release_unique(task)
-        if to is State.CANCELLED:  # nothing will ever run it: the body goes at once
-            task.drop_body()
+        if to is State.CANCELLED and not may_return(to, reason):
+            task.drop_body()  # nothing will ever run it: the body goes at once
+        if task.flow is not None:
+            count(self, task.flow, to)
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
         queue = task.tenant.queue
@@ -227,7 +230,9 @@ class Shard(Holdings):
 
     def unlink(self, task: Task, parent_id: str) -> None:
         """Take a task out of the list of one that it waited for."""
-        parent = self.tasks.get(parent_id)
+        parent: Task | Guard | None = self.tasks.get(parent_id)
+        if parent is None and task.flow is not None and task.flow.guard.id == parent_id:
+            parent = task.flow.guard
         if parent is not None and parent.dependents is not None:
             parent.dependents.pop(task.id, None)
             if not parent.dependents:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from fairlead.broker.memory import release
+from fairlead.broker.memory import flow, release
 from fairlead.broker.memory.fair import PARKED, Queue, Tenant
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
@@ -80,6 +80,10 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         done += 1
     while done < MAX_STEP and (key := shard.windows.pop_due(now)) is not None:
         shard.unique.pop(key, None)
+        done += 1
+    done += flow.trim(shard, MAX_STEP - done)
+    while done < MAX_STEP and (first := shard.stages.first()) is not None and first[0] <= now:
+        flow.drop(shard, shard.flows[first[1]])
         done += 1
     done += _forget_workers(shard, MAX_STEP - done)
     while done < MAX_STEP and (name := shard.idle_ends.pop_due(now)) is not None:
