@@ -164,13 +164,16 @@ async def _write(
 
 
 async def lay_out(store: Store, id: str) -> None:
-    """Go on with a flow until all its members are tasks."""
+    """Go on with a flow until all its members are tasks, and the first of them may begin."""
+    more = False
     while True:
         (record,) = await store.flows([id])
         if record is None or record.laid_out >= record.total:
-            return
+            break
         for _ in range(math.ceil((record.total - record.laid_out) / MAX_STEP)):
-            await store.deliver()
+            more = (await store.deliver()).more
+    if more:
+        await store.deliver()
 
 
 def _parts(draft: Draft, submissions: Sequence[Submission]) -> Iterator[FlowPart]:
