@@ -120,7 +120,7 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
         at, _, size = open_stored(stored)
         cut = begin + size
         head = stored[begin:cut]
-        queue, tenant, level, cost, limiters, version, bits = known.get(head) or parse_head(head)
+        queue, tenant, level, cost, limiters, version, bits, _ = known.get(head) or parse_head(head)
         body, trace = open_sizes(stored, cut)
         start = cut + between
         middle = start + body

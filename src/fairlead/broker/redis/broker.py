@@ -11,6 +11,7 @@ from typing import Literal
 
 from fairlead.broker import checks
 from fairlead.broker.redis import answers, codec
+from fairlead.broker.redis.flowing import Flowing
 from fairlead.broker.redis.inspector import Inspecting
 from fairlead.broker.redis.post import Posting
 from fairlead.broker.redis.stored import STATES, worker_bytes
@@ -42,7 +43,7 @@ __all__ = ("RedisBroker",)
 _ZERO = ord("0")
 
 
-class RedisBroker(Waiting, Inspecting, Posting):
+class RedisBroker(Waiting, Inspecting, Posting, Flowing):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     async def enqueue(

@@ -38,6 +38,7 @@ __all__ = (
     "change_args",
     "exchange_args",
     "firing_args",
+    "options",
     "order_args",
     "submission_args",
     "write_args",
@@ -94,7 +95,7 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
             if run or not place:
                 run, place = b"", len(args) + 1
                 add(("G", 0))
-            add((message.id, head, packed, _options(item)))
+            add((message.id, head, packed, options(item)))
         else:
             if run is not head:
                 run, place = head, len(args) + 2
@@ -104,7 +105,8 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
     return args
 
 
-def _options(item: Submission) -> str:
+def options(item: Submission) -> str:
+    """What a submission wants beside its message; see ``lua/lib/accept``."""
     unique, fence = item.unique, item.fence
     return "\x1e".join(
         (
@@ -143,7 +145,7 @@ def firing_args(firings: Sequence[Firing]) -> list[Value]:
             )
         )
         args += (firing.schedule, repr(firing.slot), message.id, head, blob(message))
-        args.append(_options(firing.submission))
+        args.append(options(firing.submission))
     return args
 
 

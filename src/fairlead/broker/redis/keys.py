@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
             *("unique", "answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
+            *("flows", "reserved"),
         ),
         "hash",
     ),
@@ -26,14 +27,17 @@ KINDS: dict[str, str] = {
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
             *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
-            *("waiters:", "before:", "after:", "cancelling:"),
+            *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
+            "undone:",
         ),
         "zset",
     ),
     "active:": "set",
+    "staged:": "set",
     **dict.fromkeys(
         ("marks", "bell", "bell:", "line:", "kept:", "mail:", "mailbell:", "outbox:"), "list"
     ),
+    **dict.fromkeys(("flow:", "edges:"), "list"),
     "events": "stream",
 }
 

@@ -89,7 +89,7 @@ def _assembled(library: str, verbs: tuple[str, ...], folder: Traversable) -> tup
     lines = [f"#!lua name=fairlead_{library}_{digest}", body]
     for verb in verbs:
         flags = ", ".join(f"'{flag}'" for flag in assembly.flags.get(f"{verb}.lua", ()))
-        run = f"callback = run(verbs.{verb}), flags = {{ {flags} }}"
+        run = f"callback = verbs.run(verbs.{verb}), flags = {{ {flags} }}"
         lines.append(
             f"redis.register_function{{ function_name = 'fairlead_{verb}_{digest}', {run} }}"
         )
@@ -109,7 +109,7 @@ def _read(folder: Traversable, file: str, within: tuple[str, ...]) -> str:
 
 _OPENING = ["local KEYS, ARGV", "local begins, after, verbs = {}, {}, {}"]
 _CLOSING = """\
-local function run(verb)
+function verbs.run(verb)
   return function(keys, args)
     KEYS, ARGV = keys, args
     for i = 1, #begins do

@@ -91,9 +91,9 @@ _decode_worker = msgspec.msgpack.Decoder(WorkerRecord).decode
 _decode_extra = msgspec.msgpack.Decoder(list[Any]).decode
 
 HeadKey = tuple[str, str, int, float, tuple[str, ...], int, int]
-Head = tuple[str, str, int, float, tuple[str, ...], int, int]
+Head = tuple[str, str, int, float, tuple[str, ...], int, int, str]
 
-#: (queue, tenant, level, cost, limiters, version, flags) -> head, and back.
+#: (queue, tenant, level, cost, limiters, version, flags) -> head, and back; with a flow, for members.
 heads: dict[HeadKey, bytes] = {}
 parsed_heads: dict[bytes, Head] = {}
 
@@ -119,9 +119,10 @@ def new_head(key: HeadKey) -> bytes:
 
 def parse_head(head: bytes) -> Head:
     """What a head says, which is remembered from now on."""
-    queue, tenant, level, cost, limiters, version, flags = head.decode().split("\x1f")
+    queue, tenant, level, cost, limiters, version, flags, *flow = head.decode().split("\x1f")
     names = tuple(limiters.split(",")) if limiters else ()
-    parsed = (queue, tenant, int(level), float(cost), names, int(version), int(flags))
+    member = flow[0] if flow else ""  # its life follows, where it has one
+    parsed = (queue, tenant, int(level), float(cost), names, int(version), int(flags), member)
     if len(parsed_heads) >= _MOST_HEADS:
         parsed_heads.clear()
     parsed_heads[head] = parsed
@@ -140,17 +141,18 @@ def read_extra(data: bytes) -> tuple[Any, ...]:
     return tuple(_decode_extra(data))
 
 
-def decode_message(id: str, stored: bytes, *, bodiless: bool = False) -> tuple[float, Message]:
-    """When a task was accepted, and its message. ``exchange`` has its own copy of this, unrolled.
+def decode_message(
+    id: str, stored: bytes, *, bodiless: bool = False
+) -> tuple[float, Message, str]:
+    """When a task was accepted, its message and its flow. ``exchange`` has a copy of this, unrolled.
 
     Of a task whose body was dropped a digest of it is stored in its place.
     """
     at, _, size = STORED.unpack_from(stored)
     cut = STORED.size + size
     head = stored[STORED.size : cut]
-    queue, tenant, level, cost, limiters, version, flags = parsed_heads.get(head) or parse_head(
-        head
-    )
+    known = parsed_heads.get(head) or parse_head(head)
+    queue, tenant, level, cost, limiters, version, flags, flow = known
     body, trace = SIZES.unpack_from(stored, cut)
     start = cut + SIZES.size
     middle = start + body
@@ -168,7 +170,7 @@ def decode_message(id: str, stored: bytes, *, bodiless: bool = False) -> tuple[f
         trace=stored[middle:end],
         extra=read_extra(stored[end:]) if end < len(stored) else (),
     )
-    return at, message
+    return at, message, flow
 
 
 def encode_error(error: ErrorInfo) -> bytes:
@@ -191,9 +193,13 @@ def decode_record(id: str, row: Sequence[Any]) -> TaskRecord:
     """All that is known of a task, from the eight values that the script ``find`` gives for it."""
     stored, record, error, result, progress, checkpoint, waiting_for, dependents = row
     if record is None:
-        at, message = decode_message(id, stored)
+        at, message, flow = decode_message(id, stored)
         return TaskRecord(
-            message=message, state=State.QUEUED, enqueued_at=at, dependents=int(dependents)
+            message=message,
+            state=State.QUEUED,
+            enqueued_at=at,
+            dependents=int(dependents),
+            flow=flow,
         )
     digit, flags, _, attempts, crashes, _, generation, token, *times = _FATE.unpack_from(record)
     started, due, deadline, finished, _ = times
@@ -203,7 +209,7 @@ def decode_record(id: str, row: Sequence[Any]) -> TaskRecord:
         raise ValueError(f"task {id!r} is stored without a state")
     running = state is State.RUNNING
     waits = state is State.SCHEDULED or state is State.RETRYING
-    at, message = decode_message(id, stored, bodiless=bool(flags & _BODY_GONE))
+    at, message, flow = decode_message(id, stored, bodiless=bool(flags & _BODY_GONE))
     return TaskRecord(
         message=message,
         state=state,
@@ -225,6 +231,7 @@ def decode_record(id: str, row: Sequence[Any]) -> TaskRecord:
         cancelling=running and flags >= _CANCELLING,
         waiting_for=tuple(waiting_for.decode().split("\x1f")) if waiting_for else (),
         dependents=int(dependents),
+        flow=flow,
     )
 
 

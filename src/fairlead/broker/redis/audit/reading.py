@@ -59,6 +59,7 @@ _CONF = Struct("<BdddddIBddddd")
 _GATE = Struct("<ddIdd")
 _USED = Struct("<d")
 _LIMITERS = (44, 100)  # bytes, without a breaker and with one
+_HEAD = 7  # fields of a head, before the flow of a member and its life
 _SETTINGS = 5  # paused, weight, concurrency, rate, burst
 
 
@@ -111,7 +112,7 @@ def join(id: str, message: Message | None, record: Record | None) -> Task:
         head = message.head
     else:
         raise ValueError("there is neither")
-    queue, tenant, level, _, limiters, _, _ = parsed_heads.get(head) or parse_head(head)
+    queue, tenant, level, _, limiters, _, _, _ = parsed_heads.get(head) or parse_head(head)
     return Task(
         id=id,
         queue=queue,
@@ -121,6 +122,7 @@ def join(id: str, message: Message | None, record: Record | None) -> Task:
         record=record or _untouched(message or Message(0, head, 0)),
         message=message,
         recorded=record is not None,
+        flow="\x1f".join(head.decode().split("\x1f")[_HEAD:]),
     )
 
 

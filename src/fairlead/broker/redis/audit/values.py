@@ -82,6 +82,7 @@ class Task(msgspec.Struct, kw_only=True):
     record: Record
     message: Message | None
     recorded: bool  # False: ``record`` is what the lack of one means
+    flow: str = ""  # that it is a member of: its id and, behind US, its life if it has one
 
     @property
     def state(self) -> int:

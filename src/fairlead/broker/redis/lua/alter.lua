@@ -6,6 +6,7 @@
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine
+-- @include cancel
 -- @include once
 local kept = once('alter', tostring)
 if kept then return kept end
@@ -13,26 +14,10 @@ local ids, answers = {}, {}
 for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 if #ids > 0 then load_tasks(ids) load_ties(ids) end
 
-local function cancel(task)
-  if task.state >= COMPLETED then return 'n' .. task.state end
-  if task.state ~= RUNNING then
-    finish(task, CANCELLED, '')
-    emit('cancelled', task)
-    return 'd8'
-  end
-  if not task.cancelling then
-    task.cancelling = true
-    changed[task.id] = task
-    set_at(agenda('cancelling:' .. task.incarnation), task.id, task.token)
-    emit('cancelling', task, '', task.attempts + 1, task.token)
-    send(task.incarnation, 'cancel', task.id, 0, task.token)
-  end
-  return 'r4'
-end
-
 local function requeue(task)
   if task.state ~= DEAD then return 'n' .. task.state end
   unshelve(task)
+  if task.h.flow then flows.count(task.h, DEAD, -1) end
   task.generation = task.generation + 1
   task.attempts, task.crashes, task.unroutable, task.finished, task.deadline = 0, 0, 0, 0, 0
   task.reason, task.cancelling, task.popped = '', false, nil
@@ -48,7 +33,7 @@ local function delete(task)
   return 'd0'
 end
 
-local actions = { c = cancel, r = requeue, d = delete }
+local actions = { c = cancel_task, r = requeue, d = delete }
 for n, id in ipairs(ids) do
   local i = 4 + 3 * (n - 1)
   local task = find_task(id)

@@ -1,4 +1,5 @@
--- deliver: go on with releasing dependents where an earlier call stopped, at most STEP.
+-- deliver: go on with releasing dependents where an earlier call stopped, at most STEP; or, if there are
+-- none, with flows.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number
@@ -7,9 +8,13 @@
 -- @library upkeep
 -- @include engine
 -- @include once
+-- @include accept
+-- @include admit
+-- @include see_to
 local kept = once('deliver', tostring)
 if kept then return kept end
 local count = deliver()
+if count == 0 then count = flows.see_to() end
 trim_ended()
-local more = #firsts(jobs, 1) > 0
+local more = M.laying > 0 or #firsts(jobs, 1) > 0
 return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))

@@ -25,10 +25,12 @@ for i = 2, #ARGV do
     end
     local parents = {}
     local edges = t.state == DEFERRED and call('HGET', P .. 'before', id) or ''
-    if edges == '#' then parents = call('ZRANGE', P .. 'before:' .. id, 0, 999) end -- see lib/before
+    if edges == '#' then parents = call('ZRANGE', P .. 'before:' .. id, 0, 1000) end -- see lib/before
     for k, each in ipairs(parents) do parents[k] = match(each, '^[^\31]*') end
     for each in string.gmatch(edges, '\29([^\31]*)') do parents[#parents + 1] = each end
-    found[n + 7] = concat(parents, SEP)
+    local names = {} -- without that of its flow, see lib/layout
+    for _, each in ipairs(parents) do if sub(each, 1, 1) ~= '\30' then names[#names + 1] = each end end
+    found[n + 7] = concat(names, SEP)
     found[n + 8] = call('ZCARD', P .. 'after:' .. t.life .. ':' .. id)
   end
 end

@@ -8,7 +8,14 @@
 -- @library upkeep
 -- @include engine
 -- @include promote
+-- @include accept
+-- @include admit
+-- @include see_to
 promote()
+if M.laying > 0 then
+  flows.see_to()
+  follow_up()
+end
 local found = 0
 for i = 4, #ARGV do
   local q = read_queue(ARGV[i])

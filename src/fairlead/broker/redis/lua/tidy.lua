@@ -8,6 +8,9 @@
 -- @include engine
 -- @include head
 -- @include gaps
+-- @include accept
+-- @include admit
+-- @include see_to
 -- @include once
 local kept = once('tidy', tostring)
 if kept then return kept end
@@ -40,6 +43,11 @@ until cursor == '0'
 local gone = done < STEP and close_gaps() or 0 -- not counted: nothing that anybody knew of
 expire_from('xcom-ends', 'xcom')
 expire_from('windows', 'unique')
+done = done + flows.forget_old(STEP - done)
+for _, each in ipairs(done < STEP and firsts(flows.stages, STEP - done, now) or {}) do
+  flows.unstage(flows.read(each[2]))
+  done = done + 1
+end
 expire_from('seen', 'workers', SILENT, lease_ends)
 for _, name in ipairs(expire_from('idle', 'answers')) do
   drop_mail(name)

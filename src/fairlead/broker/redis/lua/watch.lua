@@ -1,4 +1,4 @@
--- watch: answer at once for final and unknown tasks; mail follows for the others.
+-- watch: answer at once for final and unknown tasks and flows; mail follows for the others.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, ids
@@ -11,8 +11,13 @@ for i = 3, #ARGV do ids[i - 2] = ARGV[i] end
 for i = 1, #ids, 1000 do load_tasks({ unpack(ids, i, min(i + 999, #ids)) }) end
 for i, id in ipairs(ids) do
   local task = find_task(id)
+  local flow = not task and flows.find(id)
   states[i] = task and task.state or 0
   if task and task.state < COMPLETED then add_watcher(id, ARGV[2]) end
+  if flow and flow.phase > STAGED then
+    states[i] = flows.state(flow)
+    if states[i] == RUNNING then add_watcher('\30' .. id, ARGV[2]) end
+  end
 end
 keep_incarnation(ARGV[2])
 return conclude() or concat(states)

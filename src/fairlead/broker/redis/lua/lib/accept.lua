@@ -7,6 +7,7 @@
 --
 -- Returns the receipt: a<state> accepted, d<state>,id duplicate, c<state> conflict, q,limit and
 -- t,limit full, u,id unknown dependency, f fenced.
+-- @include reserve
 function fenced(o)
   if o[7] == '' then return false end
   local parent = known(o[7])
@@ -14,7 +15,7 @@ function fenced(o)
 end
 
 function same_content(t, head, blob)
-  if t.head ~= head then return false end
+  if (t.h.base or t.head) ~= head then return false end
   local value = values[t.id] or call('HGET', P .. 'tasks', t.id)
   local _, _, _, rest = opened(value)
   local size, _, start = unpacked('<II', value, rest)
@@ -33,15 +34,7 @@ function duplicate_of(o, h)
   return 'd' .. (t and t.state or 0) .. SEP .. id
 end
 
-function full(h)
-  local q = read_queue(h.queue)
-  if not q then return nil end
-  if q.max >= 0 and depth(q) >= q.max then return format('q%s%.0f', SEP, q.max) end
-  if q.tenant_max >= 0 then
-    local t = read_tenant(q, h.tenant)
-    if (t and waiting(t) or 0) >= q.tenant_max then return format('t%s%.0f', SEP, q.tenant_max) end
-  end
-end
+function full(h) return flows.no_room(h.queue, h.tenant, 1, 1) end
 
 -- The parents it has to wait for, or the receipt if one is unknown, or the end that one means. What is
 -- here goes before what is elsewhere.

@@ -15,6 +15,10 @@ function write_agendas()
       end
       if n > 0 then write_all('ZADD', a.key, adds) end
       if #drops > 0 then write_all('ZREM', a.key, drops) end
+      if a.becomes then -- RENAME, but without an error where there is nothing
+        write('COPY', a.key, P .. a.becomes)
+        write('UNLINK', a.key)
+      end
     end
   end
 end

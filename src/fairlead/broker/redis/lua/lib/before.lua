@@ -1,15 +1,14 @@
 -- before: what deferred tasks wait for. Most wait for one task or a few, and those are in one hash.
 --
--- 'before' holds of a child its edges, each after GS and, by US: the parent's id, its life or, if it
--- lives in another shard, '@' and that shard, and the number of the edge. Of a child with more than FEW
--- it is '#', and the edges are in the sorted set 'before:' of the child: a text would be written anew
--- with each parent that ends. Reads KEYS[1], no ARGV. Returns nothing by itself.
-local FEW, texts, changed_texts = 16, nil, nil
+-- 'before' holds of a child its edges, each after GS and, by US: the parent's id, its life or '@' and its
+-- shard, and the number of the edge. Of a child with more than FEW it is '#', and the edges are in the sorted
+-- set 'before:' of the child: a text would be written anew with each parent that ends. Reads KEYS[1], no
+-- ARGV. Returns nothing by itself.
+local FEW, texts, changed_texts = 16, nil, nil -- child -> edges; those that have to be written
 -- @each
-texts, changed_texts = {}, {} -- child -> edges; those that have to be written
+texts, changed_texts = {}, {}
 -- @end
 local function wide(child) return agenda('before:' .. child) end
-
 function load_edges(ids)
   local missing, n = {}, 0
   for i = 1, #ids do if texts[ids[i]] == nil then n = n + 1 missing[n] = ids[i] end end
@@ -18,12 +17,10 @@ function load_edges(ids)
   sound[P .. 'before'] = true
   for i = 1, n do texts[missing[i]] = found[i] or '' end
 end
-
 function edges_of(child)
   if texts[child] == nil then load_edges({ child }) end
   return texts[child]
 end
-
 local function set_edges(child, text) texts[child], changed_texts[child] = text, true end
 -- The edges as a list of {parent, life or '@' and shard, number}.
 local function list_edges(child)
@@ -31,7 +28,7 @@ local function list_edges(child)
   for parent, where, number in string.gmatch(text, '\29([^\31]*)\31([^\31]*)\31(%d+)') do
     found[#found + 1] = { parent, where, tonumber(number) }
   end
-  for _, each in ipairs(text == '#' and firsts(wide(child), 1000) or {}) do
+  for _, each in ipairs(text == '#' and firsts(wide(child), 1001) or {}) do
     local parent, where = match(each[2], '^(.*)\31([^\31]*)$')
     found[#found + 1] = { parent, where, each[1] }
   end
@@ -41,23 +38,23 @@ end
 -- Whether there was such an edge.
 function drop_edge(child, parent, where)
   local text = edges_of(child)
+  local member = parent .. SEP .. where
   if text == '#' then
-    local member = parent .. SEP .. where
     if not at_of(wide(child), member) then return false end
     drop(wide(child), member)
     if #firsts(wide(child), 1) == 0 then set_edges(child, '') end
     return true
   end
-  local first, last = find(text, concat({ '\29' .. parent, where, '' }, SEP), 1, true)
+  local first, last = find(text, '\29' .. member .. SEP, 1, true)
   if not first then return false end
-  local next = find(text, '\29', last, true)
-  set_edges(child, sub(text, 1, first - 1) .. (next and sub(text, next) or ''))
+  local next = find(text, '\29', last, true) or #text + 1
+  set_edges(child, sub(text, 1, first - 1) .. sub(text, next))
   return true
 end
 
--- A parent that is named twice is waited for once.
+-- A parent that is named twice is waited for once. A child that was just accepted has no edges yet.
 function add_edge(child, parent, where, number)
-  if fresh[child] and not texts[child] then texts[child] = '' end -- it was just accepted
+  if fresh[child] and not texts[child] then texts[child] = '' end
   local text = edges_of(child)
   if text ~= '' and text ~= '#' then drop_edge(child, parent, where) end
   if text ~= '#' and select(2, texts[child]:gsub('\29', '')) >= FEW then
@@ -68,13 +65,16 @@ function add_edge(child, parent, where, number)
   set_edges(child, texts[child] .. concat({ '\29' .. parent, where, format('%.0f', number) }, SEP))
 end
 
--- Drop all edges of a child, and say which there were.
-function take_edges(child)
-  local found = list_edges(child)
-  local listed = edges_of(child) == '#' and found or {}
-  for _, each in ipairs(listed) do drop(wide(child), each[1] .. SEP .. each[2]) end
+-- Drop all edges of a child, and say which there were; of many `most` and those to other shards, and the rest.
+function take_edges(child, most)
+  local found, some, rest = list_edges(child), {}, edges_of(child) == '#' and wide(child)
   set_edges(child, '')
-  return found
+  for i, each in ipairs(found) do
+    if not rest or i <= most or sub(each[2], 1, 1) == '@' then
+      some[#some + 1] = each
+      if rest then drop(rest, each[1] .. SEP .. each[2]) end
+    end
+  end
+  return some, #some < #found and rest
 end
-
 writers[#writers + 1] = function() write_fields('before', changed_texts, texts) end

@@ -19,6 +19,8 @@
 -- @include move
 -- @include queued
 -- @include tenants
+-- @include flows
+-- @include flow_end
 -- @include finish
 -- @include leave
 -- @include retention

@@ -23,6 +23,7 @@ local function end_alike(t, f, o, ids, first, last, life, bytes)
   keep_plainly(q, ids, first, last, life)
   if f.held then add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last) end
   add_rows(group_of('completed', COMPLETED, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
+  if o.member then flows.count(o.member, COMPLETED, n) end
   if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
   return n
 end

@@ -13,6 +13,7 @@ SIZE = '<III' -- life, bytes of body and trace, bytes of parts
 
 local NONE = {}
 local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)'
+local FLOW = '^(' .. ('[^\31]*\31'):rep(6) .. '[^\31]*)\31([^\31]*)\31?(%d*)$' -- of members: its id and life
 -- What heads and owners say never changes, so it is kept from call to call; so many at most.
 local heads, owners, count, MOST, LONGEST = {}, {}, 0, 500, 1000
 local function room()
@@ -27,6 +28,8 @@ function parsed(head)
     local queue, tenant, level, cost, limiters = match(head, HEAD)
     h = { head = head, queue = queue, tenant = tenant, mark = '\28' .. tenant, level = tonumber(level), cost = tonumber(cost),
       limiters = limiters == '' and NONE or split(limiters, ','), limited = limiters ~= '' }
+    h.base, h.flow, h.flow_life = match(head, FLOW)
+    h.flow_life = tonumber(h.flow_life) or 0
     heads[head] = h
   end
   return h
@@ -40,7 +43,7 @@ function owner(own)
     local hold, incarnation, _, reason, head = unpacked(SELF, own)
     local h = parsed(head)
     o = { queue = h.queue, tenant = h.tenant, mark = h.mark, incarnation = incarnation,
-      plain = hold == 0 and reason == '' and not h.limited }
+      plain = hold == 0 and reason == '' and not h.limited, member = h.flow and h }
     if #own < LONGEST then owners[own] = o end -- a reason may be long
   end
   return o

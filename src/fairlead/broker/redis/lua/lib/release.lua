@@ -16,7 +16,7 @@ end
 
 local function tell(child, parent_id, life, state)
   local verdict, parent = judge(child.policy, parent_id, life, state)
-  unlink(child, parent_id, life)
+  if not unlink(child, parent_id, life) then return end -- it ended, and there are edges left: see lib/detach
   if verdict == WAIT then attach(child, parent) else go_on(child, parent_id, verdict) end
 end
 
@@ -37,8 +37,14 @@ function deliver()
     if not job then break end
     local id, life, state, bound = match(job[2], '^([^\31]*)\31(%d+)\31(%d+)\31(%d+)$')
     life, state, bound = tonumber(life), tonumber(state), tonumber(bound)
-    local rows = firsts(dependents(id, life), STEP - told, bound)
-    local near = {}
+    local rows, near = {}, {}
+    if state == UNDO then
+      local many, all = detach.rest(id, life, STEP - told)
+      told = told + many
+      if all then drop(jobs, job[2]) end
+    else
+      rows = firsts(dependents(id, life), STEP - told, bound)
+    end
     for _, each in ipairs(rows) do
       if not find(each[2], SEP, 1, true) then near[#near + 1] = each[2] end
     end
@@ -53,10 +59,12 @@ function deliver()
         tell_far(child, id, life, state)
       elseif tasks[child] then
         tell(tasks[child], id, life, state)
+      else
+        drop(dependents(id, life), child)
       end
     end
     told = told + #rows
-    if told < STEP or #firsts(dependents(id, life), 1, bound) == 0 then drop(jobs, job[2]) end
+    if state ~= UNDO and (told < STEP or #firsts(dependents(id, life), 1, bound) == 0) then drop(jobs, job[2]) end
   end
   return told
 end

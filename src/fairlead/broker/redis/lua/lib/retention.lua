@@ -25,9 +25,11 @@ function finish(task, to, reason, keep)
   if task.deadline > 0 then drop(deadlines, task.id) end
   task.finished, task.reason = now, reason or ''
   changed[task.id] = task
-  detach(task, from)
+  detach.all(task, from)
   if task.hold > 0 and task.hold < 3 then release_unique(task) end
-  if to == CANCELLED then drop_body(task) end
+  -- What ended for another may be put back to work with its flow.
+  if to == CANCELLED and sub(task.reason, 1, 17) ~= 'dependency_failed' then drop_body(task) end
+  if task.h.flow then flows.count(task.h, to, 1) end
   tell_ends(task, to)
   local q = t[QUEUE]
   task.expires = now + (keep or (to == DEAD and q.keep_dead or q.keep))

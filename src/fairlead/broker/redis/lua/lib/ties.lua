@@ -6,6 +6,7 @@
 -- @include tied
 -- @include before
 -- @include outbox
+-- @include detach
 -- @share jobs
 -- @each
 jobs = agenda('jobs') -- ends that dependents have not been told of yet, in order
@@ -33,22 +34,10 @@ function attach(child, parent)
   add_edge(child.id, parent.id, parent.life, M.edges)
 end
 
+-- Whether it still waited.
 function unlink(child, parent_id, life)
   drop(dependents(parent_id, life), child.id)
-  drop_edge(child.id, parent_id, life)
-end
-
--- Take a task out of the lists of those it waited for.
-detach = function(task, from)
-  if from ~= DEFERRED then return end
-  for _, each in ipairs(take_edges(task.id)) do
-    local id, where = each[1], each[2]
-    if sub(where, 1, 1) == '@' then
-      post(sub(where, 2), 'u', task.id, task.life, id, task.policy)
-    else
-      drop(dependents(id, where), task.id)
-    end
-  end
+  return drop_edge(child.id, parent_id, life)
 end
 
 -- Remember that the dependents there are now have to be told of an end.

@@ -1,0 +1,37 @@
+-- detach: take a task that ended out of the lists of those it waited for.
+--
+-- Of one that waited for many the first STEP at once. The rest of its edges becomes 'undone:<number>', and
+-- a job of deliver (lib/release): the child, that number, UNDO, and 0. Reads KEYS[1], no ARGV. Returns
+-- nothing by itself.
+-- @const UNDO=9
+detach = {}
+
+function detach.all(task, from)
+  if from ~= DEFERRED then return end
+  local edges, rest = take_edges(task.id, STEP)
+  for _, each in ipairs(edges) do
+    local id, where = each[1], each[2]
+    if sub(where, 1, 1) == '@' then
+      post(sub(where, 2), 'u', task.id, task.life, id, task.policy)
+    else
+      drop(dependents(id, where), task.id)
+    end
+  end
+  if not rest then return end
+  M.jobs = M.jobs + 1
+  rest.becomes = 'undone:' .. M.jobs
+  set_at(jobs, concat({ task.id, M.jobs, UNDO, 0 }, SEP), M.jobs)
+end
+
+-- Take up to `most` more of these edges away; whether that was all. It may wait for the same again.
+function detach.rest(child, number, most)
+  local undone = agenda('undone:' .. number)
+  local rows = firsts(undone, most)
+  for _, each in ipairs(rows) do
+    local parent, life = match(each[2], '^(.*)\31([^\31]*)$')
+    local there = dependents(parent, life)
+    if at_of(there, child) == each[1] then drop(there, child) end
+    drop(undone, each[2])
+  end
+  return #rows, #rows < most
+end

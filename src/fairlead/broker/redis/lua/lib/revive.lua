@@ -1,0 +1,76 @@
+-- revive: members of a flow that are seen to again: more edges of them, cancel, retry.
+--
+-- Reads KEYS[1], no ARGV. Returns nothing by itself.
+
+-- Rows `first` to `last` of a list, and the ids in them; brings their tasks into the cache.
+local function rows_of(f, list, first, last)
+  local rows, ids = call('LRANGE', P .. list .. f.id, first, last), {}
+  for i, each in ipairs(rows) do ids[i] = flows.row(each) end
+  load_tasks(ids)
+  load_ties(ids)
+  load_edges(ids)
+  return rows, ids
+end
+
+local function member(f, id)
+  local task = find_task(id)
+  return task and task.h.flow == f.id and task.h.flow_life == f.life and task or nil
+end
+
+-- More edges of one that waits; one row is as much as a call does.
+function flows.more_edges(f, place)
+  local rows, ids = rows_of(f, 'edges:', place, place)
+  local task = member(f, ids[1])
+  if not task or task.state ~= DEFERRED then return end
+  local _, edges = flows.row(rows[1])
+  local waits, failed, verdict = flows.parents(edges, task.policy)
+  if failed then return end_for(task, failed, verdict) end
+  for _, parent in ipairs(waits) do attach(task, parent) end
+end
+
+-- Cancel the members before a place, from the last to the first; how many, and how far it came.
+function flows.cancel_members(f, place)
+  local first, moved, work = max(place - STEP, 0), 0, 0
+  local _, ids = rows_of(f, 'flow:', first, place - 1)
+  while place > first and work < STEP do
+    local task = member(f, ids[place - first])
+    if task and task.state < COMPLETED then
+      work = work + (edges_of(task.id) == '#' and STEP or 0)
+      cancel_task(task)
+      moved = moved + 1
+    end
+    place, work = place - 1, work + 1
+  end
+  return moved, place
+end
+
+-- As model.lifecycle.may_return: it is dead, or ended for another; and nothing says that it would at once.
+local function revive(f, task, edges)
+  local for_another = sub(task.reason, 1, 17) == 'dependency_failed' and not has(task, BODY_GONE)
+  if task.state ~= DEAD and not (task.state == CANCELLED and for_another) then return 0, 0 end
+  local waits, failed = flows.parents(edges, task.policy)
+  if failed then return 0, #waits end
+  unshelve(task)
+  flows.count(task.h, task.state, -1)
+  task.generation, task.reason, task.cancelling, task.popped = task.generation + 1, '', false, nil
+  task.attempts, task.crashes, task.unroutable, task.finished, task.deadline, task.due = 0, 0, 0, 0, 0, 0
+  move(task, DEFERRED)
+  waits[#waits + 1] = flows.guard(f)
+  for _, parent in ipairs(waits) do attach(task, parent) end
+  emit('requeued', task)
+  return 1, #waits
+end
+
+-- Put members from a place on back to work; how many, and how far it came.
+function flows.retry_members(f, place)
+  local rows, ids = rows_of(f, 'flow:', place, place + STEP - 1)
+  local moved, work = 0, 0
+  for i, each in ipairs(rows) do
+    local task, _, edges = member(f, ids[i]), flows.row(each)
+    local back, edges_made = 0, 0
+    if task then back, edges_made = revive(f, task, edges) end
+    moved, work, place = moved + back, work + edges_made, place + 1
+    if work >= 2 * STEP then break end
+  end
+  return moved, place
+end
