@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.broker.flows import FlowOrder, FlowPart, FlowRecord, Share
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import LeaseRef, Submission
+from fairlead.broker.verbs import LeaseRef
 from fairlead.broker.views import TaskRecord
-from fairlead.model.lifecycle import FINAL, Settlement, State
+from fairlead.model.lifecycle import FINAL, DependencyPolicy, Settlement, State
 from fairlead.model.message import Leased
 from tests.support.store import ERROR, NOW, Client, submit
 from tests.support.twins import on_server, twins
@@ -28,26 +28,31 @@ LEASE = 30.0
 LARGE = 70  # more than one step lays out
 
 
+class Member(NamedTuple):
+    """One task of a graph: after which others, what if one fails, and for how long it sleeps."""
+
+    after: tuple[int, ...]
+    policy: DependencyPolicy
+    delay: float
+
+
 @st.composite
-def graphs(draw: st.DrawFn) -> list[Submission]:
+def graphs(draw: st.DrawFn) -> list[Member]:
     """Members, each behind those it depends on."""
     size = draw(st.integers(1, 8) | st.just(LARGE))
-    made: list[Submission] = []
-    for number in range(size):
-        parents = draw(
-            st.lists(st.integers(max(0, number - 6), number - 1), max_size=3, unique=True)
+    policies: st.SearchStrategy[DependencyPolicy] = st.sampled_from(
+        ["dead", "dead", "cancel", "wait", "run"]
+    )
+    return [
+        Member(
+            tuple(draw(st.sets(st.integers(max(0, number - 6), number - 1), max_size=3)))
             if number
-            else st.just([])
+            else (),
+            draw(policies),
+            draw(st.sampled_from([0.0, 0.0, 0.0, 5.0])),
         )
-        made.append(
-            submit(
-                name(number),
-                after=[name(parent) for parent in parents],
-                policy=draw(st.sampled_from(["dead", "dead", "cancel", "wait", "run"])),
-                delay=draw(st.sampled_from([0.0, 0.0, 0.0, 5.0])),
-            )
-        )
-    return made
+        for number in range(size)
+    ]
 
 
 def name(number: int) -> str:
@@ -73,7 +78,16 @@ ACTIONS = st.one_of(
 class Run:
     """One graph, from its commit to its end."""
 
-    def __init__(self, members: list[Submission]) -> None:
+    def __init__(self, graph: list[Member]) -> None:
+        members = [
+            submit(
+                name(number),
+                after=[name(parent) for parent in member.after],
+                policy=member.policy,
+                delay=member.delay,
+            )
+            for number, member in enumerate(graph)
+        ]
         self.store = twins(MemoryBroker(test_clock=True), on_server("valkey"))
         self.c = Client(self.store)
         self.members = members
@@ -230,10 +244,10 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(graphs(), st.lists(ACTIONS, max_size=30))
 def test_random_graphs_come_to_an_end_that_can_be_explained(
-    members: list[Submission], actions: list[tuple[Any, ...]]
+    graph: list[Member], actions: list[tuple[Any, ...]]
 ) -> None:
     async def live() -> None:
-        run = Run(members)
+        run = Run(graph)
         try:
             await run.begin()
             for action in actions:
