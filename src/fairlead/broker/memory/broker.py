@@ -163,6 +163,9 @@ class MemoryBroker(Flowing):
         self._set_clock(None)
         before = self._shard.next_due()
         upkeep.promote(self._shard)
+        if self._shard.layouts:
+            see_to(self._shard)
+            release.follow_up(self._shard)
         self._conclude(before)
 
     def _runnable(self, queues: Sequence[str]) -> bool:
@@ -211,8 +214,8 @@ class MemoryBroker(Flowing):
     async def deliver(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:
             count = release.deliver(shard)
-            if not shard.releases:
-                count += see_to(shard)
+            if not count:
+                count = see_to(shard)
             shard.trim_ended()
             return Moved(now=shard.now, count=count, more=bool(shard.releases or shard.layouts))
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.broker.redis.audit.flows import guarded, is_guard
 from fairlead.broker.redis.audit.values import COMPLETED, DEFERRED, FINAL, Task
 from fairlead.broker.redis.audit.walk import Shard
 
 __all__ = ("check_edges",)
 
 _POLICY_WAIT = 2
+_UNDO = "9"  # a job that takes edges away
 _FAR = 4  # fields of a child in another shard: shard, id, life, policy
 
 
@@ -59,7 +61,7 @@ def _edges(shard: Shard, child_id: str) -> dict[tuple[str, str], float]:
 
 def _releases(shard: Shard) -> Iterator[str]:
     """Whoever has dependents will end, or is about to tell them that it did."""
-    in_transit = _jobs(shard)
+    in_transit, undone = _jobs(shard)
     for name, order in shard.family("after:"):
         life, _, parent_id = name.partition(":")
         parent, bound = shard.tasks.get(parent_id), in_transit.get((parent_id, life), -1.0)
@@ -67,9 +69,11 @@ def _releases(shard: Shard) -> Iterator[str]:
             parent = None
         for member, number in order.items():
             child_id, policy, near = _dependent(shard, member)
+            if undone.get((child_id, parent_id, life)) == number:
+                continue
             if near and _edges(shard, child_id).get((parent_id, life)) != number:
                 yield f"task {parent_id} would release {child_id}, which does not wait for it"
-            elif number > bound:
+            elif number > bound and not (is_guard(parent_id) and guarded(shard, parent_id)):
                 yield from _blocked(child_id, policy, parent, parent_id)
 
 
@@ -90,27 +94,37 @@ def _blocked(child_id: str, policy: int, parent: Task | None, parent_id: str) ->
         yield f"task {child_id} waits for {parent_id}, which is {parent.shown}"
 
 
-def _jobs(shard: Shard) -> dict[tuple[str, str], float]:
-    """Ends that dependents are about to be told of, and up to which of their edges."""
+def _jobs(shard: Shard) -> tuple[dict[tuple[str, str], float], dict[tuple[str, str, str], float]]:
+    """Ends that dependents are about to be told of, and up to which of their edges.
+
+    And edges that are about to be taken away, of tasks that waited for many.
+    """
     found: dict[tuple[str, str], float] = {}
+    undone: dict[tuple[str, str, str], float] = {}
     for job in shard.order("jobs"):
         fields = job.split("\x1f")
-        if len(fields) == 4 and fields[3].isdecimal():
+        if len(fields) == 4 and fields[2] == _UNDO:
+            for member, number in shard.order(f"undone:{fields[1]}").items():
+                parent_id, _, life = member.rpartition("\x1f")
+                undone[fields[0], parent_id, life] = number
+        elif len(fields) == 4 and fields[3].isdecimal():
             key = (fields[0], fields[1])
             found[key] = max(found.get(key, 0.0), float(fields[3]))
         else:
             shard.findings.append(f"'jobs' holds what cannot be read: {job!r}")
-    return found
+    return found, undone
 
 
 def _ties(shard: Shard) -> Iterator[str]:
     """One look says whether somebody waits for a task."""
     ties, watchers = shard.hash("ties"), shard.hash("watchers")
     for id in ties:
-        if id not in shard.tasks:
+        if id not in shard.tasks and not is_guard(id):
             yield f"'ties' holds {id}, which no longer exists"
     for id in watchers:
         task = shard.tasks.get(id)
+        if is_guard(id):
+            continue  # see check_flows
         if task is None or task.state in FINAL:
             yield f"'watchers' waits for the end of {id}, which is over"
         elif "w" not in ties.get(id, ""):

@@ -14,6 +14,7 @@ from fairlead.broker.redis.audit.values import (
     SCHEDULED,
     STATUSES,
     Conf,
+    Flow,
     Gate,
     Limiter,
     Message,
@@ -22,6 +23,7 @@ from fairlead.broker.redis.audit.values import (
     Task,
     Tenant,
 )
+from fairlead.broker.redis.flow_codec import FORM, MEMBER, ROW, flow_texts
 from fairlead.broker.redis.stored import (
     SIZES,
     STORED,
@@ -39,8 +41,10 @@ __all__ = (
     "read_answer",
     "read_conf",
     "read_error",
+    "read_flow",
     "read_gate",
     "read_limiter",
+    "read_member",
     "read_message",
     "read_queue",
     "read_record",
@@ -241,6 +245,50 @@ def read_watchers(stored: bytes) -> list[str]:
     if not stored:
         raise ValueError("nobody watches")
     return stored.decode().split("\x1f")
+
+
+def read_flow(stored: bytes) -> Flow:
+    phase, work, following, total, edges, _, place, *rest = _unpack(FORM, stored)
+    completed, dead, cancelled, life, _, finished = rest
+    *_, shares = flow_texts(stored)
+    if not 1 <= phase <= 3 or work > 3 or following > 3:
+        raise ValueError("a flow is stored as no script does it")
+    return Flow(
+        phase=phase,
+        work=work,
+        total=total,
+        edges=edges,
+        place=place,
+        counts=(completed, dead, cancelled),
+        life=life,
+        finished=finished,
+        shares=[_share(text) for text in shares.split("\x1e")] if shares else [],
+    )
+
+
+def _share(text: str) -> tuple[str, str, int, int]:
+    queue, tenant, count, left = text.split("\x1f")
+    return queue, tenant, int(count), int(left)
+
+
+def read_member(stored: bytes) -> str:
+    """Queue and tenant of a member that is no task yet (else nothing), and its id; by US."""
+    if stored[:1] == b"\1":
+        _unpack(MEMBER, stored)
+        id, place = _text(stored, MEMBER.size - 2, 2)
+        head, place = _text(stored, place, 2)
+        _, place = _text(stored, place, 4)
+        _, place = _text(stored, place, 4)
+        queue, tenant, *_ = head.decode().split("\x1f")
+        found = f"{queue}\x1f{tenant}\x1f{id.decode()}"
+    else:
+        _unpack(ROW, stored)
+        id, place = _text(stored, ROW.size - 2, 2)
+        _, place = _text(stored, place, 4)
+        found = f"\x1f\x1f{id.decode()}"
+    if place != len(stored):
+        raise ValueError("a member has another length than it says")
+    return found
 
 
 def _unpack(form: Struct, stored: bytes, place: int = 0) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ __all__ = (
     "STATUSES",
     "WAITING",
     "Conf",
+    "Flow",
     "Gate",
     "Limiter",
     "Message",
@@ -69,6 +70,20 @@ class Record(msgspec.Struct, kw_only=True):
     life: int
     size: int
     extra: int
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """A flow's record."""
+
+    phase: int
+    work: int
+    total: int
+    edges: int  # rows of further edges
+    place: int
+    counts: tuple[int, int, int]  # members that completed, died, were cancelled
+    life: int
+    finished: float
+    shares: list[tuple[str, str, int, int]]  # queue, tenant, members, how many are to be written
 
 
 class Task(msgspec.Struct, kw_only=True):

@@ -89,8 +89,10 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "workers": reading.read_worker,
     "watchers": reading.read_watchers,
     "before": read_edges,
+    "flows": reading.read_flow,
     **dict.fromkeys(("results", "progress", "checkpoints", "xcom"), len),
 }
+_MEMBERS = frozenset(("flow:", "edges:"))  # lists of flows
 _LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))
 
 
@@ -139,8 +141,9 @@ async def _load(command: Command, prefix: str, name: str, shard: Shard) -> None:
             members.update(map(_name, page))
     elif wanted == "list":
         items = shard.lists[name] = list[str]()
-        while page := await command("LRANGE", key, len(items), len(items) + _STEP - 1):
-            items += map(_name, page)
+        step, read = (_LARGE, _member) if family in _MEMBERS else (_STEP, _entry)
+        while page := await command("LRANGE", key, len(items), len(items) + step - 1):
+            items += (read(shard, name, entry) for entry in page)
     else:
         shard.stream = await _stream(command, key)
 
@@ -188,6 +191,18 @@ def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 def _name(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
+
+
+def _entry(_shard: Shard, _list: str, raw: bytes) -> str:
+    return _name(raw)
+
+
+def _member(shard: Shard, list: str, raw: bytes) -> str:
+    try:
+        return reading.read_member(raw)
+    except ValueError:
+        shard.findings.append(f"{list!r} holds what cannot be read")
+        return "\x1f\x1f"
 
 
 def _text(shard: Shard, raw: bytes) -> str | None:

@@ -5,6 +5,10 @@
 -- nothing by itself.
 -- @const UNDO=9
 detach = {}
+local made, many -- such jobs of this call: their edges are not there yet
+-- @each
+made, many = {}, 0
+-- @end
 
 function detach.all(task, from)
   if from ~= DEFERRED then return end
@@ -20,7 +24,16 @@ function detach.all(task, from)
   if not rest then return end
   M.jobs = M.jobs + 1
   rest.becomes = 'undone:' .. M.jobs
-  set_at(jobs, concat({ task.id, M.jobs, UNDO, 0 }, SEP), M.jobs)
+  local job = concat({ task.id, M.jobs, UNDO, 0 }, SEP)
+  set_at(jobs, job, M.jobs)
+  made[job], many = true, many + 1
+end
+
+-- The first job that can be done in this call.
+function detach.next_job()
+  for _, each in ipairs(firsts(jobs, many + 1)) do
+    if not made[each[2]] then return each[2] end
+  end
 end
 
 -- Take up to `most` more of these edges away; whether that was all. It may wait for the same again.

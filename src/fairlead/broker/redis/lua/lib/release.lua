@@ -33,15 +33,15 @@ end
 function deliver()
   local told = 0
   while told < STEP do
-    local job = firsts(jobs, 1)[1]
+    local job = detach.next_job()
     if not job then break end
-    local id, life, state, bound = match(job[2], '^([^\31]*)\31(%d+)\31(%d+)\31(%d+)$')
+    local id, life, state, bound = match(job, '^([^\31]*)\31(%d+)\31(%d+)\31(%d+)$')
     life, state, bound = tonumber(life), tonumber(state), tonumber(bound)
     local rows, near = {}, {}
     if state == UNDO then
       local many, all = detach.rest(id, life, STEP - told)
       told = told + many
-      if all then drop(jobs, job[2]) end
+      if all then drop(jobs, job) end
     else
       rows = firsts(dependents(id, life), STEP - told, bound)
     end
@@ -64,7 +64,7 @@ function deliver()
       end
     end
     told = told + #rows
-    if state ~= UNDO and (told < STEP or #firsts(dependents(id, life), 1, bound) == 0) then drop(jobs, job[2]) end
+    if state ~= UNDO and (told < STEP or #firsts(dependents(id, life), 1, bound) == 0) then drop(jobs, job) end
   end
   return told
 end
