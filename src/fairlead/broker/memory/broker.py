@@ -15,7 +15,7 @@ from fairlead.broker import checks
 from fairlead.broker.memory import audit as auditing
 from fairlead.broker.memory import enqueue as entry
 from fairlead.broker.memory import exchange as exchanging
-from fairlead.broker.memory import inspector, recovery, release, upkeep
+from fairlead.broker.memory import inspector, pins, recovery, release, upkeep
 from fairlead.broker.memory import orders as ordering
 from fairlead.broker.memory.bell import Sleeper
 from fairlead.broker.memory.frame import Frame
@@ -210,9 +210,10 @@ class MemoryBroker(Frame):
 
     async def deliver(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:
-            count = release.deliver(shard)
+            count = release.deliver(shard) + pins.settle_pins(shard)
             shard.trim_ended()
-            return Moved(now=shard.now, count=count, more=bool(shard.releases))
+            more = bool(shard.releases or shard.unpins)
+            return Moved(now=shard.now, count=count, more=more)
 
         return self._do(now, step)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.broker.memory import pins
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import MAX_STEP
@@ -27,6 +28,9 @@ def follow_up(shard: Shard) -> None:
         shard.trim_ended()
     if shard.releases:
         deliver(shard)
+        shard.trim_ended()
+    if shard.unpins:
+        pins.settle_pins(shard)
         shard.trim_ended()
 
 
