@@ -203,17 +203,22 @@ async def test_dead_and_cancelled_dependencies_are_pinned_as_well(
 
 
 @pytest.mark.parametrize(
-    "cap", [{"keep_completed_count": 2}, {"keep_completed_bytes": 250}], ids=["count", "bytes"]
+    "cap",
+    [
+        QueueChange(queue="default", keep_completed_count=2),
+        QueueChange(queue="default", keep_completed_bytes=250),
+    ],
+    ids=["count", "bytes"],
 )
 @pytest.mark.parametrize("early", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("made", [True, False])
 async def test_pinned_tasks_do_not_count_for_the_caps(
-    broker: Store, c: Client, cap: dict[str, int], early: bool, made: bool
+    broker: Store, c: Client, cap: QueueChange, early: bool, made: bool
 ) -> None:
     def name(n: int) -> str:
         return f"task-{n}".ljust(32, "-") if made else f"task-{n}"
 
-    await c.configure(QueueChange(queue="default", **cap))
+    await c.configure(cap)
     names = [name(n) for n in range(6)]
     children = [
         submit(f"child-{n}", after=[names[n]], uses=True, queue="other", delay=DAY)

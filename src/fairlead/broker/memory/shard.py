@@ -175,6 +175,9 @@ class Shard(Holdings):
             task.drop_body()
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
+        self._keep(task, keep)
+
+    def _keep(self, task: Task, keep: float | None) -> None:
         if task.uses:
             pins.release(self, task)
         if task.pins:

@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
             *("unique", "answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
+            *("pins", "uses", "aside"),
         ),
         "hash",
     ),
@@ -32,7 +33,8 @@ KINDS: dict[str, str] = {
     ),
     "active:": "set",
     **dict.fromkeys(
-        ("marks", "bell", "bell:", "line:", "kept:", "mail:", "mailbell:", "outbox:"), "list"
+        ("marks", "bell", "bell:", "line:", "kept:", "mail:", "mailbell:", "outbox:", "unpins"),
+        "list",
     ),
     "events": "stream",
 }

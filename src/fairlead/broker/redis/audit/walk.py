@@ -89,7 +89,10 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "workers": reading.read_worker,
     "watchers": reading.read_watchers,
     "before": read_edges,
-    **dict.fromkeys(("results", "progress", "checkpoints", "xcom"), len),
+    "pins": reading.read_pins,
+    "uses": reading.read_uses,
+    "xcom": reading.read_xcom,
+    **dict.fromkeys(("results", "progress", "checkpoints"), len),
 }
 _LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))
 

@@ -32,11 +32,12 @@ end
 
 local function requeue(task)
   if task.state ~= DEAD then return 'n' .. task.state end
-  unshelve(task)
+  shelves.take(task)
   task.generation = task.generation + 1
   task.attempts, task.crashes, task.unroutable, task.finished, task.deadline = 0, 0, 0, 0, 0
   task.reason, task.cancelling, task.popped = '', false, nil
   queue_up(task)
+  pins.retake(task)
   emit('requeued', task)
   return 'd3'
 end

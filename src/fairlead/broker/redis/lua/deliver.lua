@@ -9,7 +9,7 @@
 -- @include once
 local kept = once('deliver', tostring)
 if kept then return kept end
-local count = deliver()
+local count = deliver() + pins.settle()
 trim_ended()
-local more = #firsts(jobs, 1) > 0
+local more = #firsts(jobs, 1) > 0 or M.unpins > 0
 return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))

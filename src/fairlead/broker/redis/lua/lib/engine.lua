@@ -21,6 +21,7 @@
 -- @include tenants
 -- @include finish
 -- @include leave
+-- @include using
 -- @include retention
 -- @include ties
 -- @include shelf
