@@ -162,11 +162,10 @@ async def _in_transit(c: Client) -> None:
 async def _pinned(c: Client) -> None:
     """Tasks that others will read: one completed before, one after; and one that pins many."""
     names = [f"read-{n}".ljust(32, "-") for n in range(CHILDREN)]
-    for start in range(0, CHILDREN, MAX_STEP):
-        leases = await c.run(
-            *(submit(id, queue="pins") for id in names[start : start + MAX_STEP]), queues=["pins"]
-        )
-        await c.settle(*map(completed, leases))
+    leases = await c.run(*(submit(id, queue="pins") for id in names), queues=["pins"])
+    await c.settle(
+        *(completed(lease, keep=None if lease is leases[0] else 1e9) for lease in leases)
+    )
     (lease,) = await c.run(submit("pinned", queue="pins"), queues=["pins"])
     await c.enqueue(
         submit("user", queue="pins", after=["pinned", names[0]], uses=True, delay=900.0),

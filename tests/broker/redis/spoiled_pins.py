@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from tests.broker.redis.sample import Spoiler
 from tests.broker.redis.spoiled import EXPIRES, Spoil
 
 __all__ = ("SPOILED_PINS",)
 
-FLAGS = 1  # where they stand in a record
+FLAGS, USES = 1, 32  # where they stand in a record, and one of them
 READ = "read-0".ljust(32, "-")  # pinned by "user", and still by "reader", which is over
 LAST = "read-69".ljust(32, "-")
+
+
+def _use_by_one_that_is_over(s: Spoiler) -> None:
+    s.poke("records", "pinned", FLAGS, "B", USES)
+    s.do("HSET", "uses", "pinned", "x\x1f0")
+
 
 SPOILED_PINS: dict[str, tuple[Spoil, str]] = {
     "pins that are gone": (
@@ -56,10 +63,7 @@ SPOILED_PINS: dict[str, tuple[Spoil, str]] = {
         "'uses' holds nobody, which no longer exists",
     ),
     "uses of a task that is over": (
-        lambda s: (
-            s.do("HSET", "uses", "pinned", "x\x1f0"),
-            s.poke("records", "pinned", FLAGS, "B", 32),
-        )[0],
+        _use_by_one_that_is_over,
         "task pinned is completed and still has uses",
     ),
     "a pin in transit that cannot be read": (
