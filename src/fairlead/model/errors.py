@@ -249,12 +249,9 @@ class TaskCancelled(TaskError):
 class ResultGone(TaskError):
     """The broker no longer knows the task: it is past its retention, or was deleted."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(
-            id,
-            f"the broker no longer knows task {_show(id)}; "
-            "finished tasks are kept for the retention of their queue only",
-        )
+    def __init__(self, id: str, advice: str = "") -> None:
+        why = advice or "finished tasks are kept for the retention of their queue only"
+        super().__init__(id, f"the broker no longer knows task {_show(id)}; {why}")
 
 
 class ResultTimeout(TaskError, TimeoutError):

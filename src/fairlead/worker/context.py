@@ -23,6 +23,7 @@ from fairlead.model.options import Duration, seconds
 from fairlead.model.values import pack, unpack
 from fairlead.telemetry.fields import running
 from fairlead.worker.extras import NO_EXTRAS, Child, Enqueuer, Extras
+from fairlead.worker.results import NO_RESULTS, Results
 from fairlead.worker.writer import Writer
 
 __all__ = ("Context", "XCom", "current", "current_context")
@@ -56,6 +57,7 @@ class Context:
         "_lease",
         "_loop",
         "_over",
+        "_results",
         "_writer",
         "correlation_id",
         "deadline",
@@ -81,6 +83,7 @@ class Context:
         self._loop = loop
         self._headers = headers
         self._extras = extras
+        self._results = NO_RESULTS  # until they are read, which is before the handler starts
         self._cleanups: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
         self._cancelled = False  # both are set by the attempt that owns this context
         self._over = False
@@ -133,6 +136,15 @@ class Context:
     def resources(self) -> Mapping[str, Any]:
         """What the app opened when the worker started, by the names of its functions."""
         return self._extras.lifespan.of(self._loop)
+
+    @property
+    def results(self) -> Results:
+        """What the tasks in ``depends_on`` returned, by id, handle or name, as plain data.
+
+        Read before the handler starts, if its first parameter is a Context or one of its arguments
+        is an output.
+        """
+        return self._results
 
     @property
     def xcom(self) -> XCom:
