@@ -137,8 +137,11 @@ class NotSerializable(InvalidInput):
 class TooLarge(InvalidInput):
     """Something is over its limit."""
 
-    def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
-        super().__init__(f"{what} is {size} {unit}; the limit is {limit} {unit}")
+    def __init__(
+        self, what: str, size: int, limit: int, unit: str = "bytes", advice: str = ""
+    ) -> None:
+        then = f"; {advice}" if advice else ""
+        super().__init__(f"{what} is {size} {unit}; the limit is {limit} {unit}{then}")
         self.what, self.size, self.limit, self.unit = what, size, limit, unit
 
 

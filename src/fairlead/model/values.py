@@ -51,10 +51,18 @@ class _Budget:
     are reduced once and counted each time, so that it is refused before it has been unfolded.
     """
 
-    __slots__ = ("known", "limit", "outputs", "spent", "what")
+    __slots__ = ("advice", "known", "limit", "outputs", "spent", "what")
 
-    def __init__(self, what: str, limit: int, outputs: dict[str, Output] | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        limit: int,
+        outputs: dict[str, Output] | None = None,
+        *,
+        advice: str = "",
+    ) -> None:
         self.what, self.limit, self.spent = what, limit, 0
+        self.advice = advice  # what to do with more than that
         self.outputs = outputs  # those that were found; None: there may be none
         # By id and depth: the part (kept, or another may get its id), its plain form, its cost.
         self.known: dict[tuple[int, int] | None, tuple[Any, Any, int]] = {}
@@ -63,17 +71,21 @@ class _Budget:
         """Add to what is spent; the others, who are many, only add and leave the check to this."""
         self.spent += count
         if self.spent > self.limit:
-            raise TooLarge(f"{self.what}, as far as it was read,", self.spent, self.limit)
+            what = f"{self.what}, as far as it was read,"
+            raise TooLarge(what, self.spent, self.limit, advice=self.advice)
 
 
-def pack(value: Any, where: str, limit: int = MAX_BODY) -> bytes:
-    """The stored form of one value. ``where`` names it in errors, its content never is."""
-    budget = _Budget(where, limit)
+def pack(value: Any, where: str, limit: int = MAX_BODY, *, advice: str = "") -> bytes:
+    """The stored form of one value. ``where`` names it in errors, its content never is.
+
+    ``advice`` is what to do with one that is too large.
+    """
+    budget = _Budget(where, limit, advice=advice)
     plain = _plain(value, where, 0, budget)
     budget.spend(0)
     data = _encode(plain)
     if len(data) > limit:
-        raise TooLarge(where, len(data), limit)
+        raise TooLarge(where, len(data), limit, advice=advice)
     return data
 
 

@@ -33,6 +33,7 @@ H = TypeVar("H")
 
 _SYNC_TIMEOUT = 60.0  # seconds that a sync handler waits for the broker
 _DAY = 86_400.0
+_TOO_LARGE = "return it as the result (up to 1 MiB), or store it elsewhere and leave where it is"
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _log = logging.getLogger("fairlead.task")
@@ -283,7 +284,7 @@ class XCom:
     async def apush(self, key: str, value: Any, *, ttl: Duration = _DAY) -> None:
         """Leave a value of up to 64 KiB under a key of this tenant."""
         where = f"xcom value {check_key('xcom key', key)!r}"
-        data = pack(value, where, MAX_XCOM)
+        data = pack(value, where, MAX_XCOM, advice=_TOO_LARGE)
         life = seconds("ttl", ttl, least=0.001)
         await self._context._write("xcom", data, key, life)
 
