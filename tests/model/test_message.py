@@ -292,7 +292,9 @@ def test_a_trace_survives_encoding(trace: Trace) -> None:
 def test_trailing_fields_of_a_later_release_are_tolerated_in_bodies_and_traces(
     body: Body, trace: Trace, later: list[Any]
 ) -> None:
-    assert Body.decode(encoded(*msgspec.msgpack.decode(body.encode()), *later)) == body
+    # Whoever writes a field behind the dependencies writes these as well.
+    fields = [getattr(body, name) for name in Body.__struct_fields__]
+    assert Body.decode(encoded(*fields, *later)) == body
     assert Trace.decode(encoded(*msgspec.msgpack.decode(trace.encode()), *later)) == trace
 
 

@@ -157,6 +157,7 @@ def submit(
     deadline: float | None = None,
     after: Sequence[str | Dependency] = (),
     policy: DependencyPolicy = "dead",
+    uses: bool = False,
     unique: Unique | None = None,
     fence: LeaseRef | None = None,
 ) -> Submission:
@@ -176,6 +177,7 @@ def submit(
         deadline=deadline,
         depends_on=tuple(Dependency(d) if isinstance(d, str) else d for d in after),
         on_dependency_failure=policy,
+        uses_results=uses,
         unique=unique,
         fence=fence,
     )

@@ -150,7 +150,7 @@ async def test_values_that_cannot_be_stored_are_refused(rig: Rig, is_async: bool
     async def on_the_loop(ctx: Context) -> None:
         with pytest.raises(NotSerializable):
             await ctx.aprogress(object())
-        with pytest.raises(TooLarge):
+        with pytest.raises(TooLarge, match="return it as the result"):
             await ctx.xcom.apush("k", b"x" * 100_000)
         with pytest.raises(InvalidInput):
             await ctx.xcom.apush("", 1)

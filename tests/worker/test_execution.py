@@ -136,7 +136,7 @@ async def test_results_are_stored_as_plain_data(
         (object(), "NotSerializable", "the result cannot be stored"),
         (float("nan"), "NotSerializable", "not a finite number"),
         ({1: 2}, "NotSerializable", "keys must be strings"),
-        (b"x" * (1024 * 1024 + 1), "TooLarge", "the limit is 1048576 bytes"),
+        (b"x" * (1024 * 1024 + 1), "TooLarge", "the limit is 1048576 bytes; store what is large"),
     ],
 )
 @pytest.mark.parametrize("is_async", [True, False])

@@ -92,6 +92,11 @@ def gives_up() -> None:
     raise LookupError("never")
 
 
+@app.task(**alone)
+def reads(ctx: Context, value: int) -> list[int]:
+    return [os.getpid(), value, *ctx.results.values()]
+
+
 @app.task(max_retries=0)
 async def beside() -> int:
     return os.getpid()
@@ -206,3 +211,12 @@ async def test_a_running_slot_can_be_cancelled(app: App) -> None:
     await asyncio.sleep(0.5)  # so that the handler is inside: it has no way to tell
     await handle.acancel()
     await until(lambda: state(handle, State.CANCELLED))
+
+
+async def test_results_of_dependencies_are_read_there(app: App) -> None:
+    first = await task(app, "beside").aenqueue()
+    pid = await first.aresult(timeout=20)
+    handle = await task(app, "reads").aenqueue(first.output)
+    there, value, *found = await handle.aresult(timeout=20)
+    assert there != pid == value
+    assert found == [pid]

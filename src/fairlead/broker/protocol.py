@@ -84,6 +84,12 @@ class Broker(FlowVerbs, Protocol):
         as completed if it was given as a handle, and refuses the task if it was a bare id. A
         deferred task whose delay is not over when its dependencies are met becomes scheduled.
 
+        With ``uses_results`` every dependency that the broker knows is pinned from now until the
+        task has ended for good: no age, count or size of the retention makes it forgotten, it
+        counts for none of them, and XCom values that it wrote outlive their TTL. When its last pin
+        goes it is kept as if it had ended at that moment. A requeue pins again what is still known;
+        ``delete`` of a pinned task is obeyed.
+
         With a ``fence`` the task is accepted only while that lease is in force.
         """
         ...
@@ -190,7 +196,7 @@ class Broker(FlowVerbs, Protocol):
         ...
 
     async def deliver(self, *, now: float | None = None) -> Moved:
-        """Go on with releasing dependents where an earlier call stopped (at most 50).
+        """Go on with releasing dependents and taking pins away (at most 50 of each).
 
         When nobody is left to be told: see to up to 50 members of a flow.
         """
@@ -230,7 +236,10 @@ class Broker(FlowVerbs, Protocol):
     async def pull(
         self, tenant: str, keys: Sequence[str], *, now: float | None = None
     ) -> list[bytes | None]:
-        """XCom values of one tenant; None where there is none or its TTL is over."""
+        """XCom values of one tenant; None where there is none or its TTL is over.
+
+        A value outlives its TTL while the task that wrote it is pinned.
+        """
         ...
 
     async def alter(

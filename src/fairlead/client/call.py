@@ -13,11 +13,12 @@ from fairlead.client.clients import Clients
 from fairlead.client.flow import Part
 from fairlead.client.handle import Handle
 from fairlead.client.stated import check_stated
-from fairlead.model.errors import InvalidOption
+from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import Body, Message, Trace
 from fairlead.model.names import DEFAULT_TENANT, check_key, check_tenant, scoped_id
 from fairlead.model.options import (
+    MAX_DEPENDENCIES,
     Dependency,
     Duration,
     HasId,
@@ -28,6 +29,7 @@ from fairlead.model.options import (
     merged,
     resolved,
 )
+from fairlead.model.outputs import Output
 from fairlead.model.registry import TaskSpec
 from fairlead.model.values import pack_arguments
 from fairlead.runtime.correlation import correlation_id
@@ -104,6 +106,13 @@ class TaskCall(Part, Generic[R]):
         """The task to be called."""
         return self._kind.spec
 
+    @property
+    def output(self) -> Any:
+        """What the call returns, to be used as an argument of another call that depends on it."""
+        tenant = self._kind.options.tenant
+        tenant = DEFAULT_TENANT if tenant is UNSET else tenant
+        return Output(self.id, task=self.spec.name, tenant=tenant)
+
     def using(self, **options: Unpack[CallOptions]) -> TaskCall[R]:
         """Another call, with an id of its own, to which these options apply as well."""
         return TaskCall(self._kind.using(options), self.args, self.kwargs)
@@ -114,14 +123,21 @@ class TaskCall(Part, Generic[R]):
         spec, over = kind.spec, kind.said
         spec.check_call(self.args, self.kwargs)
         found = kind.resolved(self.args, self.kwargs)
+        outputs: dict[str, Output] = {}
+        arguments = pack_arguments(self.args, self.kwargs, outputs)
+        depends_on = _dependencies(over.depends_on, found.depends_on)
+        if outputs:
+            depends_on = _with_outputs(depends_on, outputs, found.tenant)
+        uses_results = bool(depends_on) and (bool(outputs) or spec.takes_context)
         body = Body(
             task=spec.name,
-            arguments=pack_arguments(self.args, self.kwargs),
+            arguments=arguments,
             task_version=spec.version,
             # What the call did not say stays with the registered task, which may change meanwhile.
             max_retries=None if over.max_retries is UNSET else found.max_retries,
             timeout=None if over.timeout is UNSET else found.timeout,
             retention=None if over.retention is UNSET else found.retention,
+            depends_on=_named(depends_on, kind.options, outputs) if uses_results else (),
         )
         inherited = found.correlation_id or correlation_id.get()
         origin = check_key("correlation id", inherited) if inherited else self.id
@@ -139,8 +155,9 @@ class TaskCall(Part, Generic[R]):
             message=message,
             delay=found.delay,
             deadline=found.deadline,
-            depends_on=_dependencies(over.depends_on, found.depends_on),
+            depends_on=depends_on,
             on_dependency_failure=found.on_dependency_failure,
+            uses_results=uses_results,
             unique=found.unique,
             fence=fence,
         )
@@ -152,6 +169,7 @@ class TaskCall(Part, Generic[R]):
             receipt.id,
             submission.message.tenant,
             returns=_returned(self.spec.handler),
+            task=self.spec.name,
             duplicate=receipt.code == "duplicate",
             durability=receipt.durability,
         )
@@ -197,3 +215,39 @@ def _dependencies(
     if not calls:
         return found
     return tuple(Dependency(d.id) if d.id in calls else d for d in found)
+
+
+def _with_outputs(
+    given: tuple[Dependency, ...], outputs: dict[str, Output], tenant: str
+) -> tuple[Dependency, ...]:
+    """The dependencies, and behind them those that the arguments name."""
+    found = {dependency.id: dependency for dependency in given}
+    for id, output in outputs.items():
+        if output.tenant != tenant:
+            raise InvalidInput(
+                f"{output!r} belongs to tenant {output.tenant!r}: a task of tenant {tenant!r} "
+                "cannot read it"
+            )
+        if output.known or id not in found:
+            found[id] = Dependency(id, known=output.known)
+    if len(found) > MAX_DEPENDENCIES:
+        raise TooLarge(
+            "depends_on, with the outputs among the arguments,",
+            len(found),
+            MAX_DEPENDENCIES,
+            "tasks",
+        )
+    return tuple(found.values())
+
+
+def _named(
+    depends_on: tuple[Dependency, ...], options: Options, outputs: dict[str, Output]
+) -> tuple[tuple[str, str], ...]:
+    """Ids of dependencies, with the names of their tasks as far as they are known here."""
+    names = {id: output.task for id, output in outputs.items()}
+    for item in () if options.depends_on is UNSET else options.depends_on:
+        if isinstance(item, TaskCall):
+            names[item.id] = item.spec.name
+        elif isinstance(item, Handle):
+            names[item.id] = item.task
+    return tuple((dependency.id, names.get(dependency.id, "")) for dependency in depends_on)

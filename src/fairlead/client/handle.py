@@ -18,6 +18,7 @@ from fairlead.model.errors import (
 )
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.options import Duration
+from fairlead.model.outputs import Output
 from fairlead.model.values import convert, unpack
 
 __all__ = ("Handle",)
@@ -28,7 +29,7 @@ R = TypeVar("R", covariant=True)
 class Handle(Generic[R]):
     """Stands for one task. Holds its id, not its content; may be made anew from the id."""
 
-    __slots__ = ("_clients", "_returns", "duplicate", "durability", "id", "tenant")
+    __slots__ = ("_clients", "_returns", "duplicate", "durability", "id", "task", "tenant")
 
     def __init__(
         self,
@@ -37,15 +38,22 @@ class Handle(Generic[R]):
         tenant: str,
         *,
         returns: Any = Any,
+        task: str = "",
         duplicate: bool = False,
         durability: Literal["committed", "spooled"] = "committed",
     ) -> None:
         self.id = id
         self.tenant = tenant
+        self.task = task  # the name of its task; empty for a handle that was made from an id
         self.duplicate = duplicate  # the task was there before, and this is it
         self.durability = durability  # what the broker promised when it accepted the task
         self._clients = clients
         self._returns = returns
+
+    @property
+    def output(self) -> Any:
+        """What the task returns, to be used as an argument of another one that depends on it."""
+        return Output(self.id, task=self.task, tenant=self.tenant, known=True)
 
     @property
     def state(self) -> State:

@@ -141,8 +141,11 @@ class NotSerializable(InvalidInput):
 class TooLarge(InvalidInput):
     """Something is over its limit."""
 
-    def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
-        super().__init__(f"{what} is {size} {unit}; the limit is {limit} {unit}")
+    def __init__(
+        self, what: str, size: int, limit: int, unit: str = "bytes", advice: str = ""
+    ) -> None:
+        then = f"; {advice}" if advice else ""
+        super().__init__(f"{what} is {size} {unit}; the limit is {limit} {unit}{then}")
         self.what, self.size, self.limit, self.unit = what, size, limit, unit
 
 
@@ -276,12 +279,9 @@ class FlowCancelled(TaskError):
 class ResultGone(TaskError):
     """The broker no longer knows the task: it is past its retention, or was deleted."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(
-            id,
-            f"the broker no longer knows task {_show(id)}; "
-            "finished tasks are kept for the retention of their queue only",
-        )
+    def __init__(self, id: str, advice: str = "") -> None:
+        why = advice or "finished tasks are kept for the retention of their queue only"
+        super().__init__(id, f"the broker no longer knows task {_show(id)}; {why}")
 
 
 class ResultTimeout(TaskError, TimeoutError):

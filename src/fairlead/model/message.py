@@ -105,10 +105,15 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     max_retries: int | None = None  # None: as registered
     timeout: float | None = None  # seconds; None: as registered
     retention: float | None = None  # seconds; None: as registered, else the queue's
+    # Of a task that reads results: whose they are, id and name of the task ("" if nobody said it).
+    depends_on: tuple[tuple[str, str], ...] = ()
 
     def encode(self) -> bytes:
-        """The bytes that travel in ``Message.body``."""
-        return _encode(self)
+        """The bytes that travel in ``Message.body``; most have no field for dependencies."""
+        if self.depends_on:
+            return _encode(self)
+        fields = self.task, self.arguments, self.task_version
+        return _encode((*fields, self.max_retries, self.timeout, self.retention))
 
     @classmethod
     def decode(cls, data: bytes) -> Body:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET
 
 from fairlead.model.errors import InvalidInput, NotSerializable, TooLarge
+from fairlead.model.outputs import Output
 
 __all__ = (
     "MAX_BODY",
@@ -36,7 +37,7 @@ MAX_DEPTH = 64  # levels of nesting
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can hold without loss
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
-_decode_arguments = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]]).decode
+_OUTPUT = 1  # the extension type of MessagePack that stands for what another task returns
 _UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
 _SCALARS = frozenset({bool, type(None)})
 _REMEMBERED = 16 * 1024  # counted bytes from which on it pays to remember parts
@@ -50,10 +51,19 @@ class _Budget:
     are reduced once and counted each time, so that it is refused before it has been unfolded.
     """
 
-    __slots__ = ("known", "limit", "spent", "what")
+    __slots__ = ("advice", "known", "limit", "outputs", "spent", "what")
 
-    def __init__(self, what: str, limit: int) -> None:
+    def __init__(
+        self,
+        what: str,
+        limit: int,
+        outputs: dict[str, Output] | None = None,
+        *,
+        advice: str = "",
+    ) -> None:
         self.what, self.limit, self.spent = what, limit, 0
+        self.advice = advice  # what to do with more than that
+        self.outputs = outputs  # those that were found; None: there may be none
         # By id and depth: the part (kept, or another may get its id), its plain form, its cost.
         self.known: dict[tuple[int, int] | None, tuple[Any, Any, int]] = {}
 
@@ -61,17 +71,21 @@ class _Budget:
         """Add to what is spent; the others, who are many, only add and leave the check to this."""
         self.spent += count
         if self.spent > self.limit:
-            raise TooLarge(f"{self.what}, as far as it was read,", self.spent, self.limit)
+            what = f"{self.what}, as far as it was read,"
+            raise TooLarge(what, self.spent, self.limit, advice=self.advice)
 
 
-def pack(value: Any, where: str, limit: int = MAX_BODY) -> bytes:
-    """The stored form of one value. ``where`` names it in errors, its content never is."""
-    budget = _Budget(where, limit)
+def pack(value: Any, where: str, limit: int = MAX_BODY, *, advice: str = "") -> bytes:
+    """The stored form of one value. ``where`` names it in errors, its content never is.
+
+    ``advice`` is what to do with one that is too large.
+    """
+    budget = _Budget(where, limit, advice=advice)
     plain = _plain(value, where, 0, budget)
     budget.spend(0)
     data = _encode(plain)
     if len(data) > limit:
-        raise TooLarge(where, len(data), limit)
+        raise TooLarge(where, len(data), limit, advice=advice)
     return data
 
 
@@ -83,13 +97,15 @@ def unpack(data: bytes) -> Any:
         raise InvalidInput(f"not a stored value: {type(error).__name__}") from None
 
 
-def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """The stored form of a call's arguments."""
+def pack_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any], outputs: dict[str, Output] | None = None
+) -> bytes:
+    """The stored form of a call's arguments. What they hold of outputs is put into ``outputs``."""
     if not kwargs and all(map(_is_simple, args)):
         data = _encode((args, {}))
         if len(data) <= MAX_BODY:
             return data
-    budget = _Budget("the arguments", MAX_BODY)
+    budget = _Budget("the arguments", MAX_BODY, outputs)
     plain_args = [_plain(value, f"argument {index}", 1, budget) for index, value in enumerate(args)]
     plain_kwargs = {
         _key(key, where, budget): _plain(value, where, 1, budget)
@@ -113,8 +129,19 @@ def _is_simple(value: Any) -> bool:
     return kind in _SCALARS
 
 
+def _output(code: int, data: memoryview) -> Output:
+    if code != _OUTPUT:
+        raise ValueError(f"extension type {code} is of a later release")
+    return Output(str(data, "utf-8"))
+
+
+_decode_arguments = msgspec.msgpack.Decoder(
+    tuple[list[Any], dict[str, Any]], ext_hook=_output
+).decode
+
+
 def unpack_arguments(data: bytes) -> tuple[list[Any], dict[str, Any]]:
-    """The positional and keyword arguments that ``pack_arguments`` stored."""
+    """The positional and keyword arguments that ``pack_arguments`` stored, with ``Output``s."""
     try:
         return _decode_arguments(data)
     except _UNREADABLE as error:
@@ -164,9 +191,19 @@ def _plain(value: Any, where: str, depth: int, budget: _Budget) -> Any:
         if not math.isfinite(value):
             raise NotSerializable(where, value, f"{value} is not a finite number")
         return value
+    if kind is Output:
+        return _stored_output(value, where, budget)
     plain = _plain(_reduced(value, where), where, depth, budget)  # no level of its own
     # The order of a set differs between processes.
     return sorted(plain, key=_encode) if isinstance(value, set | frozenset) else plain
+
+
+def _stored_output(value: Output, where: str, budget: _Budget) -> msgspec.msgpack.Ext:
+    if budget.outputs is None:
+        raise NotSerializable(where, value, "an output stands only in the arguments of a task")
+    budget.outputs.setdefault(value.id, value)
+    budget.spent += len(value.id)
+    return msgspec.msgpack.Ext(_OUTPUT, value.id.encode())
 
 
 def _container(value: Any, where: str, depth: int, budget: _Budget) -> Any:

@@ -23,6 +23,7 @@ from fairlead.model.options import Duration, seconds
 from fairlead.model.values import pack, unpack
 from fairlead.telemetry.fields import running
 from fairlead.worker.extras import NO_EXTRAS, Child, Enqueuer, Extras
+from fairlead.worker.results import NO_RESULTS, Results
 from fairlead.worker.writer import Writer
 
 __all__ = ("Context", "XCom", "current", "current_context")
@@ -32,6 +33,7 @@ H = TypeVar("H")
 
 _SYNC_TIMEOUT = 60.0  # seconds that a sync handler waits for the broker
 _DAY = 86_400.0
+_TOO_LARGE = "return it as the result (up to 1 MiB), or store it elsewhere and leave where it is"
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _log = logging.getLogger("fairlead.task")
@@ -56,6 +58,7 @@ class Context:
         "_lease",
         "_loop",
         "_over",
+        "_results",
         "_writer",
         "correlation_id",
         "deadline",
@@ -81,6 +84,7 @@ class Context:
         self._loop = loop
         self._headers = headers
         self._extras = extras
+        self._results = NO_RESULTS  # until they are read, which is before the handler starts
         self._cleanups: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
         self._cancelled = False  # both are set by the attempt that owns this context
         self._over = False
@@ -133,6 +137,15 @@ class Context:
     def resources(self) -> Mapping[str, Any]:
         """What the app opened when the worker started, by the names of its functions."""
         return self._extras.lifespan.of(self._loop)
+
+    @property
+    def results(self) -> Results:
+        """What the tasks in ``depends_on`` returned, by id, handle or name, as plain data.
+
+        Read before the handler starts, if its first parameter is a Context or one of its arguments
+        is an output.
+        """
+        return self._results
 
     @property
     def xcom(self) -> XCom:
@@ -271,7 +284,7 @@ class XCom:
     async def apush(self, key: str, value: Any, *, ttl: Duration = _DAY) -> None:
         """Leave a value of up to 64 KiB under a key of this tenant."""
         where = f"xcom value {check_key('xcom key', key)!r}"
-        data = pack(value, where, MAX_XCOM)
+        data = pack(value, where, MAX_XCOM, advice=_TOO_LARGE)
         life = seconds("ttl", ttl, least=0.001)
         await self._context._write("xcom", data, key, life)
 

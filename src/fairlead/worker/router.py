@@ -13,6 +13,7 @@ from fairlead.model.errors import UnknownTask
 from fairlead.model.lifecycle import Unroutable
 from fairlead.model.message import VERSION, Body, ErrorInfo, Leased
 from fairlead.model.options import seconds
+from fairlead.model.outputs import outputs_in
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import unpack_arguments
 
@@ -22,7 +23,10 @@ __all__ = ("Assignment", "Router")
 class Assignment:
     """All that is needed to run one attempt: the lease, the handler, and how to treat it."""
 
-    __slots__ = ("args", "keep", "kwargs", "lease", "policy", "spec", "takes_context", "timeout")
+    __slots__ = (
+        "args", "depends_on", "keep", "kwargs", "lease", "outputs", "policy", "spec",
+        "takes_context", "timeout",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class Assignment:
         timeout: float | None = None,
         keep: float | None = None,
         takes_context: bool = False,
+        depends_on: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self.lease = lease
         self.spec = spec
@@ -44,6 +49,13 @@ class Assignment:
         self.timeout = timeout  # seconds
         self.keep = keep  # seconds, after it has finished
         self.takes_context = takes_context
+        self.depends_on = depends_on  # whose results it reads: id and name of the task
+        self.outputs = outputs_in([args, kwargs]) if depends_on else {}  # among the arguments
+
+    @property
+    def reads(self) -> bool:
+        """Whether results have to be there before the handler starts."""
+        return bool(self.depends_on) and (self.takes_context or bool(self.outputs))
 
 
 class Router:
@@ -89,6 +101,7 @@ class Router:
             timeout=plan.timeout if body.timeout is None else body.timeout,
             keep=plan.keep if body.retention is None else body.retention,
             takes_context=plan.takes_context,
+            depends_on=body.depends_on,
         )
 
 

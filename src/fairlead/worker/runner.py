@@ -28,6 +28,7 @@ from fairlead.worker.execution import Attempt, Floor, begin
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.failure import without_traceback
 from fairlead.worker.inflight import Inflight
+from fairlead.worker.loading import Loader, Loading
 from fairlead.worker.router import Router
 from fairlead.worker.slots import Slots
 from fairlead.worker.syncer import Syncer
@@ -62,6 +63,7 @@ class Runner:
         inflight: Inflight,
         router: Router,
         writer: Writer,
+        loader: Loader,
         threads: Threads,
         slots: Slots | None = None,
         *,
@@ -74,6 +76,7 @@ class Runner:
         self._inflight = inflight
         self._router = router
         self._writer = writer
+        self._loader = loader
         self.over: Callable[[], None] = _nothing  # called when an attempt is over
         self._slots = slots
         self._numbers: dict[str, int] = {}  # of tasks, in the order of their registration
@@ -120,8 +123,15 @@ class Runner:
         self.started[spec.name] += 1
         if self._slots is not None and (spec.isolation or lease.crashes >= _ALONE):
             self._inflight.add(self._slots.begin(route, context, self._floor))
+        elif route.reads:
+            loading = Loading(route, context, self._floor, self._loader, self._loaded)
+            self._inflight.add(loading)
         else:
             self._inflight.add(begin(route, context, self._floor))
+
+    def _loaded(self, loading: Loading) -> None:
+        """What its dependencies returned is there: the handler takes its place."""
+        self._inflight.add(begin(loading.assignment, loading.context, self._floor))
 
     def _park(self, lease: Leased, wait: float) -> None:
         """Put a task off whose breaker is open; no attempt is used up."""

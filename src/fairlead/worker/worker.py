@@ -31,6 +31,7 @@ from fairlead.worker.heartbeater import Heartbeater
 from fairlead.worker.identity import host, identity
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.janitor import Janitor
+from fairlead.worker.loading import Loader
 from fairlead.worker.processor import Processor
 from fairlead.worker.recoverer import Recoverer, give_back
 from fairlead.worker.router import Router
@@ -138,6 +139,7 @@ class Worker:
             self.inflight,
             Router(registry),
             Writer(store, caller, incarnation),
+            Loader(store),
             self._threads,
             self._slots,
             patience=patience,

@@ -71,6 +71,7 @@ async def fill(broker: RedisBroker) -> None:
     await c.fire(Firing(schedule="nightly", slot=1.0, submission=submit("fired")))
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
     await broker.events(reader="reader")
+    await _pinned(c)
     await _in_transit(c)
 
 
@@ -150,8 +151,24 @@ async def _waiting(c: Client) -> None:
 
 
 async def _in_transit(c: Client) -> None:
-    """The last call, because every other one would go on with what this one leaves to do."""
+    """The last calls, because every other one would go on with what these leave to do."""
     children = [submit(f"child-{i}", queue="graph", after=["parent"]) for i in range(CHILDREN)]
     (parent,) = await c.run(submit("parent", queue="graph"), queues=["graph"])
     await c.enqueue(*children)
-    await c.settle(completed(parent))
+    (lease,) = await c.fetch(1, ["pins"])
+    await c.settle(completed(parent), dead(lease))
+
+
+async def _pinned(c: Client) -> None:
+    """Tasks that others will read: one completed before, one after; and one that pins many."""
+    names = [f"read-{n}".ljust(32, "-") for n in range(CHILDREN)]
+    leases = await c.run(*(submit(id, queue="pins") for id in names), queues=["pins"])
+    await c.settle(
+        *(completed(lease, keep=None if lease is leases[0] else 1e9) for lease in leases)
+    )
+    (lease,) = await c.run(submit("pinned", queue="pins"), queues=["pins"])
+    await c.enqueue(
+        submit("user", queue="pins", after=["pinned", names[0]], uses=True, delay=900.0),
+        submit("reader", queue="pins", after=names, uses=True),
+    )
+    await c.settle(completed(lease))

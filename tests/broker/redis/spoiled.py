@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.broker.redis.sample import DONE, MADE, TOO, Spoiler
 
-__all__ = ("SPOILED",)
+__all__ = ("EXPIRES", "SPOILED", "Spoil")
 
 Spoil = Callable[[Spoiler], Any]
 

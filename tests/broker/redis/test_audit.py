@@ -13,6 +13,7 @@ from fairlead.broker.redis.audit import audit
 from fairlead.broker.redis.keys import KINDS
 from tests.broker.redis.sample import MADE, PREFIX, Spoiler, fill
 from tests.broker.redis.spoiled import SPOILED
+from tests.broker.redis.spoiled_pins import SPOILED_PINS
 from tests.support.servers import Running, server
 from tests.support.store import Client, submit
 
@@ -58,11 +59,11 @@ async def test_a_shard_with_something_of_everything_is_sound(
     assert kinds - families == {b"saved", b"gaps", b"outbox"}
 
 
-@pytest.mark.parametrize("what", SPOILED)
+@pytest.mark.parametrize("what", [*SPOILED, *SPOILED_PINS])
 async def test_what_is_spoiled_is_named(
     broker: RedisBroker, client: redis.Redis, what: str
 ) -> None:
-    spoil, finding = SPOILED[what]
+    spoil, finding = {**SPOILED, **SPOILED_PINS}[what]
     spoil(Spoiler(client))
 
     found = await broker.audit()

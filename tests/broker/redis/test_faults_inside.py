@@ -29,7 +29,7 @@ from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.options import Unique
-from tests.broker.redis.sample import PREFIX, fill
+from tests.broker.redis.sample import DONE, PREFIX, fill
 from tests.support.servers import Running, server
 from tests.support.store import ERROR, NOW, Client, ref, submit
 from tests.support.store import completed as complete
@@ -59,6 +59,7 @@ async def enqueue_special(c: Client, _: dict[str, int]) -> object:
         submit("n3", "g", limiters=("gpu",)),
         submit("n4", after=["running", "two"]),
         submit("n5", delay=5.0),
+        submit("n6", after=["pinned", DONE, "running"], uses=True),
         now=LATER,
     )
 

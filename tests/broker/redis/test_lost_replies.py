@@ -49,19 +49,19 @@ from tests.support.store import (
 # How often the story calls the script of each verb; hello is also said on every new connection.
 TIMES = {
     "hello": 4,
-    "enqueue": 10,
-    "exchange": 15,
+    "enqueue": 12,
+    "exchange": 22,
     "beat": 4,
     "give_back": 3,
     "sweep": 4,
     "promote": 3,
-    "deliver": 3,
-    "tidy": 4,
+    "deliver": 4,
+    "tidy": 5,
     "watch": 3,
     "collect": 5,
-    "write": 3,
-    "pull": 3,
-    "alter": 5,
+    "write": 4,
+    "pull": 4,
+    "alter": 7,
     "configure": 4,
     "purge": 3,
     "fire": 3,
@@ -98,6 +98,7 @@ class Story:
         await self.settings()
         await self.work()
         await self.orders()
+        await self.pins()
         await self.sleeping()
         await self.recovery()
         await self.upkeep()
@@ -199,6 +200,27 @@ class Story:
         for slot, id in ((60.0, "c1"), (60.0, "c2"), (120.0, "c3")):
             firing = Firing(schedule="cron", slot=NOW + slot, submission=submit(id, "c"))
             self.say("fire", await p.fire(firing))
+
+    async def pins(self) -> None:
+        """Results that are read: pinned, released, pinned again, and deleted all the same."""
+        p, w2, now = self.p, self.w2, self.now
+        await p.enqueue(*(submit(f"p{n}", "a", "pins") for n in range(3)), now=now)
+        first = await self.fetch(w2, 3, "pins")
+        self.say("settle", await w2.exchange([completed(first[0], b"r", keep=1.0)], now=now))
+        users = [submit(f"u{n}", "a", "pins", after=["p0", "p1"], uses=True) for n in range(2)]
+        self.say("uses", await p.enqueue(*users, now=now))
+        write = Write(lease=w2.ref(first[1]), kind="xcom", key="p", value=b"short", ttl=1.0)
+        self.say("write", await w2.write(write, now=now))
+        self.say("settle", await w2.exchange([completed(x) for x in first[1:]], now=now))
+        one, two = await self.fetch(w2, 2, "pins")
+        self.say("settle", await w2.exchange([completed(one), dead(two)], now=now))
+        self.say("requeue", await p.requeue(two.message.id, now=now))
+        self.say("tidy", await self.broker.tidy(now=now))
+        self.say("pull", await self.broker.pull("a", ["p"], now=now))
+        self.say("delete", await p.delete("p1", now=now))
+        (two,) = await self.fetch(w2, 1, "pins")
+        self.say("settle", await w2.exchange([completed(two)], now=now))
+        self.say("deliver", await self.broker.deliver(now=now))
 
     async def sleeping(self) -> None:
         broker = self.broker

@@ -25,6 +25,7 @@ def audit(shard: Shard) -> list[str]:
         *_counts(shard),
         *_leases(shard),
         *_dependencies(shard),
+        *_pins(shard),
         *_keys(shard),
         *_tenants(shard),
         *_limiters(shard),
@@ -53,6 +54,8 @@ def _places(shard: Shard) -> Iterator[str]:
         }
         places[State.SCHEDULED] = places[State.RETRYING] = int(id in shard.due)
         kept = int(task.state in FINAL and id in task.tenant.queue.shelf(task.state))
+        if task.pins and task.state in FINAL:
+            kept += 1  # where it is for as long as it is pinned
         expected = kept if task.state in FINAL else places[task.state]
         if expected != 1:
             yield f"task {id} is {task.state} but stands {expected} times where such tasks are"
@@ -136,6 +139,19 @@ def _dependencies(shard: Shard) -> Iterator[str]:
         for child_id, child in (task.dependents or {}).items():
             if shard.tasks.get(child_id) is not child or id not in (child.blocked_by or ()):
                 yield f"task {id} would release {child_id}, which does not wait for it"
+
+
+def _pins(shard: Shard) -> Iterator[str]:
+    """A task is pinned once by each that will read its result, and by nobody else."""
+    wanted: Counter[tuple[str, int]] = Counter()
+    for task in shard.tasks.values():
+        if task.state not in FINAL:
+            wanted.update(task.uses)
+    for again, id, sequence in shard.unpins:
+        wanted[id, sequence] += -1 if again else 1
+    for id, task in shard.tasks.items():
+        if task.pins != wanted[id, task.sequence]:
+            yield f"task {id} counts {task.pins} pins, there are {wanted[id, task.sequence]}"
 
 
 def _keys(shard: Shard) -> Iterator[str]:

@@ -15,7 +15,7 @@ from fairlead.broker import checks
 from fairlead.broker.memory import audit as auditing
 from fairlead.broker.memory import enqueue as entry
 from fairlead.broker.memory import exchange as exchanging
-from fairlead.broker.memory import inspector, recovery, release, upkeep
+from fairlead.broker.memory import inspector, pins, recovery, release, upkeep
 from fairlead.broker.memory import orders as ordering
 from fairlead.broker.memory.bell import Sleeper
 from fairlead.broker.memory.flowing import Flowing, see_to
@@ -213,11 +213,12 @@ class MemoryBroker(Flowing):
 
     async def deliver(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:
-            count = release.deliver(shard)
+            count = release.deliver(shard) + pins.settle_pins(shard)
             if not count:
                 count = see_to(shard)
             shard.trim_ended()
-            return Moved(now=shard.now, count=count, more=bool(shard.releases or shard.layouts))
+            more = bool(shard.releases or shard.unpins or shard.layouts)
+            return Moved(now=shard.now, count=count, more=more)
 
         return self._do(now, step)
 

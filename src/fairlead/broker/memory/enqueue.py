@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from fairlead.broker.memory import release
+from fairlead.broker.memory import pins, release
 from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
@@ -59,6 +59,8 @@ def _enqueue(shard: Shard, submission: Submission) -> Receipt:
             failed = (parent.id, State(verdict))
     # Nothing was written so far, and nothing is refused from here on.
     task = new_task(shard, submission)
+    if submission.uses_results:
+        pins.take(shard, task, submission.depends_on)
     if failed is not None:
         shard.admit(task, failed[1])
         shard.emit("enqueued", task)

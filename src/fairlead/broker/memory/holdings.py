@@ -41,8 +41,11 @@ class Holdings:
         self.tenant_settings: dict[tuple[str, str], TenantChange] = {}  # ("", t): in all queues
         self.unique: dict[tuple[str, str], str] = {}  # (tenant, key) -> id of the holder
         self.windows: Agenda[tuple[str, str]] = Agenda()  # unique keys held for a time
-        self.xcom: dict[tuple[str, str], bytes] = {}  # (tenant, key)
-        self.xcom_ends: Agenda[tuple[str, str]] = Agenda()
+        # (tenant, key) -> value, when its TTL is over, id of the task that wrote it
+        self.xcom: dict[tuple[str, str], tuple[bytes, float, str]] = {}
+        self.xcom_ends: Agenda[tuple[str, str]] = Agenda()  # when to look at a value
+        # Pins to be set again (True) or taken away, in order: id and sequence of the pinned task.
+        self.unpins: deque[tuple[bool, str, int]] = deque()
         # Parents, how they ended, and who has to be told.
         self.releases: deque[tuple[Task | Guard, State | None, deque[Task]]] = deque()
         self.flows: dict[str, Flow] = {}
@@ -158,7 +161,7 @@ class Holdings:
 
     def next_due(self) -> float | None:
         """Seconds until there is something to promote or deliver; 0 if there is now."""
-        if self.releases or self.layouts:
+        if self.releases or self.layouts or self.unpins:
             return 0.0
         firsts = [
             first[0]

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from fairlead.broker.checks import changed_breaker, changed_limit
 from fairlead.broker.memory import flow as flows
-from fairlead.broker.memory import release, settings
+from fairlead.broker.memory import pins, release, settings
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, Queue, Tenant
 from fairlead.broker.memory.limits import Gate
 from fairlead.broker.memory.records import Task
@@ -62,14 +62,16 @@ def _alter(shard: Shard, order: Alter) -> Altered:
     if order.action == "requeue":
         if state is not State.DEAD:
             return Altered(id=order.id, code="unchanged", state=state)
-        task.tenant.queue.dead.remove(task)
+        if not task.pins:
+            task.tenant.queue.dead.remove(task)
         if task.flow is not None:
             flows.count(shard, task.flow, state, -1)
         task.generation += 1
         task.attempts = task.crashes = task.unroutable = 0
-        task.finished_at = task.deadline_at = None
+        task.finished_at = task.deadline_at = task.kept_since = None
         task.reason, task.cancelling = "", False
         shard.queue_up(task)
+        pins.retake(shard, task)
         shard.emit("requeued", task)
         return Altered(id=order.id, code="done", state=State.QUEUED)
     if state not in FINAL:
@@ -201,18 +203,18 @@ def write(shard: Shard, writes: Sequence[Write]) -> list[Settled]:
             task.checkpoint = item.value
         else:
             key = (task.message.tenant, item.key)
-            shard.xcom[key] = item.value
+            shard.xcom[key] = (item.value, shard.now + item.ttl, task.id)
             shard.xcom_ends.set(key, shard.now + item.ttl)
     return answers
 
 
 def pull(shard: Shard, tenant: str, keys: Sequence[str]) -> list[bytes | None]:
-    """XCom values whose time is not over."""
+    """XCom values whose time is not over, or whose writer is pinned."""
     values: list[bytes | None] = []
     for key in keys:
-        ends = shard.xcom_ends.get((tenant, key))
-        alive = ends is not None and ends > shard.now
-        values.append(shard.xcom[tenant, key] if alive else None)
+        value, ends, writer = shard.xcom.get((tenant, key), (None, 0.0, ""))
+        alive = ends > shard.now or pins.pinned(shard, writer)
+        values.append(value if alive else None)
     return values
 
 

@@ -34,6 +34,10 @@ class Task:
     finished_at: float | None = None
     expires_at: float | None = None  # when a finished task is forgotten
     size = 0  # bytes it counts for while it is kept
+    pins = 0  # tasks that will still read its result
+    keep: float | None = None  # of a finished task that is pinned: for how long afterwards
+    kept_since: float | None = None  # since its last pin, if it had one after its end
+    uses: tuple[tuple[str, int], ...] = ()  # ids and sequences of those whose results it reads
     reason = ""
     error: ErrorInfo | None = None
     result: bytes | None = None

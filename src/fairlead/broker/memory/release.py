@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.broker.memory import pins
 from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
@@ -28,6 +29,9 @@ def follow_up(shard: Shard) -> None:
         shard.trim_ended()
     if shard.releases:
         deliver(shard)
+        shard.trim_ended()
+    if shard.unpins:
+        pins.settle_pins(shard)
         shard.trim_ended()
 
 

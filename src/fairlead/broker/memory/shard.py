@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
+from fairlead.broker.memory import pins
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, READY, Queue, Tenant
 from fairlead.broker.memory.flow import Guard, count
 from fairlead.broker.memory.holdings import Holdings
@@ -177,8 +178,20 @@ class Shard(Holdings):
             count(self, task.flow, to)
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
+        self._keep(task, keep)
+
+    def _keep(self, task: Task, keep: float | None) -> None:
+        if task.uses:
+            pins.release(self, task)
+        if task.pins:
+            task.keep = keep
+        else:
+            self.shelve(task, keep)
+
+    def shelve(self, task: Task, keep: float | None) -> None:
+        """Keep a finished task from now on: for its own time, or for that of its queue."""
         queue = task.tenant.queue
-        queue.shelf(to).add(task, self.now, keep)
+        queue.shelf(task.state).add(task, self.now, keep)
         self.ended[queue.name] = self.ended.get(queue.name, 0) + 1
         if keep is not None and keep <= 0.0:
             self.forget(task)
@@ -194,7 +207,10 @@ class Shard(Holdings):
     def forget(self, task: Task) -> None:
         """Drop a finished task for good; who still waits for it will be told by ``deliver``."""
         tenant, queue = task.tenant, task.tenant.queue
-        queue.shelf(task.state).remove(task)
+        if task.pins:
+            task.pins = 0  # whoever still wants its result is told that it is gone
+        else:
+            queue.shelf(task.state).remove(task)
         del self.tasks[task.id]
         del self._by_sequence[task.sequence]
         if len(self._order) > 2 * len(self._by_sequence) + _STALE:

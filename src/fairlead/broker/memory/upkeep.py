@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from fairlead.broker.memory import flow, release
+from fairlead.broker.memory import flow, pins, release
 from fairlead.broker.memory.fair import PARKED, Queue, Tenant
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
@@ -14,6 +14,8 @@ from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.message import ErrorInfo
 
 __all__ = ("expire", "promote", "purge", "tidy")
+
+_LOOK_AGAIN = 60.0  # seconds until a value is looked at again that is kept for a pinned task
 
 
 def promote(shard: Shard) -> tuple[int, bool]:
@@ -75,9 +77,14 @@ def tidy(shard: Shard) -> tuple[int, bool]:
     done = 0
     for queue in shard.queues:
         done += shard.trim(queue, MAX_STEP - done)
-    while done < MAX_STEP and (key := shard.xcom_ends.pop_due(now)) is not None:
-        del shard.xcom[key]
-        done += 1
+    held = 0
+    while done + held < MAX_STEP and (key := shard.xcom_ends.pop_due(now)) is not None:
+        if pins.pinned(shard, shard.xcom[key][2]):
+            shard.xcom_ends.set(key, now + _LOOK_AGAIN)
+            held += 1
+        else:
+            del shard.xcom[key]
+            done += 1
     while done < MAX_STEP and (key := shard.windows.pop_due(now)) is not None:
         shard.unique.pop(key, None)
         done += 1
@@ -95,7 +102,7 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         shard.mailboxes.pop(name, None)
         done += 1
     release.follow_up(shard)
-    return done, done >= MAX_STEP
+    return done, done + held >= MAX_STEP
 
 
 def _forget_workers(shard: Shard, most: int) -> int:

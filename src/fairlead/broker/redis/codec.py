@@ -44,7 +44,11 @@ __all__ = (
     "write_args",
 )
 
-_POLICIES = {"dead": "0", "cancel": "1", "wait": "2", "run": "3"}
+_POLICIES = {  # by whether it will read what it depends on
+    (policy, uses): str(digit + (4 if uses else 0))
+    for digit, policy in enumerate(("dead", "cancel", "wait", "run"))
+    for uses in (False, True)
+}
 _HOLDS = {"started": "1", "done": "2", "window": "3"}
 _ACTIONS = {"cancel": "c", "requeue": "r", "delete": "d"}
 _KINDS = {"progress": "p", "checkpoint": "c", "xcom": "x"}
@@ -112,7 +116,7 @@ def options(item: Submission) -> str:
         (
             repr(item.delay),
             "" if item.deadline is None else repr(item.deadline),
-            _POLICIES[item.on_dependency_failure],
+            _POLICIES[item.on_dependency_failure, item.uses_results],
             "0" if unique is None else _HOLDS[unique.until],
             "0" if unique is None else repr(unique.window),
             "" if unique is None else unique.key,

@@ -19,7 +19,7 @@ KINDS: dict[str, str] = {
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
             *("unique", "answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
-            *("flows", "reserved"),
+            *("flows", "reserved", "pins", "uses", "aside"),
         ),
         "hash",
     ),
@@ -35,7 +35,8 @@ KINDS: dict[str, str] = {
     "active:": "set",
     "staged:": "set",
     **dict.fromkeys(
-        ("marks", "bell", "bell:", "line:", "kept:", "mail:", "mailbell:", "outbox:"), "list"
+        ("marks", "bell", "bell:", "line:", "kept:", "mail:", "mailbell:", "outbox:", "unpins"),
+        "list",
     ),
     **dict.fromkeys(("flow:", "edges:"), "list"),
     "events": "stream",

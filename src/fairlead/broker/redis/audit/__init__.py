@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from fairlead.broker.redis.audit.edges import check_edges
 from fairlead.broker.redis.audit.flows import check_flows
+from fairlead.broker.redis.audit.pins import check_pins
 from fairlead.broker.redis.audit.queues import check_queues
 from fairlead.broker.redis.audit.rest import check_rest
 from fairlead.broker.redis.audit.tasks import check_tasks
@@ -56,6 +57,7 @@ async def _once(
 def _checks(shard: Shard) -> Iterator[str]:
     yield from check_tasks(shard)
     yield from check_edges(shard)
+    yield from check_pins(shard)
     yield from check_queues(shard)
     yield from check_rest(shard)
     yield from check_flows(shard)

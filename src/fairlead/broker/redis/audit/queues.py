@@ -82,11 +82,12 @@ def _differences(said: Sequence[int], there: Sequence[int]) -> Iterator[tuple[st
 
 
 def _bytes(shard: Shard) -> Iterator[str]:
-    """Shelves know how much they hold."""
+    """Shelves know how much they hold; what is pinned stands on none."""
+    pins = shard.hash("pins")
     done: Counter[str] = Counter()
     dead: Counter[str] = Counter()
     for task in shard.tasks.values():
-        if task.state in FINAL:
+        if task.state in FINAL and task.id not in pins:
             (dead if task.state == DEAD else done)[task.queue] += task.bytes
     for name, queue in shard.queues.items():
         for what, said, there in (

@@ -46,12 +46,15 @@ __all__ = (
     "read_limiter",
     "read_member",
     "read_message",
+    "read_pins",
     "read_queue",
     "read_record",
     "read_settings",
     "read_tenant",
+    "read_uses",
     "read_watchers",
     "read_worker",
+    "read_xcom",
 )
 
 _FATE = Struct("<BBBIBHHdddddd")
@@ -289,6 +292,31 @@ def read_member(stored: bytes) -> str:
     if place != len(stored):
         raise ValueError("a member has another length than it says")
     return found
+
+
+def read_pins(stored: bytes) -> int:
+    """How many there are."""
+    number, keep = stored.split(US)
+    float(keep or 0)
+    if int(number) < 1:
+        raise ValueError("nobody pins")
+    return int(number)
+
+
+def read_uses(stored: bytes) -> list[tuple[str, int]]:
+    """Ids and lives of the tasks whose results are read."""
+    found = []
+    for use in stored.split(b"\x1d"):
+        id, life = use.split(US)
+        found.append((id.decode(), int(life)))
+    return found
+
+
+def read_xcom(stored: bytes) -> tuple[float, str]:
+    """When the TTL of a value is over, and who wrote it."""
+    (till,) = _unpack(_USED, stored)
+    writer, _ = _text(stored, _USED.size, 2)
+    return till, writer.decode()
 
 
 def _unpack(form: Struct, stored: bytes, place: int = 0) -> tuple[int, ...]:

@@ -135,14 +135,15 @@ def _deadline(task: Task, kept: float | None) -> Iterator[str]:
 def _shelves(shard: Shard) -> Iterator[str]:
     """Finished tasks are kept where retention finds them, once.
 
-    In the lists there may be ids whose task is gone or was put to other use.
+    In the lists there may be ids whose task is gone or was put to other use. Pinned ones stand
+    nowhere.
     """
     places: dict[str, list[str]] = defaultdict(list)
     for name, line in shard.family("kept:"):
         last = 0.0
         for id in line:
             task = shard.tasks.get(id)
-            if task is not None and task.state == COMPLETED:
+            if task is not None and task.state == COMPLETED and not task.set_aside:
                 places[id].append(f"done:{name}")
                 if task.record.expires < last:
                     yield f"task {id} is kept behind others that are kept longer"
@@ -158,7 +159,7 @@ def _shelves(shard: Shard) -> Iterator[str]:
                     yield f"task {id} is kept until another time than its record says"
     for id, task in shard.tasks.items():
         own = [f"{'dead' if task.state == DEAD else 'done'}:{task.queue}"]
-        wanted = own if task.state in FINAL else []
+        wanted = own if task.state in FINAL and id not in shard.hash("pins") else []
         if places.get(id, []) != wanted:
             yield f"task {id} is {task.shown} but is kept on {places.get(id) or 'no shelf'}"
 

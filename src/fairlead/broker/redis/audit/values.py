@@ -41,7 +41,7 @@ FINAL = frozenset((COMPLETED, DEAD, CANCELLED))
 IDLE, READY, PARKED, AT_LIMITER, PAUSED = range(5)
 STATUSES = ("idle", "ready", "parked", "waiting at a limiter", "paused")
 
-_BODY_GONE, _CANCELLING = 16, 128
+_BODY_GONE, _ASIDE, _CANCELLING = 16, 64, 128
 
 
 class Message(msgspec.Struct):
@@ -127,6 +127,11 @@ class Task(msgspec.Struct, kw_only=True):
     @property
     def bodiless(self) -> bool:
         return bool(self.record.flags & _BODY_GONE)
+
+    @property
+    def set_aside(self) -> bool:
+        """Whether it was pinned after its end: then no entry of a list is its own."""
+        return bool(self.record.flags & _ASIDE)
 
     @property
     def bytes(self) -> int:

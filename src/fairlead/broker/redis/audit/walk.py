@@ -90,7 +90,10 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "watchers": reading.read_watchers,
     "before": read_edges,
     "flows": reading.read_flow,
-    **dict.fromkeys(("results", "progress", "checkpoints", "xcom"), len),
+    "pins": reading.read_pins,
+    "uses": reading.read_uses,
+    "xcom": reading.read_xcom,
+    **dict.fromkeys(("results", "progress", "checkpoints"), len),
 }
 _MEMBERS = frozenset(("flow:", "edges:"))  # lists of flows
 _LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))

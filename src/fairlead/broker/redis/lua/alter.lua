@@ -16,12 +16,13 @@ if #ids > 0 then load_tasks(ids) load_ties(ids) end
 
 local function requeue(task)
   if task.state ~= DEAD then return 'n' .. task.state end
-  unshelve(task)
+  shelves.take(task)
   if task.h.flow then flows.count(task.h, DEAD, -1) end
   task.generation = task.generation + 1
   task.attempts, task.crashes, task.unroutable, task.finished, task.deadline = 0, 0, 0, 0, 0
   task.reason, task.cancelling, task.popped = '', false, nil
   queue_up(task)
+  pins.retake(task)
   emit('requeued', task)
   return 'd3'
 end

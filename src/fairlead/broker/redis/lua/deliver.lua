@@ -13,8 +13,8 @@
 -- @include see_to
 local kept = once('deliver', tostring)
 if kept then return kept end
-local count = deliver()
+local count = deliver() + pins.settle()
 if count == 0 then count = flows.see_to() end
 trim_ended()
-local more = M.laying > 0 or #firsts(jobs, 1) > 0
+local more = M.laying + M.unpins > 0 or #firsts(jobs, 1) > 0
 return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))

@@ -2,17 +2,17 @@
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, tenant, keys
--- Returns  a value for each, nil where there is none or its TTL is over
+-- Returns  a value for each, nil where there is none or its TTL is over and its writer not pinned
 -- @flags allow-oom
 -- @include text
 -- @include base
--- @include agenda
 -- @include read
 keep_clock()
-local found, ends = {}, agenda('xcom-ends')
+local found = {}
 for i = 3, #ARGV do
-  local field = ARGV[2] .. SEP .. ARGV[i]
-  local till = at_of(ends, field)
-  found[i - 2] = till and till > now and call('HGET', P .. 'xcom', field) or false
+  local value = call('HGET', P .. 'xcom', ARGV[2] .. SEP .. ARGV[i])
+  local till, writer, start = unpacked('<dHc0', value or pack('<dHc0', 0, 0, ''))
+  local alive = value and (till > now or call('HEXISTS', P .. 'pins', writer) == 1)
+  found[i - 2] = alive and sub(value, start)
 end
 return found

@@ -32,6 +32,25 @@ local function expire_from(name, hash, looked, keeps)
   return keys
 end
 
+-- XCom values whose TTL is over, but not those of pinned tasks: these are looked at again later.
+local held, LOOK_AGAIN = 0, 60 -- seconds
+local function expire_values()
+  if done >= STEP then return end
+  local any, ends, keys = call('EXISTS', P .. 'pins') == 1, agenda('xcom-ends'), {}
+  for _, each in ipairs(firsts(ends, STEP - done, now)) do
+    local _, writer = unpacked('<dHc0', any and call('HGET', P .. 'xcom', each[2]) or pack('<dHc0', 0, 0, ''))
+    if any and call('HEXISTS', P .. 'pins', writer) == 1 then
+      held = held + 1
+      set_at(ends, each[2], now + LOOK_AGAIN)
+    else
+      keys[#keys + 1] = each[2]
+      drop(ends, each[2])
+    end
+  end
+  if #keys > 0 then write_all('HDEL', P .. 'xcom', keys) end
+  done = done + #keys
+end
+
 local cursor = '0'
 repeat
   local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 100)
@@ -41,7 +60,7 @@ repeat
   end
 until cursor == '0'
 local gone = done < STEP and close_gaps() or 0 -- not counted: nothing that anybody knew of
-expire_from('xcom-ends', 'xcom')
+expire_values()
 expire_from('windows', 'unique')
 done = done + flows.forget_old(STEP - done)
 for _, each in ipairs(done < STEP and firsts(flows.stages, STEP - done, now) or {}) do
@@ -53,4 +72,4 @@ for _, name in ipairs(expire_from('idle', 'answers')) do
   drop_mail(name)
 end
 follow_up()
-return answer(concat({ exact(now), done, (done >= STEP or gone > 0) and 1 or 0 }, '\30'))
+return answer(concat({ exact(now), done, (done + held >= STEP or gone > 0) and 1 or 0 }, '\30'))

@@ -28,8 +28,9 @@ for n, id in ipairs(ids) do
       set_part(task, 8, value)
     else
       local field = task.h.tenant .. SEP .. ARGV[i + 4]
-      write('HSET', P .. 'xcom', field, value)
-      set_at(agenda('xcom-ends'), field, now + tonumber(ARGV[i + 6]))
+      local till = now + tonumber(ARGV[i + 6])
+      write('HSET', P .. 'xcom', field, pack('<dHc0', till, #id, id) .. value)
+      set_at(agenda('xcom-ends'), field, till)
     end
   end
 end

@@ -1,13 +1,14 @@
 -- accept: let one task in, or say why not. A submission is checked in full before a write.
 --
 -- What a script passes on from its ARGV: id, head, blob (body, trace, extra) and options, '' or by
--- RS: delay, deadline, policy, unique hold, window, key, fence id, incarnation and token, and the
+-- RS: delay, deadline, policy (plus USES_RESULTS if it will read their results), unique hold, window, key, fence id, incarnation and token, and the
 -- dependencies by GS, each '!' (given as a handle) or '?' and its id, or '@', the shard it was found
 -- in, US and its id. Reads KEYS[1].
 --
 -- Returns the receipt: a<state> accepted, d<state>,id duplicate, c<state> conflict, q,limit and
 -- t,limit full, u,id unknown dependency, f fenced.
 -- @include reserve
+-- @const USES_RESULTS=4
 function fenced(o)
   if o[7] == '' then return false end
   local parent = known(o[7])

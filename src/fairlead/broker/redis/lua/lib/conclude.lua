@@ -11,7 +11,7 @@ end
 -- The earliest moment at which there is something to promote; 0 if something waits for deliver, and in
 -- the call that put something into the outbox.
 function next_due()
-  if posted or M.laying > 0 or (M.jobs > 0 and #firsts(jobs, 1) > 0) then return 0 end
+  if posted or M.laying + M.unpins > 0 or (M.jobs > 0 and #firsts(jobs, 1) > 0) then return 0 end
   if M.next == 0 then
     M.next = NEVER
     for _, a in ipairs({ due, deadlines, alarms }) do
@@ -29,7 +29,7 @@ local function rearm()
   for _, a in ipairs({ due, deadlines, alarms }) do
     if a.low and a.low < least then least = a.low end
   end
-  if least < M.alarm - SLACK or M.jobs ~= before.jobs or M.laying > before.laying then
+  if least < M.alarm - SLACK or M.jobs ~= before.jobs or M.laying + M.unpins > before.laying + before.unpins then
     M.alarm = 0
     ring(P .. 'bell')
   end

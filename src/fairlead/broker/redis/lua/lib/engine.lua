@@ -23,6 +23,7 @@
 -- @include flow_end
 -- @include finish
 -- @include leave
+-- @include using
 -- @include retention
 -- @include ties
 -- @include shelf

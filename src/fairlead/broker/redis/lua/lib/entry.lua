@@ -12,7 +12,7 @@ function accept(id, head, blob, options)
   local refusal = o and duplicate_of(o, h) or full(h)
   if refusal then return refusal end
   o = o or NOTHING
-  local policy = tonumber(o[3])
+  local policy = tonumber(o[3]) % USES_RESULTS
   local waits, unknown, failed, verdict = dependencies(o, policy)
   if unknown then return unknown end
   replace(id)
@@ -21,6 +21,7 @@ function accept(id, head, blob, options)
   take_unique(task, o)
   task.policy = policy
   if o ~= NOTHING then changed[id], task.recorded = task, true end
+  if tonumber(o[3]) >= USES_RESULTS then pins.take(task, o[10]) end
   if not failed then return place_new(task, o, waits) end
   admit(task, verdict)
   emit('enqueued', task)

@@ -8,7 +8,7 @@ ended, sizes = {}, {} -- ended: by queue, tasks that ended in this call
 uniques, windows, part_writes = {}, agenda('windows'), {}
 -- @end
 -- lib/ties
-PARTS = { [1] = 'errors', [2] = 'results', [4] = 'progress', [8] = 'checkpoints' } -- by bit; 16: no body
+PARTS = { [1] = 'errors', [2] = 'results', [4] = 'progress', [8] = 'checkpoints', [32] = 'uses' } -- by bit; 16: no body
 -- @const BODY_GONE=16
 
 -- How much a part that is stored counts for.

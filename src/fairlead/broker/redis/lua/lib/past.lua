@@ -46,7 +46,7 @@ end
 function write_gone()
   for id, t in pairs(forgotten) do
     gone[#gone + 1] = id
-    if t.parts % 16 > 0 then drop_parts(id, t.parts) end
+    if t.parts % 64 > 0 then drop_parts(id, t.parts) end
   end
   if #gone == 0 then return end
   write_all('HDEL', P .. 'tasks', gone)

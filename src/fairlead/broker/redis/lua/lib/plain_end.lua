@@ -20,7 +20,7 @@ local function end_alike(t, f, o, ids, first, last, life, bytes)
   d[RUNNING], d[COMPLETED], q.changed = d[RUNNING] - n, d[COMPLETED] + n, true
   q.done_bytes = q.done_bytes + n * COUNTED + bytes
   ended[q.name] = (ended[q.name] or 0) + n
-  keep_plainly(q, ids, first, last, life)
+  shelves.keep_plainly(q, ids, first, last, life)
   if f.held then add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last) end
   add_rows(group_of('completed', COMPLETED, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
   if o.member then flows.count(o.member, COMPLETED, n) end

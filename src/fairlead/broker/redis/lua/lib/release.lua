@@ -76,4 +76,8 @@ function follow_up()
     deliver()
     trim_ended()
   end
+  if M.unpins > 0 then
+    pins.settle()
+    trim_ended()
+  end
 end

@@ -1,13 +1,14 @@
 -- retention: finished tasks are kept by age, count and bytes, whichever comes first.
 --
 -- The twin of memory/shelf.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share forgotten forget orphan
+-- @share forgotten forget orphan shelves
 -- COUNTED: bytes that a kept task counts for beside its contents.
 -- @const COUNTED=100
 -- @each
 forgotten = {} -- ids to remove from everywhere
 -- @end
 
+shelves = {}
 local function shelf(t) return agenda((t.state == DEAD and 'dead:' or 'done:') .. t.h.queue) end
 
 local function add_bytes(q, state, bytes)
@@ -31,25 +32,36 @@ function finish(task, to, reason, keep)
   if to == CANCELLED and sub(task.reason, 1, 17) ~= 'dependency_failed' then drop_body(task) end
   if task.h.flow then flows.count(task.h, to, 1) end
   tell_ends(task, to)
-  local q = t[QUEUE]
-  task.expires = now + (keep or (to == DEAD and q.keep_dead or q.keep))
-  add_bytes(q, to, COUNTED + task.size + task.extra)
+  pins.release(task)
+  if pins.holds(task.id) then pins.set_aside(task, keep) else shelves.put(task, keep) end
+end
+
+-- Keep a finished task from now on, for its own time or for that of its queue.
+function shelves.put(task, keep)
+  local q = read_queue(task.h.queue)
+  task.expires = now + (keep or (task.state == DEAD and q.keep_dead or q.keep))
+  add_bytes(q, task.state, COUNTED + task.size + task.extra)
   set_at(shelf(task), task.id, task.expires)
   ended[q.name] = (ended[q.name] or 0) + 1
   if keep and keep <= 0 then forget(task) end
 end
 
--- Take a finished task off its shelf, because it is put to work again or forgotten.
-function unshelve(task)
-  drop(shelf(task), task.id)
-  add_bytes(read_queue(task.h.queue), task.state, -(COUNTED + task.size + task.extra))
-  task.expires = 0
+-- Take a finished task off its shelf, because it is put to work again, pinned or forgotten.
+function shelves.take(task)
+  if pins.holds(task.id) then
+    pins.leave(task)
+  else
+    drop(shelf(task), task.id)
+    add_bytes(read_queue(task.h.queue), task.state, -(COUNTED + task.size + task.extra))
+  end
+  task.expires, task.started = 0, 0
 end
 
 -- lib/ties
 forget = function(task)
   local t = tenant_of(task)
-  unshelve(task)
+  shelves.take(task)
+  if pins.holds(task.id) then pins.forget(task.id) end
   t[COUNT + task.state] = t[COUNT + task.state] - 1
   t[QUEUE].counts[task.state] = t[QUEUE].counts[task.state] - 1
   t[CHANGED], t[QUEUE].changed = true, true

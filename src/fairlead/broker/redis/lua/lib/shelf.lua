@@ -4,7 +4,7 @@
 -- Tasks that ended in the usual way, kept for the usual time, are a list: first in, first out. The
 -- others are in a sorted set, and so are those that would have to go before the last of the list,
 -- and those whose id may come again: an entry of a list cannot be taken out when they are deleted.
-function keep_plainly(q, ids, first, last, life)
+function shelves.keep_plainly(q, ids, first, last, life)
   local till = now + q.keep
   if life > 0 or till < q.kept_until then
     for i = first, last do set_at(agenda('done:' .. q.name), ids[i], till) end
@@ -20,14 +20,14 @@ function keep_plainly(q, ids, first, last, life)
 end
 
 -- The next ids of the list, with their records, up to so many; ids without a finished task are gone.
-function next_kept(q, most)
+function shelves.next_kept(q, most)
   local gone = q.list_gone or 0
   local ids = call('LRANGE', P .. 'kept:' .. q.name, gone, gone + most - 1)
   local stored = #ids
   for i = 1, min(most - stored, q.kept and #q.kept - q.kept_gone or 0) do ids[stored + i] = q.kept[q.kept_gone + i] end
   if #ids == 0 then return ids, ids, 0 end
   local records = call('HMGET', P .. 'records', unpack(ids))
-  for i = 1, #ids do records[i] = tasks[ids[i]] ~= false and (latest[ids[i]] or records[i]) end
+  for i = 1, #ids do records[i] = tasks[ids[i]] ~= false and not pins.left[ids[i]] and (latest[ids[i]] or records[i]) end
   return ids, records, stored
 end
 

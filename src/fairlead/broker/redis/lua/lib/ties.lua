@@ -51,9 +51,8 @@ tell_ends = function(task, to)
   local ties = ties_of(task.id)
   if ties == '' then return end
   if find(ties, 'w', 1, true) then tell_watchers(task, to) end
-  local d = find(ties, 'd', 1, true)
-  if d then add_job(task, to) end
-  set_ties(task.id, d and 'd' or '')
+  if find(ties, 'd', 1, true) then add_job(task, to) end
+  set_ties(task.id, (ties:gsub('w', '')))
 end
 
 orphan = function(task)

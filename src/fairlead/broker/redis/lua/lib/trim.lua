@@ -4,7 +4,7 @@
 -- An id in the list may belong to another task by now, or to none.
 local function kept_till(r)
   local f = r and fate_of(r)
-  return f and f.state == COMPLETED and f.expires or -1
+  return f and f.state == COMPLETED and not f.aside and f.expires or -1
 end
 
 local function records_of(members)
@@ -17,7 +17,7 @@ end
 local function overdue(q, most, over, full)
   local ids, records, n = {}, {}, 0
   local want = full and 1 or min(most, max(over, 1))
-  local listed, rows, stored = next_kept(q, want)
+  local listed, rows, stored = shelves.next_kept(q, want)
   local others, their, k = firsts(agenda('done:' .. q.name), want), nil, 1
   local i, last, last_till = 1, nil, nil
   while n < want and (listed[i] or others[k]) do
@@ -56,7 +56,7 @@ end
 function trim(q, most)
   local trimmed, again = 0, true
   while trimmed < most and again and q.counts[COMPLETED] + q.counts[CANCELLED] > 0 do
-    local over, ids, records = q.counts[COMPLETED] + q.counts[CANCELLED] - q.keep_count, nil, nil
+    local over, ids, records = q.counts[COMPLETED] + q.counts[CANCELLED] - q.keep_count - pins.aside(q.name), nil, nil
     ids, records, again = overdue(q, most - trimmed, over, q.done_bytes > q.keep_bytes)
     forget_all(q, ids, records)
     trimmed = trimmed + #ids

@@ -1,0 +1,79 @@
+"""Pins: a task whose result others will read is kept until the last of them is over.
+
+A pinned task that has ended stands on no shelf, so that no limit of the retention counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fairlead.broker.memory.records import Task
+from fairlead.broker.verbs import MAX_STEP
+from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.options import Dependency
+
+if TYPE_CHECKING:
+    from fairlead.broker.memory.shard import Shard
+
+__all__ = ("pinned", "release", "retake", "settle_pins", "take")
+
+
+def take(shard: Shard, task: Task, depends_on: Iterable[Dependency]) -> None:
+    """Pin all that the shard knows of what a new task depends on."""
+    parents = {dependency.id: shard.find(dependency.id) for dependency in depends_on}
+    task.uses = tuple((id, parent.sequence) for id, parent in parents.items() if parent is not None)
+    for parent in parents.values():
+        if parent is not None:
+            _pin(parent)
+
+
+def release(shard: Shard, task: Task) -> None:
+    """A task that uses results is over: its pins go, in steps. A dead one may come back."""
+    shard.unpins.extend((False, *use) for use in task.uses)
+    if task.state is not State.DEAD:
+        task.uses = ()
+
+
+def retake(shard: Shard, task: Task) -> None:
+    """A dead task was put to work again: pin what is left of what it uses, in steps."""
+    shard.unpins.extend((True, *use) for use in task.uses)
+
+
+def settle_pins(shard: Shard) -> int:
+    """Set or take away up to MAX_STEP pins, in the order in which they were to."""
+    done = 0
+    while shard.unpins and done < MAX_STEP:
+        done += 1
+        again, id, sequence = shard.unpins.popleft()
+        parent = shard.tasks.get(id)
+        if parent is None or parent.sequence != sequence:
+            continue  # deleted, or forgotten before it could be pinned again
+        if not again:
+            _unpin(shard, parent)
+        elif shard.find(id) is None:
+            shard.forget(parent)  # past its retention, not tidied away yet
+        else:
+            _pin(parent)
+    return done
+
+
+def pinned(shard: Shard, id: str) -> bool:
+    """Whether somebody will still read what this task left."""
+    task = shard.tasks.get(id)
+    return task is not None and task.pins > 0
+
+
+def _pin(parent: Task) -> None:
+    if not parent.pins and parent.state in FINAL:
+        since = parent.kept_since or parent.finished_at or 0.0
+        parent.keep = (parent.expires_at or 0.0) - since
+        parent.tenant.queue.shelf(parent.state).remove(parent)
+    parent.pins += 1
+
+
+def _unpin(shard: Shard, parent: Task) -> None:
+    parent.pins -= 1
+    if not parent.pins and parent.state in FINAL:
+        parent.kept_since = shard.now
+        shard.shelve(parent, parent.keep)

@@ -1,0 +1,79 @@
+-- pins: a task whose result others will read is kept until the last of them is over.
+--
+-- The twin of memory/pins.py. 'pins' holds of such a task how many they are and, by US, how long it is
+-- to be kept afterwards; 'aside' of a queue how many completed and cancelled tasks stand on no shelf
+-- because they are pinned. lib/using has those who pin. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @share pins
+-- ASIDE, a flag of records: it was pinned after its end, so an entry of 'kept' is not its own.
+-- @const ASIDE=64
+local counts, new_counts, asides, new_asides
+-- @each
+counts, new_counts, asides, new_asides = {}, {}, {}, {} -- as they are now, and which changed
+pins.left = {} -- ids that left the list of their queue in this call
+-- @end
+pins = {}
+
+function pins.load(ids)
+  for i, text in ipairs(call('HMGET', P .. 'pins', unpack(ids))) do
+    if counts[ids[i]] == nil then counts[ids[i]] = text or '' end
+  end
+  sound[P .. 'pins'] = true
+end
+
+local function read(id)
+  if counts[id] == nil then pins.load({ id }) end
+  local n, keep = match(counts[id], '^(%d+)\31(.*)$')
+  return tonumber(n or 0), tonumber(keep or nil)
+end
+
+local function set(id, n, keep)
+  counts[id], new_counts[id] = n > 0 and n .. SEP .. (keep and exact(keep) or '') or '', true
+end
+
+function pins.holds(id) return find(ties_of(id), 'p', 1, true) ~= nil end
+local function untie(id) set_ties(id, (ties_of(id):gsub('p', ''))) end
+
+-- How many tasks of a queue count for no cap.
+function pins.aside(name)
+  if asides[name] == nil then asides[name] = M.aside > 0 and tonumber(call('HGET', P .. 'aside', name) or 0) or 0 end
+  return asides[name] or 0
+end
+
+local function count_aside(task, by)
+  if task.state == DEAD then return end
+  local n = pins.aside(task.h.queue) + by
+  asides[task.h.queue], new_asides[task.h.queue], M.aside = n > 0 and n, true, M.aside + by
+end
+
+-- A pinned task has ended; is put to work again, or forgotten; is forgotten.
+function pins.set_aside(task, keep) set(task.id, read(task.id), keep) count_aside(task, 1) end
+function pins.leave(task) count_aside(task, -1) end
+function pins.forget(id) set(id, 0) untie(id) end
+
+function pins.pin(parent)
+  local n, keep = read(parent.id)
+  if n == 0 and parent.state >= COMPLETED then
+    keep = parent.expires - (parent.started > 0 and parent.started or parent.finished)
+    shelves.take(parent)
+    if parent.parts < ASIDE then parent.parts = parent.parts + ASIDE end
+    pins.left[parent.id], changed[parent.id] = true, parent
+    count_aside(parent, 1)
+  end
+  if n == 0 then set_ties(parent.id, ties_of(parent.id) .. 'p') end
+  set(parent.id, n + 1, keep)
+end
+-- The same for one that may be past its time.
+function pins.repin(parent) if find_task(parent.id) then pins.pin(parent) else forget(parent) end end
+
+function pins.unpin(parent)
+  local n, keep = read(parent.id)
+  set(parent.id, n - 1, keep)
+  if n ~= 1 then return end
+  untie(parent.id)
+  if parent.state < COMPLETED then return end
+  count_aside(parent, -1)
+  parent.started, changed[parent.id] = now, parent -- since when it is kept
+  shelves.put(parent, keep)
+end
+
+writers[#writers + 1] = function() write_fields('pins', new_counts, counts) write_fields('aside', new_asides, asides) end

@@ -1,0 +1,80 @@
+-- using: tasks that will read the results of those they depend on, and pin them until they are over.
+--
+-- 'uses' of a task holds what it reads, each id and life by US, joined by GS; it stays while the task is
+-- dead and may come back. 'unpins' holds, in order, pins that are still to be set again ('+') or taken
+-- away ('-'), as such texts; M.unpins counts them. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @include pins
+-- USES, a flag of records: there is something in 'uses'.
+-- @const USES=32
+local texts, new_texts, todo, first, taken, head
+-- @each
+texts, new_texts = {}, {}
+todo, first, taken, head = {}, 1, 0, nil -- new ones; stored ones that are done; the rest of one
+-- @end
+local function uses(task) return floor(task.parts / USES) % 2 == 1 end
+
+-- A new task will read the results of `edges`: see lib/accept.
+function pins.take(task, edges)
+  local names, parents = {}, {}
+  for edge in string.gmatch(edges, '[^\29]+') do
+    local id = match(edge, '^@[^\31]*\31(.*)$') or sub(edge, 2)
+    if not parents[id] and id ~= task.id and find_task(id) then names[#names + 1], parents[id] = id, true end
+  end
+  if #names == 0 then return end
+  load_ties(names)
+  pins.load(names)
+  for i, id in ipairs(names) do
+    parents[i] = id .. SEP .. tasks[id].life
+    pins.pin(tasks[id])
+  end
+  task.parts = task.parts + USES
+  texts[task.id], new_texts[task.id] = concat(parents, '\29'), true
+end
+
+local function later(task, sign)
+  texts[task.id] = texts[task.id] or call('HGET', P .. 'uses', task.id) or ''
+  todo[#todo + 1], M.unpins = sign .. texts[task.id], M.unpins + 1
+end
+
+-- A task is over, or was put to work again after it was dead.
+function pins.release(task)
+  if not uses(task) then return end
+  later(task, '-')
+  if task.state ~= DEAD then task.parts, texts[task.id], new_texts[task.id] = task.parts - USES, false, true end
+end
+function pins.retake(task) if uses(task) then later(task, '+') end end
+
+local function next_text()
+  if head then return head end
+  if taken < before.unpins then
+    taken, sound[P .. 'unpins'] = taken + 1, true
+    return call('LINDEX', P .. 'unpins', taken - 1)
+  end
+  first = first + 1
+  return todo[first - 1]
+end
+
+-- Up to STEP of what is to be done; the rest stays for the next call.
+function pins.settle()
+  local ids, lives, again = {}, {}, {}
+  while M.unpins > 0 and #ids < STEP do
+    local text = next_text()
+    local sign, id, life, rest = match(text or '', '^(.)([^\31]*)\31(%d+)\29?(.*)$')
+    if id then ids[#ids + 1], lives[#ids + 1], again[#ids + 1] = id, tonumber(life), sign == '+' end
+    head = id and rest ~= '' and sign .. rest or nil
+    if not head then M.unpins = M.unpins - 1 end
+  end
+  if #ids > 0 then load_tasks(ids) load_ties(ids) pins.load(ids) end
+  for i, id in ipairs(ids) do
+    local parent = known(id)
+    if parent and parent.life == lives[i] then pins[again[i] and 'repin' or 'unpin'](parent) end
+  end
+  return #ids
+end
+
+writers[#writers + 1] = function()
+  write_fields('uses', new_texts, texts)
+  if taken > 0 then write('LPOP', P .. 'unpins', taken) end
+  if head then write('LPUSH', P .. 'unpins', head) end
+  for i = first, #todo do write('RPUSH', P .. 'unpins', todo[i]) end
+end
