@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections import deque
 
+from fairlead.broker.memory import flow
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, READY, Queue, Tenant
-from fairlead.broker.memory.flow import Guard, count
+from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.holdings import Holdings
 from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
@@ -173,15 +174,19 @@ class Shard(Holdings):
             self.release_unique(task)
         if to is State.CANCELLED and not may_return(to, reason):
             task.drop_body()  # nothing will ever run it: the body goes at once
-        if task.flow is not None:
-            count(self, task.flow, to)
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
+        self._count_end(task, to)
         queue = task.tenant.queue
         queue.shelf(to).add(task, self.now, keep)
-        self.ended[queue.name] = self.ended.get(queue.name, 0) + 1
         if keep is not None and keep <= 0.0:
             self.forget(task)
+
+    def _count_end(self, task: Task, to: State) -> None:
+        queue = task.tenant.queue.name
+        self.ended[queue] = self.ended.get(queue, 0) + 1
+        if task.flow is not None:
+            flow.count(self, task.flow, to)
 
     def _tell(self, task: Task, to: State) -> None:
         """Write to those who watch a task, and let those who wait for it be told in their turn."""
