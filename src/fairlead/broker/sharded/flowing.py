@@ -38,11 +38,11 @@ class Flowing(Frame):
 
     def _place(self, part: FlowPart) -> str:
         """The shard of all queues of a part, or ``InvalidInput``."""
-        queues = dict.fromkeys(
-            [share.queue for share in part.shares]
-            + [member.message.queue for member in part.members]
-        )
-        places = {self.shard_of(queue): queue for queue in reversed(queues)}
+        places: dict[str, str] = {}
+        for queue in [share.queue for share in part.shares]:
+            places.setdefault(self.shard_of(queue), queue)
+        for member in part.members:
+            places.setdefault(self.shard_of(member.message.queue), member.message.queue)
         if len(places) > 1:
             (one, first), (other, second) = list(places.items())[:2]
             raise InvalidInput(
