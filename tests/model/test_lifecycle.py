@@ -27,6 +27,7 @@ from fairlead.model.lifecycle import (
     Succeeded,
     Unroutable,
     after_crash,
+    may_return,
     on_dependency,
     overruled,
     settle,
@@ -120,14 +121,34 @@ def test_the_transitions_are_these() -> None:
         S.RUNNING: {S.COMPLETED, S.RETRYING, S.DEAD, S.CANCELLED, S.QUEUED, S.SCHEDULED},
         S.RETRYING: {S.QUEUED, S.DEAD, S.CANCELLED},
         S.COMPLETED: set(),
-        S.DEAD: {S.QUEUED},
-        S.CANCELLED: set(),
+        S.DEAD: {S.QUEUED, S.DEFERRED},
+        S.CANCELLED: {S.DEFERRED},
     }
 
 
-def test_final_states_are_left_only_by_a_requeue_of_the_dead() -> None:
+def test_final_states_are_left_only_by_a_requeue_of_the_dead_and_the_retry_of_a_flow() -> None:
     exits = {(state, target) for state in FINAL for target in TRANSITIONS[state]}
-    assert exits == {(State.DEAD, State.QUEUED)}
+    assert exits == {
+        (State.DEAD, State.QUEUED),
+        (State.DEAD, State.DEFERRED),
+        (State.CANCELLED, State.DEFERRED),
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "returns"),
+    [
+        (State.DEAD, "exhausted", True),
+        (State.DEAD, "dependency_failed: x", True),
+        (State.CANCELLED, "dependency_failed: x", True),
+        (State.CANCELLED, "", False),
+        (State.CANCELLED, "purged", False),
+        (State.COMPLETED, "", False),
+        (State.RUNNING, "", False),
+    ],
+)
+def test_a_retry_of_a_flow_takes_back_what_failed(state: State, reason: str, returns: bool) -> None:
+    assert may_return(state, reason) is returns
 
 
 def test_the_origins_are_the_transitions_read_backwards() -> None:

@@ -11,7 +11,16 @@ from fairlead.broker.flows import FlowOrder, FlowPart, FlowRecord, Share, Staged
 from fairlead.broker.verbs import Moved, Submission
 from tests.support.store import NOW, Client, drain
 
-__all__ = ("alter_flow", "commit", "flow_record", "make", "parts_of", "shares_of", "stage")
+__all__ = (
+    "alter_flow",
+    "commit",
+    "flow_record",
+    "make",
+    "ordered",
+    "parts_of",
+    "shares_of",
+    "stage",
+)
 
 
 def shares_of(members: Sequence[Submission]) -> tuple[Share, ...]:
@@ -79,3 +88,12 @@ async def alter_flow(
 ) -> Moved | None:
     order = FlowOrder(flow=flow, action=action, tenant=tenant)
     return await c.broker.alter_flow(c.call(), order, now=now)
+
+
+async def ordered(
+    c: Client, flow: str, action: Literal["cancel", "retry"], *, now: float = NOW
+) -> tuple[int, bool]:
+    """Order something about a flow that must be known: how many moved, and whether more will."""
+    moved = await alter_flow(c, flow, action, now=now)
+    assert moved is not None, f"flow {flow} is unknown"
+    return moved.count, moved.more

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from fairlead.broker import Store
+from fairlead.broker.flows import FlowOrder
 from fairlead.broker.verbs import Call, Fetch
 from fairlead.model.lifecycle import State
 from tests.support.fair import WITH_REAL_CLOCK
+from tests.support.flows import parts_of
 from tests.support.store import (
     NOW,
     Client,
@@ -147,6 +149,13 @@ VERBS: dict[str, Callable[[Store, float], Awaitable[Any]]] = {
     "configure": lambda b, now: b.configure(Call("w1", 1), [], now=now),
     "purge": lambda b, now: b.purge(Call("w1", 1), "default", now=now),
     "fire": lambda b, now: b.fire(Call("w1", 1), [], now=now),
+    "stage": lambda b, now: b.stage(Call("w1", 1), parts_of("f", submit("t"))[0], now=now),
+    "commit": lambda b, now: b.commit(Call("w1", 1), "f", now=now),
+    "alter_flow": lambda b, now: b.alter_flow(
+        Call("w1", 1), FlowOrder(flow="f", action="cancel"), now=now
+    ),
+    "flows": lambda b, now: b.flows(["f"], now=now),
+    "members": lambda b, now: b.members("f", now=now),
     "snapshot": lambda b, now: b.snapshot(now=now),
     "find": lambda b, now: b.find(["t"], now=now),
     "page": lambda b, now: b.page(now=now),

@@ -11,6 +11,7 @@ from fairlead.broker import Store
 from fairlead.broker.verbs import QueueChange, TenantChange, Write
 from fairlead.model.events import EVENT_KINDS, Event, EventId
 from fairlead.model.lifecycle import State
+from tests.support.flows import make
 from tests.support.store import (
     NOW,
     Client,
@@ -52,6 +53,10 @@ async def test_each_kind_of_event_can_be_told(broker: Store, c: Client) -> None:
     await c.delete("done")
     await broker.promote(now=NOW + 1)  # queued
     await broker.give_back("w1", now=NOW + 1)  # recovered
+    for end in (completed, dead, cancelled):
+        await make(c, f"flow-{end.__name__}", submit(f"of-{end.__name__}", queue="flow"))
+        (lease,) = await c.fetch(1, ["flow"])
+        await c.settle(end(lease))
 
     assert {event.kind for event in await events(broker)} == set(EVENT_KINDS)
 

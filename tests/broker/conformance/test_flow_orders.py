@@ -6,15 +6,14 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.flows import FlowOrder
-from fairlead.broker.verbs import Call, Submission
+from fairlead.broker.verbs import Call, Moved, Submission
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import DependencyPolicy, State
-from tests.support.flows import alter_flow, commit, flow_record, make, parts_of, stage
+from tests.support.flows import alter_flow, commit, flow_record, make, ordered, parts_of, stage
 from tests.support.store import (
     NOW,
     Client,
     cancelled,
-    complete_all,
     completed,
     dead,
     drain,
@@ -223,8 +222,7 @@ async def test_a_flow_is_cancelled_from_its_last_member_to_its_first(
     broker: Store, c: Client
 ) -> None:
     await make(c, "f", *diamond())
-    moved = await alter_flow(c, "f", "cancel")
-    assert moved is not None and (moved.count, moved.more) == (4, False)
+    assert await ordered(c, "f", "cancel") == (4, False)
     assert [(e.task, e.reason) for e in await events(broker, "cancelled")] == [
         ("end", ""),
         ("right", ""),
@@ -233,16 +231,14 @@ async def test_a_flow_is_cancelled_from_its_last_member_to_its_first(
     ]
     found = await flow_record(broker, "f")
     assert (found.state, found.cancelled) == (State.CANCELLED, 4)
-    moved = await alter_flow(c, "f", "cancel")
-    assert moved is not None and moved.count == 0
+    assert (await ordered(c, "f", "cancel"))[0] == 0
     assert await run(c) == []
 
 
 async def test_what_runs_is_asked_to_stop(broker: Store, c: Client) -> None:
     await make(c, "f", *diamond())
     (root,) = await c.fetch(5)
-    moved = await alter_flow(c, "f", "cancel")
-    assert moved is not None and moved.count == 4
+    assert (await ordered(c, "f", "cancel"))[0] == 4
     assert (await record(broker, "root")).cancelling
     (letter,) = await broker.collect("w1", 0, 0.0)
     assert (letter.kind, letter.id) == ("cancel", "root")
@@ -270,10 +266,10 @@ async def test_a_large_flow_is_cancelled_in_steps(broker: Store, c: Client, step
     await commit(c, "f")
     for _ in range(steps):
         await broker.deliver(now=NOW)
-    moved = await alter_flow(c, "f", "cancel")
-    assert moved is not None and moved.count <= 50 and moved.more
-    again = await alter_flow(c, "f", "cancel")  # changes nothing
-    assert again is not None and again.count == 0
+    count, more = await ordered(c, "f", "cancel")
+    assert more
+    assert count <= 50
+    assert await ordered(c, "f", "cancel") == (0, True)  # changes nothing
     assert await broker.audit(now=NOW) == []
     if steps < 9:
         assert await c.fetch(5) == []
@@ -290,8 +286,7 @@ async def test_orders_name_a_flow_and_perhaps_its_tenant(broker: Store, c: Clien
     assert await alter_flow(c, "f", "cancel", tenant="other") is None
     assert await alter_flow(c, "f", "retry", tenant="other") is None
     assert await states(broker, "a") == [State.QUEUED]
-    moved = await alter_flow(c, "f", "cancel", tenant="a")
-    assert moved is not None and moved.count == 1
+    assert await alter_flow(c, "f", "cancel", tenant="a") == Moved(now=NOW, count=1)
     with pytest.raises(InvalidOption):
         await alter_flow(c, "f", "stop")  # type: ignore[arg-type]
 
@@ -300,8 +295,8 @@ async def test_an_order_whose_reply_was_lost_is_carried_out_once(broker: Store, 
     await make(c, "f", *(submit(f"t{i}") for i in range(70)))
     moved = await alter_flow(c, "f", "cancel")
     order = FlowOrder(flow="f", action="cancel")
+    assert moved == Moved(now=NOW, count=50, more=True)
     assert await broker.alter_flow(Call("w1", c.number), order, now=NOW) == moved
-    assert moved is not None and moved.count == 50
     assert (await flow_record(broker, "f")).cancelled == 50
     await drain(broker)
 
@@ -324,8 +319,8 @@ async def test_a_retry_puts_the_failed_part_back_to_work(
     }
     assert await states(broker, "left", "end") == [State.DEAD, fates[policy]]
 
-    moved = await alter_flow(c, "f", "retry")
-    assert moved is not None and moved.count == (2 if policy in ("dead", "cancel") else 1)
+    count, _ = await ordered(c, "f", "retry")
+    assert count == (2 if policy in ("dead", "cancel") else 1)
     left = await record(broker, "left")
     assert (left.state, left.generation, left.attempts, left.reason) == (State.QUEUED, 1, 0, "")
     assert (await flow_record(broker, "f")).state is State.RUNNING
@@ -334,8 +329,7 @@ async def test_a_retry_puts_the_failed_part_back_to_work(
     assert await run(c) == ["left", *([] if policy == "run" else ["end"])]
     found = await flow_record(broker, "f")
     assert (found.state, found.completed) == (State.COMPLETED, 4)
-    moved = await alter_flow(c, "f", "retry")
-    assert moved is not None and moved.count == 0
+    assert (await ordered(c, "f", "retry"))[0] == 0
 
 
 async def test_a_retried_task_has_its_body(broker: Store, c: Client) -> None:
@@ -355,8 +349,7 @@ async def test_what_an_order_cancelled_stays_cancelled(broker: Store, c: Client)
     await make(c, "f", submit("a"), submit("b", after=["a"]), submit("x"), submit("y", after=["x"]))
     await c.cancel("a")
     assert await run(c, "x") == ["x"]
-    moved = await alter_flow(c, "f", "retry")
-    assert moved is not None and moved.count == 2
+    assert (await ordered(c, "f", "retry"))[0] == 2
     assert await states(broker, "a", "b", "x", "y") == [
         State.CANCELLED,
         State.DEAD,  # it would fail at once
@@ -385,11 +378,9 @@ async def test_a_dependency_outside_of_the_flow_is_waited_for_again(
     await c.settle(dead(lease))
     await drain(broker)
     assert await states(broker, "a", "b") == [State.DEAD, State.DEAD]
-    moved = await alter_flow(c, "f", "retry")
-    assert moved is not None and moved.count == 0  # it would fail at once
+    assert (await ordered(c, "f", "retry"))[0] == 0  # it would fail at once
     await c.requeue("outside")
-    moved = await alter_flow(c, "f", "retry")
-    assert moved is not None and moved.count == 2
+    assert (await ordered(c, "f", "retry"))[0] == 2
     assert (await record(broker, "a")).waiting_for == ("outside",)
     assert await run(c) == ["outside", "a", "b"]
 
@@ -405,18 +396,18 @@ async def test_a_large_flow_is_retried_in_steps_and_none_runs_before_all_were_se
     await drain(broker)
     assert (await flow_record(broker, "f")).dead == 122
 
-    moved = await alter_flow(c, "f", "retry")
-    assert moved is not None and moved.more and moved.count <= 50
+    count, more = await ordered(c, "f", "retry")
+    assert more
+    assert count <= 50
     assert await c.fetch(5) == []
     assert await broker.audit(now=NOW) == []
-    again = await alter_flow(c, "f", "retry")
-    assert again is not None and again.count == 0
+    assert await ordered(c, "f", "retry") == (0, True)
     await drain(broker)
     assert (await flow_record(broker, "f")).dead == 0
     assert len((await record(broker, "all")).waiting_for) == 120
     ran: list[str] = []
-    while more := await run(c):
-        ran += more
+    while some := await run(c):
+        ran += some
         await drain(broker)
     assert ran == ["root", *leaves, "all"]
     assert (await flow_record(broker, "f")).state is State.COMPLETED
@@ -428,10 +419,8 @@ async def test_a_retry_and_a_cancel_come_one_after_the_other(broker: Store, c: C
     assert await run(c, "root") == ["root"]
     await drain(broker)
     await alter_flow(c, "f", "retry")
-    moved = await alter_flow(c, "f", "cancel")
-    assert moved is not None and (moved.count, moved.more) == (0, True)
+    assert await ordered(c, "f", "cancel") == (0, True)
     await drain(broker)
     found = await flow_record(broker, "f")
     assert (found.state, found.cancelled, found.dead) == (State.CANCELLED, 121, 0)
-    moved = await alter_flow(c, "f", "retry")
-    assert moved is not None and moved.count == 0
+    assert (await ordered(c, "f", "retry"))[0] == 0

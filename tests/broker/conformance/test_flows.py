@@ -12,7 +12,7 @@ from fairlead.broker.verbs import MAX_STEP, Call, QueueChange
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Dependency, Unique
-from tests.support.flows import alter_flow, commit, flow_record, make, parts_of, shares_of, stage
+from tests.support.flows import commit, flow_record, make, ordered, parts_of, shares_of, stage
 from tests.support.store import (
     NOW,
     Client,
@@ -275,7 +275,7 @@ async def test_others_cannot_take_the_room_of_a_flow(broker: Store, c: Client) -
     assert await stage(c, second) == ["staged"]
     assert (await commit(c, "f")).code == "committed"
     assert (await broker.snapshot(now=NOW)).queues["small"].depth == 4
-    (lease,) = await c.fetch(1, ["small"])
+    assert len(await c.fetch(1, ["small"])) == 1
     assert codes(await c.enqueue(submit("again", "c", "small"))) == ["accepted"]
 
 
@@ -291,8 +291,7 @@ async def test_room_that_is_not_needed_is_given_back(broker: Store, c: Client, h
     elif how == "anew":
         assert await stage(c, *parts_of("f", submit("z"))) == ["staged"]
     elif how == "cancelled":
-        moved = await alter_flow(c, "f", "cancel")
-        assert moved is not None and (moved.count, moved.more) == (1, False)
+        assert await ordered(c, "f", "cancel") == (1, False)
         assert (await commit(c, "f")).code == "unknown"
     else:
         now = NOW + FLOW_PATIENCE
@@ -340,9 +339,8 @@ async def test_nothing_runs_before_all_of_it_is_there(broker: Store, c: Client, 
         reply = await other.exchange()
         assert reply.due_in == 0.0
         moved = await broker.deliver(now=NOW)
-        assert moved.count > 0 and moved.more == (
-            (await flow_record(broker, "f")).laid_out < many or many > MAX_STEP
-        )
+        assert moved.count > 0
+        assert moved.more == ((await flow_record(broker, "f")).laid_out < many or many > MAX_STEP)
         assert await broker.audit(now=NOW) == []
     await drain(broker)
     leases = await other.fetch(128)
@@ -470,7 +468,8 @@ async def test_a_fan_in_of_a_thousand_runs_once(broker: Store, c: Client) -> Non
         ran += ids(leases)
         assert set(await c.settle(*map(completed, leases))) == {"applied"}
         await drain(broker)
-    assert len(ran) == 1001 and ran[-1] == "all" and len(set(ran)) == 1001
+    assert len(ran) == len(set(ran)) == 1001
+    assert ran[-1] == "all"
     assert (await flow_record(broker, "f")).completed == 1001
 
 

@@ -11,13 +11,14 @@ from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import MAX_STEP, Firing, LimiterChange, QueueChange, TenantChange, Write
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.options import Unique
+from tests.support.flows import commit, make, parts_of, stage
 from tests.support.store import NOW, Client, completed, dead, failed, submit
 
 __all__ = ("MADE", "PREFIX", "Spoiler", "fill")
 
 PREFIX = "fl1:{0}:"
 MADE = "0" * 32  # an id as Fairlead makes them: it is never used twice
-CHILDREN = MAX_STEP + 20  # more than the call which ends their parent sees to itself
+CHILDREN = 2 * MAX_STEP + 20  # more than the call which ends their parent, and one more, see to
 
 # As long as ids that Fairlead makes: what has such an id is kept in a list once it is completed.
 DONE, TOO = "completed".ljust(32, "-"), "completed-too".ljust(32, "-")
@@ -68,6 +69,7 @@ async def fill(broker: RedisBroker) -> None:
     await _broken(c)
     await _waiting(c)
     await _wide(c)
+    await _flows(c)
     await c.fire(Firing(schedule="nightly", slot=1.0, submission=submit("fired")))
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
     await broker.events(reader="reader")
@@ -109,6 +111,21 @@ async def _wide(c: Client) -> None:
     parents = [f"parent-{n}" for n in range(20)]
     await c.enqueue(*(submit(id, queue="wide", delay=900.0) for id in parents))
     await c.enqueue(submit("wide", queue="wide", after=parents))
+
+
+async def _flows(c: Client) -> None:
+    """Flows in every phase, and edges of a task that waited for many."""
+    await make(c, "flow-done", submit("flow-member", queue="flow"))
+    (lease,) = await c.fetch(1, ["flow"])
+    await c.settle(completed(lease))
+    await stage(c, *parts_of("flow-staged", submit("staged-1", queue="flow")))
+    wide = [submit(f"leaf-{n}", queue="flow") for n in range(60)]
+    wide.append(submit("fan-in", queue="flow", after=[each.message.id for each in wide]))
+    await make(c, "flow-wide", *wide)
+    await c.broker.watch("w2", ["flow-wide"])
+    members = [submit(f"laid-{n}", queue="laid") for n in range(60)]
+    await stage(c, *parts_of("flow-laying", *members))
+    await commit(c, "flow-laying")
 
 
 async def _parked(c: Client) -> None:
@@ -157,6 +174,7 @@ async def _in_transit(c: Client) -> None:
     await c.enqueue(*children)
     (lease,) = await c.fetch(1, ["pins"])
     await c.settle(completed(parent), dead(lease))
+    await c.cancel("fan-in")
 
 
 async def _pinned(c: Client) -> None:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import msgspec
 import pytest
 
+from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import (
     MAX_STEP,
@@ -32,6 +33,7 @@ from fairlead.broker.verbs import (
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
+from tests.support.flows import parts_of
 from tests.support.proxy import Fault, Proxy, proxy
 from tests.support.servers import Running, server
 from tests.support.store import (
@@ -50,12 +52,12 @@ from tests.support.store import (
 TIMES = {
     "hello": 4,
     "enqueue": 12,
-    "exchange": 22,
+    "exchange": 24,
     "beat": 4,
     "give_back": 3,
     "sweep": 4,
     "promote": 3,
-    "deliver": 4,
+    "deliver": 7,
     "tidy": 5,
     "watch": 3,
     "collect": 5,
@@ -66,6 +68,11 @@ TIMES = {
     "purge": 3,
     "fire": 3,
     "events": 5,
+    "stage": 3,
+    "commit": 3,
+    "alter_flow": 3,
+    "flows": 3,
+    "members": 3,
     "ready": 4,  # the question that wait asks
 }
 # How often it sleeps until the server has something to tell.
@@ -102,6 +109,7 @@ class Story:
         await self.sleeping()
         await self.recovery()
         await self.upkeep()
+        await self.flows()
         await self.ending()
 
     def say(self, what: str, answer: object) -> None:
@@ -295,6 +303,32 @@ class Story:
             self.now += step
             self.say("tidy", await broker.tidy(now=self.now))
         self.say("pull", await broker.pull("a", ["x"], now=self.now))
+
+    async def flows(self) -> None:
+        broker, p = self.broker, self.p
+        leaves = [f"l{n}" for n in range(70)]
+        members = [submit("top", queue="flow"), *(submit(id, queue="flow") for id in leaves)]
+        members.append(submit("end", queue="flow", after=["top", *leaves]))
+        first, second = parts_of("flow", *members, size=40)
+        for part in (first, second, parts_of("other", submit("o"))[0]):
+            self.say("stage", await broker.stage(p.call(), part, now=self.now))
+        for id in ("flow", "other", "none"):
+            self.say("commit", await broker.commit(p.call(), id, now=self.now))
+        self.say("flows", await broker.flows(["flow"], now=self.now))
+        self.say("members", await broker.members("flow", now=self.now))
+        self.say("deliver", await broker.deliver(now=self.now))
+        [top] = await self.fetch(self.w1, 1, "flow")
+        self.say("failed", await self.w1.exchange([dead(top)], now=self.now))
+        for action in ("retry", "cancel"):
+            order = FlowOrder(flow="flow", action=action)
+            self.say(action, await broker.alter_flow(p.call(), order, now=self.now))
+            self.say("deliver", await broker.deliver(now=self.now))
+        order = FlowOrder(flow="flow", action="cancel", tenant="nobody")
+        self.say("cancel", await broker.alter_flow(p.call(), order, now=self.now))
+        self.say("flows", await broker.flows(["flow", "other", "none"], now=self.now))
+        self.say("members", await broker.members("flow", start=60, now=self.now))
+        self.say("flows", await broker.flows(["flow"], now=self.now + 4000))
+        self.say("members", await broker.members("none", now=self.now))
 
     async def ending(self) -> None:
         """What is stored in the end, as far as anybody can see it."""

@@ -18,9 +18,9 @@ def check_flows(shard: Shard) -> Iterator[str]:
     yield from _guards(shard)
     ends: Counter[tuple[str, State]] = Counter()
     for task in shard.tasks.values():
-        if task.flow is not None and shard.flows.get(task.flow.id) is task.flow:
-            if task.state in FINAL:
-                ends[task.flow.id, task.state] += 1
+        flow = task.flow
+        if flow is not None and shard.flows.get(flow.id) is flow and task.state in FINAL:
+            ends[flow.id, task.state] += 1
     for flow in shard.flows.values():
         if flow.committed_at is None:
             if flow.id not in shard.stages:

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.broker.flow_checks import check_flow_order, check_members, check_part
 from fairlead.broker.flows import FLOW_PATIENCE, FlowOrder, FlowPart, FlowRecord, Staged
-from fairlead.broker.memory import enqueue, orders, release
+from fairlead.broker.memory import enqueue, orders, pins, release
 from fairlead.broker.memory.flow import Flow, Guard, Work, count, drop, visible
 from fairlead.broker.memory.frame import Frame
 from fairlead.broker.memory.records import Task
@@ -209,19 +209,22 @@ def see_to(shard: Shard, flow: Flow | None = None) -> int:
         flow = next(iter(shard.layouts.values()), None)
     if flow is None:
         return 0
-    moved = 0
+    moved = work = 0
     for _ in range(MAX_STEP):
         if flow.work == "lay":
-            _lay_out(shard, flow, flow.place)
+            work += _lay_out(shard, flow, flow.place)
             flow.laid_out = flow.place + 1
             moved += 1
         elif flow.work == "cancel":
             moved += _cancel(shard, flow, flow.entries[flow.place - 1].message.id)
         else:
-            moved += _retry(shard, flow, flow.entries[flow.place])
+            back, edges = _retry(shard, flow, flow.entries[flow.place])
+            moved, work = moved + back, work + edges
         flow.place += -1 if flow.work == "cancel" else 1
         if flow.place == (0 if flow.work == "cancel" else flow.total):
             _end_work(shard, flow)
+            break
+        if work >= 2 * MAX_STEP:  # they have many dependencies
             break
     return moved
 
@@ -239,27 +242,30 @@ def _end_work(shard: Shard, flow: Flow) -> None:
         _begin(shard, flow, work)
 
 
-def _lay_out(shard: Shard, flow: Flow, place: int) -> None:
-    """Make a task of a member, as ``enqueue`` would."""
+def _lay_out(shard: Shard, flow: Flow, place: int) -> int:
+    """Make a task of a member, as ``enqueue`` would; how much work it was."""
     member = flow.entries[place]
     message = member.message
     flow.entries[place] = msgspec.structs.replace(member, message=message.without_body())
     shard.reserve(_share(member), -1)
     if shard.find(message.id) is not None:  # since it was staged
         count(shard, flow, State.CANCELLED)
-        return
+        return 1
     parents, failed = _parents(shard, member)
     task = enqueue.new_task(shard, member)
     task.flow = flow
+    if member.uses_results:
+        pins.take(shard, task, member.depends_on)
     if failed is not None:
         shard.admit(task, failed[1])
         shard.emit("enqueued", task)
         release.end_for(shard, task, *failed)
-        return
+        return 2
     guarded = member.on_dependency_failure == "run" or not any(p.flow is flow for p in parents)
     waits: list[Task | Guard] = [*parents, flow.guard] if guarded else [*parents]
     enqueue.place(shard, task, member, waits)
     shard.emit("enqueued", task)
+    return 1 + len(waits)
 
 
 def _parents(shard: Shard, member: Submission) -> tuple[list[Task], tuple[str, State] | None]:
@@ -286,23 +292,28 @@ def _cancel(shard: Shard, flow: Flow, id: str) -> int:
     return 1
 
 
-def _retry(shard: Shard, flow: Flow, member: Submission) -> int:
-    """Put a member back that failed, unless a dependency says that it would fail at once."""
+def _retry(shard: Shard, flow: Flow, member: Submission) -> tuple[int, int]:
+    """Put a member back that failed, unless a dependency says that it would fail at once.
+
+    How many were put back, and how many edges were seen to.
+    """
     task = shard.find(member.message.id)
     if task is None or task.flow is not flow or not may_return(task.state, task.reason):
-        return 0
+        return 0, 0
     parents, failed = _parents(shard, member)
     if failed is not None:
-        return 0
-    task.tenant.queue.shelf(task.state).remove(task)
+        return 0, len(parents)
+    if not task.pins:
+        task.tenant.queue.shelf(task.state).remove(task)
     count(shard, flow, task.state, -1)
     task.generation += 1
     task.attempts = task.crashes = task.unroutable = 0
-    task.finished_at = task.deadline_at = task.due_at = None
+    task.finished_at = task.deadline_at = task.due_at = task.kept_since = None
     task.reason, task.cancelling = "", False
     shard.move(task, State.DEFERRED)
     for parent in parents:
         release.attach(task, parent)
     release.attach(task, flow.guard)
+    pins.retake(shard, task)
     shard.emit("requeued", task)
-    return 1
+    return 1, len(parents) + 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.broker.memory.records import Task
 from fairlead.broker.verbs import MAX_STEP
-from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.lifecycle import FINAL, may_return
 from fairlead.model.options import Dependency
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ def take(shard: Shard, task: Task, depends_on: Iterable[Dependency]) -> None:
 
 
 def release(shard: Shard, task: Task) -> None:
-    """A task that uses results is over: its pins go, in steps. A dead one may come back."""
+    """A task that uses results is over: its pins go, in steps. It may be put back to work."""
     shard.unpins.extend((False, *use) for use in task.uses)
-    if task.state is not State.DEAD:
+    if not may_return(task.state, task.reason):
         task.uses = ()
 
 
 def retake(shard: Shard, task: Task) -> None:
-    """A dead task was put to work again: pin what is left of what it uses, in steps."""
+    """A task was put to work again: pin what is left of what it uses, in steps."""
     shard.unpins.extend((True, *use) for use in task.uses)
 
 

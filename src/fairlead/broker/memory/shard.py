@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from fairlead.broker.memory import pins
+from fairlead.broker.memory import flow, pins
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, READY, Queue, Tenant
-from fairlead.broker.memory.flow import Guard, count
+from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.holdings import Holdings
 from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
@@ -174,10 +174,10 @@ class Shard(Holdings):
             self.release_unique(task)
         if to is State.CANCELLED and not may_return(to, reason):
             task.drop_body()  # nothing will ever run it: the body goes at once
-        if task.flow is not None:
-            count(self, task.flow, to)
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
+        if task.flow is not None:
+            flow.count(self, task.flow, to)
         self._keep(task, keep)
 
     def _keep(self, task: Task, keep: float | None) -> None:

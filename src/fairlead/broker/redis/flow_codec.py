@@ -58,8 +58,8 @@ def part_args(part: FlowPart, elsewhere: Mapping[str, str] | None = None) -> lis
         edges = _edges(member, elsewhere or {})
         first, rest = edges[:_AT_ONCE], edges[_AT_ONCE:]
         members.append(_member(member, part.flow, first, more=bool(rest)))
-        for start in range(0, len(rest), _AT_ONCE):
-            rows.append(_row(message.id, rest[start : start + _AT_ONCE]))
+        starts = range(0, len(rest), _AT_ONCE)
+        rows += (_row(message.id, rest[start : start + _AT_ONCE]) for start in starts)
         for edge in edges:
             if edge[0] == "?" and edge[1:] not in written:
                 bare[edge[1:]] = None
@@ -67,8 +67,9 @@ def part_args(part: FlowPart, elsewhere: Mapping[str, str] | None = None) -> lis
     shares = _triples(part.shares)
     own = _triples([Share(queue, tenant, count) for (queue, tenant), count in many.items()])
     ids: list[Value] = [member.message.id for member in part.members]
-    lists = (shares, own, ids, members, list(bare), rows)
-    args: list[Value] = [part.flow, part.number, part.tenant, part.name, *map(len, lists)]
+    args: list[Value] = [part.flow, part.number, part.tenant, part.name]
+    lists: list[list[Value]] = [shares, own, ids, members, list(bare), rows]
+    args += (len(each) for each in lists)
     for each in lists:
         args += each
     return args

@@ -10,7 +10,8 @@ call of ``EVALSHA`` takes.
   library of its own.
 * ``-- @include name`` stands for a part; each comes once, where it is first named.
 * A part is a function of its own, run once: Lua allows a function 200 names. Others may use what it
-  defines as ``function name`` and the names on its lines ``-- @share a b``.
+  defines as ``function name`` and the names on its lines ``-- @share a b``. Where parts share too
+  many names, the functions that are named least are fields of a table.
 * What has to be done at the beginning of each call stands between ``-- @each`` and ``-- @end``; a
   value that it returns is the reply.
 * Numbers with a name, ``-- @const A=1 B=2``, are put in where the name stands.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
@@ -37,6 +39,11 @@ _EACH, _END = re.compile(r"--\s*@each\s*$"), re.compile(r"--\s*@end\s*$")
 _CONST = re.compile(r"--\s*@const\s+(.+?)\s*$")
 _WORD = re.compile(r"\w+")
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\w+")  # a text in quotes, or a word
+_BOUND = re.compile(  # names that mean something else where they stand
+    r"\blocal (?:function )?([\w, ]+)|function\s*[\w.]*\(([\w, .]*)\)|\bfor ([\w, ]+?) (?:in|=)"
+    r"|(\w+)\s*=(?!=)"
+)
+_FREE = re.compile(r"'(?:[^'\\]|\\.)*'|(?<![\w.:])[A-Za-z_]\w*")  # the same, but no field
 _FLAGS = re.compile(r"--\s*@flags\s+(.+?)\s*$")
 _LIBRARY = re.compile(r"^--\s*@library\s+(\w+)\s*$", re.MULTILINE)
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -49,6 +56,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     source: bytes
     function: str
 
+
+_SHARED = 192  # names at most; the limit is 200, and the opening takes some
 
 _libraries: dict[tuple[str, str], tuple[bytes, str]] = {}  # by folder and name
 
@@ -193,8 +202,14 @@ class _Assembly:
             lines += [";(function()", *names, *block.lines, "end)()"]
         for verb, own in verbs.items():
             lines += [f"function verbs.{verb}()", *own, "end"]
-        shared = sorted(outer)
+        far = _least_named(outer, lines)
+        lines = [
+            _FREE.sub(lambda w: f"far.{w[0]}" if w[0] in far else w[0], each) for each in lines
+        ]
+        shared = sorted(outer - far)
         names = [f"local {', '.join(shared)}"] if shared else []
+        if far:
+            names.append("local far = {}")
         return [_TOKEN.sub(self._constant, line) for line in [*_OPENING, *names, *lines, _CLOSING]]
 
     def _constant(self, word: re.Match[str]) -> str:
@@ -209,6 +224,23 @@ class _Assembly:
         if file not in self._added:
             self._added.add(file)
             self.add(file, within)
+
+
+def _least_named(shared: set[str], lines: list[str]) -> set[str]:
+    """Functions that have to go into a table, because there are more names than Lua allows."""
+    over = len(shared) - _SHARED
+    if over <= 0:
+        return set()
+    functions = {found.group(1) for line in lines if (found := _FUNCTION.match(line))}
+    text = "\n".join(lines)
+    bound = {
+        word
+        for found in _BOUND.finditer(text)
+        for word in _WORD.findall(" ".join(filter(None, found.groups())))
+    }
+    named = Counter(found[0] for found in _FREE.finditer(text))
+    fit = sorted((shared & functions) - bound, key=lambda name: (named[name], name))
+    return set(fit[:over])
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:

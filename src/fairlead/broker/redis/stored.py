@@ -93,7 +93,7 @@ _decode_extra = msgspec.msgpack.Decoder(list[Any]).decode
 HeadKey = tuple[str, str, int, float, tuple[str, ...], int, int]
 Head = tuple[str, str, int, float, tuple[str, ...], int, int, str]
 
-#: (queue, tenant, level, cost, limiters, version, flags) -> head, and back; with a flow, for members.
+#: (queue, tenant, level, cost, limiters, version, flags) -> head, and back; of members with a flow.
 heads: dict[HeadKey, bytes] = {}
 parsed_heads: dict[bytes, Head] = {}
 
@@ -141,10 +141,8 @@ def read_extra(data: bytes) -> tuple[Any, ...]:
     return tuple(_decode_extra(data))
 
 
-def decode_message(
-    id: str, stored: bytes, *, bodiless: bool = False
-) -> tuple[float, Message, str]:
-    """When a task was accepted, its message and its flow. ``exchange`` has a copy of this, unrolled.
+def decode_message(id: str, stored: bytes, *, bodiless: bool = False) -> tuple[float, Message, str]:
+    """When a task was accepted, its message, its flow. ``exchange`` has a copy of this, unrolled.
 
     Of a task whose body was dropped a digest of it is stored in its place.
     """

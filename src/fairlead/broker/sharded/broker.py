@@ -9,6 +9,8 @@ it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
 * **Dependencies** cross shards by durable outboxes: the child is stored first, ``deferred``; then
   its links go to the shards of its parents, whose answers come back. What is in an outbox is
   carried at once by whoever wrote it, otherwise by ``deliver``.
+* **Flows** lie in one shard as a whole: all their queues have to. Members may depend on tasks of
+  other shards.
 * **A fence** on a task of another shard than the lease is looked at just before, not in one step.
 * **Limits**: a tenant's settings for all queues, and named limiters, hold in each shard for itself.
 * **Ids** are known in their own shard: the same chosen id in two shards is two tasks.
@@ -23,6 +25,7 @@ from typing import TypeVar, cast
 from fairlead.broker import checks
 from fairlead.broker.sharded.entering import Entering
 from fairlead.broker.sharded.exchanging import Exchanging
+from fairlead.broker.sharded.flowing import Flowing
 from fairlead.broker.sharded.frame import Line
 from fairlead.broker.sharded.listening import Listening
 from fairlead.broker.sharded.post import Post
@@ -49,7 +52,7 @@ T = TypeVar("T")
 H = TypeVar("H")
 
 
-class ShardedBroker(Entering, Exchanging, Listening, Reading):
+class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     async def hello(self) -> Hello:

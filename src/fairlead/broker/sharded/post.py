@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from fairlead.broker.flows import FlowPart, Staged
 from fairlead.broker.inspector import Inspector
 from fairlead.broker.protocol import Broker
 from fairlead.broker.verbs import Call, Firing, Receipt, Submission
@@ -34,6 +35,12 @@ class Post(Broker, Inspector, Protocol):
         now: float | None = None,
     ) -> list[Receipt]:
         """``enqueue`` or ``fire``; ``elsewhere`` has the shards of dependencies not known here."""
+        ...
+
+    async def stage_from(
+        self, call: Call, part: FlowPart, elsewhere: Mapping[str, str], *, now: float | None = None
+    ) -> Staged:
+        """``stage``; ``elsewhere`` has the shards of dependencies not known here."""
         ...
 
     async def outbox(self, shards: Sequence[str], limit: int) -> list[list[bytes]]:

@@ -30,9 +30,7 @@ def guarded(shard: Shard, guard: str) -> bool:
 def check_flows(shard: Shard) -> Iterator[str]:
     """Everything that is wrong with flows."""
     flows: dict[str, Flow] = shard.hash("flows")
-    ends = Counter(
-        (task.flow, task.state) for task in shard.tasks.values() if task.state in FINAL
-    )
+    ends = Counter((task.flow, task.state) for task in shard.tasks.values() if task.state in FINAL)
     for id, flow in flows.items():
         yield from _kept(shard, id, flow)
         yield from _written(shard, id, flow)

@@ -31,6 +31,7 @@
 -- @include past
 -- @include trim
 -- @include release
+-- @include follow_up
 -- @include lease
 -- @include mail
 -- @include agendas

@@ -30,7 +30,7 @@ end
 
 -- Make a task of a member, as lib/entry would; how much work it was.
 local function lay(f, id, head, blob, o, more)
-  local h, policy = parsed(head), tonumber(o[3])
+  local h, policy = parsed(head), tonumber(o[3]) % USES_RESULTS
   flows.reserve(h.queue, h.tenant, -1)
   if find_task(id) then -- since it was staged
     f[CANCELLED] = f[CANCELLED] + 1
@@ -41,6 +41,7 @@ local function lay(f, id, head, blob, o, more)
   store(id, head, blob)
   local task = known(id)
   task.policy, task.recorded, changed[id] = policy, true, task
+  if tonumber(o[3]) >= USES_RESULTS then pins.take(task, o[10]) end
   if failed then
     admit(task, verdict)
     emit('enqueued', task)

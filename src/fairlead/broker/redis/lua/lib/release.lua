@@ -68,16 +68,3 @@ function deliver()
   end
   return told
 end
-
--- See to what the ends of tasks in this call bring with them; every verb closes with it.
-function follow_up()
-  trim_ended()
-  if M.jobs > 0 and #firsts(jobs, 1) > 0 then
-    deliver()
-    trim_ended()
-  end
-  if M.unpins > 0 then
-    pins.settle()
-    trim_ended()
-  end
-end

@@ -26,6 +26,7 @@ function flows.more_edges(f, place)
   local waits, failed, verdict = flows.parents(edges, task.policy)
   if failed then return end_for(task, failed, verdict) end
   for _, parent in ipairs(waits) do attach(task, parent) end
+  pins.take_more(task, edges)
 end
 
 -- Cancel the members before a place, from the last to the first; how many, and how far it came.
@@ -50,13 +51,14 @@ local function revive(f, task, edges)
   if task.state ~= DEAD and not (task.state == CANCELLED and for_another) then return 0, 0 end
   local waits, failed = flows.parents(edges, task.policy)
   if failed then return 0, #waits end
-  unshelve(task)
+  shelves.take(task)
   flows.count(task.h, task.state, -1)
   task.generation, task.reason, task.cancelling, task.popped = task.generation + 1, '', false, nil
   task.attempts, task.crashes, task.unroutable, task.finished, task.deadline, task.due = 0, 0, 0, 0, 0, 0
   move(task, DEFERRED)
   waits[#waits + 1] = flows.guard(f)
   for _, parent in ipairs(waits) do attach(task, parent) end
+  pins.retake(task)
   emit('requeued', task)
   return 1, #waits
 end

@@ -11,9 +11,12 @@ local texts, new_texts, todo, first, taken, head
 texts, new_texts = {}, {}
 todo, first, taken, head = {}, 1, 0, nil -- new ones; stored ones that are done; the rest of one
 -- @end
-local function uses(task) return floor(task.parts / USES) % 2 == 1 end
+local function text_of(id)
+  if not texts[id] then texts[id] = call('HGET', P .. 'uses', id) or '' end
+  return texts[id]
+end
 
--- A new task will read the results of `edges`: see lib/accept.
+-- A new task will read the results of `edges`, see lib/accept; and one that uses some already, of more.
 function pins.take(task, edges)
   local names, parents = {}, {}
   for edge in string.gmatch(edges, '[^\29]+') do
@@ -21,28 +24,25 @@ function pins.take(task, edges)
     if not parents[id] and id ~= task.id and find_task(id) then names[#names + 1], parents[id] = id, true end
   end
   if #names == 0 then return end
-  load_ties(names)
-  pins.load(names)
+  load_ties(names) pins.load(names)
   for i, id in ipairs(names) do
     parents[i] = id .. SEP .. tasks[id].life
     pins.pin(tasks[id])
   end
-  task.parts = task.parts + USES
+  if has(task, USES) then table.insert(parents, 1, text_of(task.id)) else task.parts = task.parts + USES end
   texts[task.id], new_texts[task.id] = concat(parents, '\29'), true
 end
-
-local function later(task, sign)
-  texts[task.id] = texts[task.id] or call('HGET', P .. 'uses', task.id) or ''
-  todo[#todo + 1], M.unpins = sign .. texts[task.id], M.unpins + 1
-end
+function pins.take_more(task, edges) if has(task, USES) then pins.take(task, edges) end end
+local function later(task, sign) todo[#todo + 1], M.unpins = sign .. text_of(task.id), M.unpins + 1 end
 
 -- A task is over, or was put to work again after it was dead.
 function pins.release(task)
-  if not uses(task) then return end
+  if not has(task, USES) then return end
   later(task, '-')
-  if task.state ~= DEAD then task.parts, texts[task.id], new_texts[task.id] = task.parts - USES, false, true end
+  local over = task.state == COMPLETED or has(task, BODY_GONE) -- see model.lifecycle.may_return
+  if over then task.parts, texts[task.id], new_texts[task.id] = task.parts - USES, false, true end
 end
-function pins.retake(task) if uses(task) then later(task, '+') end end
+function pins.retake(task) if has(task, USES) then later(task, '+') end end
 
 local function next_text()
   if head then return head end
