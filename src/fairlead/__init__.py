@@ -50,9 +50,10 @@ from fairlead.model.errors import (
     Unreachable,
 )
 from fairlead.model.lifecycle import State
+from fairlead.model.outputs import Output
 from fairlead.runtime.breaker import Breaker
 from fairlead.runtime.correlation import correlation
-from fairlead.worker import Context, Raised, Worker, current_context
+from fairlead.worker import Context, Raised, Results, Worker, current_context
 
 __all__ = (
     # what programs are made of
@@ -63,6 +64,8 @@ __all__ = (
     "Handle",
     "Flow",
     "FlowHandle",
+    "Output",
+    "Results",
     "State",
     "Backoff",
     "Breaker",

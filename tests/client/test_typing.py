@@ -33,6 +33,8 @@ async def program() -> None:
     reveal_type(send.using(tenant="acme", delay="5m").enqueue("a", subject="b"))  # R: Handle[str]
     reveal_type(send.call("a").using(priority=1))   # R: TaskCall[str]
     reveal_type(await app.aenqueue_many(send.call(to) for to in "ab"))  # R: list[Handle[str]]
+    reveal_type(double.call(send.call("a").output))  # R: TaskCall[int]
+    double.enqueue(double.enqueue(1).output)
     reveal_type(app.handle("x").state)              # R: State
     await send.using(depends_on=[double.enqueue(1), send.call("a"), "id"]).aenqueue("a")
     await app.aconfigure_queue("mail", max_waiting=None, paused=True)

@@ -208,8 +208,8 @@ GUARDS = (
         "an XCom value is gone when its time is over",
         SUITE + "test_xcom.py::test_pull_answers_none_where_the_ttl_is_over",
         (
-            memory("orders.py", ("ends is not None and ends > shard.now", "ends is not None")),
-            lua("pull.lua", ("till and till > now and", "till and")),
+            memory("orders.py", ("alive = ends > shard.now or", "alive = ends > 0 or")),
+            lua("pull.lua", ("(till > now or", "(till > 0 or")),
         ),
     ),
     Guard(
@@ -222,6 +222,53 @@ GUARDS = (
                 ("queue is not None and not queue.paused and", "queue is not None and"),
             ),
             lua("lib/fetch.lua", ("if q and q.paused == 0 and #taken", "if q and #taken")),
+        ),
+    ),
+    Guard(
+        "pins",
+        "what an unfinished task will read is not forgotten",
+        SUITE + "test_pins.py::test_a_dependency_that_is_completed_already_is_pinned_too[*-parent]",
+        (
+            memory("enqueue.py", ("if submission.uses_results:", "if False:")),
+            lua("lib/entry.lua", ("tonumber(o[3]) >= USES_RESULTS then", "false then")),
+        ),
+    ),
+    Guard(
+        "last pin",
+        "what nobody will read any more is forgotten in its time",
+        SUITE + "test_pins.py::test_what_is_kept_for_no_time_goes_with_its_last_pin",
+        (
+            memory("pins.py", ("        shard.shelve(parent, parent.keep)", "        pass")),
+            lua("lib/pins.lua", ("  shelves.put(parent, keep)\n", "\n")),
+        ),
+    ),
+    Guard(
+        "entry of a list",
+        "an entry of 'kept' is not that of a task which was pinned since",
+        SUITE + "test_pins.py::test_a_call_that_pins_and_forgets_does_not_forget_what_it_pins",
+        (
+            memory(
+                "pins.py",
+                ("        parent.tenant.queue.shelf(parent.state).remove(parent)", "        pass"),
+            ),
+            lua("lib/shelf.lua", (" and not pins.left[ids[i]]", "")),
+            lua(
+                "lib/trim.lua",
+                (" and not f.aside", ""),
+                test=SUITE
+                + "test_pins.py::test_a_dependency_that_is_completed_already_is_pinned_too[valkey-"
+                + "a" * 32
+                + "]",
+            ),
+        ),
+    ),
+    Guard(
+        "XCom of a pinned task",
+        "its values outlive their TTL",
+        SUITE + "test_pins.py::test_xcom_values_of_a_pinned_task_outlive_their_ttl[*-completed]",
+        (
+            memory("orders.py", (" or pins.pinned(shard, writer)", "")),
+            lua("pull.lua", ("call('HEXISTS', P .. 'pins', writer) == 1", "false")),
         ),
     ),
 )

@@ -6,6 +6,7 @@ from fairlead.worker.channel import SlotPlan
 from fairlead.worker.context import Context, XCom, current_context
 from fairlead.worker.extras import AroundRun, Extras
 from fairlead.worker.lifespan import Lifespan
+from fairlead.worker.results import Results
 from fairlead.worker.runner import Raised
 from fairlead.worker.worker import Worker
 
@@ -15,6 +16,7 @@ __all__ = (
     "Extras",
     "Lifespan",
     "Raised",
+    "Results",
     "SlotPlan",
     "Worker",
     "XCom",

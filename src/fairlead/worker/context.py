@@ -289,7 +289,10 @@ class XCom:
         await self._context._write("xcom", data, key, life)
 
     async def apull(self, key: str, default: Any = None) -> Any:
-        """The value under a key of this tenant, as plain data; ``default`` if there is none."""
+        """The value under a key of this tenant, as plain data; ``default`` if there is none.
+
+        There is none once its TTL is over, unless this task depends on the one that wrote it.
+        """
         data = await self._context._pull(check_key("xcom key", key))
         return default if data is None else unpack(data)
 

@@ -17,8 +17,8 @@ from fairlead.model.values import unpack
 __all__ = ("NO_RESULTS", "Ended", "Results", "error_of")
 
 _GONE = (
-    "it was deleted, or its retention was over before the task that reads it was accepted: keep it "
-    "longer (retention=...), or enqueue both together"
+    "it was deleted, belongs to another tenant, or its retention was over before the task that "
+    "reads it was accepted: keep it longer (retention=...), or enqueue both together"
 )
 _MOST_IDS = 10  # in one message
 

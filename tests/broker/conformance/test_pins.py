@@ -244,6 +244,17 @@ async def test_pinned_tasks_do_not_count_for_the_caps(
     assert found == [None, None, *kept]
 
 
+async def test_a_call_that_pins_and_forgets_does_not_forget_what_it_pins(
+    broker: Store, c: Client
+) -> None:
+    (first, second, bad) = await c.run(submit(MADE), submit("b" * 32), submit("bad"))
+    await c.settle(completed(first), completed(second), dead(bad))
+    await c.configure(QueueChange(queue="default", keep_completed_bytes=50))
+    child = submit("child", after=[MADE], uses=True, delay=DAY)
+    await c.enqueue(child, submit("doomed", after=["bad"]))  # its end makes others go
+    assert await states(broker, MADE, "b" * 32) == [State.COMPLETED, None]
+
+
 async def test_the_cap_in_bytes_for_the_dead_does_not_count_pinned_ones(
     broker: Store, c: Client
 ) -> None:

@@ -102,6 +102,21 @@ async def released(broker: ShardedBroker, id: str = "child") -> int:
 # -- dependencies -----------------------------------------------------------------------------
 
 
+async def test_a_result_is_pinned_in_its_own_shard_and_kept_by_retention_in_another(
+    broker: ShardedBroker, c: Client
+) -> None:
+    lease = await far_parent(c)
+    (near,) = await c.run(submit("near"))
+    await c.enqueue(submit("child", after=["parent", "near"], uses=True, delay=9_000.0))
+    await c.settle(completed(lease), completed(near))
+    await drain(broker)
+    later = NOW + 7_200.0
+    while (await broker.tidy(now=later)).more:
+        pass
+    assert await states(broker, "near", "parent", now=later) == [State.COMPLETED, None]
+    assert await complete_all(c, BOTH, now=NOW + 9_001.0) == 1
+
+
 async def test_a_task_waits_for_one_of_another_shard(broker: ShardedBroker, c: Client) -> None:
     lease = await far_parent(c)
     (receipt,) = await c.enqueue(submit("child", after=["parent"]))

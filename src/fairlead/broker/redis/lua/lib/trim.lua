@@ -15,9 +15,9 @@ end
 
 -- From the list and the sorted set, whichever is first: those past their time, and those too many.
 local function overdue(q, most, over, full)
-  local ids, records, n = {}, {}, 0
-  local want = full and 1 or min(most, max(over, 1))
-  local listed, rows, stored = shelves.next_kept(q, want)
+  local ids, records, n, want = {}, {}, 0, full and 1 or min(most, max(over, 1))
+  local window = max(want, q.window or 1) -- wider behind entries of the list that stand for nothing
+  local listed, rows, stored = shelves.next_kept(q, window)
   local others, their, k = firsts(agenda('done:' .. q.name), want), nil, 1
   local i, last, last_till = 1, nil, nil
   while n < want and (listed[i] or others[k]) do
@@ -37,10 +37,11 @@ local function overdue(q, most, over, full)
       if till >= 0 then n = n + 1 ids[n], records[n] = listed[i], rows[i] end
       if i <= stored then q.list_gone = (q.list_gone or 0) + 1 else q.kept_gone = q.kept_gone + 1 end
       i = i + 1
-      if i > want then break end -- what comes next in the list has not been read
+      if i > window then break end -- what comes next in the list has not been read
     end
   end
-  return ids, records, i + k > 2
+  q.window = n == 0 and min(8 * window, 100) or nil
+  return ids, records, i + k > 2 and (q.list_gone or 0) < 1000
 end
 
 -- The dead are few: they are in a sorted set only.

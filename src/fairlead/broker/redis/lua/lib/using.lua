@@ -35,7 +35,7 @@ end
 function pins.take_more(task, edges) if has(task, USES) then pins.take(task, edges) end end
 local function later(task, sign) todo[#todo + 1], M.unpins = sign .. text_of(task.id), M.unpins + 1 end
 
--- A task is over, or was put to work again after it was dead.
+-- A task is over; a dead one was put to work again.
 function pins.release(task)
   if not has(task, USES) then return end
   later(task, '-')
@@ -46,22 +46,22 @@ function pins.retake(task) if has(task, USES) then later(task, '+') end end
 
 local function next_text()
   if head then return head end
-  if taken < before.unpins then
-    taken, sound[P .. 'unpins'] = taken + 1, true
-    return call('LINDEX', P .. 'unpins', taken - 1)
-  end
-  first = first + 1
-  return todo[first - 1]
+  if taken >= before.unpins then first = first + 1 return todo[first - 1] end
+  taken, sound[P .. 'unpins'] = taken + 1, true
+  return call('LINDEX', P .. 'unpins', taken - 1)
 end
 
 -- Up to STEP of what is to be done; the rest stays for the next call.
 function pins.settle()
   local ids, lives, again = {}, {}, {}
   while M.unpins > 0 and #ids < STEP do
-    local text = next_text()
-    local sign, id, life, rest = match(text or '', '^(.)([^\31]*)\31(%d+)\29?(.*)$')
-    if id then ids[#ids + 1], lives[#ids + 1], again[#ids + 1] = id, tonumber(life), sign == '+' end
-    head = id and rest ~= '' and sign .. rest or nil
+    local text, last, n = next_text() or '', 1, #ids
+    repeat
+      n = n + 1
+      local _, stop, a, b = find(text, '^([^\31]*)\31(%d+)\29?', last + 1)
+      last, ids[n], lives[n], again[n] = stop or #text, a, tonumber(b), sub(text, 1, 1) == '+'
+    until last >= #text or n >= STEP
+    head = last < #text and sub(text, 1, 1) .. sub(text, last + 1) or nil
     if not head then M.unpins = M.unpins - 1 end
   end
   if #ids > 0 then load_tasks(ids) load_ties(ids) pins.load(ids) end
