@@ -118,8 +118,8 @@ GUARDS = (
         "a full queue refuses",
         SUITE + "test_backlog.py::test_a_queue_that_is_at_its_limit_refuses",
         (
-            memory("enqueue.py", ("queue.depth >= queue.max_waiting", "False")),
-            lua("lib/accept.lua", ("depth(q) >= q.max then", "false then")),
+            memory("enqueue.py", ("+ in_queue > limit", "+ in_queue < 0")),
+            lua("lib/reserve.lua", ("+ in_queue > q.max then", "< 0 then")),
         ),
     ),
     Guard(
@@ -269,6 +269,52 @@ GUARDS = (
         (
             memory("orders.py", (" or pins.pinned(shard, writer)", "")),
             lua("pull.lua", ("call('HEXISTS', P .. 'pins', writer) == 1", "false")),
+        ),
+    ),
+    Guard(
+        "flow guard",
+        "nothing of a flow runs before all of it is there",
+        SUITE + "test_flows.py::test_nothing_runs_before_all_of_it_is_there[*-120]",
+        (
+            memory("flowing.py", ("[*parents, flow.guard] if guarded else", "")),
+            lua("lib/layout.lua", ("or not inside then", "then")),
+        ),
+    ),
+    Guard(
+        "policy run behind a flow guard",
+        "a member that runs whatever becomes of its parents waits for the rest of its flow",
+        SUITE + "test_flows.py::test_a_member_that_ends_while_the_rest_is_laid_out_lets_nobody_run"
+        "[*-run]",
+        (
+            memory("flowing.py", ('member.on_dependency_failure == "run" or ', "")),
+            lua("lib/layout.lua", ("policy == POLICY_RUN or ", "")),
+        ),
+    ),
+    Guard(
+        "reservation",
+        "others cannot take the room of a flow",
+        SUITE + "test_flows.py::test_others_cannot_take_the_room_of_a_flow",
+        (
+            memory("enqueue.py", (' + shard.reserved[name, ""]', "")),
+            lua("lib/reserve.lua", (" + flows.reserved(queue, '')", "")),
+        ),
+    ),
+    Guard(
+        "members counted",
+        "a flow ends with its last member",
+        SUITE + "test_flow_orders.py::test_a_flow_is_completed_when_all_its_members_are",
+        (
+            memory("shard.py", ("            flow.count(self, task.flow, to)", "            pass")),
+            lua("lib/plain_end.lua", ("if o.member then", "if false then")),
+        ),
+    ),
+    Guard(
+        "one writer",
+        "parts of two writers do not mix",
+        SUITE + "test_flows.py::test_a_flow_is_written_by_one_incarnation",
+        (
+            memory("flowing.py", (" is not None or flow.writer != writer:", " is not None:")),
+            lua("stage.lua", (" or f.writer ~= CALLER", "")),
         ),
     ),
 )

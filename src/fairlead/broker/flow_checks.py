@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.broker.checks import check_submissions
-from fairlead.broker.flows import MAX_FLOW, MAX_MEMBERS, MAX_SHARES, FlowOrder, FlowPart
+from fairlead.broker.flows import MAX_EDGES, MAX_FLOW, MAX_MEMBERS, MAX_SHARES, FlowOrder, FlowPart
 from fairlead.model.checks import check_flow_id
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.names import check_key, check_queue, check_tenant
@@ -46,6 +46,9 @@ def _check_members(part: FlowPart) -> None:
     if len(part.members) > MAX_MEMBERS:
         raise TooLarge("the part", len(part.members), MAX_MEMBERS, "tasks")
     check_submissions(part.members)
+    edges = sum(len(member.depends_on) for member in part.members)
+    if edges > MAX_EDGES:
+        raise TooLarge("the part", edges, MAX_EDGES, "dependencies")
     places = {member.message.id: i for i, member in enumerate(part.members)}
     if len(places) < len(part.members):
         raise InvalidInput(f"flow {part.flow}: a part names each of its tasks once")

@@ -17,6 +17,7 @@ from fairlead.model.lifecycle import State
 
 __all__ = (
     "FLOW_PATIENCE",
+    "MAX_EDGES",
     "MAX_FLOW",
     "MAX_FLOWS_KEPT",
     "MAX_MEMBERS",
@@ -33,6 +34,7 @@ __all__ = (
 FLOW_PATIENCE = 600.0  # seconds after which a flow that was not committed is removed
 MAX_FLOW = 200_000  # members of one flow
 MAX_MEMBERS = 500  # members in one part, and in one answer of the verb of that name
+MAX_EDGES = 10_000  # dependencies of all members of one part
 MAX_SHARES = 200  # tenants of queues that one flow has tasks of
 MAX_FLOWS_KEPT = 10_000  # finished flows of a shard that are remembered
 MAX_MEMBERS_KEPT = 200_000  # members of finished flows that are remembered, in all
@@ -52,7 +54,8 @@ class FlowPart(msgspec.Struct, frozen=True, kw_only=True):
     The first part (``number`` 0) says how large the flow will be: its ``shares``, which are those
     of its members in the end. It begins the flow anew if it was begun before. All parts, and the
     commit, come from one incarnation. A dependency is a member of this part or an earlier one, or
-    a task that exists. Members have no fence and no unique key; at most 500 of them are in a part.
+    a task that exists. Members have no fence and no unique key. A part has at most 500 of them,
+    with at most 10,000 dependencies in all.
     """
 
     flow: str  # the id of the flow: made or chosen, as that of a task

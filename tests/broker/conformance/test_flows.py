@@ -232,6 +232,9 @@ async def test_what_breaks_the_rules_raises(broker: Store, c: Client) -> None:
             TooLarge,
         ),
     ]
+    parents = [f"p{i}" for i in range(1000)]
+    heavy = tuple(submit(f"t{i}", after=parents) for i in range(11))
+    bad.append((msgspec.structs.replace(good, members=heavy), TooLarge))
     for part, error in bad:
         with pytest.raises(error):
             await broker.stage(c.call(), part, now=NOW)
@@ -359,6 +362,26 @@ async def test_a_committed_flow_waits_for_nobody_to_ask(broker: Store, c: Client
     await drain(broker)
     assert (await c.exchange()).due_in is None
     assert (await broker.deliver(now=NOW)).more is False
+
+
+async def test_whoever_waits_for_work_lays_a_flow_out(broker: Store, c: Client) -> None:
+    await stage(c, *parts_of("f", *(submit(f"t{i}") for i in range(170))))
+    await commit(c, "f")
+    assert await broker.wait(["default"], 20.0)
+    assert len(await c.fetch(10)) == 10
+
+
+async def test_flows_are_laid_out_one_after_the_other(broker: Store, c: Client) -> None:
+    for flow in "fg":
+        members = [submit(f"{flow}{i}", after=[f"{flow}0"] if i else []) for i in range(100)]
+        await stage(c, *parts_of(flow, *members))
+        await commit(c, flow)
+    f, g = await broker.flows(["f", "g"], now=NOW)
+    assert f is not None
+    assert g is not None
+    assert (f.laid_out, g.laid_out) == (100, 0)
+    await drain(broker)
+    assert ids(await c.fetch(5)) == ["f0", "g0"]
 
 
 @pytest.mark.parametrize("policy", ["dead", "run"])

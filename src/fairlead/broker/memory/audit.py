@@ -132,9 +132,11 @@ def _dependencies(shard: Shard) -> Iterator[str]:
                 continue  # see audit_flows
             parent = shard.tasks.get(parent_id)
             known = parent is not None and id in (parent.dependents or ())
-            if not known and (parent_id, id) not in in_transit:
+            if (parent_id, id) in in_transit:
+                continue  # it is about to be told
+            if not known:
                 yield f"task {id} waits for {parent_id}, which does not know of it"
-            elif parent is not None and known and parent.state is State.COMPLETED:
+            elif parent is not None and parent.state is State.COMPLETED:
                 yield f"task {id} waits for {parent_id}, which is completed"
         for child_id, child in (task.dependents or {}).items():
             if shard.tasks.get(child_id) is not child or id not in (child.blocked_by or ()):

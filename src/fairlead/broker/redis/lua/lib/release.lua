@@ -31,10 +31,11 @@ end
 
 -- Tell up to STEP waiting tasks of the end of a parent; the rest stays for the next call.
 function deliver()
-  local told = 0
-  while told < STEP do
+  local told, looked = 0, 0 -- those who waited may be gone, but a job is something to do all the same
+  while told < STEP and looked < STEP do
     local job = detach.next_job()
     if not job then break end
+    looked = looked + 1
     local id, life, state, bound = match(job, '^([^\31]*)\31(%d+)\31(%d+)\31(%d+)$')
     life, state, bound = tonumber(life), tonumber(state), tonumber(bound)
     local rows, near = {}, {}
