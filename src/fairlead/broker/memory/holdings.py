@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from fairlead.broker.memory import settings
 from fairlead.broker.memory.agenda import Agenda
@@ -13,6 +13,7 @@ from fairlead.broker.memory.fair import Queue, Tenant
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
 from fairlead.broker.memory.stream import Stream
+from fairlead.broker.schedules import ScheduleRecord
 from fairlead.broker.verbs import SHARD, Mail, TenantChange
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.lifecycle import State
@@ -43,7 +44,8 @@ class Holdings:
         self.xcom: dict[tuple[str, str], bytes] = {}  # (tenant, key)
         self.xcom_ends: Agenda[tuple[str, str]] = Agenda()
         self.releases: deque[tuple[Task, State | None, deque[Task]]] = deque()  # parent, its end
-        self.slots: dict[str, float] = {}  # schedule -> last slot fired
+        self.schedules: dict[str, ScheduleRecord] = {}
+        self.ticks: Agenda[str] = Agenda()  # when to look at schedules
         self.answers: dict[str, Answered] = {}
         self.mailboxes: dict[str, Mailbox] = {}
         self.letters = 0  # written so far, in all mailboxes: numbers outlive a mailbox
@@ -141,12 +143,9 @@ class Holdings:
             self.worker_ends.discard(incarnation)
 
     def next_due(self) -> float | None:
-        """Seconds until there is something to promote or deliver; 0 if there is now."""
+        """Seconds until there is something to promote, deliver or fire; 0 if there is now."""
         if self.releases:
             return 0.0
-        firsts = [
-            first[0]
-            for first in (self.due.first(), self.deadlines.first(), self.alarms.first())
-            if first is not None
-        ]
+        agendas: tuple[Agenda[Any], ...] = (self.due, self.deadlines, self.alarms, self.ticks)
+        firsts = [first[0] for agenda in agendas if (first := agenda.first()) is not None]
         return max(0.0, min(firsts) - self.now) if firsts else None

@@ -24,6 +24,7 @@ from fairlead.broker.redis.audit.values import (
     Tenant,
 )
 from fairlead.broker.redis.keys import KINDS, Keys
+from fairlead.broker.redis.schedules import decoded
 from fairlead.broker.redis.stored import read_edges
 
 __all__ = ("Command", "Progress", "Shard", "walk")
@@ -89,9 +90,12 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "workers": reading.read_worker,
     "watchers": reading.read_watchers,
     "before": read_edges,
+    "schedules": lambda value: decoded("", value),
     **dict.fromkeys(("results", "progress", "checkpoints", "xcom"), len),
 }
-_LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))
+_LARGE_VALUES = frozenset(
+    ("tasks", "results", "progress", "checkpoints", "xcom", "answers", "schedules")
+)
 
 
 async def walk(command: Command, keys: Keys, progress: Progress | None = None) -> Shard:
