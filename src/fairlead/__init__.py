@@ -7,6 +7,8 @@ from fairlead.client import (
     Enqueuing,
     Handle,
     Page,
+    ScheduleInfo,
+    Schedules,
     Snapshot,
     Task,
     TaskCall,
@@ -22,6 +24,7 @@ from fairlead.model.errors import (
     DependencyCycle,
     FairleadError,
     Fenced,
+    InvalidCron,
     InvalidInput,
     InvalidName,
     InvalidOption,
@@ -33,6 +36,7 @@ from fairlead.model.errors import (
     ResultGone,
     ResultTimeout,
     Retry,
+    ScheduleConflict,
     Signal,
     Snooze,
     TaskCancelled,
@@ -41,10 +45,12 @@ from fairlead.model.errors import (
     TooLarge,
     UnknownDependency,
     UnknownPriority,
+    UnknownSchedule,
     UnknownTask,
     Unreachable,
 )
 from fairlead.model.lifecycle import State
+from fairlead.model.schedule import Timing
 from fairlead.runtime.breaker import Breaker
 from fairlead.runtime.correlation import correlation
 from fairlead.worker import Context, Raised, Worker, current_context
@@ -70,6 +76,9 @@ __all__ = (
     "Snapshot",
     "WorkerRecord",
     "Raised",
+    "Schedules",
+    "ScheduleInfo",
+    "Timing",
     # what handlers raise
     "Signal",
     "Retry",
@@ -80,13 +89,16 @@ __all__ = (
     "InvalidInput",
     "InvalidName",
     "InvalidOption",
+    "InvalidCron",
     "UnknownPriority",
     "UnknownTask",
     "NotSerializable",
     "TooLarge",
     "DependencyCycle",
     "UnknownDependency",
+    "UnknownSchedule",
     "Conflict",
+    "ScheduleConflict",
     "BrokerError",
     "Unreachable",
     "Ambiguous",

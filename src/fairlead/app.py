@@ -17,6 +17,8 @@ from fairlead.client import (
     Enqueuing,
     Handle,
     Operating,
+    Schedules,
+    Scheduling,
     SyncTask,
     Task,
     TaskCall,
@@ -71,7 +73,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
 
 
-class Fairlead(Operating):
+class Fairlead(Operating, Scheduling):
     """A set of tasks and the broker they go through.
 
     ``url`` says which broker: ``redis://host``, ``memory://``, ``embedded://PATH``, ... Without one
@@ -106,6 +108,7 @@ class Fairlead(Operating):
         self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
         self._around: list[AroundRun] = []
         self._lifespan = Lifespan()
+        self._schedules = Schedules(self._clients)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -272,6 +275,7 @@ class Fairlead(Operating):
                 around=self._around,
                 lifespan=self._lifespan,
                 log_tasks=log_tasks,
+                declare=self._schedules.adeclare,
             ),
             **options,
         )

@@ -22,6 +22,8 @@ from fairlead.client.handle import Handle
 from fairlead.client.info import TaskInfo
 from fairlead.client.operating import Operating
 from fairlead.client.receipts import error_of, raise_for
+from fairlead.client.scheduled import ScheduleInfo
+from fairlead.client.scheduling import Schedules, Scheduling
 from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
 
 __all__ = (
@@ -39,6 +41,9 @@ __all__ = (
     "PageSelection",
     "QueueSettings",
     "Receipt",
+    "ScheduleInfo",
+    "Schedules",
+    "Scheduling",
     "Sender",
     "Snapshot",
     "Submission",

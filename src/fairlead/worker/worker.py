@@ -35,6 +35,7 @@ from fairlead.worker.processor import Processor
 from fairlead.worker.recoverer import Recoverer, give_back
 from fairlead.worker.router import Router
 from fairlead.worker.runner import Raised, Runner
+from fairlead.worker.scheduler import Scheduler
 from fairlead.worker.setup import check_count, check_seconds, place, queue_order, versions
 from fairlead.worker.slots import Slots
 from fairlead.worker.subscriber import Subscriber
@@ -109,6 +110,7 @@ class Worker:
         self._life: AbstractAsyncContextManager[None] | None = None
         self._threads = Threads(threads)
         self._lifespan = extras.lifespan
+        self._declare = extras.declare
 
         self._tether = tether
         self._own_process = tether is not None or line is not None
@@ -117,7 +119,8 @@ class Worker:
         caller = Caller(line or incarnation)
         self.inflight = Inflight(incarnation, board)
         self.syncer = Syncer(store, caller, self.inflight)
-        self.forwarder = Forwarder(store)
+        self.scheduler = Scheduler(store, Caller(f"{line or incarnation}:schedules"))
+        self.forwarder = Forwarder(store, self.scheduler)
         self.recoverer = Recoverer(store, dice)
         self.janitor = Janitor(store, dice)
         self.subscriber = Subscriber(store, self.inflight, incarnation=incarnation)
@@ -242,6 +245,8 @@ class Worker:
         self.heartbeater.lease = lease
         self._started_at = hello.now
         await self.recoverer.reclaim()
+        if self._declare is not None:
+            await self._declare()
         if self._tether is not None:
             self.runner.number([spec.name for spec in self._registry])
             self._tether.introduce(self, self._introduction())
