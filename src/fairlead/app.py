@@ -16,9 +16,11 @@ from fairlead.client import (
     Clients,
     Enqueuing,
     Handle,
+    Kind,
     Operating,
     Schedules,
     Scheduling,
+    Sender,
     SyncTask,
     Task,
     TaskCall,
@@ -142,6 +144,10 @@ class Fairlead(Operating, Scheduling):
             return kind(spec, self._clients, self._priorities)
 
         return register if function is None else register(function)
+
+    def registered(self, name: str) -> Sender[..., Any]:
+        """The task that is registered under a name, to be enqueued or scheduled."""
+        return Sender(Kind(self._registry.get(name), self._priorities), self._clients)
 
     def enqueue_many(self, calls: Iterable[TaskCall[R]]) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.broker.views import Finding, WorkerRecord
-from fairlead.cli import doctor as doctoring
+from fairlead.cli import stores
 from fairlead.cli.main import cli, run
 from tests.cli.running import fairlead
 from tests.support.servers import Running, server
@@ -213,7 +213,7 @@ def test_a_terminal_sees_how_far_the_audit_is(
 def test_without_a_broker_it_says_how_to_name_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctoring, "configured_url", lambda: None)
+    monkeypatch.setattr(stores, "configured_url", lambda: None)
     assert run(cli, ["doctor"]) == 2
     err = capsys.readouterr().err
     assert "--url redis://HOST" in err
@@ -233,7 +233,7 @@ def test_a_server_that_is_not_there_has_its_own_code(
     def impatient(url: str) -> RedisBroker:
         return RedisBroker(url, patience=0.0)
 
-    monkeypatch.setattr(doctoring, "connect", impatient)
+    monkeypatch.setattr(stores, "connect", impatient)
     assert run(cli, ["doctor", "--url", "unix:///nowhere/s"]) == 3
     assert capsys.readouterr().err.startswith("error: ")
 

@@ -1,5 +1,6 @@
 """What every command owes its user: help with examples, an error in one line, an exit code."""
 
+import shlex
 import subprocess
 import sys
 
@@ -58,11 +59,20 @@ def test_the_help_of_each_command_has_examples_to_copy(
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_are_commands_that_exist(name: str) -> None:
     command = cli.commands[name]
-    assert isinstance(command, Command)
-    for line, _ in command.examples:
-        words = line.partition(" > ")[0].split()
-        assert words[:2] == ["fairlead", name]
-        command.make_context(name, words[2:])  # would raise for an option that there is not
+    assert isinstance(command, Command | Group)
+    inner = list(command.commands.values()) if isinstance(command, Group) else []
+    for each in (command, *inner):
+        assert isinstance(each, Command | Group)
+        assert each.examples
+        for line, _ in each.examples:
+            words = shlex.split(line.partition(" > ")[0])
+            assert words[:2] == ["fairlead", name]
+            if isinstance(command, Group):
+                found = command.commands[words[2]]
+                assert each in (command, found)
+                found.make_context(words[2], words[3:])
+            else:  # would raise for an option that there is not
+                each.make_context(name, words[2:])
 
 
 def test_help_does_not_wait_for_the_tables() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.batch import Children, submissions_of
-from fairlead.client.call import CallOptions, TaskCall
+from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.changes import (
     LimiterSettings,
     QueueSettings,
@@ -35,6 +35,7 @@ __all__ = (
     "Clients",
     "Enqueuing",
     "Handle",
+    "Kind",
     "LimiterSettings",
     "Operating",
     "Page",

@@ -191,7 +191,7 @@ class UnknownSchedule(InvalidInput):
     """No schedule of this name is stored."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"there is no schedule {_show(name)}; fairlead schedule list shows all")
+        super().__init__(f"there is no schedule {_show(name)}")
         self.name = name
 
 
