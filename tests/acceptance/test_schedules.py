@@ -31,7 +31,6 @@ def slots(site: Site) -> Counter[int]:
 async def test_a_worker_that_stood_still_does_no_harm(site: Site) -> None:
     one, two = site.worker(), site.worker()
     for worker in (one, two):
-        worker.start()
         await worker.ready()
     await until(lambda: len(slots(site)) >= 2, "the first slots")
 
@@ -57,7 +56,6 @@ async def test_a_worker_that_stood_still_does_no_harm(site: Site) -> None:
 async def test_no_slot_is_lost_or_run_twice_when_workers_are_killed(site: Site) -> None:
     one, two = site.worker(), site.worker()
     for worker in (one, two):
-        worker.start()
         await worker.ready()
     await until(lambda: len(slots(site)) >= 2, "the first slots")
     one.kill_tree()

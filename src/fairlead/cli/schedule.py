@@ -36,7 +36,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
         ("fairlead schedule list", "all schedules, and when they are due next"),
         ("fairlead schedule pause nightly-report", "let no slot of it be fired"),
         ("fairlead schedule run nightly-report", "enqueue its task now, beside its slots"),
-        ("fairlead schedule create --help", "how to make one"),
+        ("fairlead schedule next nightly-report -n 3", "its next three slots"),
     ),
 )
 def schedule() -> None:
