@@ -53,7 +53,7 @@ def end(tokens: dict[str, int], id: str, to: State, **more: Any) -> Settlement:
 
 
 async def fire_one(c: Client, _: dict[str, int]) -> object:
-    [record] = await c.broker.schedules(["nightly"], now=LATER)
+    [record] = await c.broker.schedules(["nightly"], now=NOW)
     firing = Firing(
         schedule="nightly", slot=SLOT, submission=submit("n1"), revision=record.revision
     )

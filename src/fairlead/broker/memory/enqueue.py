@@ -29,7 +29,7 @@ def fire(shard: Shard, firings: Sequence[Firing]) -> list[Receipt]:
     refusals: dict[str, Receipt] = {}  # by schedule: later slots must not go before a refused one
     for firing in firings:
         id, name = firing.submission.message.id, firing.schedule
-        if not schedules.may_fire(shard, firing):
+        if not shard.closed and not schedules.may_fire(shard, firing):
             receipts.append(Receipt(id=id, code="stale"))
             continue
         if name in refusals:
@@ -38,7 +38,7 @@ def fire(shard: Shard, firings: Sequence[Firing]) -> list[Receipt]:
         receipt = _enqueue(shard, firing.submission)
         if receipt.code in ("accepted", "duplicate", "conflict"):  # another try would not help
             schedules.fired(shard, firing)
-        else:
+        elif receipt.code != "closed":
             schedules.refused(shard, firing)
             refusals[name] = receipt
         receipts.append(receipt)
