@@ -19,9 +19,12 @@ from fairlead import (
     State,
     UnknownSchedule,
 )
+from fairlead.broker import Caller
 from fairlead.broker import schedules as limits
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.memory import schedules as in_memory
+from fairlead.model.message import Body
+from fairlead.worker.scheduler import Scheduler
 
 NOW = 1_800_000_000.0
 
@@ -72,6 +75,45 @@ async def test_a_schedule_is_what_was_said(app: Fairlead) -> None:
     )
     assert await app.schedules.aget("nightly") == info
     assert await app.schedules.alist() == [info]
+
+
+async def test_every_option_of_a_call_reaches_the_task(app: Fairlead, broker: MemoryBroker) -> None:
+    sender = report(app).using(
+        queue="other",
+        unique="one",
+        unique_until="done",
+        deadline="2h",
+        cost=3.0,
+        limiters=["api"],
+        max_retries=7,
+        priority="low",
+    )
+    await app.schedules.acreate("nightly", sender, every="1h")
+    await broker.promote(now=NOW + 3_600)
+    assert await Scheduler(broker, Caller("s")).tick(lambda _: None) == 1
+    [task] = (await broker.page()).tasks
+    message = task.message
+    assert (message.queue, message.cost, message.limiters, message.level) == (
+        "other",
+        3.0,
+        ("api",),
+        3,
+    )
+    assert task.deadline_at == NOW + 3_600 + 7_200
+    assert Body.decode(message.body).max_retries == 7
+    await broker.promote(now=NOW + 7_200)
+    await Scheduler(broker, Caller("s2")).tick(lambda _: None)
+    assert len((await broker.page()).tasks) == 1  # its unique key was held
+
+
+async def test_a_worker_starts_even_if_its_schedules_do_not_fit(
+    app: Fairlead, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(in_memory, "MAX_SCHEDULES", 0)
+    app.schedule(every="1h")(report(app))
+    await report(app).aenqueue()
+    assert await app.drain() == 1
+    assert "schedules not written" in caplog.messages
 
 
 async def test_its_task_knows_its_slot_and_has_an_id_that_tells_it(

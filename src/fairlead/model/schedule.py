@@ -172,9 +172,8 @@ def timing(
     Without ``fold`` times that come twice count at the first, but of expressions that run all day
     (their hours are ``*`` or ``*/n``) at both: what runs every five minutes does so always.
     """
-    given = [name for name, value in (("cron", cron), ("every", every), ("at", at)) if value]
-    if at is not None and not at:
-        given.append("at")
+    said = (("cron", cron), ("every", every), ("at", at))
+    given = [name for name, value in said if value is not None]
     if len(given) != 1:
         raise InvalidInput(
             f"a schedule has one of cron, every and at; given are {' and '.join(given) or 'none'}"

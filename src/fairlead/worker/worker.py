@@ -18,7 +18,7 @@ from typing import Self
 from fairlead.broker import Caller, Store
 from fairlead.broker.verbs import BeatReply
 from fairlead.broker.views import WorkerRecord
-from fairlead.model.errors import BrokerError, InvalidInput
+from fairlead.model.errors import BrokerError, InvalidInput, Refused
 from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
@@ -246,7 +246,10 @@ class Worker:
         self._started_at = hello.now
         await self.recoverer.reclaim()
         if self._declare is not None:
-            await self._declare()
+            try:
+                await self._declare()
+            except Refused as error:  # tasks are run all the same
+                log.error("schedules not written", extra={"reason": str(error)})  # noqa: TRY400
         if self._tether is not None:
             self.runner.number([spec.name for spec in self._registry])
             self._tether.introduce(self, self._introduction())
