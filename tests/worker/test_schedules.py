@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from fairlead import Context, Fairlead, State
 from fairlead.broker import Caller, Store, connect
 from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.redis import RedisBroker
 from fairlead.broker.schedules import ScheduleOrder, Ticked
 from fairlead.broker.verbs import Call, Firing, QueueChange, Receipt
 from fairlead.embedded import EmbeddedValkey
@@ -23,6 +25,7 @@ from fairlead.model.message import Body
 from fairlead.model.schedule import ScheduleSpec, Template, slot_id, timing
 from fairlead.model.values import pack_arguments
 from fairlead.worker.scheduler import Scheduler
+from tests.support.servers import server
 from tests.worker.harness import NOW, until
 
 LATE = 0.75  # seconds by which a slot may be late on a busy machine
@@ -236,11 +239,22 @@ def _ignore(seconds: float) -> None:
 # -- missed slots, full queues, schedules that cannot be read ----------------------------------
 
 
+@pytest.fixture(params=["memory", "valkey"])
+async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """One whose clock stands still until somebody moves it with ``now=``."""
+    with contextlib.ExitStack() as stack:
+        made: Store = MemoryBroker(test_clock=True)
+        if request.param == "valkey":
+            made = RedisBroker(stack.enter_context(server()).url, test_clock=True)
+        await made.promote(now=NOW)
+        yield made
+        assert await made.audit() == []
+        await made.close()
+
+
 @pytest.mark.parametrize("down", [0, 1, 1_000])
 @pytest.mark.parametrize("missed", ["skip", "latest", "all"])
-async def test_slots_at_which_nobody_was_there(down: int, missed: Any) -> None:
-    broker = MemoryBroker(test_clock=True)
-    await broker.promote(now=NOW)
+async def test_slots_at_which_nobody_was_there(broker: Store, down: int, missed: Any) -> None:
     diary = Diary(broker)
     info = await diary.app.schedules.acreate(
         "tick", diary.note, "0 * * * *", missed=missed, max_missed=200
@@ -256,6 +270,31 @@ async def test_slots_at_which_nobody_was_there(down: int, missed: Any) -> None:
     last = first + (down - 1) * 3_600 if fired else None
     assert after.last_slot == last
     assert await Scheduler(broker, Caller("s2")).tick(_ignore) == 0
+
+
+async def test_no_slot_is_passed_over_when_room_comes_between_two_calls(broker: Store) -> None:
+    """More slots than one call fires; the first finds no room, the second would."""
+    diary = Diary(broker)
+    info = await diary.app.schedules.acreate("tick", diary.note, "0 * * * *", missed="all")
+    first = info.next_at
+    assert first is not None
+    change = broker.configure
+    await change(Call("c", 1), [QueueChange(queue="default", max_waiting=7)])
+    fire = broker.fire
+
+    async def then_room(call: Call, firings: Sequence[Firing], **more: Any) -> list[Receipt]:
+        receipts = await fire(call, firings, **more)
+        await change(Call("c", 2), [QueueChange(queue="default", max_waiting=None)])
+        return receipts
+
+    broker.fire = then_room  # type: ignore[method-assign]
+    await broker.promote(now=first + 300 * 3_600 - 1_800)
+    scheduler = Scheduler(broker, Caller("s"))
+    assert await scheduler.tick(_ignore) == 7
+    assert (await diary.app.schedules.aget("tick")).next_at == first + 7 * 3_600
+    await broker.promote(now=first + 300 * 3_600 - 1_790)
+    assert await scheduler.tick(_ignore) == 293
+    assert (await broker.snapshot()).depth == 300
 
 
 async def test_a_slot_that_finds_no_room_comes_again(caplog: pytest.LogCaptureFixture) -> None:

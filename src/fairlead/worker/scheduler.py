@@ -63,9 +63,15 @@ class Scheduler:
                 expect(next_at - ticked.now)
         if skips:
             await self._caller.call(lambda call: self._broker.plan(call, skips))
+        return await self._send_all(firings)
+
+    async def _send_all(self, firings: list[Firing]) -> int:
         count = 0
-        for start in range(0, len(firings), _AT_ONCE):
-            count += await self._send(firings[start : start + _AT_ONCE])
+        while firings:
+            fired, refused = await self._send(firings[:_AT_ONCE])
+            count += fired
+            # Later slots must not go before one that was refused: it would be passed over.
+            firings = [each for each in firings[_AT_ONCE:] if each.schedule not in refused]
         return count
 
     def _slots(
@@ -90,7 +96,8 @@ class Scheduler:
         ]
         return firings, found.next_at
 
-    async def _send(self, firings: list[Firing]) -> int:
+    async def _send(self, firings: list[Firing]) -> tuple[int, set[str]]:
+        """How many were fired, and the schedules of which one was refused."""
         receipts = await self._caller.call(lambda call: self._broker.fire(call, firings))
         refused: set[str] = set()
         for firing, receipt in zip(firings, receipts, strict=True):
@@ -102,7 +109,7 @@ class Scheduler:
                     "reason": receipt.code,
                 }
                 log.warning("slot refused; it is tried again", extra=fields)
-        return sum(receipt.code in _FIRED for receipt in receipts)
+        return sum(receipt.code in _FIRED for receipt in receipts), refused
 
     def _complain(self, record: ScheduleRecord, what: str, why: str) -> None:
         """Once for each revision: it comes again every few seconds."""
