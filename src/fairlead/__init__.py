@@ -10,6 +10,8 @@ from fairlead.client import (
     FlowInfo,
     Handle,
     Page,
+    ScheduleInfo,
+    Schedules,
     Snapshot,
     Task,
     TaskCall,
@@ -27,6 +29,7 @@ from fairlead.model.errors import (
     Fenced,
     FlowCancelled,
     FlowFailed,
+    InvalidCron,
     InvalidInput,
     InvalidName,
     InvalidOption,
@@ -38,6 +41,7 @@ from fairlead.model.errors import (
     ResultGone,
     ResultTimeout,
     Retry,
+    ScheduleConflict,
     Signal,
     Snooze,
     TaskCancelled,
@@ -46,11 +50,13 @@ from fairlead.model.errors import (
     TooLarge,
     UnknownDependency,
     UnknownPriority,
+    UnknownSchedule,
     UnknownTask,
     Unreachable,
 )
 from fairlead.model.lifecycle import State
 from fairlead.model.outputs import Output
+from fairlead.model.schedule import Timing
 from fairlead.runtime.breaker import Breaker
 from fairlead.runtime.correlation import correlation
 from fairlead.worker import Context, Raised, Results, Worker, current_context
@@ -81,6 +87,9 @@ __all__ = (
     "Snapshot",
     "WorkerRecord",
     "Raised",
+    "Schedules",
+    "ScheduleInfo",
+    "Timing",
     # what handlers raise
     "Signal",
     "Retry",
@@ -91,13 +100,16 @@ __all__ = (
     "InvalidInput",
     "InvalidName",
     "InvalidOption",
+    "InvalidCron",
     "UnknownPriority",
     "UnknownTask",
     "NotSerializable",
     "TooLarge",
     "DependencyCycle",
     "UnknownDependency",
+    "UnknownSchedule",
     "Conflict",
+    "ScheduleConflict",
     "BrokerError",
     "Unreachable",
     "Ambiguous",

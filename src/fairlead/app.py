@@ -17,7 +17,11 @@ from fairlead.client import (
     Enqueuing,
     Flowing,
     Handle,
+    Kind,
     Operating,
+    Schedules,
+    Scheduling,
+    Sender,
     SyncTask,
     Task,
     TaskCall,
@@ -72,7 +76,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
 
 
-class Fairlead(Operating, Flowing):
+class Fairlead(Operating, Flowing, Scheduling):
     """A set of tasks and the broker they go through.
 
     ``url`` says which broker: ``redis://host``, ``memory://``, ``embedded://PATH``, ... Without one
@@ -107,6 +111,7 @@ class Fairlead(Operating, Flowing):
         self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
         self._around: list[AroundRun] = []
         self._lifespan = Lifespan()
+        self._schedules = Schedules(self._clients)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -140,6 +145,10 @@ class Fairlead(Operating, Flowing):
             return kind(spec, self._clients, self._priorities)
 
         return register if function is None else register(function)
+
+    def registered(self, name: str) -> Sender[..., Any]:
+        """The task that is registered under a name, to be enqueued or scheduled."""
+        return Sender(Kind(self._registry.get(name), self._priorities), self._clients)
 
     def enqueue_many(self, calls: Iterable[TaskCall[R]]) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
@@ -273,6 +282,7 @@ class Fairlead(Operating, Flowing):
                 around=self._around,
                 lifespan=self._lifespan,
                 log_tasks=log_tasks,
+                declare=self._schedules.adeclare,
             ),
             **options,
         )

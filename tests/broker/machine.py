@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
     MAX_PAGE,
     MAX_STEP,
@@ -31,6 +32,9 @@ from fairlead.model.message import Leased
 from tests.support.draws import ANY, CLIENTS, END, OFTEN, OPS, SUBMISSIONS, op, resolved, task_id
 from tests.support.reference import Reference
 from tests.support.store import NOW, ids
+
+SCHEDULES = ("s1", "s2")
+SLOTS = NOW + 1e9  # from here on: so late that they are never due
 
 
 class Core(RuleBasedStateMachine):
@@ -63,6 +67,12 @@ class Core(RuleBasedStateMachine):
         self.mail: Counter[str] = Counter()  # the last letter that each client has seen
         self.readers: dict[str, EventId | None] = {}
         self.repeat: dict[str, tuple[Callable[[Call], Awaitable[Any]], Call, Any]] = {}
+        orders = [
+            ScheduleOrder(name=name, action="create", queue="default", next_at=SLOTS)
+            for name in SCHEDULES
+        ]
+        planned = self.run(self.broker.plan(Call("planner", 1), orders, now=NOW))
+        self.revisions = {answer.name: answer.revision for answer in planned}
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.broker.close())
@@ -125,7 +135,7 @@ class Core(RuleBasedStateMachine):
     @op(
         2,
         client=CLIENTS,
-        schedule=st.sampled_from(["s1", "s2"]),
+        schedule=st.sampled_from(SCHEDULES),
         slots=st.lists(st.integers(0, 5).map(float), min_size=1, max_size=2),
         submission=SUBMISSIONS,
     )
@@ -133,7 +143,16 @@ class Core(RuleBasedStateMachine):
         now = self.model.now
         names = [*self.model.tasks, submission.message.id, "ghost"]
         submission = resolved(submission, names)
-        firings = [Firing(schedule=schedule, slot=slot, submission=submission) for slot in slots]
+        firings = [
+            Firing(
+                schedule=schedule,
+                slot=SLOTS + slot,
+                submission=submission,
+                revision=self.revisions[schedule],
+                next_at=SLOTS + slot + 0.5,
+            )
+            for slot in slots
+        ]
         receipts: list[Receipt] = self.numbered(
             client, lambda call: self.broker.fire(call, firings, now=now)
         )

@@ -1,5 +1,6 @@
 """What every command owes its user: help with examples, an error in one line, an exit code."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ def test_the_examples_are_commands_that_exist(path: tuple[str, ...]) -> None:
         command = command.commands[name]
     assert isinstance(command, Command | Group)
     for line, _ in command.examples:
-        words = line.partition(" > ")[0].split()
+        words = shlex.split(line.partition(" > ")[0])
         assert tuple(words[1 : len(path) + 1]) == path
         with command.make_context(path[-1], words[len(path) + 1 :]) as context:
             if isinstance(command, Group):  # would raise for a command that there is not

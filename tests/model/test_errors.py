@@ -18,6 +18,7 @@ from fairlead.model.errors import (
     DependencyCycle,
     FairleadError,
     Fenced,
+    InvalidCron,
     InvalidInput,
     InvalidName,
     InvalidOption,
@@ -29,6 +30,7 @@ from fairlead.model.errors import (
     ResultGone,
     ResultTimeout,
     Retry,
+    ScheduleConflict,
     Signal,
     Snooze,
     TaskCancelled,
@@ -37,6 +39,7 @@ from fairlead.model.errors import (
     TooLarge,
     UnknownDependency,
     UnknownPriority,
+    UnknownSchedule,
     UnknownTask,
     Unreachable,
 )
@@ -54,6 +57,12 @@ SAMPLES: list[tuple[BaseException, dict[str, Any]]] = [
         {"kind": "queue", "value": "no way", "rule": "short"},
     ),
     (InvalidOption("cost", -1, "more"), {"option": "cost", "value": -1, "rule": "more"}),
+    (
+        InvalidCron("61 * * * *", "no", field=1, part="61", column=1),
+        {"expression": "61 * * * *", "why": "no", "field": 1, "part": "61", "column": 1},
+    ),
+    (UnknownSchedule("nightly"), {"name": "nightly"}),
+    (ScheduleConflict("nightly", "is taken"), {"name": "nightly"}),
     (UnknownPriority("urgent", ["high", 9]), {"value": "urgent", "known": ("high", 9)}),
     (UnknownTask("sned", ["send"]), {"name": "sned", "closest": ("send",)}),
     (

@@ -317,4 +317,57 @@ GUARDS = (
             lua("stage.lua", (" or f.writer ~= CALLER", "")),
         ),
     ),
+    Guard(
+        "slot",
+        "a slot of a schedule is fired once",
+        SUITE + "test_schedules.py::test_a_slot_that_was_fired_is_stale",
+        (
+            memory(
+                "schedules.py",
+                ("and firing.slot >= record.next_at", ""),
+                ("and (record.last_slot is None or firing.slot > record.last_slot)", ""),
+            ),
+            lua(
+                "lib/schedules.lua",
+                (" and slot >= s.next", ""),
+                ("and (not s.last or slot > s.last)", ""),
+            ),
+        ),
+    ),
+    Guard(
+        "last slot",
+        "a slot stays fired when its schedule is replaced",
+        SUITE + "test_schedules.py::test_a_slot_stays_fired_when_the_schedule_is_replaced",
+        (
+            memory(
+                "schedules.py",
+                ("and (record.last_slot is None or firing.slot > record.last_slot)", ""),
+            ),
+            lua("lib/schedules.lua", ("and (not s.last or slot > s.last)", "")),
+        ),
+    ),
+    Guard(
+        "revision",
+        "a scheduler that was stopped and wakes with old knowledge does no harm",
+        SUITE + "test_schedules.py::test_who_knows_an_old_revision_fires_nothing",
+        (
+            memory("schedules.py", ("and record.revision == firing.revision", "")),
+            lua("lib/schedules.lua", (" and s.revision == revision", "")),
+        ),
+    ),
+    Guard(
+        "claim",
+        "nobody spins on a schedule that somebody has in hand",
+        SUITE + "test_schedules.py::test_what_was_handed_out_is_not_due_until_the_claim_is_over",
+        (
+            memory(
+                "schedules.py",
+                (
+                    "shard.ticks.set(record.name, shard.now + CLAIM)",
+                    "shard.ticks.set(record.name, shard.now)",
+                ),
+            ),
+            lua("lib/schedules.lua", ("max(now + CLAIM, s.next)", "max(now, s.next)")),
+        ),
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.broker import Store
+from fairlead.broker.schedules import Scheduled, ScheduleOrder
 from fairlead.broker.verbs import (
     Alter,
     Altered,
@@ -101,6 +102,21 @@ class Client:
 
     async def fire(self, *firings: Firing, now: float = NOW) -> list[Receipt]:
         return await self.broker.fire(self.call(), firings, now=now)
+
+    async def plan(self, *orders: ScheduleOrder, now: float = NOW) -> list[Scheduled]:
+        return await self.broker.plan(self.call(), orders, now=now)
+
+    async def planned(self, *names: str, next_at: float | None = 0.0, now: float = NOW) -> int:
+        """Create schedules that may be fired for any slot; the revision of the last."""
+        answers = await self.plan(
+            *(
+                ScheduleOrder(name=name, action="create", queue="default", next_at=next_at)
+                for name in names
+            ),
+            now=now,
+        )
+        assert {answer.code for answer in answers} == {"done"}
+        return answers[-1].revision
 
     async def run(
         self, *submissions: Submission, now: float = NOW, queues: Sequence[str] = ("default",)

@@ -20,8 +20,14 @@ SENT = {"fcall", "function", "blpop", "xread", "client", "hello", "ping", "confi
 QUEUES = [f"queue-{n}" for n in range(10)]
 
 
+def _nothing() -> None: ...
+
+
 @pytest.mark.serial
-async def test_an_idle_worker_makes_less_than_two_commands_a_second(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedules", [0, 20])
+async def test_an_idle_worker_makes_less_than_two_commands_a_second(
+    tmp_path: Path, schedules: int
+) -> None:
     with EmbeddedValkey(tmp_path, dies_with_owner=True) as endpoint, client(endpoint) as admin:
 
         def commands() -> int:
@@ -30,6 +36,8 @@ async def test_an_idle_worker_makes_less_than_two_commands_a_second(tmp_path: Pa
             return sum(found[name]["calls"] for name, base in names.items() if base in SENT)
 
         async with Fairlead(endpoint.url) as app, app.worker(queues=QUEUES):
+            for n in range(schedules):  # far from now: they are nobody's business yet
+                await app.schedules.acreate(f"s{n}", app.task(name=f"t{n}")(_nothing), every="365d")
             await asyncio.sleep(SETTLED)
             before = commands()
             await asyncio.sleep(WATCHED)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, get_args
 import msgspec
 from msgspec import UNSET
 
+from fairlead.broker.schedules import MAX_SPEC, ScheduleOrder
 from fairlead.broker.verbs import (
     MAX_ENQUEUE,
     MAX_EXCHANGE,
@@ -35,7 +36,13 @@ from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooL
 from fairlead.model.lifecycle import TRANSITIONS, DependencyPolicy, Settlement, State
 from fairlead.model.limits import NO_BREAKER, UNLIMITED, Breaker, Limit
 from fairlead.model.message import ErrorInfo
-from fairlead.model.names import check_key, check_limiter, check_queue, check_tenant
+from fairlead.model.names import (
+    check_key,
+    check_limiter,
+    check_queue,
+    check_schedule,
+    check_tenant,
+)
 from fairlead.model.options import MAX_DEPENDENCIES
 
 __all__ = (
@@ -46,6 +53,7 @@ __all__ = (
     "check_lease",
     "check_limit",
     "check_orders",
+    "check_plan",
     "check_reader",
     "check_slots",
     "check_submissions",
@@ -55,6 +63,7 @@ __all__ = (
 
 _POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
 _ACTIONS = ("cancel", "requeue", "delete")
+_PLANS = ("create", "put", "pause", "resume", "skip", "delete")
 _CAPS = ("max_waiting", "max_tenant_waiting", "warn_depth")
 _KEEPS = (
     "keep_completed",
@@ -123,6 +132,24 @@ def check_slots(firings: Sequence[Firing]) -> None:
     for firing in firings:
         if not math.isfinite(firing.slot):
             raise InvalidOption("slot", firing.slot, "a finite unix time")
+        if firing.next_at is not None and not firing.slot < firing.next_at < math.inf:
+            raise InvalidOption("next_at", firing.next_at, "a finite unix time after the slot")
+
+
+def check_plan(orders: Sequence[ScheduleOrder]) -> None:
+    """Refuse what cannot be done with schedules."""
+    if len(orders) > MAX_STEP:
+        raise TooLarge("the batch", len(orders), MAX_STEP, "orders")
+    for order in orders:
+        check_schedule(order.name)
+        if order.action not in _PLANS:
+            raise InvalidOption("action", order.action, f"one of {', '.join(_PLANS)}")
+        if order.action in ("create", "put"):
+            check_queue(order.queue)
+        if len(order.spec) > MAX_SPEC:
+            raise TooLarge(f"schedule {order.name!r}", len(order.spec), MAX_SPEC)
+        if order.next_at is not None and not math.isfinite(order.next_at):
+            raise InvalidOption("next_at", order.next_at, "a finite unix time")
 
 
 # -- exchange, beat ----------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fairlead.broker.flows import FlowVerbs
+from fairlead.broker.schedules import ScheduleVerbs
 from fairlead.broker.verbs import (
     Alter,
     Altered,
@@ -59,7 +60,7 @@ from fairlead.model.lifecycle import Settlement
 __all__ = ("Broker",)
 
 
-class Broker(FlowVerbs, Protocol):
+class Broker(FlowVerbs, ScheduleVerbs, Protocol):
     """What a task store must do, and nothing it merely could do."""
 
     async def hello(self) -> Hello:
@@ -191,7 +192,8 @@ class Broker(FlowVerbs, Protocol):
     async def promote(self, *, now: float | None = None) -> Moved:
         """Make due tasks queued, and tasks past their deadline dead (at most 50), in time order.
 
-        Equal times go by id. A task that is due later never holds back one that is ready.
+        Equal times go by id. A task that is due later never holds back one that is ready. ``ticks``
+        in the answer: schedules are due, see ``tick``.
         """
         ...
 
@@ -274,7 +276,14 @@ class Broker(FlowVerbs, Protocol):
     async def fire(
         self, call: Call, firings: Sequence[Firing], *, now: float | None = None
     ) -> list[Receipt]:
-        """Enqueue for slots of schedules; a slot not later than the last one fired is ``stale``."""
+        """Enqueue for slots of schedules, and set when each is due next, in one step.
+
+        ``stale``: the schedule is unknown, paused or has another revision, or the slot is not later
+        than the last one fired, or lies before the next one. A slot whose task was refused (for
+        lack of room, for example) is not fired, nor are later ones of the same schedule in the same
+        call, which get the same answer; the schedule is due again in 5 seconds. What is not refused
+        is fired, be it a ``duplicate`` or a ``conflict``: another try would not help.
+        """
         ...
 
     async def events(

@@ -1,7 +1,8 @@
 """Schedules: what is to be enqueued at which times. Brokers keep them and compare moments.
 
-What a schedule means is decided in ``fairlead.model``; a broker stores it as bytes. It knows when
-each is due next, hands those that are due to whoever asks first, and lets every slot be fired once.
+What a schedule means is decided in ``fairlead.model.schedule``; a broker stores it as bytes. It
+knows when each is due next, hands those that are due to whoever asks first, and lets every slot be
+fired once.
 """
 
 from __future__ import annotations
@@ -16,33 +17,40 @@ from fairlead.broker.verbs import Call
 __all__ = (
     "CLAIM",
     "MAX_SCHEDULES",
+    "MAX_SPEC",
     "ScheduleOrder",
     "ScheduleRecord",
     "ScheduleVerbs",
     "Scheduled",
+    "Ticked",
 )
 
 CLAIM = 5.0  # seconds until a due schedule is handed to somebody else
 MAX_SCHEDULES = 10_000  # of one shard
+MAX_SPEC = 64 * 1024  # bytes of one schedule
 
 
 class ScheduleOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What to do with one schedule.
 
-    ``create`` refuses a name that is taken; ``put`` creates or replaces. ``revision``, if given,
-    must be the one that is stored: somebody else may have changed it since it was read.
+    ``create`` refuses a name that is taken; ``put`` creates or replaces, and leaves it paused if it
+    is. ``skip`` lets slots pass: those before ``next_at`` are not fired any more. ``revision``, if
+    given, must be the one that is stored: somebody else may have changed it since it was read.
     """
 
     name: str
-    queue: str  # the schedule lies in the shard of this queue
-    action: Literal["create", "put", "pause", "resume", "delete"]
+    action: Literal["create", "put", "pause", "resume", "skip", "delete"]
+    queue: str = ""  # create, put: the schedule lies in the shard of this queue
     spec: bytes = b""  # create, put: opaque
-    next_at: float | None = None  # create, put, resume: first slot; None: never
+    next_at: float | None = None  # create, put, resume, skip: the next slot; None: there is none
     revision: int | None = None
 
 
 class Scheduled(msgspec.Struct, frozen=True, kw_only=True):
-    """``done``, ``unchanged``, ``exists`` (create), ``unknown``, ``stale`` or ``full``."""
+    """``done``, ``unchanged``, ``exists`` (create), ``unknown``, ``stale`` or ``full``.
+
+    ``revision`` is the one that is stored now, 0 if there is none.
+    """
 
     name: str
     code: Literal["done", "unchanged", "exists", "unknown", "stale", "full"]
@@ -50,16 +58,24 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is stored. The revision grows with every change to it."""
+    """A schedule as it is stored. The revision grows with every change, and never comes again."""
 
     name: str
     queue: str
     spec: bytes
     revision: int
     paused: bool = False
-    next_at: float | None = None  # the next slot; None: there is none
+    next_at: float | None = None  # the next slot that was neither fired nor let pass
     last_slot: float | None = None  # the last that was fired
     changed_at: float = 0.0
+
+
+class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+    """Schedules that are due at ``now``, the broker's time; ``more``: call again at once."""
+
+    now: float
+    due: list[ScheduleRecord] = []
+    more: bool = False
 
 
 class ScheduleVerbs(Protocol):
@@ -68,19 +84,21 @@ class ScheduleVerbs(Protocol):
     async def plan(
         self, call: Call, orders: Sequence[ScheduleOrder], *, now: float | None = None
     ) -> list[Scheduled]:
-        """Create, replace, pause, resume or delete up to 50 schedules.
+        """Create, replace, pause, resume, move on or delete up to 50 schedules.
 
-        The last slot fired outlives a replacement, so a slot is never fired twice, and is gone with
-        a deletion. ``pause`` and ``resume`` of what is so already are ``unchanged``.
+        ``put`` of what is stored already is ``unchanged``, as are ``pause`` and ``resume`` of what
+        is so already, and a ``skip`` that would not go forward. The last slot fired outlives a
+        replacement, so a slot is never fired twice, and is gone with a deletion. A shard holds
+        10,000 schedules; one more is ``full``. What is paused, or has no next slot, is never due.
         """
         ...
 
-    async def tick(self, *, now: float | None = None) -> list[ScheduleRecord]:
-        """Hand out up to 50 schedules that are due, to be fired.
+    async def tick(self, *, now: float | None = None) -> Ticked:
+        """Hand out up to 50 schedules that are due, those first that are due the longest.
 
-        One that is handed out is not due again for 5 seconds, or until it was fired: should its
-        taker die, another one comes. ``wait`` returns when a schedule is due, and ``due_in`` of an
-        exchange tells of it.
+        One that is handed out is not due again for 5 seconds, or until it was fired or skipped:
+        should its taker die, another one comes. ``wait`` returns when a schedule is due, ``due_in``
+        of an exchange foretells it, and ``promote`` says whether there are any.
         """
         ...
 

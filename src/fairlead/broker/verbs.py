@@ -92,7 +92,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ``accepted``: a new task. ``duplicate``: ``id`` is the task that stands for it. The others
     changed nothing: ``conflict`` (the id has other content), ``queue_full`` and ``tenant_full``
     (``limit`` says how many may wait), ``unknown_dependency`` (``detail`` names it), ``fenced``
-    (the parent's lease is over), ``stale`` (a schedule's slot that was fired before), ``closed``.
+    (the parent's lease is over), ``stale`` (a slot that its schedule does not have, or no more),
+    ``closed``.
     """
 
     id: str
@@ -114,11 +115,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """One slot of a schedule and what to enqueue for it."""
+    """One slot of a schedule and what to enqueue for it.
+
+    ``revision`` is the one of the record that this was worked out from.
+    """
 
     schedule: str
     slot: float  # unix seconds
     submission: Submission
+    revision: int = 0
+    next_at: float | None = None  # the slot after it; None: there is none
 
 
 # -- exchange ---------------------------------------------------------------------------------
@@ -163,6 +169,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     more: bool = False
     guarded: bool = False  # sweep only: the jump guard was up, no lease was ended
+    ticks: bool = False  # promote only: schedules are due; call tick
 
 
 # -- waiters, signals, writes -----------------------------------------------------------------

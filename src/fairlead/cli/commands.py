@@ -44,7 +44,7 @@ class Group(click.Group):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
-        self.section = section
+        self.section = section  # where the help of the group above lists it
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, each under the heading of its section."""
@@ -53,7 +53,7 @@ class Group(click.Group):
             command = self.get_command(ctx, name)
             if command is None or command.hidden:
                 continue
-            section = command.section if isinstance(command, Command | Group) else "Commands"
+            section = getattr(command, "section", "Commands")
             sections.setdefault(section, []).append((name, command.get_short_help_str(80)))
         for section, rows in sections.items():
             with formatter.section(section):

@@ -15,6 +15,7 @@ from fairlead.cli.commands import Group, talk
 from fairlead.cli.demo import demo
 from fairlead.cli.doctor import doctor
 from fairlead.cli.flow import flow
+from fairlead.cli.schedule import schedule
 from fairlead.cli.worker import worker
 from fairlead.model.errors import (
     Ambiguous,
@@ -22,7 +23,9 @@ from fairlead.model.errors import (
     InvalidInput,
     QueueFull,
     ResultGone,
+    ScheduleConflict,
     TaskFailed,
+    UnknownSchedule,
     Unreachable,
 )
 
@@ -34,6 +37,8 @@ _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     (QueueFull, "wait until the queue is shorter, or raise its limit"),
     (ResultGone, "ask earlier, or raise the retention of the task"),
     (TaskFailed, "mend the cause and requeue the task"),
+    (ScheduleConflict, "look at it with fairlead schedule show"),
+    (UnknownSchedule, "look for its name with fairlead schedule list"),
     (InvalidInput, "correct the value"),
 )
 
@@ -75,6 +80,7 @@ cli.add_command(doctor)
 cli.add_command(worker)
 cli.add_command(check)
 cli.add_command(flow)
+cli.add_command(schedule)
 
 
 def main() -> None:

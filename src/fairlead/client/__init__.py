@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.batch import Children, submissions_of
-from fairlead.client.call import CallOptions, TaskCall
+from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.changes import (
     LimiterSettings,
     QueueSettings,
@@ -25,6 +25,8 @@ from fairlead.client.handle import Handle
 from fairlead.client.info import TaskInfo
 from fairlead.client.operating import Operating
 from fairlead.client.receipts import error_of, raise_for
+from fairlead.client.scheduled import ScheduleInfo
+from fairlead.client.scheduling import Schedules, Scheduling
 from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
 
 __all__ = (
@@ -40,6 +42,7 @@ __all__ = (
     "FlowInfo",
     "Flowing",
     "Handle",
+    "Kind",
     "LimiterSettings",
     "Operating",
     "Page",
@@ -47,6 +50,9 @@ __all__ = (
     "Part",
     "QueueSettings",
     "Receipt",
+    "ScheduleInfo",
+    "Schedules",
+    "Scheduling",
     "Sender",
     "Snapshot",
     "Submission",

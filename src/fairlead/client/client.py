@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.flows import FlowOrder, FlowRecord
+from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
 from fairlead.broker.verbs import (
     MAX_ENQUEUE,
     MAX_STEP,
@@ -148,6 +149,22 @@ class Client:
     async def configure(self, changes: Sequence[Change]) -> None:
         """Set limits, weights and pauses."""
         await self._caller.call(lambda call: self._store.configure(call, changes))
+
+    async def plan(self, orders: Sequence[ScheduleOrder]) -> list[Scheduled]:
+        """Create, change or delete schedules; one answer per order."""
+        answers: list[Scheduled] = []
+        for start in range(0, len(orders), MAX_STEP):
+            part = orders[start : start + MAX_STEP]
+            answers += await self._caller.call(partial(self._store.plan, orders=part))
+        return answers
+
+    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRecord]:
+        """The schedules of these names, or all."""
+        return await self._store.schedules(names)
+
+    async def now(self) -> float:
+        """The broker's time."""
+        return (await self._store.hello()).now
 
     async def purge(self, queue: str, tenant: str | None = None) -> int:
         """Cancel all that waits in a queue, or one tenant's part of it; how many there were."""

@@ -4,13 +4,16 @@
     ├── InvalidInput (ValueError)       the call was wrong; nothing was written
     │   ├── InvalidName                 a queue, tenant, id, key or limiter name
     │   ├── InvalidOption               an option outside its limits
+    │   ├── InvalidCron                 a cron expression; says which part, and where it stands
     │   ├── UnknownPriority
     │   ├── UnknownTask                 the name is not registered here
     │   ├── NotSerializable             arguments, result or value of a kind we do not store
     │   ├── TooLarge                    over its limit in bytes, depth or count
     │   ├── DependencyCycle
-    │   └── UnknownDependency           a bare id that the broker does not know
+    │   ├── UnknownDependency           a bare id that the broker does not know
+    │   └── UnknownSchedule             no schedule of this name is stored
     ├── Conflict                        the id is taken by a task with other content
+    ├── ScheduleConflict                the name is taken, or somebody else changed it meanwhile
     ├── BrokerError
     │   ├── Unreachable                 not executed; try again
     │   ├── Ambiguous                   perhaps executed; repeat the same exchange
@@ -49,6 +52,7 @@ __all__ = (
     "Fenced",
     "FlowCancelled",
     "FlowFailed",
+    "InvalidCron",
     "InvalidInput",
     "InvalidName",
     "InvalidOption",
@@ -60,6 +64,7 @@ __all__ = (
     "ResultGone",
     "ResultTimeout",
     "Retry",
+    "ScheduleConflict",
     "Signal",
     "Snooze",
     "TaskCancelled",
@@ -69,6 +74,7 @@ __all__ = (
     "Unreachable",
     "UnknownDependency",
     "UnknownPriority",
+    "UnknownSchedule",
     "UnknownTask",
 )
 
@@ -100,6 +106,21 @@ class InvalidOption(InvalidInput):
     def __init__(self, option: str, value: object, rule: str) -> None:
         super().__init__(f"{option}={_show(value)} is not valid: it must be {rule}")
         self.option, self.value, self.rule = option, value, rule
+
+
+class InvalidCron(InvalidInput):
+    """A cron expression that cannot be read, or never comes.
+
+    ``field`` is the number of the field, from 1; ``column`` that of the character where ``part``
+    begins, from 1. They are 0 where the expression as a whole is wrong.
+    """
+
+    def __init__(
+        self, expression: str, why: str, *, field: int = 0, part: str = "", column: int = 0
+    ) -> None:
+        super().__init__(f"cron expression {_show(expression)} is not valid: {why}")
+        self.expression, self.why = expression, why
+        self.field, self.part, self.column = field, part, column
 
 
 class UnknownPriority(InvalidInput):
@@ -171,6 +192,22 @@ class UnknownDependency(InvalidInput):
             "give the handle of the task if it may be finished and forgotten already"
         )
         self.task, self.dependency = task, dependency
+
+
+class UnknownSchedule(InvalidInput):
+    """No schedule of this name is stored."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {_show(name)}")
+        self.name = name
+
+
+class ScheduleConflict(FairleadError):
+    """The name belongs to another schedule, or somebody else changed this one meanwhile."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"schedule {_show(name)} {why}")
+        self.name = name
 
 
 class Conflict(FairleadError):

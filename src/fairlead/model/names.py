@@ -17,6 +17,7 @@ __all__ = (
     "check_key",
     "check_limiter",
     "check_queue",
+    "check_schedule",
     "check_task_name",
     "check_tenant",
     "full_id",
@@ -30,6 +31,8 @@ _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _QUEUE_RULE = "1 to 64 characters out of A-Z a-z 0-9 _ . -"
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 _ID_RULE = "1 to 128 characters out of A-Z a-z 0-9 _ . -"
+_SCHEDULE = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")  # with a slot behind it, it is a task id
+_SCHEDULE_RULE = "1 to 100 characters out of A-Z a-z 0-9 _ . -"
 _MADE = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}\Z")  # a UUIDv7 in hex
 _TASK = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}\Z")
 _TASK_RULE = "1 to 200 characters out of A-Z a-z 0-9 _ . : < > -, starting with a letter or _"
@@ -48,6 +51,11 @@ def check_queue(value: object) -> str:
 def check_limiter(value: object) -> str:
     """The limiter name itself, or InvalidName."""
     return _match("limiter", value, _QUEUE, _QUEUE_RULE)
+
+
+def check_schedule(value: object) -> str:
+    """The name of a schedule itself, or InvalidName."""
+    return _match("schedule", value, _SCHEDULE, _SCHEDULE_RULE)
 
 
 def check_id(value: object) -> str:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from contextvars import ContextVar
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -20,6 +21,7 @@ from fairlead.model.errors import Fenced, InvalidInput, TaskCancelled
 from fairlead.model.message import Leased
 from fairlead.model.names import check_key
 from fairlead.model.options import Duration, seconds
+from fairlead.model.schedule import SLOT_HEADER
 from fairlead.model.values import pack, unpack
 from fairlead.telemetry.fields import running
 from fairlead.worker.extras import NO_EXTRAS, Child, Enqueuer, Extras
@@ -132,6 +134,12 @@ class Context:
     def headers(self) -> Mapping[str, str]:
         """What middleware around the enqueue sent along."""
         return MappingProxyType(self._headers) if self._headers else _NO_HEADERS
+
+    @property
+    def slot(self) -> datetime | None:
+        """The moment for which a schedule enqueued the task, in UTC; None if none did."""
+        text = self._headers.get(SLOT_HEADER)
+        return None if text is None else datetime.fromisoformat(text)
 
     @property
     def resources(self) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -44,7 +44,7 @@ class Enqueuer(Protocol):
 class Extras:
     """How handlers enqueue, what is around them, what they find open, and what is said of them."""
 
-    __slots__ = ("around", "enqueuer", "lifespan", "log_tasks")
+    __slots__ = ("around", "declare", "enqueuer", "lifespan", "log_tasks")
 
     def __init__(
         self,
@@ -53,11 +53,13 @@ class Extras:
         around: Sequence[AroundRun] = (),
         lifespan: Lifespan | None = None,
         log_tasks: bool = False,
+        declare: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self.enqueuer = enqueuer
         self.around = around  # the first is outermost; may still grow
         self.lifespan = lifespan or Lifespan()
         self.log_tasks = log_tasks  # a line for each attempt that succeeds
+        self.declare = declare  # writes the schedules that the program declares
 
 
 NO_EXTRAS = Extras()

@@ -1,4 +1,4 @@
-"""Makes tasks ready whose time has come, and goes on with releasing dependents."""
+"""Makes tasks ready whose time has come, goes on with releasing dependents, fires schedules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 
 from fairlead.broker import Broker
 from fairlead.runtime.component import every
+from fairlead.worker.scheduler import Scheduler
 
 __all__ = ("Forwarder",)
 
@@ -23,8 +24,9 @@ class Forwarder:
 
     name = "forwarder"
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, scheduler: Scheduler) -> None:
         self._broker = broker
+        self._scheduler = scheduler
         self._due = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._at = math.inf  # when the alarm goes, by the loop's clock
@@ -48,14 +50,17 @@ class Forwarder:
             self._rung, self._last = False, now
 
     async def forward(self) -> int:
-        """Promote and deliver until there is no more; how many tasks moved."""
-        count = 0
+        """Promote, deliver and fire until there is no more; how many tasks moved."""
+        count, ticks = 0, False
         for step in (self._broker.promote, self._broker.deliver):
             more = True
             while more:
                 moved = await step()
                 count += moved.count
                 more = moved.more
+                ticks = ticks or moved.ticks
+        if ticks:
+            count += await self._scheduler.tick(self.expect)
         return count
 
     def expect(self, due_in: float | None) -> None:

@@ -18,7 +18,7 @@ from typing import Self
 from fairlead.broker import Caller, Store
 from fairlead.broker.verbs import BeatReply
 from fairlead.broker.views import WorkerRecord
-from fairlead.model.errors import BrokerError, InvalidInput
+from fairlead.model.errors import BrokerError, InvalidInput, Refused
 from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
@@ -36,6 +36,7 @@ from fairlead.worker.processor import Processor
 from fairlead.worker.recoverer import Recoverer, give_back
 from fairlead.worker.router import Router
 from fairlead.worker.runner import Raised, Runner
+from fairlead.worker.scheduler import Scheduler
 from fairlead.worker.setup import check_count, check_seconds, place, queue_order, versions
 from fairlead.worker.slots import Slots
 from fairlead.worker.subscriber import Subscriber
@@ -110,6 +111,7 @@ class Worker:
         self._life: AbstractAsyncContextManager[None] | None = None
         self._threads = Threads(threads)
         self._lifespan = extras.lifespan
+        self._declare = extras.declare
 
         self._tether = tether
         self._own_process = tether is not None or line is not None
@@ -118,7 +120,8 @@ class Worker:
         caller = Caller(line or incarnation)
         self.inflight = Inflight(incarnation, board)
         self.syncer = Syncer(store, caller, self.inflight)
-        self.forwarder = Forwarder(store)
+        self.scheduler = Scheduler(store, Caller(f"{line or incarnation}:schedules"))
+        self.forwarder = Forwarder(store, self.scheduler)
         self.recoverer = Recoverer(store, dice)
         self.janitor = Janitor(store, dice)
         self.subscriber = Subscriber(store, self.inflight, incarnation=incarnation)
@@ -244,6 +247,11 @@ class Worker:
         self.heartbeater.lease = lease
         self._started_at = hello.now
         await self.recoverer.reclaim()
+        if self._declare is not None:
+            try:
+                await self._declare()
+            except Refused as error:  # tasks are run all the same
+                log.error("schedules not written", extra={"reason": str(error)})  # noqa: TRY400
         if self._tether is not None:
             self.runner.number([spec.name for spec in self._registry])
             self._tether.introduce(self, self._introduction())

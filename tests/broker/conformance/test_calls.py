@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker import Store
+from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
     MAX_STEP,
     Alter,
@@ -41,6 +42,7 @@ async def everything(broker: Store, *, now: float = NOW) -> tuple[Any, ...]:
         await events(broker),
         await broker.pull("a", ["k"], now=now),
         await broker.workers(now=now),
+        await broker.schedules(now=now),
     )
 
 
@@ -58,6 +60,7 @@ async def prepared(broker: Store) -> Leased:
         submit("child", after=["running"]),
         *(submit(f"q.{i}", "ab"[i % 2], level=i % 4) for i in range(12)),
     )
+    await c.planned("nightly", next_at=NOW + 3_600)
     return lease
 
 
@@ -121,8 +124,25 @@ async def do_purge(broker: Store, call: Call, lease: Leased) -> Any:
 
 
 async def do_fire(broker: Store, call: Call, lease: Leased) -> Any:
-    firing = Firing(schedule="nightly", slot=NOW, submission=submit("fired"))
+    [record] = await broker.schedules(["nightly"])
+    firing = Firing(
+        schedule="nightly",
+        slot=NOW + 3_600,
+        submission=submit("fired"),
+        revision=record.revision,
+        next_at=NOW + 7_200,
+    )
     return await broker.fire(call, [firing, firing], now=NOW)
+
+
+async def do_plan(broker: Store, call: Call, lease: Leased) -> Any:
+    orders = [
+        ScheduleOrder(name="hourly", action="create", queue="default", next_at=NOW + 3_600),
+        ScheduleOrder(name="nightly", action="pause"),
+        ScheduleOrder(name="nightly", action="delete"),
+        ScheduleOrder(name="ghost", action="delete"),
+    ]
+    return await broker.plan(call, orders, now=NOW)
 
 
 VERBS: dict[str, Verb] = {
@@ -138,6 +158,7 @@ VERBS: dict[str, Verb] = {
         do_configure,
         do_purge,
         do_fire,
+        do_plan,
     )
 }
 
@@ -350,6 +371,7 @@ async def test_empty_batches_have_no_answers_and_change_nothing(broker: Store) -
     assert await c.alter() == []
     assert await c.write() == []
     assert await c.fire() == []
+    assert await c.plan() == []
     reply = await c.exchange()
     assert (reply.settled, reply.started, reply.leased) == ([], [], [])
     await c.configure()

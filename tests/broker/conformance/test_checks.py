@@ -227,39 +227,48 @@ async def test_the_id_of_a_cancelled_task_with_the_same_content_is_a_duplicate(
 # -- schedules --------------------------------------------------------------------------------
 
 
-def firing(id: str, slot: float, body: bytes = b"x") -> Firing:
-    return Firing(schedule="nightly", slot=slot, submission=submit(id, body=body))
+def firing(id: str, slot: float, revision: int, body: bytes = b"x") -> Firing:
+    return Firing(
+        schedule="nightly",
+        slot=slot,
+        submission=submit(id, body=body),
+        revision=revision,
+        next_at=slot + 1,
+    )
 
 
 async def test_a_slot_whose_firing_is_a_conflict_is_not_repeated_for_ever(
     broker: Store, c: Client
 ) -> None:
     await c.enqueue(submit("t0", body=b"other"))
+    r = await c.planned("nightly")
 
-    assert codes(await c.fire(firing("t0", NOW))) == ["conflict"]
-    assert codes(await c.fire(firing("t0", NOW), firing("t1", NOW))) == ["stale", "stale"]
-    assert codes(await c.fire(firing("t2", NOW + 60))) == ["accepted"]
+    assert codes(await c.fire(firing("t0", NOW, r))) == ["conflict"]
+    assert codes(await c.fire(firing("t0", NOW, r), firing("t1", NOW, r))) == ["stale", "stale"]
+    assert codes(await c.fire(firing("t2", NOW + 60, r))) == ["accepted"]
     assert await states(broker, "t0", "t1", "t2") == [State.QUEUED, None, State.QUEUED]
 
 
 async def test_a_slot_that_found_no_room_may_be_fired_again(c: Client) -> None:
+    r = await c.planned("nightly")
     await c.configure(QueueChange(queue="default", max_waiting=0))
-    assert codes(await c.fire(firing("t0", NOW))) == ["queue_full"]
+    assert codes(await c.fire(firing("t0", NOW, r))) == ["queue_full"]
     await c.configure(QueueChange(queue="default", max_waiting=1))
-    assert codes(await c.fire(firing("t0", NOW))) == ["accepted"]
+    assert codes(await c.fire(firing("t0", NOW, r))) == ["accepted"]
 
 
 # -- answers ----------------------------------------------------------------------------------
 
 
 async def test_receipts_may_be_changed_by_the_caller(broker: Store) -> None:
+    revision = await Client(broker, "planner").planned("nightly")
     for verb in ("enqueue", "fire"):
         call = Call(verb, 1)
 
         async def again(verb: str = verb, call: Call = call) -> list[Any]:
             if verb == "enqueue":
                 return await broker.enqueue(call, [submit("t"), submit("t")], now=NOW)
-            return await broker.fire(call, [firing("f", NOW)], now=NOW)
+            return await broker.fire(call, [firing("f", NOW, revision)], now=NOW)
 
         first = await again()
         kept = list(first)

@@ -8,16 +8,18 @@ from typing import Any
 import redis
 
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import MAX_STEP, Firing, LimiterChange, QueueChange, TenantChange, Write
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.options import Unique
 from tests.support.flows import commit, make, parts_of, stage
 from tests.support.store import NOW, Client, completed, dead, failed, submit
 
-__all__ = ("MADE", "PREFIX", "Spoiler", "fill")
+__all__ = ("MADE", "PREFIX", "SLOT", "Spoiler", "fill")
 
 PREFIX = "fl1:{0}:"
 MADE = "0" * 32  # an id as Fairlead makes them: it is never used twice
+SLOT = NOW + 100_000.0  # when the schedules are due
 CHILDREN = 2 * MAX_STEP + 20  # more than the call which ends their parent, and one more, see to
 
 # As long as ids that Fairlead makes: what has such an id is kept in a list once it is completed.
@@ -70,11 +72,26 @@ async def fill(broker: RedisBroker) -> None:
     await _waiting(c)
     await _wide(c)
     await _flows(c)
-    await c.fire(Firing(schedule="nightly", slot=1.0, submission=submit("fired")))
+    await _schedules(c)
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
     await broker.events(reader="reader")
     await _pinned(c)
     await _in_transit(c)
+
+
+async def _schedules(c: Client) -> None:
+    revision = await c.planned("nightly", "weekly", next_at=SLOT)
+    await c.fire(
+        Firing(
+            schedule="weekly",
+            slot=SLOT,
+            submission=submit("fired"),
+            revision=revision,
+            next_at=SLOT + 60.0,
+        )
+    )
+    await c.planned("stopped", next_at=SLOT)
+    await c.plan(ScheduleOrder(name="stopped", action="pause"))
 
 
 async def _finished(c: Client) -> None:

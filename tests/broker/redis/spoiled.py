@@ -508,9 +508,31 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda s: s.do("DEL", "workers"),
         "'seen' keeps w1, which is no worker",
     ),
-    "a slot that is no time": (
-        lambda s: s.do("HSET", "slots", "nightly", "?"),
-        "'slots' holds what cannot be read for 'nightly'",
+    "a schedule that is none": (
+        lambda s: s.do("HSET", "schedules", "nightly", "?"),
+        "'schedules' holds what cannot be read for 'nightly'",
+    ),
+    "a schedule that nobody will look at": (
+        lambda s: s.do("ZREM", "ticks", "nightly"),
+        "schedule nightly is due at ",
+    ),
+    "a schedule that is looked at too early": (
+        lambda s: s.do("ZADD", "ticks", 1, "nightly"),
+        "schedule nightly is due at ",
+    ),
+    "a paused schedule that is looked at": (
+        lambda s: s.do("ZADD", "ticks", 1, "stopped"),
+        "schedule stopped is looked at although it has nothing to fire",
+    ),
+    "no schedule": (
+        lambda s: s.do("ZADD", "ticks", 1, "ghost"),
+        "schedule ghost is looked at, but is not stored",
+    ),
+    "a schedule of a revision to come": (
+        lambda s: s.do(
+            "HSET", "schedules", "stopped", "default\x1f9007199254740991\x1f1\x1f\x1f\x1f1\x1f"
+        ),
+        "schedule stopped has revision 9007199254740991, which was never given",
     ),
     "a reader that is nowhere": (
         lambda s: s.do("HSET", "readers", "reader", "?"),

@@ -494,6 +494,9 @@ def every_verb(broker: RedisBroker) -> list[tuple[str, Callable[[], Any]]]:
         ("configure", numbered("configure", [])),
         ("purge", numbered("purge", "none")),
         ("fire", numbered("fire", [])),
+        ("plan", numbered("plan", [])),
+        ("tick", broker.tick),
+        ("schedules", broker.schedules),
         ("events", broker.events),
     ]
 

@@ -14,6 +14,7 @@ import redis
 
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.keys import KINDS
+from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
     Alter,
     Call,
@@ -29,7 +30,7 @@ from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.options import Unique
-from tests.broker.redis.sample import DONE, PREFIX, fill
+from tests.broker.redis.sample import DONE, PREFIX, SLOT, fill
 from tests.support.servers import Running, server
 from tests.support.store import ERROR, NOW, Client, ref, submit
 from tests.support.store import completed as complete
@@ -49,6 +50,14 @@ def lent(c: Client, tokens: dict[str, int], id: str) -> LeaseRef:
 
 def end(tokens: dict[str, int], id: str, to: State, **more: Any) -> Settlement:
     return Settlement(id=id, token=tokens[id], to=to, **more)
+
+
+async def fire_one(c: Client, _: dict[str, int]) -> object:
+    [record] = await c.broker.schedules(["nightly"], now=NOW)
+    firing = Firing(
+        schedule="nightly", slot=SLOT, submission=submit("n1"), revision=record.revision
+    )
+    return await c.fire(firing, now=LATER)
 
 
 async def enqueue_special(c: Client, _: dict[str, int]) -> object:
@@ -143,9 +152,14 @@ PROBES: dict[str, Probe] = {
     "configure": configure_all,
     "purge": lambda c, _: c.purge("default", now=LATER),
     "purge, one tenant": lambda c, _: c.purge("graph", "a", now=LATER),
-    "fire": lambda c, _: c.fire(
-        Firing(schedule="nightly", slot=9.0, submission=submit("n1")), now=LATER
+    "fire": fire_one,
+    "plan": lambda c, _: c.plan(
+        ScheduleOrder(name="new", action="create", queue="default", next_at=SLOT),
+        ScheduleOrder(name="nightly", action="delete"),
+        now=LATER,
     ),
+    "tick": lambda c, _: c.broker.tick(now=SLOT),
+    "schedules": lambda c, _: c.broker.schedules(now=NOW),
     "events": lambda c, _: c.broker.events(reader="reader"),
     "events, a new reader": lambda c, _: c.broker.events(reader="new"),
     "events, asleep": lambda c, _: asleep_for_events(c.broker),
@@ -349,6 +363,7 @@ class Full:
             "promote": broker.promote,
             "deliver": broker.deliver,
             "tidy": broker.tidy,
+            "tick": broker.tick,
             "collect": lambda: broker.collect("w", 0, 0.0),
             "wait": lambda: broker.wait(["default"], 0.0),
             "beat": lambda: broker.beat("w", worker=WorkerRecord(incarnation="w")),
@@ -364,6 +379,7 @@ class Full:
         return {
             "hello": broker.hello,
             "find": lambda: broker.find(["first"]),
+            "schedules": broker.schedules,
             "snapshot": broker.snapshot,
             "page": broker.page,
             "workers": broker.workers,

@@ -19,6 +19,7 @@ import pytest
 
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
     MAX_STEP,
     Alter,
@@ -67,6 +68,8 @@ TIMES = {
     "configure": 4,
     "purge": 3,
     "fire": 3,
+    "plan": 3,
+    "tick": 3,
     "events": 5,
     "stage": 3,
     "commit": 3,
@@ -205,9 +208,27 @@ class Story:
         self.say("purge", await p.purge("bulk", "a"))
         self.say("purge", await p.purge("bulk"))
         self.say("purge", await p.purge("none"))
+        await self.schedules()
+
+    async def schedules(self) -> None:
+        p = self.p
+        new = ScheduleOrder(name="cron", action="create", queue="default", next_at=NOW)
+        self.say("plan", await p.plan(new, now=self.now))
+        self.say("plan", await p.plan(new, now=self.now))
+        for _ in range(3):
+            self.say("tick", await self.broker.tick(now=self.now))
+        [record] = await self.broker.schedules(now=self.now)
         for slot, id in ((60.0, "c1"), (60.0, "c2"), (120.0, "c3")):
-            firing = Firing(schedule="cron", slot=NOW + slot, submission=submit(id, "c"))
+            firing = Firing(
+                schedule="cron",
+                slot=NOW + slot,
+                submission=submit(id, "c"),
+                revision=record.revision,
+                next_at=NOW + 120.0 if slot == 60.0 else None,
+            )
             self.say("fire", await p.fire(firing))
+        self.say("plan", await p.plan(ScheduleOrder(name="cron", action="pause"), now=self.now))
+        self.say("schedules", await self.broker.schedules(now=self.now))
 
     async def pins(self) -> None:
         """Results that are read: pinned, released, pinned again, and deleted all the same."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import KeysView
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +31,10 @@ class Agenda(Generic[K]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._times
+
+    def keys(self) -> KeysView[K]:
+        """All keys, in no order."""
+        return self._times.keys()
 
     def set(self, key: K, at: float) -> None:
         """Put the key at this time, whatever its time was before."""

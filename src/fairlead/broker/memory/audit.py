@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fairlead.broker.memory.audit_flows import check_flows
 from fairlead.broker.memory.fair import IDLE, PARKED, READY, Queue
 from fairlead.broker.memory.limits import Limiter
+from fairlead.broker.memory.schedules import due
 from fairlead.broker.memory.shard import Shard
 from fairlead.model.lifecycle import FINAL, WAITING, State
 
@@ -30,6 +31,7 @@ def audit(shard: Shard) -> list[str]:
         *_tenants(shard),
         *_limiters(shard),
         *check_flows(shard),
+        *_schedules(shard),
     ]
 
 
@@ -224,3 +226,17 @@ def _limiters(shard: Shard) -> Iterator[str]:
             yield f"limiter {limiter.name} counts {said} probes, {there} run"
         if limiter.used != used[limiter.name]:
             yield f"limiter {limiter.name} counts {limiter.used}, {used[limiter.name]} are held"
+
+
+def _schedules(shard: Shard) -> Iterator[str]:
+    """What is to be fired will be looked at, and nothing else will."""
+    for name, record in shard.schedules.items():
+        at, tick = due(record), shard.ticks.get(name)
+        if at is None and tick is not None:
+            yield f"schedule {name} is looked at although it has nothing to fire"
+        if at is not None and (tick is None or tick < at):
+            yield f"schedule {name} is due at {at} and looked at {tick}"
+        if record.revision > shard.token:
+            yield f"schedule {name} has revision {record.revision}, which was never given"
+    for name in shard.ticks.keys() - shard.schedules.keys():
+        yield f"schedule {name} is looked at, but is not stored"

@@ -20,6 +20,7 @@ from fairlead.broker.memory import orders as ordering
 from fairlead.broker.memory.bell import Sleeper
 from fairlead.broker.memory.flowing import Flowing, see_to
 from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.schedules import Planning, ticks_due
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
     LEASE,
@@ -55,7 +56,7 @@ from fairlead.model.lifecycle import Settlement, State
 __all__ = ("MemoryBroker",)
 
 
-class MemoryBroker(Flowing):
+class MemoryBroker(Flowing, Planning):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     # -- the verbs -----------------------------------------------------------------------------
@@ -128,7 +129,7 @@ class MemoryBroker(Flowing):
         ends = time.monotonic() + timeout
         with self._lock:
             self._promote()
-            if self._runnable(queues):
+            if self._runnable(queues) or ticks_due(self._shard):
                 return True
             sleeper = Sleeper()
             self._bell.add(sleeper, queues)
@@ -141,6 +142,8 @@ class MemoryBroker(Flowing):
                 with self._lock:
                     if self._bell.holds_alarm(sleeper):
                         self._promote()  # and ring: perhaps for this one
+                        if ticks_due(self._shard):
+                            return True
                     if sleeper.rung and self._runnable(queues):
                         found = True
                         return True
@@ -207,7 +210,7 @@ class MemoryBroker(Flowing):
     async def promote(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:
             count, more = upkeep.promote(shard)
-            return Moved(now=shard.now, count=count, more=more)
+            return Moved(now=shard.now, count=count, more=more, ticks=ticks_due(shard))
 
         return self._do(now, step)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from fairlead.broker.memory import pins, release
+import msgspec
+
+from fairlead.broker.memory import pins, release, schedules
 from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
@@ -24,16 +26,23 @@ def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:
 
 
 def fire(shard: Shard, firings: Sequence[Firing]) -> list[Receipt]:
-    """Compare each slot with the last one fired and enqueue, in one step."""
+    """Enqueue for slots that are still to be fired, and move their schedules on, in one step."""
     receipts = []
+    refusals: dict[str, Receipt] = {}  # by schedule: later slots must not go before a refused one
     for firing in firings:
-        last = shard.slots.get(firing.schedule)
-        if last is not None and firing.slot <= last:
-            receipts.append(Receipt(id=firing.submission.message.id, code="stale"))
+        id, name = firing.submission.message.id, firing.schedule
+        if not shard.closed and not schedules.may_fire(shard, firing):
+            receipts.append(Receipt(id=id, code="stale"))
+            continue
+        if name in refusals:
+            receipts.append(msgspec.structs.replace(refusals[name], id=id))
             continue
         receipt = _enqueue(shard, firing.submission)
         if receipt.code in ("accepted", "duplicate", "conflict"):  # another try would not help
-            shard.slots[firing.schedule] = firing.slot
+            schedules.fired(shard, firing)
+        elif receipt.code != "closed":
+            schedules.refused(shard, firing)
+            refusals[name] = receipt
         receipts.append(receipt)
     release.follow_up(shard)
     return receipts

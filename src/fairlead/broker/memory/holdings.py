@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from fairlead.broker.memory import settings
 from fairlead.broker.memory.agenda import Agenda
@@ -14,6 +14,7 @@ from fairlead.broker.memory.flow import Flow, Guard
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
 from fairlead.broker.memory.stream import Stream
+from fairlead.broker.schedules import ScheduleRecord
 from fairlead.broker.verbs import SHARD, Mail, TenantChange
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.lifecycle import State
@@ -55,7 +56,8 @@ class Holdings:
         self.members_kept = 0  # of finished flows
         self.flows_changed: dict[str, Flow] = {}  # in this call
         self.reserved: Counter[tuple[str, str]] = Counter()  # (queue, tenant); (queue, ""): in all
-        self.slots: dict[str, float] = {}  # schedule -> last slot fired
+        self.schedules: dict[str, ScheduleRecord] = {}
+        self.ticks: Agenda[str] = Agenda()  # when to look at schedules
         self.answers: dict[str, Answered] = {}
         self.mailboxes: dict[str, Mailbox] = {}
         self.letters = 0  # written so far, in all mailboxes: numbers outlive a mailbox
@@ -160,12 +162,9 @@ class Holdings:
             self.worker_ends.discard(incarnation)
 
     def next_due(self) -> float | None:
-        """Seconds until there is something to promote or deliver; 0 if there is now."""
+        """Seconds until there is something to promote, deliver or fire; 0 if there is now."""
         if self.releases or self.layouts or self.unpins:
             return 0.0
-        firsts = [
-            first[0]
-            for first in (self.due.first(), self.deadlines.first(), self.alarms.first())
-            if first is not None
-        ]
+        agendas: tuple[Agenda[Any], ...] = (self.due, self.deadlines, self.alarms, self.ticks)
+        firsts = [first[0] for agenda in agendas if (first := agenda.first()) is not None]
         return max(0.0, min(firsts) - self.now) if firsts else None

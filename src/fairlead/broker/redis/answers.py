@@ -33,7 +33,7 @@ from fairlead.broker.verbs import (
 )
 from fairlead.model.message import Leased, Message
 
-__all__ = ("altered", "beat_reply", "exchange_reply", "moved", "receipts", "settled")
+__all__ = ("altered", "beat_reply", "exchange_reply", "moved", "promoted", "receipts", "settled")
 
 _SETTLED: dict[int, Settled] = {ord("a"): "applied", ord("f"): "fenced", ord("u"): "unknown"}
 _ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown"]] = {
@@ -172,6 +172,12 @@ def moved(reply: bytes) -> Moved:
     """What a step of maintenance came to; sweep says whether it was guarded as well."""
     now, count, more, *guarded = reply.split(RS)
     return Moved(now=float(now), count=int(count), more=more == b"1", guarded=guarded == [b"1"])
+
+
+def promoted(reply: bytes) -> Moved:
+    """What a step of promotion came to, and whether schedules are due."""
+    now, count, more, ticks = reply.split(RS)
+    return Moved(now=float(now), count=int(count), more=more == b"1", ticks=ticks == b"1")
 
 
 def altered(reply: bytes, orders: Sequence[Alter]) -> list[Altered]:

@@ -14,6 +14,7 @@ from fairlead.broker.redis import answers, codec
 from fairlead.broker.redis.flowing import Flowing
 from fairlead.broker.redis.inspector import Inspecting
 from fairlead.broker.redis.post import Posting
+from fairlead.broker.redis.schedules import Planning
 from fairlead.broker.redis.stored import STATES, worker_bytes
 from fairlead.broker.redis.waiting import Waiting
 from fairlead.broker.redis.wire import Value
@@ -43,7 +44,7 @@ __all__ = ("RedisBroker",)
 _ZERO = ord("0")
 
 
-class RedisBroker(Waiting, Inspecting, Posting, Flowing):
+class RedisBroker(Waiting, Inspecting, Posting, Flowing, Planning):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     async def enqueue(
@@ -124,7 +125,7 @@ class RedisBroker(Waiting, Inspecting, Posting, Flowing):
         return answers.moved(await self._own("sweep", now))
 
     async def promote(self, *, now: float | None = None) -> Moved:
-        return answers.moved(await self._own("promote", now))
+        return answers.promoted(await self._own("promote", now))
 
     async def deliver(self, *, now: float | None = None) -> Moved:
         return answers.moved(await self._own("deliver", now))

@@ -133,7 +133,7 @@ def _clean(id: str) -> str:
 
 
 def firing_args(firings: Sequence[Firing]) -> list[Value]:
-    """Six for each: schedule, slot, id, head, blob, options."""
+    """Eight for each: schedule, slot, revision, the next slot, id, head, blob, options."""
     args: list[Value] = []
     for firing in firings:
         message = firing.submission.message
@@ -148,8 +148,9 @@ def firing_args(firings: Sequence[Firing]) -> list[Value]:
                 message.flags,
             )
         )
-        args += (firing.schedule, repr(firing.slot), message.id, head, blob(message))
-        args.append(options(firing.submission))
+        next_at = "" if firing.next_at is None else repr(firing.next_at)
+        args += (firing.schedule, repr(firing.slot), firing.revision, next_at)
+        args += (message.id, head, blob(message), options(firing.submission))
     return args
 
 

@@ -18,7 +18,7 @@ KINDS: dict[str, str] = {
         (
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
-            *("unique", "answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
+            *("unique", "answers", "workers", "xcom", "schedules", "readers", "tenants:", "held:"),
             *("flows", "reserved", "pins", "uses", "aside"),
         ),
         "hash",
@@ -28,7 +28,7 @@ KINDS: dict[str, str] = {
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
             *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
             *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
-            "undone:",
+            *("undone:", "ticks"),
         ),
         "zset",
     ),
@@ -73,6 +73,7 @@ class Keys:
         self.due = f"{prefix}due"
         self.deadlines = f"{prefix}deadlines"
         self.alarms = f"{prefix}alarms"
+        self.ticks = f"{prefix}ticks"  # when to look at schedules
         self.windows = f"{prefix}windows"
         self.leases = f"{prefix}leases"
         self.idle = f"{prefix}idle"
@@ -85,7 +86,7 @@ class Keys:
         self.answers = f"{prefix}answers"
         self.workers = f"{prefix}workers"
         self.xcom = f"{prefix}xcom"
-        self.slots = f"{prefix}slots"
+        self.schedules = f"{prefix}schedules"
         # Events: a stream, a list of places where it may be cut, and readers by name.
         self.events = f"{prefix}events"
         self.marks = f"{prefix}marks"

@@ -14,6 +14,7 @@ it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
 * **A fence** on a task of another shard than the lease is looked at just before, not in one step.
 * **Limits**: a tenant's settings for all queues, and named limiters, hold in each shard for itself.
 * **Ids** are known in their own shard: the same chosen id in two shards is two tasks.
+* **Schedules** lie in the shard of their queue; a name is looked for in all of them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fairlead.broker.sharded.frame import Line
 from fairlead.broker.sharded.listening import Listening
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.sharded.reading import Reading
+from fairlead.broker.sharded.schedules import Planning
 from fairlead.broker.verbs import (
     LEASE,
     Alter,
@@ -52,7 +54,7 @@ T = TypeVar("T")
 H = TypeVar("H")
 
 
-class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading):
+class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     async def hello(self) -> Hello:
@@ -276,6 +278,7 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading):
             count=count,
             more=any(answer.more for answer in all),
             guarded=any(answer.guarded for answer in all),
+            ticks=any(answer.ticks for answer in all),
         )
 
 

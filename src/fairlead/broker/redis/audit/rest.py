@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.broker.redis.audit.schedules import check_schedules
 from fairlead.broker.redis.audit.walk import Shard
 
 __all__ = ("check_rest",)
@@ -20,9 +21,7 @@ def check_rest(shard: Shard) -> Iterator[str]:
     yield from _outboxes(shard)
     yield from _events(shard)
     yield from _bells(shard)
-    for schedule, slot in shard.hash("slots").items():
-        if not _is_number(slot):
-            yield f"'slots' holds what cannot be read for {schedule!r}"
+    yield from check_schedules(shard)
     for reader, place in shard.hash("readers").items():
         if len(place.split(" ")) != 3:
             yield f"'readers' holds what cannot be read for {reader!r}"
@@ -106,11 +105,3 @@ def _bells(shard: Shard) -> Iterator[str]:
     for name, tokens in shard.lists.items():
         if name.partition(":")[0] in ("bell", "mailbell") and len(tokens) > 1:
             yield f"the bell {name!r} has {len(tokens)} tokens, at most 1"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

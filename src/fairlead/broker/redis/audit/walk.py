@@ -24,6 +24,7 @@ from fairlead.broker.redis.audit.values import (
     Tenant,
 )
 from fairlead.broker.redis.keys import KINDS, Keys
+from fairlead.broker.redis.schedules import decoded
 from fairlead.broker.redis.stored import read_edges
 
 __all__ = ("Command", "Progress", "Shard", "walk")
@@ -93,10 +94,13 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "pins": reading.read_pins,
     "uses": reading.read_uses,
     "xcom": reading.read_xcom,
+    "schedules": lambda value: decoded("", value),
     **dict.fromkeys(("results", "progress", "checkpoints"), len),
 }
 _MEMBERS = frozenset(("flow:", "edges:"))  # lists of flows
-_LARGE_VALUES = frozenset(("tasks", "results", "progress", "checkpoints", "xcom", "answers"))
+_LARGE_VALUES = frozenset(
+    ("tasks", "results", "progress", "checkpoints", "xcom", "answers", "schedules")
+)
 
 
 async def walk(command: Command, keys: Keys, progress: Progress | None = None) -> Shard:

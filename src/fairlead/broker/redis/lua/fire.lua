@@ -1,29 +1,34 @@
--- fire: compare each slot with the last one fired of its schedule and enqueue, in one step.
+-- fire: enqueue for slots that are still to be fired, and move their schedules on, in one step.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, incarnation, number; six for each: schedule, slot, then as lib/accept
+-- ARGV     clock, incarnation, number; eight for each: schedule, slot, its revision, the slot after it
+--          or '', then as lib/accept
 -- Returns  the receipts, separated by RS; s stale
 -- @library entry
 -- @include engine
+-- @include schedules
 -- @include once
 -- @include accept
 -- @include admit
 -- @include entry
 local kept = once('fire', tostring)
 if kept then return kept end
-local receipts, slots, ids = {}, {}, {}
-for i = 4, #ARGV, 6 do
-  local schedule, slot = ARGV[i], tonumber(ARGV[i + 1])
-  local last = slots[schedule] or tonumber(call('HGET', P .. 'slots', schedule) or nil)
-  local receipt = 's'
-  if not last or slot > last then
-    receipt = accept(ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+local receipts, refused, ids = {}, {}, {}
+for i = 4, #ARGV, 8 do
+  local name, slot, receipt = ARGV[i], tonumber(ARGV[i + 1]), 's'
+  local s = schedules.read(name)
+  if schedules.may_fire(s, slot, tonumber(ARGV[i + 2])) then
+    -- Later slots must not go before one that was refused.
+    receipt = refused[name] or accept(ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
     if find('adc', sub(receipt, 1, 1), 1, true) then -- another try would not help
-      slots[schedule] = slot
-      write('HSET', P .. 'slots', schedule, exact(slot))
+      s.last, s.next = slot, tonumber(ARGV[i + 3])
+      schedules.keep(s)
+    elseif not refused[name] then
+      refused[name] = receipt
+      schedules.put_off(s)
     end
   end
-  receipts[#receipts + 1], ids[#ids + 1] = receipt, ARGV[i + 2]
+  receipts[#receipts + 1], ids[#ids + 1] = receipt, ARGV[i + 4]
 end
 follow_up()
 return answer(concat(receipts, '\30'), ids)

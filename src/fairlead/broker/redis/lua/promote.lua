@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number
--- Returns  by RS: time, count, more
+-- Returns  by RS: time, count, more, whether schedules are due
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine
@@ -11,4 +11,5 @@
 local kept = once('promote', tostring)
 if kept then return kept end
 local count, more = promote()
-return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))
+local ticks = #firsts(timed('ticks'), 1, now)
+return answer(concat({ exact(now), count, more and 1 or 0, ticks }, '\30'))

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, name of the waiter, seconds it would sleep, queues
--- Returns  whether a queue is runnable, seconds until something is due or '', and whether it is
+-- Returns  whether a queue is runnable or a schedule due, seconds until something is due or '', and whether it is
 --          this waiter that has to wake up then
 -- @flags allow-oom
 -- @library upkeep
@@ -25,6 +25,8 @@ for i = 4, #ARGV do
   end
 end
 local least = next_due()
+-- Schedules that are due: the caller will ask for them.
+if found == 0 and least and least <= now and #firsts(timed('ticks'), 1, now) > 0 then found = 1 end
 local wakes = now + tonumber(ARGV[3])
 local holds = 0
 if found == 0 then

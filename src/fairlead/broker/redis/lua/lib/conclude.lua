@@ -8,13 +8,13 @@ function ring(key)
   if call('EXISTS', key) == 0 then write('RPUSH', key, 1) end
 end
 
--- The earliest moment at which there is something to promote; 0 if something waits for deliver, and in
+-- The earliest moment at which there is something to promote or to fire; 0 if something waits for deliver, and in
 -- the call that put something into the outbox.
 function next_due()
   if posted or M.laying + M.unpins > 0 or (M.jobs > 0 and #firsts(jobs, 1) > 0) then return 0 end
   if M.next == 0 then
     M.next = NEVER
-    for _, a in ipairs({ due, deadlines, alarms }) do
+    for _, a in ipairs({ due, deadlines, alarms, timed('ticks') }) do
       local found = firsts(a, 1)[1]
       if found then M.next = min(M.next, found[1]) end
     end
@@ -26,7 +26,7 @@ end
 local function rearm()
   if M.alarm <= now then return end
   local least = huge
-  for _, a in ipairs({ due, deadlines, alarms }) do
+  for _, a in ipairs({ due, deadlines, alarms, agendas.ticks }) do
     if a.low and a.low < least then least = a.low end
   end
   if least < M.alarm - SLACK or M.jobs ~= before.jobs or M.laying + M.unpins > before.laying + before.unpins then

@@ -1,0 +1,59 @@
+-- plan: create, replace, pause, resume, move on or delete schedules.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, incarnation, number; six for each: name, what to do ('c' create, 'p' put, 'h' pause,
+--          'r' resume, 's' skip, 'd' delete), queue, spec, next slot or '', revision or ''
+-- Returns  by RS a letter and the revision of each: d done, n unchanged, e exists, u unknown, s stale,
+--          f full
+-- @library upkeep
+-- @include engine
+-- @include schedules
+-- @include once
+local kept = once('plan', tostring)
+if kept then return kept end
+
+local function new(name, action, queue, spec, next, revision)
+  if action ~= 'c' and action ~= 'p' then return 'u', 0 end
+  if revision then return 's', 0 end -- there was one when it was read
+  if schedules.is_full() then return 'f', 0 end
+  M.token = M.token + 1
+  schedules.keep({ name = name, queue = queue, revision = M.token, paused = false, next = next, changed = now,
+    spec = spec })
+  return 'd', M.token
+end
+
+local function changes(s, action, queue, spec, next)
+  if action == 'p' then return s.queue ~= queue or s.spec ~= spec end
+  if action == 'h' then return not s.paused end
+  if action == 'r' then return s.paused end
+  return s.next and (not next or next > s.next)
+end
+
+local function carry_out(name, action, queue, spec, next, revision)
+  local s = schedules.read(name)
+  if not s then return new(name, action, queue, spec, next, revision) end
+  if action == 'c' then return 'e', s.revision end
+  if revision and revision ~= s.revision then return 's', s.revision end
+  if action == 'd' then
+    schedules.forget(name)
+    return 'd', 0
+  end
+  if not changes(s, action, queue, spec, next) then return 'n', s.revision end
+  if action ~= 's' then -- a skip changes nothing that its owner said
+    M.token = M.token + 1
+    s.revision, s.changed = M.token, now
+  end
+  if action == 'p' then s.queue, s.spec = queue, spec end
+  if action == 'h' or action == 'r' then s.paused = action == 'h' end
+  if action ~= 'h' then s.next = next end
+  schedules.keep(s)
+  return 'd', s.revision
+end
+
+local answers, names = {}, {}
+for i = 4, #ARGV, 6 do
+  local code, revision = carry_out(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4]),
+    tonumber(ARGV[i + 5]))
+  answers[#answers + 1], names[#names + 1] = code .. format('%.0f', revision), ARGV[i]
+end
+return answer(concat(answers, '\30'), names)

@@ -1,0 +1,105 @@
+"""plan, tick, schedules: packing what they ask, and reading what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from fairlead.broker import checks
+from fairlead.broker.redis.frame import Frame
+from fairlead.broker.redis.stored import GS, RS
+from fairlead.broker.redis.wire import Value
+from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord, Ticked
+from fairlead.broker.verbs import Call
+from fairlead.model.errors import Refused
+
+__all__ = ("Planning", "decoded")
+
+_ACTIONS = {"create": "c", "put": "p", "pause": "h", "resume": "r", "skip": "s", "delete": "d"}
+_CODES: dict[bytes, Literal["done", "unchanged", "exists", "unknown", "stale", "full"]] = {
+    b"d": "done",
+    b"n": "unchanged",
+    b"e": "exists",
+    b"u": "unknown",
+    b"s": "stale",
+    b"f": "full",
+}
+_FIELDS = 6  # of a stored schedule, before its spec
+_AT_ONCE = 200  # that one call reads: specs may be large
+
+
+class Planning(Frame):
+    """The part of the broker that keeps schedules."""
+
+    async def plan(
+        self, call: Call, orders: Sequence[ScheduleOrder], *, now: float | None = None
+    ) -> list[Scheduled]:
+        checks.check_plan(orders)
+        args: list[Value] = []
+        for order in orders:
+            args += (order.name, _ACTIONS[order.action], order.queue, order.spec)
+            args.append("" if order.next_at is None else repr(order.next_at))
+            args.append("" if order.revision is None else order.revision)
+        reply: bytes = await self._numbered("plan", call, now, args)
+        answers, again, about = reply.partition(GS)
+        names = [order.name for order in orders]
+        if again:  # a repeated number gets the answers to the batch it was first used for
+            names = about.decode().split("\x1f") if about else []
+        return [
+            Scheduled(name=name, code=_CODES[text[:1]], revision=int(text[1:]))
+            for name, text in zip(names, answers.split(RS) if answers else [], strict=True)
+        ]
+
+    async def tick(self, *, now: float | None = None) -> Ticked:
+        time, more, *stored = await self._own("tick", now)
+        return Ticked(now=float(time), due=_records(stored), more=more == b"1")
+
+    async def schedules(
+        self, names: Sequence[str] | None = None, *, now: float | None = None
+    ) -> list[ScheduleRecord]:
+        clock = self._clock(now)
+        found: dict[str, ScheduleRecord] = {}
+        if names is not None:
+            wanted = list(dict.fromkeys(names))
+            for start in range(0, len(wanted), _AT_ONCE):
+                part = wanted[start : start + _AT_ONCE]
+                _, *stored = await self._run("schedules", [clock, "", 0, *part])
+                found.update((record.name, record) for record in _records(stored))
+        else:
+            cursor = b"0"
+            while True:
+                cursor, *stored = await self._run("schedules", [clock, cursor, _AT_ONCE])
+                found.update((record.name, record) for record in _records(stored))
+                if cursor == b"0":
+                    break
+        return [found[name] for name in sorted(found)]
+
+
+def _records(stored: Sequence[Any]) -> list[ScheduleRecord]:
+    found = []
+    for raw, value in zip(stored[::2], stored[1::2], strict=True):
+        name = raw.decode()
+        try:
+            found.append(decoded(name, value))
+        except ValueError:
+            raise Refused(
+                "corrupt",
+                f"schedule {name!r} was overwritten by somebody else and cannot be read; "
+                "create it again, or delete it",
+            ) from None
+    return found
+
+
+def decoded(name: str, value: bytes) -> ScheduleRecord:
+    """A stored schedule, as ``lua/lib/schedules.lua`` writes it; ValueError if it is none."""
+    queue, revision, paused, next_at, last, changed, spec = value.split(b"\x1f", _FIELDS)
+    return ScheduleRecord(
+        name=name,
+        queue=queue.decode(),
+        spec=spec,
+        revision=int(revision),
+        paused=paused == b"1",
+        next_at=float(next_at) if next_at else None,
+        last_slot=float(last) if last else None,
+        changed_at=float(changed),
+    )

@@ -1,0 +1,163 @@
+"""Schedules as callers see them: what they declare, what is stored, and what comes of a change."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from fairlead.broker.schedules import ScheduleRecord
+from fairlead.client.call import TaskCall
+from fairlead.client.stated import check_stated
+from fairlead.client.task import Sender
+from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.model.message import Body
+from fairlead.model.names import check_schedule
+from fairlead.model.schedule import ScheduleSpec, Template, Timing, TimingOptions, decode, timing
+from fairlead.model.values import unpack_arguments
+
+__all__ = (
+    "Declared",
+    "ScheduleInfo",
+    "altered",
+    "declaration",
+    "info_of",
+    "rule_of",
+    "spec_of",
+    "template_of",
+)
+
+_MOMENTS = ("cron", "every", "at")
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of a schedule. Times are unix seconds, the broker's."""
+
+    name: str
+    task: str  # the name it is registered under
+    queue: str
+    tenant: str
+    timing: Timing | None  # None: see ``problem``
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    paused: bool
+    next_at: float | None  # the next slot; None: there is none any more
+    last_slot: float | None  # the last one fired
+    changed_at: float
+    declared: bool  # by a program, rather than created at run time
+    revision: int
+    problem: str = ""  # why it cannot be read here: a later release wrote it, for example
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A schedule that a program declares."""
+
+    name: str
+    spec: ScheduleSpec
+
+
+def info_of(record: ScheduleRecord) -> ScheduleInfo:
+    """The view of a stored schedule."""
+    task = tenant = problem = ""
+    rule: Timing | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    declared = False
+    try:
+        spec = decode(record.spec)
+        task, tenant, rule = spec.template.task, spec.template.tenant, spec.timing
+        declared = bool(spec.declared)
+        positional, kwargs = unpack_arguments(Body.decode(spec.template.body).arguments)
+        args = tuple(positional)
+    except InvalidInput as error:
+        problem = str(error)
+    return ScheduleInfo(
+        name=record.name,
+        task=task,
+        queue=record.queue,
+        tenant=tenant,
+        timing=rule,
+        args=args,
+        kwargs=kwargs,
+        paused=record.paused,
+        next_at=record.next_at,
+        last_slot=record.last_slot,
+        changed_at=record.changed_at,
+        declared=declared,
+        revision=record.revision,
+        problem=problem,
+    )
+
+
+def spec_of(record: ScheduleRecord) -> ScheduleSpec:
+    """What is stored; the error names the schedule."""
+    try:
+        return decode(record.spec)
+    except InvalidInput as error:
+        raise InvalidInput(f"schedule {record.name!r} cannot be read here: {error}") from None
+
+
+def rule_of(cron: str | None, options: TimingOptions) -> Timing:
+    """When a schedule is due, checked."""
+    check_stated(options, TimingOptions, "a schedule")
+    return timing(cron, **options)
+
+
+def altered(old: Timing, cron: str | None, options: TimingOptions) -> Timing:
+    """The same with what was said laid over it."""
+    check_stated(options, TimingOptions, "a schedule")
+    said: dict[str, Any] = {**options} if cron is None else {"cron": cron, **options}
+    if not said:
+        return old
+    kept = msgspec.structs.asdict(old)
+    kind, expression = kept.pop("kind"), kept.pop("expression")
+    every, at = kept.pop("every"), kept.pop("at")
+    if not any(name in said for name in _MOMENTS):
+        kept |= {"cron": expression} if kind == "cron" else {}
+        kept |= {"every": every} if kind == "interval" else {}
+        kept |= {"at": at} if kind == "once" else {}
+    else:
+        del kept["fold"]  # its default depends on the expression
+    return timing(**{**kept, **said})
+
+
+def template_of(call: TaskCall[Any] | Sender[..., Any]) -> Template:
+    """What is to be enqueued for each slot; arguments and options are checked now."""
+    if isinstance(call, Sender):
+        call = call.call()
+    if not isinstance(call, TaskCall):
+        raise InvalidInput(
+            f"{type(call).__name__} cannot be scheduled; use a task, or task.call(...)"
+        )
+    submission = call.submission()
+    message = submission.message
+    if submission.delay:
+        raise InvalidOption("delay", submission.delay, "left out: the schedule says when")
+    if submission.depends_on:
+        raise InvalidOption("depends_on", submission.depends_on, "left out of a schedule")
+    if ":" in message.id:
+        raise InvalidOption("id", message.id, "left out: each slot has an id of its own")
+    return Template(
+        task=call.spec.name,
+        body=message.body,
+        queue=message.queue,
+        tenant=message.tenant,
+        level=message.level,
+        cost=message.cost,
+        limiters=message.limiters,
+        deadline=submission.deadline,
+        unique=submission.unique,
+    )
+
+
+def declaration(name: str | None, call: TaskCall[Any], rule: Timing) -> Declared:
+    """What a program declares, with a digest by which a change of it is noticed."""
+    template = template_of(call)
+    if name is None:
+        name = "".join("-" if letter in ":<>" else letter for letter in template.task)
+    content = msgspec.msgpack.encode((rule, template))
+    digest = hashlib.sha256(content).hexdigest()[:32]
+    return Declared(
+        check_schedule(name), ScheduleSpec(timing=rule, template=template, declared=digest)
+    )

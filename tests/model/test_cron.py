@@ -1,0 +1,323 @@
+"""Cron expressions against an oracle that walks a year minute by minute and looks at the clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.model.cron import check_cron, check_zone, moments
+from fairlead.model.errors import InvalidCron, InvalidOption
+from fairlead.model.schedule import next_slot, slots, stamp, timing
+
+MINUTE = timedelta(minutes=1)
+ZONES = [
+    ("UTC", 2026),
+    ("Europe/Berlin", 2026),
+    ("America/New_York", 2026),
+    ("Australia/Lord_Howe", 2026),  # by half an hour
+    ("Pacific/Chatham", 2026),  # from 2:45 to 3:45
+    ("Antarctica/Troll", 2026),  # by two hours
+    ("America/Sao_Paulo", 2018),  # at midnight; no longer done
+    ("Asia/Tehran", 2022),  # at midnight, half an hour off
+    ("Pacific/Apia", 2011),  # left out a whole day
+]
+EXPRESSIONS = [
+    "30 2 * * *",
+    "0 0 * * *",
+    "15,45 0,2,3 * 3,4,9-11 *",
+    "59 23 31 * 1-5",
+    "0 */2 1-7 * 0",
+]
+
+
+# -- the oracle -------------------------------------------------------------------------------
+
+
+def members(field: str, low: int, high: int) -> set[int]:
+    """What a field allows, read by hand."""
+    found: set[int] = set()
+    for part in field.split(","):
+        span, _, step = part.partition("/")
+        if span == "*":
+            first, last = low, high
+        elif "-" in span:
+            first, last = map(int, span.split("-"))
+        else:
+            first = int(span)
+            last = high if step else first
+        found.update(range(first, last + 1, int(step or 1)))
+    return found
+
+
+def matcher(expression: str) -> Any:
+    minute, hour, day, month, weekday = expression.split()
+    minutes, hours = members(minute, 0, 59), members(hour, 0, 23)
+    days, months = members(day, 1, 31), members(month, 1, 12)
+    weekdays = {number % 7 for number in members(weekday, 0, 7)}
+    both = day.startswith("*") or weekday.startswith("*")
+
+    def matches(wall: datetime) -> bool:
+        if wall.minute not in minutes or wall.hour not in hours or wall.month not in months:
+            return False
+        of_month, of_week = wall.day in days, wall.isoweekday() % 7 in weekdays
+        return (of_month and of_week) if both else (of_month or of_week)
+
+    return matches
+
+
+@cache
+def walls(zone: str, start: int, minutes: int) -> list[datetime]:
+    """What the clock on the wall shows in each minute."""
+    where = ZoneInfo(zone)
+    return [
+        datetime.fromtimestamp(start + 60 * i, where).replace(tzinfo=None) for i in range(minutes)
+    ]
+
+
+def oracle(
+    expression: str, zone: str, start: int, minutes: int, gap: str, fold: str
+) -> list[float]:
+    matches = matcher(expression)
+    shown: dict[datetime, list[int]] = {}
+    found: set[int] = set()
+    before: datetime | None = None
+    for i, wall in enumerate(walls(zone, start, minutes)):
+        at = start + 60 * i
+        while before is not None and before + MINUTE < wall:  # the clock left this out
+            before += MINUTE
+            if gap == "after" and matches(before):
+                found.add(at)
+        before = wall
+        if matches(wall):
+            shown.setdefault(wall, []).append(at)
+    for times in shown.values():
+        found.update({"first": times[:1], "second": times[-1:], "both": times}[fold])
+    return [float(at) for at in sorted(found)]
+
+
+def year(number: int) -> tuple[int, int]:
+    start = int(datetime(number, 1, 1, tzinfo=UTC).timestamp())
+    end = int(datetime(number + 1, 1, 1, tzinfo=UTC).timestamp())
+    return start, (end - start) // 60
+
+
+def agrees(expression: str, zone: str, start: int, minutes: int, gap: Any, fold: Any) -> None:
+    rule = timing(expression, tz=zone, gap=gap, fold=fold)
+    found = slots(rule, start - 1, start + 60 * minutes - 1)
+    assert found == oracle(expression, zone, start, minutes, gap, fold)
+
+
+POLICIES = [("after", "first"), ("skip", "second"), ("after", "both")]
+
+
+@pytest.mark.parametrize(("zone", "number"), ZONES)
+def test_slots_are_those_that_a_walk_over_the_year_finds(zone: str, number: int) -> None:
+    start, minutes = year(number)
+    for place, expression in enumerate(EXPRESSIONS):
+        agrees(expression, zone, start, minutes, *POLICIES[place % 3])
+    # And around every moment at which clocks are put, whatever the policy.
+    for at in changes(zone, number):
+        for expression in (*EXPRESSIONS, "* * * * *", "*/7 1-3 * * *"):
+            for gap, fold in POLICIES:
+                agrees(expression, zone, at - 86_400, 2 * 1440, gap, fold)
+
+
+@cache
+def changes(zone: str, number: int) -> list[int]:
+    start, minutes = year(number)
+    shown = walls(zone, start, minutes)
+    return [start + 60 * i for i in range(1, minutes) if shown[i] - shown[i - 1] != MINUTE]
+
+
+def field(low: int, high: int) -> st.SearchStrategy[str]:
+    number = st.integers(low, high)
+    span = st.tuples(number, number).map(lambda two: f"{min(two)}-{max(two)}")
+    step = st.integers(1, high)
+    part = st.one_of(
+        st.just("*"),
+        number.map(str),
+        span,
+        st.tuples(st.one_of(st.just("*"), span, number.map(str)), step).map("{0[0]}/{0[1]}".format),
+    )
+    return st.lists(part, min_size=1, max_size=3).map(",".join)
+
+
+CRON = st.tuples(field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 7)).map(" ".join)
+
+
+@given(data=st.data(), expression=CRON, place=st.sampled_from(ZONES))
+@settings(max_examples=50, deadline=None)
+def test_any_expression_agrees_with_the_walk(
+    data: st.DataObject, expression: str, place: tuple[str, int]
+) -> None:
+    zone, number = place
+    start, minutes = year(number)
+    moment = data.draw(st.sampled_from([start + 60 * (minutes // 2), *changes(zone, number)]))
+    gap = data.draw(st.sampled_from(["skip", "after"]))
+    fold = data.draw(st.sampled_from(["first", "second", "both"]))
+    agrees(expression, zone, moment - 86_400, 2 * 1440, gap, fold)
+
+
+@given(
+    expression=st.sampled_from(EXPRESSIONS),
+    place=st.sampled_from(ZONES),
+    back=st.integers(0, 2 * 86_400_000),
+    fold=st.sampled_from(["first", "second", "both"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_slots_do_not_depend_on_where_one_begins(
+    expression: str, place: tuple[str, int], back: int, fold: Any
+) -> None:
+    zone, number = place
+    for at in changes(zone, number):
+        rule = timing(expression, tz=zone, fold=fold)
+        start = at + 86_400 - back / 1000
+        whole = slots(rule, at - 3 * 86_400, at + 2 * 86_400)
+        assert slots(rule, start, at + 2 * 86_400) == [slot for slot in whole if slot > start]
+
+
+# -- times that clocks leave out or show twice, by example -------------------------------------
+
+
+def stamps(expression: str, day: str, hours: int = 24, **how: Any) -> list[str]:
+    rule = timing(expression, tz="Europe/Berlin", **how)
+    start = datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
+    return [stamp(slot)[11:16] for slot in slots(rule, start - 1, start + hours * 3600)]
+
+
+def test_a_time_that_does_not_exist_comes_right_after_the_gap_or_not_at_all() -> None:
+    assert stamps("30 2 * * *", "2026-03-29") == ["01:00"]  # 3:00, the first moment after 1:59
+    assert stamps("30 2 * * *", "2026-03-29", gap="skip") == []
+    assert stamps("0,30 2 * * *", "2026-03-29", 23) == ["01:00"]
+    assert stamps("0 2,3 * * *", "2026-03-29", 23) == ["01:00"]  # which is 3:00 anyway
+
+
+def test_a_time_that_comes_twice_counts_as_its_schedule_says() -> None:
+    assert stamps("30 2 * * *", "2026-10-25") == ["00:30"]
+    assert stamps("30 2 * * *", "2026-10-25", fold="second") == ["01:30"]
+    assert stamps("30 2 * * *", "2026-10-25", fold="both") == ["00:30", "01:30"]
+
+
+def test_what_runs_all_day_does_so_when_clocks_are_put_back_unless_told_otherwise() -> None:
+    assert stamps("30 * * * *", "2026-10-25", 3) == ["00:30", "01:30", "02:30"]
+    assert stamps("0 */2 * * *", "2026-10-25", 3) == ["00:00", "01:00", "03:00"]
+    assert stamps("30 * * * *", "2026-10-25", 3, fold="first") == ["00:30", "02:30"]
+
+
+def test_a_day_that_was_left_out_comes_at_its_end() -> None:
+    """Samoa went from the 29th of December 2011 to the 31st, over the date line."""
+    rule = timing("0 12 30 12 *", tz="Pacific/Apia")
+    [slot] = slots(rule, 1_325_000_000.0, 1_326_000_000.0)
+    assert stamp(slot) == "2011-12-30T10:00:00Z"
+    assert (
+        stamp(next_slot(timing("0 12 30 12 *", tz="Pacific/Apia", gap="skip"), slot) or 0)[:4]
+        == "2012"
+    )
+
+
+# -- rare and impossible days ------------------------------------------------------------------
+
+
+def test_leap_days_are_those_of_the_calendar() -> None:
+    rule = timing("0 0 29 2 *")
+    start = datetime(2093, 1, 1, tzinfo=UTC).timestamp()
+    found = [stamp(slot)[:10] for slot in slots(rule, start, start + 13 * 366 * 86_400)]
+    assert found == ["2096-02-29", "2104-02-29"]  # 2100 is no leap year
+
+
+@pytest.mark.parametrize("expression", ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 31 2 */7"])
+def test_what_never_comes_is_refused(expression: str) -> None:
+    with pytest.raises(InvalidCron, match="never comes"):
+        check_cron(expression)
+
+
+def test_the_last_days_of_a_month() -> None:
+    start = datetime(2026, 2, 1, tzinfo=UTC).timestamp()
+    assert stamp(next_slot(timing("0 0 L * *"), start) or 0) == "2026-02-28T00:00:00Z"
+    assert stamp(next_slot(timing("0 0 * * FRI#2"), start) or 0) == "2026-02-13T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("alias", "plain"),
+    [("@daily", "0 0 * * *"), (" @HOURLY ", "0 * * * *"), ("0 0 * jan mon", "0 0 * JAN MON")],
+)
+def test_names_stand_for_expressions(alias: str, plain: str) -> None:
+    assert check_cron(alias) == plain
+
+
+def test_there_is_an_end_to_looking_for_the_next_one() -> None:
+    assert list(moments("0 0 1 1 *", "UTC", 221_000_000_000.0, "after", "first")) != []
+    assert list(moments("0 0 1 1 *", "UTC", 222_000_000_000.0, "after", "first")) == []
+
+
+# -- what is refused, and where it stands ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "number", "part", "column", "said"),
+    [
+        ("61 * * * *", 1, "61", 1, "field 1 (minute) has '61' at column 1; allowed are 0-59"),
+        ("*  24 * * *", 2, "24", 4, "field 2 (hour) has '24' at column 4; allowed are 0-23"),
+        ("* * 1,0 * *", 3, "0", 7, "field 3 (day of month) has '0' at column 7; allowed are 1-31"),
+        ("* * * 5,FOO *", 4, "FOO", 9, "field 4 (month) has 'FOO' at column 9; allowed are 1-12"),
+        (
+            "* * * * 1-9",
+            5,
+            "1-9",
+            9,
+            "field 5 (day of week) has '1-9' at column 9; allowed are 0-7",
+        ),
+        ("5-1 * * * *", 1, "5-1", 1, "'5-1' at column 1"),
+        ("*/0 * * * *", 1, "*/0", 1, "'*/0' at column 1"),
+        ("1,,2 * * * *", 1, "", 3, "'' at column 3"),
+        ("* * ä * *", 3, "ä", 5, "'ä' at column 5"),
+        ("* * * * MON#6", 5, "MON#6", 9, "'MON#6' at column 9"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(
+    expression: str, number: int, part: str, column: int, said: str
+) -> None:
+    with pytest.raises(InvalidCron) as caught:
+        check_cron(expression)
+    assert said in str(caught.value)
+    assert (caught.value.field, caught.value.part, caught.value.column) == (number, part, column)
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("", "it has 0 fields, not the five of minute, hour"),
+        ("* * * *", "it has 4 fields"),
+        ("0 * * * * *", "it has 6 fields"),
+        ("@reboot", "of such names there are @yearly"),
+        ("*," * 200 + "* * * * *", "longer than 250 characters"),
+    ],
+)
+def test_an_expression_that_is_wrong_as_a_whole(expression: str, said: str) -> None:
+    with pytest.raises(InvalidCron, match=said):
+        check_cron(expression)
+
+
+@given(st.text(alphabet="0123456789*/,-#LWMONFRI ", max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    refused: InvalidCron | None = None
+    try:
+        plain = check_cron(text)
+    except InvalidCron as error:
+        refused, plain = error, "* * * * *"
+    assert next(moments(plain, "UTC", 1_800_000_000.0, "after", "first"), None) is not None
+    if refused is not None and refused.column:
+        assert text[refused.column - 1 :].startswith(refused.part)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Nowhere", "", "../etc/passwd", "Europe", None, 5])
+def test_an_unknown_zone_is_refused(zone: object) -> None:
+    with pytest.raises(InvalidOption, match="tz="):
+        check_zone(zone)
