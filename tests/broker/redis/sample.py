@@ -15,7 +15,7 @@ from fairlead.model.options import Unique
 from tests.support.flows import commit, make, parts_of, stage
 from tests.support.store import NOW, Client, completed, dead, failed, submit
 
-__all__ = ("MADE", "PREFIX", "SLOT", "Spoiler", "fill")
+__all__ = ("CHILDREN", "MADE", "PREFIX", "SLOT", "Spoiler", "fill")
 
 PREFIX = "fl1:{0}:"
 MADE = "0" * 32  # an id as Fairlead makes them: it is never used twice

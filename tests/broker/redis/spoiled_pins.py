@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.broker.redis.sample import Spoiler
+from tests.broker.redis.sample import CHILDREN, Spoiler
 from tests.broker.redis.spoiled import EXPIRES, Spoil
 
 __all__ = ("SPOILED_PINS",)
 
 FLAGS, USES = 1, 32  # where they stand in a record, and one of them
 READ = "read-0".ljust(32, "-")  # pinned by "user", and still by "reader", which is over
-LAST = "read-69".ljust(32, "-")
+LAST = f"read-{CHILDREN - 1}".ljust(32, "-")
 
 
 def _use_by_one_that_is_over(s: Spoiler) -> None:
