@@ -556,4 +556,49 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda s: s.do("SADD", "line:default:0:q", "?"),
         "the key 'line:default:0:q' is a set, not a list",
     ),
+    # -- counters --------------------------------------------------------------------------
+    "counters of no queue": (
+        lambda s: s.do("HSET", "stats:nowhere", "dead", 1),
+        "'stats:nowhere' belongs to no queue",
+    ),
+    "garbage for a counter": (
+        lambda s: s.do("HSET", "stats:default", "dead", "?"),
+        "'stats:default' holds what cannot be read for 'dead'",
+    ),
+    "garbage for the last minute": (
+        lambda s: s.do("HSET", "stats:default", "recent", "1 2"),
+        "'stats:default' holds what cannot be read for 'recent'",
+    ),
+    "a counter of nothing": (
+        lambda s: s.do("HSET", "stats:default", "luck", 1),
+        "'stats:default' has a field 'luck' that nobody counts",
+    ),
+    "a lost wait": (
+        lambda s: s.do("HDEL", "stats:default", "wait:0"),
+        "attempts that began and 0 waits before them",
+    ),
+    "run times of nothing": (
+        lambda s: s.do("HINCRBY", "stats:default", "run:7", 1_000),
+        "queue default counts more run times than",
+    ),
+    "attempts that are repeated after nothing": (
+        lambda s: s.do("HINCRBY", "stats:default", "retried", 1_000),
+        "queue default counts more attempts that are repeated than attempts that failed",
+    ),
+    "garbage for a tally": (
+        lambda s: s.do("HSET", "tally:default:500000", "a", "?"),
+        "'tally:default:500000' holds what cannot be read for 'a'",
+    ),
+    "a tally that stays": (
+        lambda s: s.do("DEL", "tallies"),
+        "'tally:default:500000' will never be forgotten",
+    ),
+    "no tally": (
+        lambda s: s.do("DEL", "tally:default:500000"),
+        "'tallies' holds default:500000, which does not exist",
+    ),
+    "a tally that goes too soon": (
+        lambda s: s.do("ZADD", "tallies", 1, "default\x1f500000"),
+        "'tallies' keeps default:500000 until 1",
+    ),
 }

@@ -27,6 +27,7 @@ def audit(shard: Shard) -> list[str]:
         *_keys(shard),
         *_tenants(shard),
         *_limiters(shard),
+        *_counters(shard),
     ]
 
 
@@ -202,3 +203,13 @@ def _limiters(shard: Shard) -> Iterator[str]:
             yield f"limiter {limiter.name} counts {said} probes, {there} run"
         if limiter.used != used[limiter.name]:
             yield f"limiter {limiter.name} counts {limiter.used}, {used[limiter.name]} are held"
+
+
+def _counters(shard: Shard) -> Iterator[str]:
+    """What was counted agrees with itself."""
+    for queue in shard.queues.values():
+        counts = queue.tally.shown(0)
+        if counts.started != counts.wait.count:
+            yield f"queue {queue.name} counts {counts.started} attempts, {counts.wait.count} waits"
+        if counts.run.count > counts.started or counts.retried > counts.failed:
+            yield f"queue {queue.name} counts more ends of attempts than there were"

@@ -18,7 +18,7 @@ from fairlead.broker.memory import exchange as exchanging
 from fairlead.broker.memory import inspector, recovery, release, upkeep
 from fairlead.broker.memory import orders as ordering
 from fairlead.broker.memory.bell import Sleeper
-from fairlead.broker.memory.frame import Frame
+from fairlead.broker.memory.looking import Looking
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
@@ -55,7 +55,7 @@ from fairlead.model.lifecycle import Settlement, State
 __all__ = ("MemoryBroker",)
 
 
-class MemoryBroker(Frame):
+class MemoryBroker(Looking):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     # -- the verbs -----------------------------------------------------------------------------

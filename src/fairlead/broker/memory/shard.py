@@ -50,6 +50,7 @@ class Shard(Holdings):
         tenant.known += 1
         tenant.counts[state] += 1
         queue.counts[state] += 1
+        queue.tally.count("enqueued", tenant.name, self.now)
         if state in WAITING:
             self._waits(task, tenant, queue)
 
@@ -106,6 +107,8 @@ class Shard(Holdings):
     def queue_up(self, task: Task, *, front: bool = False) -> None:
         """Make a task of another state queued."""
         self._back_from_work(task)
+        timed = task.state in (State.SCHEDULED, State.RETRYING)
+        task.since = task.due_at if timed else self.now
         self.move(task, State.QUEUED)
         task.due_at = None
         self.enter_level(task, front=front)
@@ -175,6 +178,7 @@ class Shard(Holdings):
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
         queue = task.tenant.queue
+        queue.tally.count(to.value, task.tenant.name, self.now)
         queue.shelf(to).add(task, self.now, keep)
         self.ended[queue.name] = self.ended.get(queue.name, 0) + 1
         if keep is not None and keep <= 0.0:

@@ -12,6 +12,7 @@ from typing import Literal
 from fairlead.broker import checks
 from fairlead.broker.redis import answers, codec
 from fairlead.broker.redis.inspector import Inspecting
+from fairlead.broker.redis.looking import Looking
 from fairlead.broker.redis.post import Posting
 from fairlead.broker.redis.stored import STATES, worker_bytes
 from fairlead.broker.redis.waiting import Waiting
@@ -42,7 +43,7 @@ __all__ = ("RedisBroker",)
 _ZERO = ord("0")
 
 
-class RedisBroker(Waiting, Inspecting, Posting):
+class RedisBroker(Waiting, Inspecting, Looking, Posting):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     async def enqueue(

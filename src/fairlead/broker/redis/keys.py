@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
             *("unique", "answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
+            *("stats:", "tally:"),
         ),
         "hash",
     ),
@@ -26,7 +27,7 @@ KINDS: dict[str, str] = {
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
             *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
-            *("waiters:", "before:", "after:", "cancelling:"),
+            *("waiters:", "before:", "after:", "cancelling:", "tallies"),
         ),
         "zset",
     ),

@@ -25,6 +25,7 @@ from fairlead.broker.sharded.entering import Entering
 from fairlead.broker.sharded.exchanging import Exchanging
 from fairlead.broker.sharded.frame import Line
 from fairlead.broker.sharded.listening import Listening
+from fairlead.broker.sharded.looking import Looking
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.sharded.reading import Reading
 from fairlead.broker.verbs import (
@@ -49,7 +50,7 @@ T = TypeVar("T")
 H = TypeVar("H")
 
 
-class ShardedBroker(Entering, Exchanging, Listening, Reading):
+class ShardedBroker(Entering, Exchanging, Listening, Reading, Looking):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     async def hello(self) -> Hello:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.broker.redis.audit.counted import check_counters
 from fairlead.broker.redis.audit.edges import check_edges
 from fairlead.broker.redis.audit.queues import check_queues
 from fairlead.broker.redis.audit.rest import check_rest
@@ -57,3 +58,4 @@ def _checks(shard: Shard) -> Iterator[str]:
     yield from check_edges(shard)
     yield from check_queues(shard)
     yield from check_rest(shard)
+    yield from check_counters(shard)

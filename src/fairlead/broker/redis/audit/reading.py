@@ -22,6 +22,7 @@ from fairlead.broker.redis.audit.values import (
     Task,
     Tenant,
 )
+from fairlead.broker.redis.looking import TALLY
 from fairlead.broker.redis.stored import (
     SIZES,
     STORED,
@@ -45,6 +46,7 @@ __all__ = (
     "read_queue",
     "read_record",
     "read_settings",
+    "read_tally",
     "read_tenant",
     "read_watchers",
     "read_worker",
@@ -164,6 +166,12 @@ def read_tenant(stored: bytes) -> Tenant:
         spot=spot.decode(),
         woken=woken.decode(),
     )
+
+
+def read_tally(stored: bytes) -> tuple[float, ...]:
+    if len(stored) != TALLY.size:
+        raise ValueError("a tally is stored as no script does it")
+    return TALLY.unpack(stored)
 
 
 def read_queue(stored: bytes) -> Queue:

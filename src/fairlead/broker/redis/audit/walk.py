@@ -88,6 +88,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "answers": reading.read_answer,
     "workers": reading.read_worker,
     "watchers": reading.read_watchers,
+    "tally:": reading.read_tally,
     "before": read_edges,
     **dict.fromkeys(("results", "progress", "checkpoints", "xcom"), len),
 }

@@ -11,6 +11,8 @@
 -- @include close
 -- @include queue
 -- @include tenant
+-- @include stats
+-- @include counted
 -- @include settings
 -- @include line
 -- @include fair

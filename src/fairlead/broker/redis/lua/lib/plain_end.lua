@@ -13,7 +13,7 @@ local function way_out(r, o, token, results)
 end
 
 -- Tasks `first` to `last` of `ids` ended alike.
-local function end_alike(t, f, o, ids, first, last, life, bytes)
+local function end_alike(t, f, o, ids, first, last, life, bytes, runs, base)
   local n, q = last - first + 1, t[QUEUE]
   local d = q.counts
   t[COUNT + RUNNING], t[COUNT + COMPLETED], t[CHANGED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n, true
@@ -21,7 +21,12 @@ local function end_alike(t, f, o, ids, first, last, life, bytes)
   q.done_bytes = q.done_bytes + n * COUNTED + bytes
   ended[q.name] = (ended[q.name] or 0) + n
   keep_plainly(q, ids, first, last, life)
-  if f.held then add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last) end
+  stats.count(t, COMPLETED - ENDS, n)
+  stats.times(q, 'run', runs, first - base, last - base, 1)
+  if f.held then
+    stats.began(t, f.since, n)
+    add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
+  end
   add_rows(group_of('completed', COMPLETED, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
   if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
   return n
@@ -29,12 +34,13 @@ end
 
 function end_run(i, first, step, count, n, ids, records, owners, codes, settle_one)
   local token, results, times, m, done = ARGV[i + 1], step == 2, ARGV[i + 4], #written, 0
+  local base, runs = n, { unpacked('<' .. ('d'):rep(count), times) }
   local last, from, bytes, t, f, begin, life, size, own = nil, 0, 0, nil, nil, nil, 0, 0, nil
   for k = 0, count - 1 do
     n = n + 1
     local id, r = ids[n], records[n]
     if r ~= last then
-      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes) end
+      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
       t, last, from, bytes = nil, r, n, 0
       if r then t, f, begin, life, size = way_out(r, owners[n], token, results) end
       own = t and sub(r, FATE_END + 1, results and -5 or -1)
@@ -52,13 +58,13 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
       written[m + 1], written[m + 2], latest[id], codes[n] = id, now_is, now_is, 'a'
       m = m + 2
     else
-      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes) end
+      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
       last, t = nil, nil
-      codes[n] = settle_one(id, tonumber(token), COMPLETED, unpacked('<d', times, 8 * k + 1), results and 'R' or '',
+      codes[n] = settle_one(id, tonumber(token), COMPLETED, runs[k + 1], results and 'R' or '',
         results and ARGV[first + 2 * k + 1] or nil, '')
     end
   end
-  if t then done = done + end_alike(t, f, owners[from], ids, from, n, life, bytes) end
+  if t then done = done + end_alike(t, f, owners[from], ids, from, n, life, bytes, runs, base) end
   local ended_of, number = loans_of(CALLER).ended, tonumber(token)
   if done > 0 then ended_of[number] = (ended_of[number] or 0) + done end
   return n

@@ -30,6 +30,7 @@ function finish(task, to, reason, keep)
   if to == CANCELLED then drop_body(task) end
   tell_ends(task, to)
   local q = t[QUEUE]
+  stats.count(t, to - ENDS, 1)
   task.expires = now + (keep or (to == DEAD and q.keep_dead or q.keep))
   add_bytes(q, to, COUNTED + task.size + task.extra)
   set_at(shelf(task), task.id, task.expires)
