@@ -68,6 +68,8 @@ async def fill(broker: RedisBroker) -> None:
     await _broken(c)
     await _waiting(c)
     await _wide(c)
+    (brief,) = await c.run(submit("brief", "gone", "brief"), queues=["brief"])
+    await c.settle(completed(brief, keep=0.0))  # nothing is left of its tenant but its tally
     await c.fire(Firing(schedule="nightly", slot=1.0, submission=submit("fired")))
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
     await broker.events(reader="reader")

@@ -16,7 +16,8 @@ SENTINEL = "~" * 80
 STATE, TOKEN, DUE, EXPIRES, LIFE, SIZE, EXTRA = 0, 12, 28, 52, -12, -8, -4
 LENGTH, SPECIAL, TAG, STATUS, PAUSE, GATED, BUSY = 32, 48, 52, 64, 66, 67, 68
 COOLDOWN, PROBES, OPENED_AFTER, PROBING = 52, 60, 84, 92
-WEIGHT, COUNTS, DONE_BYTES, DEAD_BYTES = 8, 16, 73, 81
+WEIGHT, COUNTS, DONE_BYTES, DEAD_BYTES, COUNTED = 8, 16, 73, 81, 97
+TALLY = "tally:brief:500000"
 
 SPOILED: dict[str, tuple[Spoil, str]] = {
     # -- tasks -----------------------------------------------------------------------------
@@ -557,48 +558,44 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "the key 'line:default:0:q' is a set, not a list",
     ),
     # -- counters --------------------------------------------------------------------------
-    "counters of no queue": (
-        lambda s: s.do("HSET", "stats:nowhere", "dead", 1),
-        "'stats:nowhere' belongs to no queue",
+    "counters that are cut off": (
+        lambda s: s.do("HSET", "queues", "default", s.do("HGET", "queues", "default")[:-1]),
+        "'queues' holds what cannot be read for 'default'",
     ),
-    "garbage for a counter": (
-        lambda s: s.do("HSET", "stats:default", "dead", "?"),
-        "'stats:default' holds what cannot be read for 'dead'",
+    "a counter that is no number": (
+        lambda s: s.poke("queues", "default", COUNTED, "d", float("nan")),
+        "'queues' holds what cannot be read for 'default'",
     ),
-    "garbage for the last minute": (
-        lambda s: s.do("HSET", "stats:default", "recent", "1 2"),
-        "'stats:default' holds what cannot be read for 'recent'",
+    "an attempt too many": (
+        lambda s: s.poke("queues", "default", COUNTED + 8, "d", 1_000),
+        "queue default counts 1000 attempts that began and",
     ),
-    "a counter of nothing": (
-        lambda s: s.do("HSET", "stats:default", "luck", 1),
-        "'stats:default' has a field 'luck' that nobody counts",
-    ),
-    "a lost wait": (
-        lambda s: s.do("HDEL", "stats:default", "wait:0"),
-        "attempts that began and 0 waits before them",
-    ),
-    "run times of nothing": (
-        lambda s: s.do("HINCRBY", "stats:default", "run:7", 1_000),
-        "queue default counts more run times than",
+    "an attempt too few": (
+        lambda s: s.poke("queues", "default", COUNTED + 8, "d", 0),
+        "queue default counts more run times than the 0 attempts that began",
     ),
     "attempts that are repeated after nothing": (
-        lambda s: s.do("HINCRBY", "stats:default", "retried", 1_000),
+        lambda s: s.poke("queues", "default", COUNTED + 48, "d", 1_000),
         "queue default counts more attempts that are repeated than attempts that failed",
     ),
+    "a tenant that is cut off": (
+        lambda s: s.do("HSET", "tenants:default", "r", s.do("HGET", "tenants:default", "r")[:-1]),
+        "'tenants:default' holds what cannot be read for 'r'",
+    ),
     "garbage for a tally": (
-        lambda s: s.do("HSET", "tally:default:500000", "a", "?"),
-        "'tally:default:500000' holds what cannot be read for 'a'",
+        lambda s: s.do("HSET", TALLY, "a", "?"),
+        f"'{TALLY}' holds what cannot be read for 'a'",
     ),
     "a tally that stays": (
         lambda s: s.do("DEL", "tallies"),
-        "'tally:default:500000' will never be forgotten",
+        f"'{TALLY}' will never be forgotten",
     ),
     "no tally": (
-        lambda s: s.do("DEL", "tally:default:500000"),
-        "'tallies' holds default:500000, which does not exist",
+        lambda s: s.do("DEL", TALLY),
+        "'tallies' holds brief:500000, which does not exist",
     ),
     "a tally that goes too soon": (
-        lambda s: s.do("ZADD", "tallies", 1, "default\x1f500000"),
-        "'tallies' keeps default:500000 until 1",
+        lambda s: s.do("ZADD", "tallies", 1, "brief\x1f500000"),
+        "'tallies' keeps brief:500000 until 1",
     ),
 }

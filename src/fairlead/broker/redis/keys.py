@@ -19,7 +19,7 @@ KINDS: dict[str, str] = {
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
             *("unique", "answers", "workers", "xcom", "slots", "readers", "tenants:", "held:"),
-            *("stats:", "tally:"),
+            "tally:",
         ),
         "hash",
     ),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any
+
+import msgspec
 
 from fairlead.broker.redis import stored
 from fairlead.broker.redis.frame import Frame
@@ -12,12 +15,14 @@ from fairlead.broker.standing import MAX_AHEAD, MAX_SHOWN, Room, Standing, Waits
 from fairlead.broker.stats import (
     COUNTERS,
     HISTOGRAMS,
+    HOUR,
     TALLIED,
     Histogram,
     QueueStats,
     Stats,
     TenantStats,
     last_minute,
+    micros,
 )
 from fairlead.broker.verbs import MAX_PAGE
 from fairlead.model.lifecycle import State
@@ -25,9 +30,15 @@ from fairlead.model.limits import Limit
 from fairlead.model.message import Message
 from fairlead.model.turns import goes_before
 
-__all__ = ("TALLY", "Looking")
+__all__ = ("TALLY", "TENANT_HOUR", "Counters", "Looking", "counters")
 
-TALLY = Struct("<5Id")  # TALLIED, longest wait in microseconds: lua/lib/counted
+TALLY = Struct("<5Id")  # TALLIED, longest wait in seconds: lua/lib/counted
+TENANT_HOUR = Struct("<I5Id")  # how a tenant ends: an hour, and the same of it
+# What stands behind a queue: lua/lib/stats.
+_STATE = Struct("<dd8IdddBddd")
+_COUNTERS = Struct("<11d")  # _STORED; a minute, attempts that began in it and in the one before
+_TIMES = Struct("<27d")  # buckets, sum and largest in microseconds
+_STORED = (*TALLIED, "failed", "retried", "fenced")
 # As lua/lib/queue, tenant and limiter write them.
 _QUEUE = Struct("<dd8Idd")  # clock, ready weight; tasks by state; what the rate remembers
 _CONF = Struct("<BdddddI")  # paused, three caps, concurrency, rate, burst
@@ -47,16 +58,15 @@ class Looking(Frame):
         """What was counted, of one queue or of all."""
         most = MAX_PAGE if tenants else 0
         time, orphans, *rest = await self._run("stats", [self._clock(now), queue or "", most])
-        rows = [rest[i : i + 5] for i in range(0, len(rest), 5)]
+        rows = [rest[i : i + 4] for i in range(0, len(rest), 4)]
+        at = float(time)
         return Stats(
-            now=float(time),
-            queues={
-                name.decode(): _queue_stats(state, counted) for name, state, counted, *_ in rows
-            },
-            tenants={name.decode(): _tenants(told) for name, _, _, _, told in rows}
+            now=at,
+            queues={name.decode(): _queue_stats(state) for name, state, *_ in rows},
+            tenants={name.decode(): _tenants(told, at) for name, _, _, told in rows}
             if tenants
             else {},
-            more_tenants=any(more for _, _, _, more, _ in rows),
+            more_tenants=any(more for _, _, more, _ in rows),
             orphans=int(orphans),
         )
 
@@ -67,7 +77,7 @@ class Looking(Frame):
             return None
         time, row, rest = float(reply[0]), reply[1:9], reply[9:]
         record = stored.decode_record(id, row)
-        queue, conf, tenant, recent, parents, gate, ready, rank, place, limiters = rest
+        queue, conf, tenant, parents, gate, ready, rank, place, limiters = rest
         *numbers, status, turn, pause, _, _ = _TENANT.unpack_from(tenant)
         queued = record.state is State.QUEUED
         spot = tenant[_TENANT.size + 1 :][: tenant[_TENANT.size]].decode()
@@ -89,7 +99,7 @@ class Looking(Frame):
             tenants_ahead=max(rank, 0),
             tenants_ready=ready,
             tasks_ahead=_ahead(message.level, place, numbers[8:12], turn) if queued else 0,
-            started_last_minute=_recent(recent, time),
+            started_last_minute=last_minute(time, *counters(queue).recent),
             held=record.state is State.RUNNING and record.started_at is None,
         )
 
@@ -97,46 +107,83 @@ class Looking(Frame):
 # -- counters ----------------------------------------------------------------------------------
 
 
-def _queue_stats(state: bytes, flat: Sequence[bytes]) -> QueueStats:
-    fields = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
-    histograms: dict[str, Any] = {name: _histogram(fields, name) for name in HISTOGRAMS}
-    counters: dict[str, Any] = {name: int(fields.get(name, 0)) for name in COUNTERS}
-    deferred = _QUEUE.unpack_from(state)[1 + _DEFERRED]
-    return QueueStats(deferred=deferred, **counters, **histograms)
+class Counters(msgspec.Struct, frozen=True):
+    """What stands behind a queue's own record."""
+
+    counts: dict[str, int]
+    recent: tuple[int, int, int]  # a minute, attempts that began in it, and in the one before
+    times: dict[str, Histogram]
 
 
-def _histogram(fields: dict[str, bytes], name: str) -> Histogram:
-    return Histogram(
-        counts=tuple(int(fields.get(f"{name}:{i}", 0)) for i in range(len(Histogram().counts))),
-        sum=int(fields.get(f"{name}:sum", 0)) / 1e6,
-        largest=int(fields.get(f"{name}:max", 0)) / 1e6,
+def counters(state: bytes) -> Counters:
+    """The counters of a stored queue; ValueError if they cannot be read."""
+    place = _STATE.size
+    if len(state) == place:  # nothing has happened in it
+        return Counters(
+            dict.fromkeys(COUNTERS, 0), (0, 0, 0), dict.fromkeys(HISTOGRAMS, Histogram())
+        )
+    if len(state) < place + _COUNTERS.size:
+        raise ValueError("counters are cut off")
+    numbers = _whole(_COUNTERS.unpack_from(state, place))
+    place += _COUNTERS.size
+    times: dict[str, Histogram] = {}
+    for name in HISTOGRAMS:
+        size = int.from_bytes(state[place : place + 2], "little")
+        times[name] = _histogram(state[place + 2 : place + 2 + size])
+        place += 2 + size
+    if place != len(state):
+        raise ValueError("counters have another length than they say")
+    minute, current, previous = numbers[8:]
+    return Counters(
+        dict(zip(_STORED, numbers[:8], strict=True)), (minute, current, previous), times
     )
 
 
-def _tenants(told: Sequence[Any]) -> dict[str, TenantStats]:
+def _histogram(blob: bytes) -> Histogram:
+    if not blob:
+        return Histogram()
+    if len(blob) != _TIMES.size:
+        raise ValueError("a histogram is cut off")
+    *counts, total, largest = _whole(_TIMES.unpack(blob))
+    return Histogram(counts=tuple(counts), sum=total / 1e6, largest=largest / 1e6)
+
+
+def _whole(numbers: Sequence[float]) -> list[int]:
+    if not all(0 <= each < math.inf for each in numbers):
+        raise ValueError("counters are not numbers")
+    return [int(each) for each in numbers]
+
+
+def _queue_stats(state: bytes) -> QueueStats:
+    found = counters(state)
+    shown: dict[str, Any] = {**found.counts, **found.times}
+    return QueueStats(deferred=_QUEUE.unpack_from(state)[1 + _DEFERRED], **shown)
+
+
+def _tenants(told: Sequence[Any], now: float) -> dict[str, TenantStats]:
     found: dict[str, TenantStats] = {}
-    for i in range(0, len(told), 5):
-        name, *hours, everywhere, here = told[i : i + 5]
+    for i in range(0, len(told), 6):
+        name, *hours, record, everywhere, here = told[i : i + 6]
         parts = [TALLY.unpack(hour) for hour in hours if hour is not None]
-        counts: dict[str, Any] = {
-            field: sum(part[k] for part in parts) for k, field in enumerate(TALLIED)
-        }
-        found[name.decode()] = TenantStats(
-            **counts,
-            longest_wait=max(part[-1] for part in parts) / 1e6,
-            weight=_weight(here) or _weight(everywhere) or 1.0,
-        )
+        if record is not None:
+            hour, *own = TENANT_HOUR.unpack_from(record, len(record) - TENANT_HOUR.size)
+            if hour >= now // HOUR - 1:
+                parts.append(tuple(own))
+        if parts:
+            counts: dict[str, Any] = {
+                field: sum(part[k] for part in parts) for k, field in enumerate(TALLIED)
+            }
+            found[name.decode()] = TenantStats(
+                **counts,
+                longest_wait=micros(max(part[-1] for part in parts)) / 1e6,
+                weight=_weight(here) or _weight(everywhere) or 1.0,
+            )
     return found
 
 
 def _weight(settings: bytes | None) -> float | None:
     text = settings.split(stored.US)[1] if settings else b""
     return float(text) if text else None
-
-
-def _recent(text: bytes | None, now: float) -> int:
-    minute, current, previous = map(int, text.split()) if text else (0, 0, 0)
-    return last_minute(now, minute, current, previous)
 
 
 # -- where a task stands -----------------------------------------------------------------------

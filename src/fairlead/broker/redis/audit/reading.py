@@ -22,7 +22,7 @@ from fairlead.broker.redis.audit.values import (
     Task,
     Tenant,
 )
-from fairlead.broker.redis.looking import TALLY
+from fairlead.broker.redis.looking import TALLY, TENANT_HOUR, counters
 from fairlead.broker.redis.stored import (
     SIZES,
     STORED,
@@ -151,7 +151,7 @@ def read_tenant(stored: bytes) -> Tenant:
     *numbers, tag, weight, status, _, pause, gated, busy = _unpack(_TENANT, stored)
     spot, place = _text(stored, _TENANT.size, 1)
     woken, place = _text(stored, place, 1)
-    if len(stored) != place or status >= len(STATUSES):
+    if len(stored) != place + TENANT_HOUR.size or status >= len(STATUSES):
         raise ValueError("a tenant is stored as no script does it")
     return Tenant(
         counts=tuple(numbers[:8]),
@@ -185,6 +185,7 @@ def read_queue(stored: bytes) -> Queue:
         gone=gone,
         done_bytes=done_bytes,
         dead_bytes=dead_bytes,
+        counted=counters(stored),
     )
 
 

@@ -32,10 +32,10 @@ function apply(task, to, run_time, more, result, err)
   local meant = to
   if task.started == 0 and (burn or reason == 'snoozed') then begin(task) end -- nobody had said so
   if task.cancelling and to ~= COMPLETED then to = CANCELLED end
-  if task.started > 0 then stats.times(t[QUEUE], 'run', { run_time }, 1, 1, 1) end
+  if task.started > 0 then stats.times(stats.of(t[QUEUE]), H_RUN, { run_time }, 1, 1, 1) end
   if burn and meant ~= COMPLETED and meant ~= CANCELLED then
-    stats.add(t[QUEUE], 'failed', 1)
-    if to < COMPLETED then stats.add(t[QUEUE], 'retried', 1) end
+    stats.add(t[QUEUE], FAILED, 1)
+    if to < COMPLETED then stats.add(t[QUEUE], RETRIED, 1) end
   end
   end_lease(task, task.h.limited and went_well(to, burn, reason, err))
   if t[QUEUE].charge == 1 then charge(t, task.h.cost, run_time) end

@@ -1,70 +1,72 @@
--- counted: write what lib/stats has gathered.
+-- counted: what tenants did in an hour that is over, or before they were dropped.
 --
--- Reads KEYS[1], no ARGV. Returns nothing by itself.
-local TALLY, MOST = '<IIIIId', 10000 -- see lib/stats; tenants of a queue that are counted in an hour
+-- 'tally:' of a queue and hour holds of each tenant what TALLY says: its counters and its longest wait in
+-- seconds. Reads KEYS[1], no ARGV. Returns nothing by itself.
+local TALLY, MOST = '<IIIIId', 10000 -- MOST: tenants of a queue that are remembered of an hour
+local tallies
+-- @each
+tallies = {} -- by queue and hour: name, its part, name, its part, ...
+-- @end
 
--- Attempts of this minute, and of the one before: 'minute count count'.
-local function recent(stored, n)
-  local minute, at, current, previous = floor(now / 60), match(stored or '0 0 0', '^(%d+) (%d+) (%d+)$')
-  if tonumber(at) == minute - 1 then current, previous = 0, current
-  elseif tonumber(at) ~= minute then current, previous = 0, 0 end
-  return format('%d %d %d', minute, current + n, previous)
+-- Put a tenant's counts away, if somebody may still be told of them.
+function stats.put_away(t)
+  local hour = t[HOUR]
+  if hour > 0 and hour >= floor(now / 3600) - 1 then
+    local key = t[QUEUE].name .. SEP .. hour
+    local list = tallies[key] or {}
+    tallies[key], list[#list + 1], list[#list + 2] = list, t[NAME], { unpack(t, HOUR + 1, WAITED) }
+  end
 end
 
-local function write_queue(name, s)
-  local key, fields, adds, n = P .. 'stats:' .. name, { 'recent' }, { 0 }, 1
-  for field, count in pairs(s) do
-    if count ~= 0 and type(count) == 'number' then n = n + 1 fields[n], adds[n] = field, count end
-  end
-  for kind, h in pairs(s.times) do
-    for at, count in pairs(h) do
-      if count > 0 then n = n + 1 fields[n], adds[n] = kind .. ':' .. at, count end
-    end
-  end
-  if n == 1 then return end
-  local old, args = call('HMGET', key, unpack(fields)), {}
-  sound[key] = true
-  for i = 2, n do
-    local was = tonumber(old[i] or 0)
-    args[2 * i - 3], args[2 * i - 2] = fields[i], sub(fields[i], -4) == ':max' and max(was, adds[i]) or was + adds[i]
-  end
-  if s.started then args[#args + 1], args[#args + 2] = 'recent', recent(old[1], s.started) end
-  write_all('HSET', key, args)
+-- Begin another hour of a tenant.
+function stats.turn(t, hour)
+  stats.put_away(t)
+  t[HOUR], t[HOUR + 1], t[HOUR + 2], t[HOUR + 3], t[HOUR + 4], t[HOUR + 5], t[WAITED] = hour, 0, 0, 0, 0, 0, 0
 end
 
-local function write_tenants(name, tenants)
-  local hour, names, n = floor(now / 3600), {}, 0
-  local key, parts = P .. 'tally:' .. name .. ':' .. hour, {}
-  for t, own in pairs(tenants) do n = n + 1 names[n], parts[n] = t[NAME], own end
-  if n == 0 then return end
-  local old, args, left, m = call('HMGET', key, unpack(names)), {}, nil, 0
+-- Attempts of this minute, and of the one before.
+function stats.minute(s, n)
+  local minute = floor(now / 60)
+  if s[MINUTE] ~= minute then
+    s[MINUTE], s[MINUTE + 1], s[MINUTE + 2] = minute, 0, s[MINUTE] == minute - 1 and s[MINUTE + 1] or 0
+  end
+  s[MINUTE + 1] = s[MINUTE + 1] + n
+end
+
+-- When a task that is queued or held became runnable.
+function stats.since(task)
+  if task.due > 0 then return task.due end
+  local value = values[task.id] or call('HGET', P .. 'tasks', task.id)
+  values[task.id] = value
+  return (unpacked('<d', value))
+end
+
+-- All of a tenant that was put away twice in a call is added up.
+local function write_tally(queue, hour, list)
+  local key, parts, names, args = P .. 'tally:' .. queue .. ':' .. hour, {}, {}, {}
+  for i = 1, #list, 2 do
+    local name, own = list[i], list[i + 1]
+    if not parts[name] then names[#names + 1], parts[name] = name, { 0, 0, 0, 0, 0, 0 } end
+    for k = 1, 5 do parts[name][k] = parts[name][k] + own[k] end
+    parts[name][6] = max(parts[name][6], own[6])
+  end
+  local old, left = call('HMGET', key, unpack(names)), MOST - call('HLEN', key)
   sound[key] = true
-  for i = 1, n do
-    local own = parts[i]
-    if old[i] then
-      local a, b, c, d, e, longest = unpacked(TALLY, old[i])
-      args[m + 1], args[m + 2] = names[i], pack(TALLY, a + own[1], b + own[2], c + own[3], d + own[4], e + own[5],
-        max(longest, own[6]))
-      m = m + 2
-    else
-      if not left then
-        left = MOST - call('HLEN', key)
-        if left == MOST then set_at(agenda('tallies'), name .. SEP .. hour, 3600 * (hour + 2)) end
-      end
-      if left > 0 then
-        args[m + 1], args[m + 2] = names[i], pack(TALLY, unpack(own))
-        left, m = left - 1, m + 2
-      end
+  if left == MOST then set_at(agenda('tallies'), queue .. SEP .. hour, 3600 * (hour + 2)) end
+  for i, name in ipairs(names) do
+    local own, a, b, c, d, e, longest = parts[name], 0, 0, 0, 0, 0, 0
+    if old[i] then a, b, c, d, e, longest = unpacked(TALLY, old[i]) else left = left - 1 end
+    if old[i] or left >= 0 then
+      args[#args + 1] = name
+      args[#args + 1] = pack(TALLY, a + own[1], b + own[2], c + own[3], d + own[4], e + own[5], max(longest, own[6]))
     end
   end
-  if m > 0 then write_all('HSET', key, args) end
+  if #args > 0 then write_all('HSET', key, args) end
 end
 
 writers[#writers + 1] = function()
-  for name, q in pairs(queues) do
-    if q and q.stats then
-      write_queue(name, q.stats)
-      write_tenants(name, q.stats.tenants)
-    end
+  for place, list in pairs(tallies) do
+    local queue, hour = match(place, '^([^\31]*)\31(%d+)$')
+    write_tally(queue, tonumber(hour), list)
   end
 end

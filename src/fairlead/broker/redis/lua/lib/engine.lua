@@ -9,10 +9,9 @@
 -- @include reading
 -- @include event
 -- @include close
+-- @include stats
 -- @include queue
 -- @include tenant
--- @include stats
--- @include counted
 -- @include settings
 -- @include line
 -- @include fair
@@ -21,6 +20,7 @@
 -- @include move
 -- @include queued
 -- @include tenants
+-- @include counted
 -- @include finish
 -- @include leave
 -- @include retention

@@ -35,7 +35,7 @@ local function place(task, ended)
     schedule(task, SCHEDULED, task.due)
     emit('scheduled', task)
   else
-    stats.times(tenant_of(task)[QUEUE], 'release', { max(0, now - ended) }, 1, 1, 1)
+    stats.times(stats.of(tenant_of(task)[QUEUE]), H_RELEASE, { max(0, now - ended) }, 1, 1, 1)
     queue_up(task)
     emit('queued', task)
   end

@@ -22,7 +22,7 @@ local function end_alike(t, f, o, ids, first, last, life, bytes, runs, base)
   ended[q.name] = (ended[q.name] or 0) + n
   keep_plainly(q, ids, first, last, life)
   stats.count(t, COMPLETED - ENDS, n)
-  stats.times(q, 'run', runs, first - base, last - base, 1)
+  stats.times(q.stats, H_RUN, runs, first - base, last - base, 1)
   if f.held then
     stats.began(t, f.since, n)
     add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)

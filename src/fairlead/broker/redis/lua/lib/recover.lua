@@ -8,7 +8,7 @@ local function recover(task, crashed)
   local t = tenant_of(task)
   if crashed then
     if task.started == 0 then stats.began(t, stats.since(task), 1) end -- nobody had said so
-    stats.add(t[QUEUE], 'failed', 1)
+    stats.add(t[QUEUE], FAILED, 1)
   end
   end_lease(task)
   if crashed then
@@ -25,7 +25,7 @@ local function recover(task, crashed)
     emit('dead', task, 'poison', attempt, token)
   else
     task.reason = reason
-    if crashed then stats.add(t[QUEUE], 'retried', 1) end
+    if crashed then stats.add(t[QUEUE], RETRIED, 1) end
     queue_up(task, true)
     emit('recovered', task, reason, attempt, token)
   end

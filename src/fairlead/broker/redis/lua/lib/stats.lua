@@ -1,47 +1,47 @@
--- stats: what happened in this call, by queue and tenant; added up, and written by lib/counted.
+-- stats: what happened, counted in the records of queues and tenants, which are written anyway.
 --
--- 'stats:' of a queue holds counters by name, of each histogram the counts of its buckets, its sum and
--- its largest in microseconds, and under 'recent' the attempts that began in a minute and in the one
--- before. 'tally:' of a queue and hour holds of each tenant what NAMED says and its longest wait. The
--- twin of memory/tally.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- Behind what lib/queue says of a queue stands its tail: counters, attempts that began in a minute and
+-- in the one before, and three histograms, each '' or 25 buckets, sum and largest in microseconds. A
+-- tenant has the counts of one hour; those of an hour that is over, or of a tenant that is dropped, go
+-- to lib/counted. The twin of memory/tally.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share stats
-local NAMED = { 'enqueued', 'started', 'completed', 'dead', 'cancelled' }
--- Places in NAMED; those of ends are state - ENDS.
--- @const ENQUEUED=1 STARTED=2 ENDS=3 WAITED=6
+local TAIL, TIMES, LAST = '<dddddddddddHc0Hc0Hc0', '<' .. ('d'):rep(27), 25
+-- Places of counters; those of ends are state - ENDS. The first five are of tenants, too.
+-- @const ENQUEUED=1 STARTED=2 ENDS=3 FAILED=6 RETRIED=7 FENCED=8 MINUTE=9 H_WAIT=12 H_RUN=13 H_RELEASE=14
+-- @const HOUR=27 WAITED=33
 stats = {}
 
-function stats.add(q, name, n)
+function stats.of(q)
   local s = q.stats
   if not s then
-    s = { times = {}, tenants = {} }
-    q.stats = s
+    s = q.tail == '' and { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '' } or { unpacked(TAIL, q.tail) }
+    s.waits, q.stats, q.changed = {}, s, true -- waits: since when -> how many
   end
-  s[name] = (s[name] or 0) + n
   return s
 end
 
--- Count what a tenant has a part in; returns its part.
+function stats.add(q, what, n)
+  local s = q.stats or stats.of(q)
+  s[what] = s[what] + n
+end
+
+-- Count what a tenant has a part in.
 function stats.count(t, what, n)
-  local tenants = stats.add(t[QUEUE], NAMED[what], n).tenants
-  local own = tenants[t]
-  if not own then
-    own = { 0, 0, 0, 0, 0, 0 }
-    tenants[t] = own
-  end
-  own[what] = own[what] + n
-  return own
+  local s, hour = t[QUEUE].stats or stats.of(t[QUEUE]), floor(now / 3600)
+  s[what] = s[what] + n
+  if t[HOUR] ~= hour then stats.turn(t, hour) end
+  t[HOUR + what] = t[HOUR + what] + n
 end
 
 -- How long `first` to `last` of a list took, in seconds, `n` each; as bucket() and micros() in
 -- broker/stats.py.
-function stats.times(q, kind, list, first, last, n)
-  local times = stats.add(q, 'enqueued', 0).times
-  local h = times[kind]
-  if not h then
-    h = { [0] = 0, sum = 0, max = 0 }
-    times[kind] = h
+function stats.times(s, kind, list, first, last, n)
+  local h, frexp = s[kind], math.frexp
+  if type(h) == 'string' then
+    h = { unpacked(TIMES, h ~= '' and h or ('\0'):rep(216)) }
+    s[kind] = h
   end
-  local sum, most, quick = h.sum, h.max, 0
+  local sum, most, quick = h[LAST + 1], h[LAST + 2], 0
   for i = first, last do
     local seconds = list[i]
     local took = seconds * 1000000 + 0.5
@@ -49,26 +49,32 @@ function stats.times(q, kind, list, first, last, n)
     sum = sum + n * took
     if took > most then most = took end
     if seconds <= 0.001 then quick = quick + n else
-      local fraction, exponent = math.frexp(seconds / 0.001)
-      local at = min(fraction == 0.5 and exponent - 1 or exponent, 24)
-      h[at] = (h[at] or 0) + n
+      local fraction, exponent = frexp(seconds / 0.001)
+      local at = fraction == 0.5 and exponent or exponent + 1
+      if at > LAST then at = LAST end
+      h[at] = h[at] + n
     end
   end
-  h[0], h.sum, h.max = h[0] + quick, sum, most
+  h[1], h[LAST + 1], h[LAST + 2] = h[1] + quick, sum, most
 end
 
 -- `n` attempts began that had been runnable since then.
 function stats.began(t, since, n)
-  local own, waited = stats.count(t, STARTED, n), now - since
-  local took = floor(waited * 1000000 + 0.5)
-  if took > own[WAITED] then own[WAITED] = took end
-  stats.times(t[QUEUE], 'wait', { waited }, 1, 1, n)
+  stats.count(t, STARTED, n)
+  local waits = t[QUEUE].stats.waits
+  waits[since] = (waits[since] or 0) + n
+  if now - since > t[WAITED] then t[WAITED] = now - since end
 end
 
--- When a task that is queued or held became runnable.
-function stats.since(task)
-  if task.due > 0 then return task.due end
-  local value = values[task.id] or call('HGET', P .. 'tasks', task.id)
-  values[task.id] = value
-  return (unpacked('<d', value))
+-- What stands behind a queue's own record.
+function stats.tail(q)
+  local s = q.stats
+  if not s then return q.tail end
+  for since, n in pairs(s.waits) do
+    stats.times(s, H_WAIT, { now - since }, 1, 1, n)
+    stats.minute(s, n)
+  end
+  for i = H_WAIT, H_RELEASE do if type(s[i]) == 'table' then s[i] = pack(TIMES, unpack(s[i], 1, LAST + 2)) end end
+  return pack(TAIL, s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], #s[12], s[12], #s[13], s[13],
+    #s[14], s[14])
 end
