@@ -5,13 +5,19 @@ from __future__ import annotations
 from fairlead.app import Fairlead
 from fairlead.client import (
     Enqueuing,
+    Explanation,
     Handle,
+    Histogram,
     Page,
+    QueueStats,
+    Reason,
     Snapshot,
+    Stats,
     Task,
     TaskCall,
     TaskInfo,
     TaskRecord,
+    TenantStats,
     WorkerRecord,
 )
 from fairlead.model.backoff import Backoff
@@ -68,6 +74,12 @@ __all__ = (
     "TaskRecord",
     "Page",
     "Snapshot",
+    "Stats",
+    "QueueStats",
+    "TenantStats",
+    "Histogram",
+    "Explanation",
+    "Reason",
     "WorkerRecord",
     "Raised",
     # what handlers raise

@@ -13,13 +13,13 @@ from typing import Any
 import click
 import msgspec
 
-from fairlead.broker import Store, connect
+from fairlead.broker import Store
 from fairlead.broker.views import Finding, Snapshot, TaskRecord, WorkerRecord
 from fairlead.cli.commands import Command, talk
+from fairlead.cli.store import URL_HELP, opened
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
-from fairlead.settings import FILE, VARIABLE, configured_url
 
 __all__ = ("doctor",)
 
@@ -39,7 +39,7 @@ _PAGE, _PAGES = 500, 4  # tasks that are looked at for unroutable ones
         ("fairlead doctor --audit --json > health.json", "for programs"),
     ),
 )
-@click.option("--url", help=f"The broker; without it, {VARIABLE} or {FILE} says which.")
+@click.option("--url", help=URL_HELP)
 @click.option("--audit", is_flag=True, help="Walk through all that is stored and check it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 def doctor(url: str | None, audit: bool, as_json: bool) -> int:
@@ -50,22 +50,12 @@ def doctor(url: str | None, audit: bool, as_json: bool) -> int:
     meanwhile is looked at twice. Exit codes: 0 all is fine, 1 there are warnings, 2 something
     failed or the audit found something (2 is wrong usage as well), 3 the broker cannot be reached.
     """
-    findings, wrong = asyncio.run(_look(_store(url), audit=audit))
+    findings, wrong = asyncio.run(_look(opened(url), audit=audit))
     if as_json:
         click.echo(json.dumps(_report(findings, wrong)))
     else:
         _show(findings, wrong)
     return _CODES[_worst(findings, wrong)]
-
-
-def _store(url: str | None) -> Store:
-    url = url or configured_url()
-    if not url:
-        raise click.UsageError(f"which broker? Give --url redis://HOST, or set {VARIABLE}")
-    if url.lower().startswith("memory:"):
-        text = "memory:// lives inside the process that uses it, where no command can look"
-        raise click.UsageError(f"{text}; give the --url of a server")
-    return connect(url)
 
 
 async def _look(store: Store, *, audit: bool) -> tuple[list[Finding], list[str] | None]:

@@ -14,6 +14,8 @@ from fairlead.cli.codes import INTERRUPTED, OK, exit_code
 from fairlead.cli.commands import Group, talk
 from fairlead.cli.demo import demo
 from fairlead.cli.doctor import doctor
+from fairlead.cli.stats import stats
+from fairlead.cli.task import task
 from fairlead.cli.worker import worker
 from fairlead.model.errors import (
     Ambiguous,
@@ -73,6 +75,8 @@ cli.add_command(bench)
 cli.add_command(doctor)
 cli.add_command(worker)
 cli.add_command(check)
+cli.add_command(stats)
+cli.add_command(task)
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fairlead.broker.explaining import Explanation, Reason
+from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.batch import Children, submissions_of
@@ -32,15 +34,20 @@ __all__ = (
     "Client",
     "Clients",
     "Enqueuing",
+    "Explanation",
     "Handle",
+    "Histogram",
     "LimiterSettings",
     "Operating",
     "Page",
     "PageSelection",
+    "QueueStats",
     "QueueSettings",
+    "Reason",
     "Receipt",
     "Sender",
     "Snapshot",
+    "Stats",
     "Submission",
     "SyncTask",
     "Task",
@@ -49,6 +56,7 @@ __all__ = (
     "TaskOptions",
     "TaskRecord",
     "TenantSettings",
+    "TenantStats",
     "WorkerRecord",
     "declared",
     "error_of",

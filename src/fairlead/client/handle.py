@@ -9,6 +9,7 @@ from fairlead.broker.verbs import Alter
 from fairlead.broker.views import TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
+from fairlead.client.explaining import Explaining
 from fairlead.client.info import TaskInfo, info_of
 from fairlead.model.errors import (
     Ambiguous,
@@ -31,7 +32,7 @@ R = TypeVar("R", covariant=True)
 _PAUSE = 0.5  # seconds before the next try when the broker cannot be reached
 
 
-class Handle(Generic[R]):
+class Handle(Explaining, Generic[R]):
     """Stands for one task. Holds its id, not its content; may be made anew from the id."""
 
     __slots__ = ("_clients", "_returns", "duplicate", "durability", "id", "tenant")
