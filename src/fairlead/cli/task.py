@@ -44,6 +44,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 
 
 @task.command(
+    "explain",
     cls=Command,
     examples=(
         ("fairlead task explain 01f3…", "the reasons, the most decisive one first"),
@@ -72,9 +73,6 @@ def explain_task(id: str, tenant: str, url: str | None, as_json: bool) -> int:
     return OK if found.state is not None else FAILURE
 
 
-explain_task.name = "explain"
-
-
 @task.command(
     cls=Command,
     examples=(
@@ -97,10 +95,11 @@ def show(id: str, tenant: str, url: str | None, as_json: bool) -> int:
         return FAILURE
     info = info_of(standing.record)
     fields: dict[str, Any] = json.loads(msgspec.json.encode(info))
+    error = None if info.error is None else msgspec.structs.asdict(info.error)
     if as_json:
-        click.echo(json.dumps(fields))
+        click.echo(json.dumps({**fields, "error": error}))
         return OK
-    error = fields.pop("error")
+    del fields["error"]
     for name, value in fields.items():
         if value not in (None, "", [], False):
             click.echo(f"{name:13} {_shown(name, value)}")

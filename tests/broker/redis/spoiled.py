@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.broker.redis.sample import DONE, MADE, TOO, Spoiler
+from tests.broker.redis.spoiled_counters import COUNTED
 
 __all__ = ("SPOILED",)
 
@@ -16,8 +17,7 @@ SENTINEL = "~" * 80
 STATE, TOKEN, DUE, EXPIRES, LIFE, SIZE, EXTRA = 0, 12, 28, 52, -12, -8, -4
 LENGTH, SPECIAL, TAG, STATUS, PAUSE, GATED, BUSY = 32, 48, 52, 64, 66, 67, 68
 COOLDOWN, PROBES, OPENED_AFTER, PROBING = 52, 60, 84, 92
-WEIGHT, COUNTS, DONE_BYTES, DEAD_BYTES, COUNTED = 8, 16, 73, 81, 97
-TALLY = "tally:brief:500000"
+WEIGHT, COUNTS, DONE_BYTES, DEAD_BYTES = 8, 16, 73, 81
 
 SPOILED: dict[str, tuple[Spoil, str]] = {
     # -- tasks -----------------------------------------------------------------------------
@@ -557,45 +557,5 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda s: s.do("SADD", "line:default:0:q", "?"),
         "the key 'line:default:0:q' is a set, not a list",
     ),
-    # -- counters --------------------------------------------------------------------------
-    "counters that are cut off": (
-        lambda s: s.do("HSET", "queues", "default", s.do("HGET", "queues", "default")[:-1]),
-        "'queues' holds what cannot be read for 'default'",
-    ),
-    "a counter that is no number": (
-        lambda s: s.poke("queues", "default", COUNTED, "d", float("nan")),
-        "'queues' holds what cannot be read for 'default'",
-    ),
-    "an attempt too many": (
-        lambda s: s.poke("queues", "default", COUNTED + 8, "d", 1_000),
-        "queue default counts 1000 attempts that began and",
-    ),
-    "an attempt too few": (
-        lambda s: s.poke("queues", "default", COUNTED + 8, "d", 0),
-        "queue default counts more run times than the 0 attempts that began",
-    ),
-    "attempts that are repeated after nothing": (
-        lambda s: s.poke("queues", "default", COUNTED + 48, "d", 1_000),
-        "queue default counts more attempts that are repeated than attempts that failed",
-    ),
-    "a tenant that is cut off": (
-        lambda s: s.do("HSET", "tenants:default", "r", s.do("HGET", "tenants:default", "r")[:-1]),
-        "'tenants:default' holds what cannot be read for 'r'",
-    ),
-    "garbage for a tally": (
-        lambda s: s.do("HSET", TALLY, "a", "?"),
-        f"'{TALLY}' holds what cannot be read for 'a'",
-    ),
-    "a tally that stays": (
-        lambda s: s.do("DEL", "tallies"),
-        f"'{TALLY}' will never be forgotten",
-    ),
-    "no tally": (
-        lambda s: s.do("DEL", TALLY),
-        "'tallies' holds brief:500000, which does not exist",
-    ),
-    "a tally that goes too soon": (
-        lambda s: s.do("ZADD", "tallies", 1, "brief\x1f500000"),
-        "'tallies' keeps brief:500000 until 1",
-    ),
+    **COUNTED,
 }
