@@ -58,7 +58,7 @@ def test_the_help_of_each_command_has_examples_to_copy(
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_examples_are_commands_that_exist(name: str) -> None:
     command = cli.commands[name]
-    assert isinstance(command, Command)
+    assert isinstance(command, Command | Group)
     for line, _ in command.examples:
         words = line.partition(" > ")[0].split()
         assert words[:2] == ["fairlead", name]

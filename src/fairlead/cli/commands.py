@@ -35,9 +35,16 @@ class Command(click.Command):
 class Group(click.Group):
     """Commands under headings, and a hint where a name is nearly right."""
 
-    def __init__(self, *args: Any, examples: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[tuple[str, str]] = (),
+        section: str = "Commands",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+        self.section = section  # where the help of a group above lists it
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, each under the heading of its section."""
@@ -46,7 +53,7 @@ class Group(click.Group):
             command = self.get_command(ctx, name)
             if command is None or command.hidden:
                 continue
-            section = command.section if isinstance(command, Command) else "Commands"
+            section = command.section if isinstance(command, Command | Group) else "Commands"
             sections.setdefault(section, []).append((name, command.get_short_help_str(80)))
         for section, rows in sections.items():
             with formatter.section(section):

@@ -26,6 +26,7 @@ _RUNS = frozenset(("running", "held", "completed"))  # nothing is in its way
 
 @click.group(
     cls=Group,
+    section="Look after it",
     examples=(
         ("fairlead task explain ID", "why is it not running?"),
         ("fairlead task show ID", "all that is known of it"),
