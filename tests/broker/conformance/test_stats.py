@@ -300,3 +300,22 @@ async def test_tidy_forgets_hours_that_nobody_is_told_of(broker: Store, c: Clien
     assert (await broker.tidy(now=over - 1)).count == 0
     assert (await broker.tidy(now=over)).count == 1
     assert (await counted(broker)).enqueued == 1
+
+
+async def test_outcomes_that_are_all_too_late_leave_no_run_times(broker: Store, c: Client) -> None:
+    leases = await c.run(*(submit(f"t{i}") for i in range(3)))
+    await broker.give_back("w1", now=NOW)
+    assert await c.settle(*map(completed, leases)) == ["fenced"] * 3
+    found = await counted(broker)
+    assert (found.fenced, found.run.count) == (3, 0)
+
+
+async def test_run_times_of_several_queues_in_one_call_are_kept_apart(
+    broker: Store, c: Client
+) -> None:
+    names = [("a", "one"), ("b", "two"), ("c", "one"), ("d", "one"), ("e", "two")]
+    await c.enqueue(*(submit(id, queue=queue) for id, queue in names))
+    leases = {x.message.id: x for x in await c.fetch(5, ["one", "two"])}
+    await c.settle(*(completed(leases[id], run_time=n + 1) for n, (id, _) in enumerate(names)))
+    assert (await counted(broker, "one")).run == times(1.0, 3.0, 4.0)
+    assert (await counted(broker, "two")).run == times(2.0, 5.0)

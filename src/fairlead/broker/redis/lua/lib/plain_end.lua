@@ -1,15 +1,23 @@
 -- plain_end: the short way for the usual end: completed, nothing special before or after.
 --
--- Works on records as they are stored; what is found out about one holds for those behind it that
--- are the same. Reads KEYS[1] and a run of ARGV, see lib/settle. Returns nothing by itself.
--- The tenant of such a task, what is the same for all of its call, how its record begins from now
--- on, its life and its size; nil: it goes the long way.
+-- Works on stored records; what is found out about one holds for those behind it that are the same.
+-- Reads KEYS[1] and a run of ARGV, see lib/settle. Returns nothing by itself.
+-- The tenant of such a task, what is the same for all of its call, how its record begins from now on, its
+-- life and its size; nil: it goes the long way.
 local function way_out(r, o, token, results)
   local f = fate_of(r)
   local q = queues[o.queue]
   if not (f.untouched and f.token == token and o.plain and o.incarnation == CALLER and q.charge == 0) then return nil end
   local life, size = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
   return q.tenants[o.tenant], f, completed_fate(f, q, results), life, size
+end
+
+-- The run times of one after the other are looked at together, as far as they are of one queue.
+local span, from_run, to_run = nil, 0, 0
+local function took(q, runs, first, last)
+  if q == span and first == to_run + 1 then to_run = last return end
+  if span then stats.times(span.stats, H_RUN, runs, from_run, to_run, 1) end
+  span, from_run, to_run = q, first, last
 end
 
 -- Tasks `first` to `last` of `ids` ended alike.
@@ -22,7 +30,7 @@ local function end_alike(t, f, o, ids, first, last, life, bytes, runs, base)
   ended[q.name] = (ended[q.name] or 0) + n
   keep_plainly(q, ids, first, last, life)
   stats.count(t, COMPLETED - ENDS, n)
-  stats.times(q.stats, H_RUN, runs, first - base, last - base, 1)
+  took(q, runs, first - base, last - base)
   if f.held then
     stats.began(t, f.since, n)
     add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
@@ -34,7 +42,7 @@ end
 
 function end_run(i, first, step, count, n, ids, records, owners, codes, settle_one)
   local token, results, times, m, done = ARGV[i + 1], step == 2, ARGV[i + 4], #written, 0
-  local base, runs = n, { unpacked('<' .. ('d'):rep(count), times) }
+  local base, runs = n, { unpacked('<' .. ('d'):rep(count), times) } span = nil -- a call may have failed
   local last, from, bytes, t, f, begin, life, size, own = nil, 0, 0, nil, nil, nil, 0, 0, nil
   for k = 0, count - 1 do
     n = n + 1
@@ -65,6 +73,7 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
     end
   end
   if t then done = done + end_alike(t, f, owners[from], ids, from, n, life, bytes, runs, base) end
+  took(nil, runs, 0, -1)
   local ended_of, number = loans_of(CALLER).ended, tonumber(token)
   if done > 0 then ended_of[number] = (ended_of[number] or 0) + done end
   return n
