@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.broker.stats import (
+    BUCKETS,
     COUNTERS,
     HISTOGRAMS,
     HOUR,
@@ -22,37 +23,46 @@ from fairlead.broker.verbs import MAX_PAGE
 
 __all__ = ("Tally",)
 
+_FIRST = BUCKETS[0]
+_PLACES = {name: place for place, name in enumerate(TALLIED)}
+_STARTED = _PLACES["started"]
+
 
 class _Times:
     """A histogram that grows."""
 
-    __slots__ = ("counts", "largest", "sum")
+    __slots__ = ("_counts", "_largest", "_sum")
 
     def __init__(self) -> None:
-        self.counts = list(Histogram().counts)
-        self.sum = self.largest = 0  # microseconds
+        self._counts = list(Histogram().counts)
+        self._sum = 0  # microseconds
+        self._largest = 0.0
 
     def add(self, seconds: float) -> None:
-        took = micros(seconds)
-        self.counts[bucket(seconds)] += 1
-        self.sum += took
-        self.largest = max(self.largest, took)
+        self._counts[bucket(seconds) if seconds > _FIRST else 0] += 1
+        self._sum += micros(seconds)
+        if seconds > self._largest:
+            self._largest = seconds
 
     def shown(self) -> Histogram:
-        return Histogram(counts=tuple(self.counts), sum=self.sum / 1e6, largest=self.largest / 1e6)
+        return Histogram(
+            counts=tuple(self._counts), sum=self._sum / 1e6, largest=micros(self._largest) / 1e6
+        )
 
 
 class Tally:
     """What is counted of one queue."""
 
-    __slots__ = ("_counts", "_minute", "_recent", "_times", "hours")
+    __slots__ = ("_counts", "_ends", "_minute", "_now", "_recent", "_times", "hours")
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._times = {name: _Times() for name in HISTOGRAMS}
         self._minute = 0
-        self._recent = (0, 0)  # attempts that began in that minute, and in the one before
-        self.hours: dict[int, dict[str, list[int]]] = {}  # by tenant: TALLIED, longest wait
+        self._recent = [0, 0]  # attempts that began in that minute, and in the one before
+        self.hours: dict[int, dict[str, list[float]]] = {}  # by tenant: TALLIED, longest wait
+        self._now: dict[str, list[float]] = {}  # those of the hour that ends at
+        self._ends = 0.0
 
     def add(self, counter: str) -> None:
         """Count something that belongs to nobody."""
@@ -65,28 +75,37 @@ class Tally:
     def count(self, counter: str, tenant: str, now: float) -> None:
         """Count something that one tenant has a part in."""
         self._counts[counter] += 1
-        own = self._own(tenant, now)
-        if own is not None:
-            own[TALLIED.index(counter)] += 1
+        own = self._now.get(tenant) if now < self._ends else None
+        if own is None:
+            own = self._own(tenant, now)
+        own[_PLACES[counter]] += 1
 
     def started(self, tenant: str, waited: float, now: float) -> None:
         """Count an attempt that began, and how long it had been runnable."""
-        self.count("started", tenant, now)
-        self.time("wait", waited)
-        own = self._own(tenant, now)
-        if own is not None:
-            own[-1] = max(own[-1], micros(waited))
-        minute = int(now // 60)
+        self._counts["started"] += 1
+        self._times["wait"].add(waited)
+        own = self._now.get(tenant) if now < self._ends else None
+        if own is None:
+            own = self._own(tenant, now)
+        own[_STARTED] += 1
+        if waited > own[-1]:
+            own[-1] = waited
+        minute = now // 60
         if minute != self._minute:
             previous = self._recent[0] if minute == self._minute + 1 else 0
-            self._minute, self._recent = minute, (0, previous)
-        self._recent = (self._recent[0] + 1, self._recent[1])
+            self._minute, self._recent = int(minute), [0, previous]
+        self._recent[0] += 1
 
-    def _own(self, tenant: str, now: float) -> list[int] | None:
-        tenants = self.hours.setdefault(int(now // HOUR), {})
-        own = tenants.get(tenant)
-        if own is None and len(tenants) < MAX_TALLIES:
-            own = tenants[tenant] = [0] * (len(TALLIED) + 1)
+    def _own(self, tenant: str, now: float) -> list[float]:
+        """A tenant's part of this hour; of too many, one that nobody will see."""
+        hour = int(now // HOUR)
+        self._now = self.hours.setdefault(hour, {})
+        self._ends = (hour + 1) * HOUR
+        own = self._now.get(tenant)
+        if own is None:
+            own = [0] * len(TALLIED) + [0.0]
+            if len(self._now) < MAX_TALLIES:
+                self._now[tenant] = own
         return own
 
     def last_minute(self, now: float) -> int:
@@ -121,9 +140,9 @@ class Tally:
         return shown, full or len(names) > MAX_PAGE
 
 
-def _summed(parts: list[list[int]], weight: float) -> TenantStats:
-    *counts, _ = map(sum, zip(*parts, strict=True))
-    longest = max(part[-1] for part in parts)
-    return TenantStats(
-        **dict(zip(TALLIED, counts, strict=True)), longest_wait=longest / 1e6, weight=weight
-    )
+def _summed(parts: list[list[float]], weight: float) -> TenantStats:
+    counts: dict[str, Any] = {
+        name: sum(int(part[place]) for part in parts) for name, place in _PLACES.items()
+    }
+    longest = micros(max(part[-1] for part in parts)) / 1e6
+    return TenantStats(**counts, longest_wait=longest, weight=weight)
