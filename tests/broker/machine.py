@@ -350,10 +350,21 @@ class Core(RuleBasedStateMachine):
         for state in FINAL:  # what is past its retention is counted until it is tidied up
             assert getattr(snapshot, state) >= states[state], state
             assert getattr(snapshot, state) == states[state] or not self.tidied, state
+        stats = self.run(self.broker.stats(tenants=True, now=model.now))
+        for name, counts in stats.queues.items():
+            assert counts.deferred == snapshot.queues[name].deferred
+        for id in list(model.tasks)[-5:]:
+            self._stands(id)
         if self.tidied:
             for task in model.having(State.DEFERRED):
                 assert task.waits_for <= model.tasks.keys(), "it waits for a forgotten task"
         self.tidied = False
+
+    def _stands(self, id: str) -> None:
+        standing = self.run(self.broker.standing(id, now=self.model.now))
+        self.model.compare(id, None if standing is None else standing.record)
+        if standing is not None and standing.record.state is State.QUEUED:
+            assert standing.tenants_ahead <= max(standing.tenants_ready - 1, 0)
 
     def _pages(self) -> Counter[str]:
         found: Counter[str] = Counter()

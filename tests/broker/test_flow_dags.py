@@ -109,8 +109,8 @@ class Side:
                 order = Alter(id=members[place % len(members)], action=action)
                 return await c.alter(order, now=now)
             case ("flow", action, flow):
-                order = FlowOrder(flow=flow, action=action)
-                return await self.store.alter_flow(c.call(), order, now=now) is None
+                whole = FlowOrder(flow=flow, action=action)
+                return await self.store.alter_flow(c.call(), whole, now=now) is None
             case ("outside", id):
                 return await c.enqueue(submit(id), now=now)
             case ("commit", flow):

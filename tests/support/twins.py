@@ -19,6 +19,7 @@ import redis
 
 from fairlead.broker import Store
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.standing import Standing
 from fairlead.broker.verbs import BeatReply, Moved
 from fairlead.broker.views import EventPage, Hello, Page, TaskRecord, WorkerRecord
 from fairlead.model.events import Event, EventId
@@ -158,7 +159,8 @@ def plain(answer: Any, verb: str = "") -> Any:
       time in ``hello``, the only verb that a test clock cannot be set for;
     * the order of what is a set: workers, cancelled leases, parents that a task waits for;
     * the order of the events of one purge: all that waits ends at one moment;
-    * how many things tidy forgot: a store may number calls of its own.
+    * how many things tidy forgot: a store may number calls of its own;
+    * how many tasks are ahead of one: a store may count those that were cancelled.
     """
     if verb == "tidy" and isinstance(answer, Moved):
         return msgspec.structs.replace(answer, count=0)
@@ -172,6 +174,10 @@ def plain(answer: Any, verb: str = "") -> Any:
         return msgspec.structs.replace(answer, cancelled=sorted(answer.cancelled, key=str))
     if isinstance(answer, TaskRecord):
         return msgspec.structs.replace(answer, waiting_for=tuple(sorted(answer.waiting_for)))
+    if isinstance(answer, Standing):
+        waits = tuple(sorted(answer.waits_for, key=str))
+        record = plain(answer.record)
+        return msgspec.structs.replace(answer, waits_for=waits, record=record, tasks_ahead=0)
     if isinstance(answer, list):
         if answer and isinstance(answer[0], WorkerRecord):
             return sorted(answer, key=lambda worker: str(worker.incarnation))

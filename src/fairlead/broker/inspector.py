@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from fairlead.broker.standing import StandingReads
+from fairlead.broker.stats import StatsReads
 from fairlead.broker.views import Finding, Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.model.lifecycle import State
 
 __all__ = ("Inspector",)
 
 
-class Inspector(Protocol):
+class Inspector(StatsReads, StandingReads, Protocol):
     """Reads for people: bounded, never needed to run tasks."""
 
     async def snapshot(self, *, now: float | None = None) -> Snapshot:

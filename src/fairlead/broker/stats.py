@@ -1,41 +1,79 @@
-"""Counters of what happened, kept by the verbs themselves and never reset."""
+"""Counters of what happened, kept by the verbs themselves in the same step, and never reset."""
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import msgspec
 
-__all__ = ("BUCKETS", "Histogram", "QueueStats", "Stats", "StatsReads", "TenantStats")
+__all__ = (
+    "BUCKETS",
+    "COUNTERS",
+    "HISTOGRAMS",
+    "HOUR",
+    "MAX_TALLIES",
+    "TALLIED",
+    "Histogram",
+    "QueueStats",
+    "Stats",
+    "StatsReads",
+    "TenantStats",
+    "bucket",
+    "last_minute",
+    "micros",
+)
 
 #: Upper ends of the buckets of a histogram, in seconds; the last bucket has none.
 BUCKETS: tuple[float, ...] = tuple(0.001 * 2**n for n in range(24))
+HOUR = 3_600.0  # what is kept of tenants is kept by the hour
+MAX_TALLIES = 10_000  # tenants of one queue that are counted in one hour
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     """How many fell into each bucket of ``BUCKETS`` and above them, their sum and the largest."""
 
     counts: tuple[int, ...] = (0,) * (len(BUCKETS) + 1)
-    sum: float = 0.0
+    sum: float = 0.0  # seconds; each was rounded to a microsecond
     largest: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return sum(self.counts)
+
+    def upper(self, share: float) -> float | None:
+        """At least this share of them took no longer; None if there were none.
+
+        The end of a bucket, so up to twice the true figure, but never more than the largest.
+        """
+        wanted, seen = share * self.count, 0
+        for index, count in enumerate(self.counts):
+            seen += count
+            if count and seen >= wanted:
+                return min(BUCKETS[index], self.largest) if index < len(BUCKETS) else self.largest
+        return None
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """One queue since it exists."""
 
-    enqueued: int = 0
-    started: int = 0  # attempts
+    enqueued: int = 0  # accepted, whatever became of them
+    started: int = 0  # attempts that began
     completed: int = 0
-    failed: int = 0  # attempts that ended with an error, retried or not
-    retried: int = 0
+    failed: int = 0  # attempts that ended with an error, out of time, or with their process
+    retried: int = 0  # of these, the ones after which the task is tried again
     dead: int = 0
     cancelled: int = 0
     fenced: int = 0  # outcomes that came too late
     deferred: int = 0  # now
-    orphans: int = 0  # dependents that were to be told, but are not known
-    wait: Histogram = Histogram()  # seconds from runnable to started
-    run: Histogram = Histogram()  # seconds from started to settled, as workers measured
-    release: Histogram = Histogram()  # seconds from the end of the last parent to queued
+    wait: Histogram = Histogram()  # from runnable (accepted, due, released, given back) to started
+    run: Histogram = Histogram()  # from started to settled, as workers measured
+    release: Histogram = Histogram()  # from the end of the last parent to queued
+
+
+COUNTERS = QueueStats.__struct_fields__[:8]
+HISTOGRAMS = QueueStats.__struct_fields__[9:]
 
 
 class TenantStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,20 +84,62 @@ class TenantStats(msgspec.Struct, frozen=True, kw_only=True):
     completed: int = 0
     dead: int = 0
     cancelled: int = 0
+    longest_wait: float = 0.0  # seconds from runnable to started
+    weight: float = 1.0  # as configured now
+
+
+TALLIED = TenantStats.__struct_fields__[:5]
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """All queues; of tenants at most 1,000 in each."""
+    """All queues; of tenants, where they were asked for, at most 1,000 in each."""
 
     now: float
     queues: dict[str, QueueStats] = {}
     tenants: dict[str, dict[str, TenantStats]] = {}  # by queue and tenant
     more_tenants: bool = False
+    orphans: int = 0  # dependents that were to be told of an end, but are not known
 
 
 class StatsReads(Protocol):
     """The read of the counters."""
 
-    async def stats(self, *, now: float | None = None) -> Stats:
-        """Counters of all queues, and of tenants with work in this hour or the last one."""
+    async def stats(
+        self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
+    ) -> Stats:
+        """Counters of one queue, or of all; with ``tenants`` also of those with work lately.
+
+        A call counts with the step that it is: what is answered again counts once. Of tenants the
+        first 10,000 of each queue and hour are counted; ``more_tenants`` says that there were
+        others, or more than the 1,000 that are shown.
+        """
         ...
+
+
+# -- how it is counted, the same in every store ------------------------------------------------
+
+
+def bucket(seconds: float) -> int:
+    """The bucket that a time falls into."""
+    if seconds <= BUCKETS[0]:
+        return 0
+    fraction, exponent = math.frexp(seconds / BUCKETS[0])
+    return min(exponent - 1 if fraction == 0.5 else exponent, len(BUCKETS))
+
+
+def micros(seconds: float) -> int:
+    """Whole microseconds: their sums do not depend on the order."""
+    return math.floor(seconds * 1e6 + 0.5)
+
+
+def last_minute(now: float, minute: int, current: int, previous: int) -> int:
+    """How many in the last 60 seconds, from counts by the minute of the clock.
+
+    Of the minute before, the part that is still within 60 seconds, as if they came evenly.
+    """
+    this, passed = divmod(now, 60.0)
+    if minute == this - 1:
+        current, previous = 0, current
+    elif minute != this:
+        return 0
+    return current + round(previous * (1.0 - passed / 60.0))

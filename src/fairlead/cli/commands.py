@@ -53,7 +53,7 @@ class Group(click.Group):
             command = self.get_command(ctx, name)
             if command is None or command.hidden:
                 continue
-            section = getattr(command, "section", "Commands")
+            section = command.section if isinstance(command, Command | Group) else "Commands"
             sections.setdefault(section, []).append((name, command.get_short_help_str(80)))
         for section, rows in sections.items():
             with formatter.section(section):

@@ -16,6 +16,8 @@ from fairlead.cli.demo import demo
 from fairlead.cli.doctor import doctor
 from fairlead.cli.flow import flow
 from fairlead.cli.schedule import schedule
+from fairlead.cli.stats import stats
+from fairlead.cli.task import task
 from fairlead.cli.worker import worker
 from fairlead.model.errors import (
     Ambiguous,
@@ -81,6 +83,8 @@ cli.add_command(worker)
 cli.add_command(check)
 cli.add_command(flow)
 cli.add_command(schedule)
+cli.add_command(stats)
+cli.add_command(task)
 
 
 def main() -> None:

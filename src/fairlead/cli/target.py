@@ -13,7 +13,7 @@ from fairlead.app import Fairlead
 from fairlead.broker import Store, connect
 from fairlead.settings import FILE, VARIABLE, configured_url
 
-__all__ = ("asked", "store_of", "url_option")
+__all__ = ("asked", "look", "store_of", "url_option")
 
 T = TypeVar("T")
 
@@ -34,17 +34,22 @@ def store_of(url: str | None) -> Store:
     return connect(url)
 
 
+def look(url: str | None, read: Callable[[Store], Awaitable[T]]) -> T:
+    """What a read of the broker says; warnings about the broker are for ``fairlead doctor``."""
+    return asyncio.run(_quietly(store_of(url), read))
+
+
 def asked(url: str | None, question: Callable[[Fairlead], Awaitable[T]]) -> T:
-    """Ask the broker something through an app without tasks, and hang up."""
+    """The same through an app without tasks."""
+    return look(url, lambda store: question(Fairlead(store=store)))
 
-    async def ask() -> T:
-        log = logging.getLogger("fairlead")
-        level = log.level
-        log.setLevel(logging.ERROR)  # what the server should be like is for `fairlead doctor`
-        try:
-            async with Fairlead(store=store_of(url)) as app:
-                return await question(app)
-        finally:
-            log.setLevel(level)
 
-    return asyncio.run(ask())
+async def _quietly(store: Store, read: Callable[[Store], Awaitable[T]]) -> T:
+    log = logging.getLogger("fairlead")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        return await read(store)
+    finally:
+        await store.close()
+        log.setLevel(level)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fairlead.broker.explaining import Explanation, Reason
+from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.batch import Children, submissions_of
@@ -37,24 +39,29 @@ __all__ = (
     "Client",
     "Clients",
     "Enqueuing",
+    "Explanation",
     "Flow",
     "FlowHandle",
     "FlowInfo",
     "Flowing",
     "Handle",
+    "Histogram",
     "Kind",
     "LimiterSettings",
     "Operating",
     "Page",
     "PageSelection",
     "Part",
+    "QueueStats",
     "QueueSettings",
+    "Reason",
     "Receipt",
     "ScheduleInfo",
     "Schedules",
     "Scheduling",
     "Sender",
     "Snapshot",
+    "Stats",
     "Submission",
     "SyncTask",
     "Task",
@@ -63,6 +70,7 @@ __all__ = (
     "TaskOptions",
     "TaskRecord",
     "TenantSettings",
+    "TenantStats",
     "WorkerRecord",
     "declared",
     "error_of",

@@ -11,6 +11,8 @@ import msgspec
 from fairlead.broker import Caller, Store
 from fairlead.broker.flows import FlowOrder, FlowRecord
 from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
+from fairlead.broker.standing import Standing
+from fairlead.broker.stats import Stats
 from fairlead.broker.verbs import (
     MAX_ENQUEUE,
     MAX_STEP,
@@ -188,6 +190,14 @@ class Client:
     async def snapshot(self) -> Snapshot:
         """The counts of the whole shard."""
         return await self._store.snapshot()
+
+    async def stats(self, queue: str | None, *, tenants: bool) -> Stats:
+        """What was counted, of one queue or of all."""
+        return await self._store.stats(queue, tenants=tenants)
+
+    async def standing(self, id: str) -> Standing | None:
+        """Where a task stands; None if the broker does not know it."""
+        return await self._store.standing(id)
 
     async def page(self, selection: PageSelection) -> Page:
         """Part of a listing of tasks; bounded, with a cursor to read on."""

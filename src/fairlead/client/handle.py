@@ -8,6 +8,7 @@ from fairlead.broker.verbs import Alter
 from fairlead.broker.views import TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
+from fairlead.client.explaining import Explaining
 from fairlead.client.info import TaskInfo, info_of
 from fairlead.client.patience import limit_of, refuse_to_block, until_answered
 from fairlead.model.errors import (
@@ -26,7 +27,7 @@ __all__ = ("Handle",)
 R = TypeVar("R", covariant=True)
 
 
-class Handle(Generic[R]):
+class Handle(Explaining, Generic[R]):
     """Stands for one task. Holds its id, not its content; may be made anew from the id."""
 
     __slots__ = ("_clients", "_returns", "duplicate", "durability", "id", "task", "tenant")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from fairlead.broker.stats import Stats
 from fairlead.broker.views import Page, Snapshot, WorkerRecord
 from fairlead.client.changes import (
     LimiterSettings,
@@ -63,6 +64,19 @@ class Operating:
     def snapshot(self) -> Snapshot:
         """How many tasks there are, by state, queue and tenant, from sync code."""
         return self._clients.sync(lambda client: client.snapshot())
+
+    async def astats(self, queue: str | None = None, *, tenants: bool = False) -> Stats:
+        """What happened in one queue or in all since they exist, and how long it took.
+
+        With ``tenants`` also what each tenant got in this hour and the one before.
+        """
+        name = queue if queue is None else check_queue(queue)
+        return await self._clients.current().stats(name, tenants=tenants)
+
+    def stats(self, queue: str | None = None, *, tenants: bool = False) -> Stats:
+        """What happened in one queue or in all, from sync code; see ``astats``."""
+        name = queue if queue is None else check_queue(queue)
+        return self._clients.sync(lambda client: client.stats(name, tenants=tenants))
 
     async def apurge(self, queue: str | None = None, *, tenant: str | None = None) -> int:
         """Cancel all that waits, in one queue or in all, of one tenant or of all; how many."""

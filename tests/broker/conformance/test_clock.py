@@ -163,6 +163,8 @@ VERBS: dict[str, Callable[[Store, float], Awaitable[Any]]] = {
     "find": lambda b, now: b.find(["t"], now=now),
     "page": lambda b, now: b.page(now=now),
     "workers": lambda b, now: b.workers(now=now),
+    "stats": lambda b, now: b.stats(now=now),
+    "standing": lambda b, now: b.standing("t", now=now),
     "audit": lambda b, now: b.audit(now=now),
 }
 

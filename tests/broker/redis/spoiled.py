@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.broker.redis.sample import DONE, MADE, TOO, Spoiler
+from tests.broker.redis.spoiled_counters import COUNTED
 from tests.broker.redis.spoiled_flows import SPOILED_FLOWS
 
 __all__ = ("EXPIRES", "SPOILED", "Spoil")
@@ -580,4 +581,5 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "the key 'line:default:0:q' is a set, not a list",
     ),
     **SPOILED_FLOWS,
+    **COUNTED,
 }

@@ -165,6 +165,8 @@ PROBES: dict[str, Probe] = {
     "events, asleep": lambda c, _: asleep_for_events(c.broker),
     "find": lambda c, _: c.broker.find(["running", "deferred", "completed", "dead"], now=NOW),
     "snapshot": lambda c, _: c.broker.snapshot(now=NOW),
+    "stats": lambda c, _: c.broker.stats(tenants=True, now=NOW),
+    "standing": lambda c, _: c.broker.standing("deferred", now=NOW),
     "page": lambda c, _: c.broker.page(now=NOW),
     "workers": lambda c, _: c.broker.workers(now=NOW),
 }
@@ -381,11 +383,16 @@ class Full:
             "find": lambda: broker.find(["first"]),
             "schedules": broker.schedules,
             "snapshot": broker.snapshot,
+            "stats": broker.stats,
+            "standing": lambda: broker.standing("first"),
             "page": broker.page,
             "workers": broker.workers,
             "events": broker.events,
             "pull": lambda: broker.pull("a", ["x"]),
         }
+
+
+READS = ("hello", "find", "snapshot", "stats", "standing", "page", "workers", "events", "pull")
 
 
 @pytest.fixture
@@ -433,7 +440,7 @@ async def test_a_full_server_is_filled_no_further_by_those_who_try_again(full: F
     assert None not in found
 
 
-@pytest.mark.parametrize("verb", ["hello", "find", "snapshot", "page", "workers", "events", "pull"])
+@pytest.mark.parametrize("verb", READS)
 async def test_a_full_server_can_be_looked_into(verb: str, full: Full) -> None:
     await full.reads()[verb]()
 

@@ -358,6 +358,7 @@ class Story:
         await self.fetch(self.w2, 128, "default", "idle", "small", "bulk", "fan")
         snapshot = await broker.snapshot(now=self.now)
         self.say("snapshot", snapshot)
+        self.say("stats", await broker.stats(tenants=True, now=self.now))
         self.say("workers", await broker.workers(now=self.now))
         found = await events(broker)
         self.say("events", found)

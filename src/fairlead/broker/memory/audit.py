@@ -32,6 +32,7 @@ def audit(shard: Shard) -> list[str]:
         *_limiters(shard),
         *check_flows(shard),
         *_schedules(shard),
+        *_counters(shard),
     ]
 
 
@@ -240,3 +241,13 @@ def _schedules(shard: Shard) -> Iterator[str]:
             yield f"schedule {name} has revision {record.revision}, which was never given"
     for name in shard.ticks.keys() - shard.schedules.keys():
         yield f"schedule {name} is looked at, but is not stored"
+
+
+def _counters(shard: Shard) -> Iterator[str]:
+    """What was counted agrees with itself."""
+    for queue in shard.queues.values():
+        counts = queue.tally.shown(0)
+        if counts.started != counts.wait.count:
+            yield f"queue {queue.name} counts {counts.started} attempts, {counts.wait.count} waits"
+        if counts.run.count > counts.started or counts.retried > counts.failed:
+            yield f"queue {queue.name} counts more ends of attempts than there were"

@@ -19,6 +19,7 @@ from fairlead.broker.memory import inspector, pins, recovery, release, upkeep
 from fairlead.broker.memory import orders as ordering
 from fairlead.broker.memory.bell import Sleeper
 from fairlead.broker.memory.flowing import Flowing, see_to
+from fairlead.broker.memory.looking import Looking
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.schedules import Planning, ticks_due
 from fairlead.broker.memory.shard import Shard
@@ -56,7 +57,7 @@ from fairlead.model.lifecycle import Settlement, State
 __all__ = ("MemoryBroker",)
 
 
-class MemoryBroker(Flowing, Planning):
+class MemoryBroker(Flowing, Planning, Looking):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     # -- the verbs -----------------------------------------------------------------------------

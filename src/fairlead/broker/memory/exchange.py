@@ -34,6 +34,7 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
             answers.append("unknown")
         else:
             answers.append("fenced")
+            task.tenant.queue.tally.add("fenced")
             shard.emit("fenced", task, "", 0, settlement.token)
     release.follow_up(shard)
     return answers
@@ -47,6 +48,7 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
         _begin(shard, task)  # nobody had said so
     if task.cancelling:
         to = overruled(to, cancel_requested=True)
+    _count(task, settlement, to)
     shard.end_lease(task, went_well(settlement, to) if task.held else None)
     if tenant.queue.charge_run_time:  # first: a tenant whose last task ends may be forgotten
         _charge(tenant, task.message.cost, settlement.run_time)
@@ -80,6 +82,16 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
             shard.schedule(task, to, shard.now + settlement.delay)
         shard.emit(_EVENTS.get(to, to), task, task.reason, attempt, settlement.token)
     shard.has_room_again(tenant)
+
+
+def _count(task: Task, settlement: Settlement, to: State) -> None:
+    tally = task.tenant.queue.tally
+    if task.started_at is not None:
+        tally.time("run", settlement.run_time)
+    if settlement.burn and settlement.to not in (State.COMPLETED, State.CANCELLED):
+        tally.add("failed")
+        if to not in FINAL:
+            tally.add("retried")
 
 
 def _charge(tenant: Tenant, cost: float, run_time: float) -> None:
@@ -116,6 +128,8 @@ def start(shard: Shard, incarnation: str, started: Sequence[LeaseRef]) -> list[S
 
 def _begin(shard: Shard, task: Task) -> None:
     task.started_at = shard.now
+    tenant = task.tenant
+    tenant.queue.tally.started(tenant.name, task.waited(shard.now), shard.now)
     if task.unique is not None and task.unique.until == "started":
         shard.release_unique(task)
     shard.emit("started", task, "", task.attempts + 1, task.token)

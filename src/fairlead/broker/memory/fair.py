@@ -17,8 +17,10 @@ from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shelf import Shelf
+from fairlead.broker.memory.tally import Tally
 from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVELS
+from fairlead.model.turns import TURNS
 
 __all__ = ("IDLE", "PARKED", "PAUSED", "READY", "STRIDE", "UNIT", "Queue", "Tenant")
 
@@ -27,9 +29,6 @@ STRIDE: Final = 1_000.0  # by how much one task of cost 1 moves a tenant of weig
 
 IDLE, READY, PARKED, PAUSED = "idle", "ready", "parked", "paused"
 
-# Of eight dispatches below critical, which level gets a turn of its own. The other six go to the
-# highest level that has work.
-_TURNS = {3: LEVELS.index("normal"), 7: LEVELS.index("low")}
 _STALE = 64  # heap entries that are not worth a rebuild
 
 _KEEP_COMPLETED = 3_600.0
@@ -100,13 +99,18 @@ class Tenant:
         levels = self.levels
         if levels[0]:
             return 0, levels[0]
-        turn = _TURNS.get(self._turn & 7)
+        turn = TURNS.get(self._turn & 7)
         if turn is not None and levels[turn]:
             return turn, levels[turn]
         for level in (1, 2, 3):
             if levels[level]:
                 return level, levels[level]
         return None
+
+    @property
+    def turn(self) -> int:
+        """How many tasks below critical went since it last had none."""
+        return self._turn
 
     def next_turn(self) -> None:
         """A task below critical went."""
@@ -147,6 +151,7 @@ class Queue:
         self.active: dict[str, Tenant] = {}  # those with something waiting or running
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
         self.depth = 0  # all that waits
+        self.tally = Tally()
         self.finished = Shelf(  # completed and cancelled
             keep=_KEEP_COMPLETED, count=_KEEP_COMPLETED_COUNT, size=_KEEP_COMPLETED_BYTES
         )

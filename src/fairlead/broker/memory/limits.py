@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fairlead.broker.memory.agenda import Agenda
+from fairlead.broker.standing import Room, room_of
 from fairlead.model.limits import (
     NO_BREAKER,
     PRECISION,
@@ -50,6 +51,12 @@ class Gate:
         """Count one dispatch against the rate."""
         if self.limit.rate is not None:
             self._since, self._gone = counted(self._since, self._gone, now, self.limit.rate)
+
+    def shown(self, kind: Literal["queue", "tenant"], name: str, used: int, now: float) -> Room:
+        """How it stands, for people."""
+        return room_of(
+            kind, name, self.limit, used=used, since=self._since, gone=self._gone, now=now
+        )
 
 
 class Limiter(Gate):
@@ -124,6 +131,22 @@ class Limiter(Gate):
         # The very object: that is how an unused limiter is known.
         self.breaker = NO_BREAKER if breaker == NO_BREAKER else breaker
         self.circuit = self.circuit.under(breaker, now=now, last_token=last_token)
+
+    def standing(self, now: float, *, needed: bool) -> Room:
+        """How it stands, for people."""
+        return room_of(
+            "limiter",
+            self.name,
+            self.limit,
+            used=self.used,
+            since=self._since,
+            gone=self._gone,
+            now=now,
+            breaker=self.breaker,
+            circuit=self.circuit,
+            waiting=self.waiting,
+            needed=needed,
+        )
 
     @property
     def idle(self) -> bool:

@@ -30,6 +30,7 @@ class Task:
     generation = 0
     due_at: float | None = None
     deadline_at: float | None = None
+    since: float | None = None  # when it became runnable; None: when it was accepted
     started_at: float | None = None
     finished_at: float | None = None
     expires_at: float | None = None  # when a finished task is forgotten
@@ -69,6 +70,10 @@ class Task:
         return (
             self.state is State.RUNNING and self.token == token and self.incarnation == incarnation
         )
+
+    def waited(self, now: float) -> float:
+        """Seconds since it became runnable."""
+        return now - (self.enqueued_at if self.since is None else self.since)
 
     def drop_body(self) -> None:
         """Nothing will ever run it: keep only what tells its content from another."""

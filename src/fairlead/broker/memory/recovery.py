@@ -72,12 +72,15 @@ def give_back(
 
 def _recover(shard: Shard, task: Task, *, crashed: bool) -> None:
     attempt = task.attempts + 1
+    begun = task.started_at is not None
     shard.end_lease(task)
     if crashed:
         task.attempts = attempt
         task.crashes += 1
     to = after_crash(task.crashes if crashed else 0, cancel_requested=task.cancelling)
     reason = "crash" if crashed else ""
+    if crashed:
+        _count(shard, task, begun=begun, again=to is State.QUEUED)
     if to is State.QUEUED:
         task.reason = reason
         shard.queue_up(task, front=True)
@@ -92,6 +95,16 @@ def _recover(shard: Shard, task: Task, *, crashed: bool) -> None:
         shard.finish(task, to, reason=reason, error=error)
         shard.emit(to, task, reason, attempt, task.token)
     shard.has_room_again(task.tenant)
+
+
+def _count(shard: Shard, task: Task, *, begun: bool, again: bool) -> None:
+    tenant = task.tenant
+    tally = tenant.queue.tally
+    if not begun:  # nobody had said so
+        tally.started(tenant.name, task.waited(shard.now), shard.now)
+    tally.add("failed")
+    if again:
+        tally.add("retried")
 
 
 def sweep(shard: Shard) -> tuple[int, bool, bool]:

@@ -56,12 +56,16 @@ def deliver(shard: Shard) -> int:
     return told
 
 
-def _place(shard: Shard, task: Task) -> None:
+def _place(shard: Shard, task: Task, parent: Task | Guard) -> None:
     """Put a deferred task, whose last dependency is met, where it belongs now."""
     if task.due_at is not None and task.due_at > shard.now:
         shard.schedule(task, State.SCHEDULED, task.due_at)
         shard.emit("scheduled", task)
     else:
+        ended = None
+        if isinstance(parent, Task) and shard.tasks.get(parent.id) is parent:
+            ended = parent.finished_at
+        task.tenant.queue.tally.time("release", shard.now - (ended or shard.now))
         shard.queue_up(task)
         shard.emit("queued", task)
 
@@ -88,7 +92,7 @@ def _met(shard: Shard, child: Task, parent: Task | Guard) -> None:
         del child.blocked_by[parent.id]
         if not child.blocked_by:
             child.blocked_by = None
-            _place(shard, child)
+            _place(shard, child, parent)
 
 
 def end_for(shard: Shard, child: Task, parent_id: str, to: State) -> None:

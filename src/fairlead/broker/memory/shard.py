@@ -52,6 +52,7 @@ class Shard(Holdings):
         tenant.known += 1
         tenant.counts[state] += 1
         queue.counts[state] += 1
+        queue.tally.count("enqueued", tenant.name, self.now)
         if state in WAITING:
             self._waits(task, tenant, queue)
 
@@ -108,6 +109,8 @@ class Shard(Holdings):
     def queue_up(self, task: Task, *, front: bool = False) -> None:
         """Make a task of another state queued."""
         self._back_from_work(task)
+        timed = task.state in (State.SCHEDULED, State.RETRYING)
+        task.since = task.due_at if timed else self.now
         self.move(task, State.QUEUED)
         task.due_at = None
         self.enter_level(task, front=front)
@@ -176,6 +179,7 @@ class Shard(Holdings):
             task.drop_body()  # nothing will ever run it: the body goes at once
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
+        task.tenant.queue.tally.count(to.value, task.tenant.name, self.now)
         if task.flow is not None:
             flow.count(self, task.flow, to)
         self._keep(task, keep)

@@ -93,6 +93,8 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         flow.drop(shard, shard.flows[first[1]])
         done += 1
     done += _forget_workers(shard, MAX_STEP - done)
+    for each in shard.queues.values():
+        done += each.tally.forget(MAX_STEP - done, now)
     while done < MAX_STEP and (name := shard.idle_ends.pop_due(now)) is not None:
         box = shard.mailboxes.get(name)
         if box is not None and box.listened_to:  # somebody still listens

@@ -13,6 +13,7 @@ from fairlead.broker import checks
 from fairlead.broker.redis import answers, codec
 from fairlead.broker.redis.flowing import Flowing
 from fairlead.broker.redis.inspector import Inspecting
+from fairlead.broker.redis.looking import Looking
 from fairlead.broker.redis.post import Posting
 from fairlead.broker.redis.schedules import Planning
 from fairlead.broker.redis.stored import STATES, worker_bytes
@@ -44,7 +45,7 @@ __all__ = ("RedisBroker",)
 _ZERO = ord("0")
 
 
-class RedisBroker(Waiting, Inspecting, Posting, Flowing, Planning):
+class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     async def enqueue(

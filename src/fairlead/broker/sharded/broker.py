@@ -29,6 +29,7 @@ from fairlead.broker.sharded.exchanging import Exchanging
 from fairlead.broker.sharded.flowing import Flowing
 from fairlead.broker.sharded.frame import Line
 from fairlead.broker.sharded.listening import Listening
+from fairlead.broker.sharded.looking import Looking
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.sharded.reading import Reading
 from fairlead.broker.sharded.schedules import Planning
@@ -54,7 +55,7 @@ T = TypeVar("T")
 H = TypeVar("H")
 
 
-class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning):
+class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning, Looking):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     async def hello(self) -> Hello:

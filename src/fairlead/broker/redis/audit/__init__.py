@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.broker.redis.audit.counted import check_counters
 from fairlead.broker.redis.audit.edges import check_edges
 from fairlead.broker.redis.audit.flows import check_flows
 from fairlead.broker.redis.audit.pins import check_pins
@@ -61,3 +62,4 @@ def _checks(shard: Shard) -> Iterator[str]:
     yield from check_queues(shard)
     yield from check_rest(shard)
     yield from check_flows(shard)
+    yield from check_counters(shard)

@@ -24,6 +24,7 @@ from fairlead.broker.redis.audit.values import (
     Tenant,
 )
 from fairlead.broker.redis.flow_codec import FORM, MEMBER, ROW, flow_texts
+from fairlead.broker.redis.looking import TALLY, TENANT_HOUR, counters
 from fairlead.broker.redis.stored import (
     SIZES,
     STORED,
@@ -50,6 +51,7 @@ __all__ = (
     "read_queue",
     "read_record",
     "read_settings",
+    "read_tally",
     "read_tenant",
     "read_uses",
     "read_watchers",
@@ -158,7 +160,7 @@ def read_tenant(stored: bytes) -> Tenant:
     *numbers, tag, weight, status, _, pause, gated, busy = _unpack(_TENANT, stored)
     spot, place = _text(stored, _TENANT.size, 1)
     woken, place = _text(stored, place, 1)
-    if len(stored) != place or status >= len(STATUSES):
+    if len(stored) != place + TENANT_HOUR.size or status >= len(STATUSES):
         raise ValueError("a tenant is stored as no script does it")
     return Tenant(
         counts=tuple(numbers[:8]),
@@ -175,6 +177,12 @@ def read_tenant(stored: bytes) -> Tenant:
     )
 
 
+def read_tally(stored: bytes) -> tuple[float, ...]:
+    if len(stored) != TALLY.size:
+        raise ValueError("a tally is stored as no script does it")
+    return TALLY.unpack(stored)
+
+
 def read_queue(stored: bytes) -> Queue:
     clock, weight, *rest = _unpack(_QUEUE, stored)
     since, gone, _, _, done_bytes, dead_bytes = rest[8:]
@@ -186,6 +194,7 @@ def read_queue(stored: bytes) -> Queue:
         gone=gone,
         done_bytes=done_bytes,
         dead_bytes=dead_bytes,
+        counted=counters(stored),
     )
 
 

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from fairlead.broker.redis.looking import Counters
 from fairlead.broker.redis.stored import STATES
 from fairlead.model.limits import PRECISION, Breaker, Circuit, room_at
 
@@ -195,6 +196,7 @@ class Queue(msgspec.Struct, kw_only=True):
     gone: float
     done_bytes: float
     dead_bytes: float
+    counted: Counters
 
 
 class Tenant(msgspec.Struct, kw_only=True):

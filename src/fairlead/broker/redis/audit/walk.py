@@ -89,6 +89,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "answers": reading.read_answer,
     "workers": reading.read_worker,
     "watchers": reading.read_watchers,
+    "tally:": reading.read_tally,
     "before": read_edges,
     "flows": reading.read_flow,
     "pins": reading.read_pins,

@@ -9,7 +9,8 @@
 local from, told, entries, names = ARGV[2], 0, {}, {}
 for i = 3, #ARGV do
   local f = split(ARGV[i], SEP)
-  local e = { kind = f[2], child = f[3], life = tonumber(f[4]), parent = f[5], digit = tonumber(f[6]) }
+  local e = { kind = f[2], child = f[3], life = tonumber(f[4]), parent = f[5], digit = tonumber(f[6]),
+    at = tonumber(f[1]) / 1000000 } -- numbers are moments as well
   entries[i - 2], names[i - 2] = e, e.kind == 't' and e.child or e.parent
 end
 if #names > 0 then load_tasks(names) end
@@ -36,7 +37,7 @@ local function tell(e)
   local task = known(e.child)
   if not task or task.life ~= e.life or task.state ~= DEFERRED then return end
   if not drop_edge(task.id, e.parent, '@' .. from) then return end
-  go_on(task, e.parent, e.digit == 0 and MET or e.digit)
+  go_on(task, e.parent, e.digit == 0 and MET or e.digit, e.at)
   told = told + 1
 end
 

@@ -68,8 +68,12 @@ for _, each in ipairs(done < STEP and firsts(flows.stages, STEP - done, now) or 
   done = done + 1
 end
 expire_from('seen', 'workers', SILENT, lease_ends)
-for _, name in ipairs(expire_from('idle', 'answers')) do
-  drop_mail(name)
+for _, name in ipairs(expire_from('idle', 'answers')) do drop_mail(name) end
+for _, each in ipairs(done < STEP and firsts(agenda('tallies'), STEP - done, now) or {}) do
+  drop(agenda('tallies'), each[2])
+  local queue, hour = match(each[2], '^([^\31]*)\31(%d+)$')
+  write('UNLINK', P .. 'tally:' .. queue .. ':' .. hour)
+  done = done + 1
 end
 follow_up()
 return answer(concat({ exact(now), done, (done + held >= STEP or gone > 0) and 1 or 0 }, '\30'))

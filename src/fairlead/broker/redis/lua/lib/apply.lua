@@ -5,7 +5,7 @@ local EVENTS = { 'snoozed', nil, 'released' }
 local SMOOTHING = 64 -- settlements over which the average run time of a queue forgets
 
 -- Correct what the dispatch charged by what the attempt took, in average tasks of the queue.
-function charge(t, cost, run_time)
+local function charge(t, cost, run_time)
   local q, each = t[QUEUE], run_time / cost
   q.average = q.average + (q.average ~= 0 and (each - q.average) / SMOOTHING or each)
   if q.average > 0 then
@@ -32,6 +32,11 @@ function apply(task, to, run_time, more, result, err)
   local meant = to
   if task.started == 0 and (burn or reason == 'snoozed') then begin(task) end -- nobody had said so
   if task.cancelling and to ~= COMPLETED then to = CANCELLED end
+  if task.started > 0 then stats.times(stats.of(t[QUEUE]), H_RUN, { run_time }, 1, 1, 1) end
+  if burn and meant ~= COMPLETED and meant ~= CANCELLED then
+    stats.add(t[QUEUE], FAILED, 1)
+    if to < COMPLETED then stats.add(t[QUEUE], RETRIED, 1) end
+  end
   end_lease(task, task.h.limited and went_well(to, burn, reason, err))
   if t[QUEUE].charge == 1 then charge(t, task.h.cost, run_time) end
   if burn then task.attempts = attempt end

@@ -24,7 +24,7 @@ function write(command, key, ...) write_all(command, key, { ... }) end
 -- The shard's own record: one HMGET, and at the end one HSET of what changed.
 local FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'rows', 'bytes', 'dropped', 'dropped_rows',
   'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'next', 'cap', 'layout', 'laying',
-  'flows_kept', 'members_kept', 'unpins', 'aside' }
+  'flows_kept', 'members_kept', 'unpins', 'aside', 'orphans' }
 function write_meta()
   local args, n = {}, 0
   for _, name in ipairs(FIELDS) do

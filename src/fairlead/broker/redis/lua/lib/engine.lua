@@ -9,6 +9,7 @@
 -- @include reading
 -- @include event
 -- @include close
+-- @include stats
 -- @include queue
 -- @include tenant
 -- @include settings
@@ -21,6 +22,7 @@
 -- @include tenants
 -- @include flows
 -- @include flow_end
+-- @include counted
 -- @include finish
 -- @include leave
 -- @include using

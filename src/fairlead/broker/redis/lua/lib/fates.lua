@@ -13,9 +13,9 @@ function fate_of(r)
   if not f then
     local state, flags, policy, attempts, crashes, unroutable, generation, token, begun, due, deadline, _, expires =
       unpacked(FATE, bytes)
-    f = { state = state, parts = flags % 64, aside = flags % 128 >= ASIDE, policy = policy, attempt = attempts + 1, generation = generation,
+    f = { since = due, state = state, parts = flags % 64, aside = flags % 128 >= ASIDE, policy = policy, attempt = attempts + 1, generation = generation,
       token = format('%.0f', token), number = token, expires = expires, held = begun == 0, untouched = state == RUNNING
-      and flags == 0 and crashes + unroutable + due + deadline == 0 }
+      and flags == 0 and crashes + unroutable + deadline == 0 and (due == 0 or begun == 0) }
     fates[bytes] = f
   end
   return f

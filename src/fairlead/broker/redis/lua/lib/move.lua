@@ -25,6 +25,7 @@ function admit(task, state)
   t[COUNT + state] = t[COUNT + state] + 1
   q.counts[state] = q.counts[state] + 1
   t[CHANGED], q.changed = true, true
+  stats.count(t, ENQUEUED, 1)
   if WAITS[state] then count_waiting(q) end
   if SLEEPS[state] then set_at(asleep(task), task.id, 0) end
   return t

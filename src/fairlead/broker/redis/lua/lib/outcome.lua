@@ -30,21 +30,23 @@ function expire(task)
 end
 
 -- Put a deferred task, whose last dependency is met, where it belongs now.
-local function place(task)
+local function place(task, ended)
   if task.due > now then
     schedule(task, SCHEDULED, task.due)
     emit('scheduled', task)
   else
+    stats.times(stats.of(tenant_of(task)[QUEUE]), H_RELEASE, { max(0, now - ended) }, 1, 1, 1)
     queue_up(task)
     emit('queued', task)
   end
 end
 
--- Let a task that has lost an edge go on: end it, release it, or let it wait for its other parents.
-function go_on(child, parent_id, verdict)
+-- Let a task that has lost an edge go on: end it, release it, or let it wait for its other parents. `ended`
+-- is when the parent did.
+function go_on(child, parent_id, verdict, ended)
   if verdict ~= MET then
     end_for(child, parent_id, verdict)
   elseif edges_of(child.id) == '' then
-    place(child)
+    place(child, ended)
   end
 end

@@ -1,9 +1,9 @@
 -- plain_end: the short way for the usual end: completed, nothing special before or after.
 --
--- Works on records as they are stored; what is found out about one holds for those behind it that
--- are the same. Reads KEYS[1] and a run of ARGV, see lib/settle. Returns nothing by itself.
--- The tenant of such a task, what is the same for all of its call, how its record begins from now
--- on, its life and its size; nil: it goes the long way.
+-- Works on stored records; what is found out about one holds for those behind it that are the same.
+-- Reads KEYS[1] and a run of ARGV, see lib/settle. Returns nothing by itself.
+-- The tenant of such a task, what is the same for all of its call, how its record begins from now on, its
+-- life and its size; nil: it goes the long way.
 local function way_out(r, o, token, results)
   local f = fate_of(r)
   local q = queues[o.queue]
@@ -12,16 +12,28 @@ local function way_out(r, o, token, results)
   return q.tenants[o.tenant], f, completed_fate(f, q, results), life, size
 end
 
+-- The run times of one after the other are looked at together, as far as they are of one queue.
+local span, from_run, to_run = nil, 0, 0
+local function took(q, runs, first, last)
+  if q == span and first == to_run + 1 then to_run = last return end
+  if span then stats.times(span.stats, H_RUN, runs, from_run, to_run, 1) end
+  span, from_run, to_run = q, first, last
+end
+
 -- Tasks `first` to `last` of `ids` ended alike.
-local function end_alike(t, f, o, ids, first, last, life, bytes)
-  local n, q = last - first + 1, t[QUEUE]
-  local d = q.counts
+local function end_alike(t, f, o, ids, first, last, life, bytes, runs, base)
+  local n, q, d = last - first + 1, t[QUEUE], t[QUEUE].counts
   t[COUNT + RUNNING], t[COUNT + COMPLETED], t[CHANGED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n, true
   d[RUNNING], d[COMPLETED], q.changed = d[RUNNING] - n, d[COMPLETED] + n, true
   q.done_bytes = q.done_bytes + n * COUNTED + bytes
   ended[q.name] = (ended[q.name] or 0) + n
   shelves.keep_plainly(q, ids, first, last, life)
-  if f.held then add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last) end
+  stats.count(t, COMPLETED - ENDS, n)
+  took(q, runs, first - base, last - base)
+  if f.held then
+    stats.began(t, f.since, n)
+    add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
+  end
   add_rows(group_of('completed', COMPLETED, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
   if o.member then flows.count(o.member, COMPLETED, n) end
   if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
@@ -30,12 +42,13 @@ end
 
 function end_run(i, first, step, count, n, ids, records, owners, codes, settle_one)
   local token, results, times, m, done = ARGV[i + 1], step == 2, ARGV[i + 4], #written, 0
+  local base, runs = n, { unpacked('<' .. ('d'):rep(count), times) } span = nil -- a call may have failed
   local last, from, bytes, t, f, begin, life, size, own = nil, 0, 0, nil, nil, nil, 0, 0, nil
   for k = 0, count - 1 do
     n = n + 1
     local id, r = ids[n], records[n]
     if r ~= last then
-      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes) end
+      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
       t, last, from, bytes = nil, r, n, 0
       if r then t, f, begin, life, size = way_out(r, owners[n], token, results) end
       own = t and sub(r, FATE_END + 1, results and -5 or -1)
@@ -53,13 +66,14 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
       written[m + 1], written[m + 2], latest[id], codes[n] = id, now_is, now_is, 'a'
       m = m + 2
     else
-      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes) end
+      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
       last, t = nil, nil
-      codes[n] = settle_one(id, tonumber(token), COMPLETED, unpacked('<d', times, 8 * k + 1), results and 'R' or '',
+      codes[n] = settle_one(id, tonumber(token), COMPLETED, runs[k + 1], results and 'R' or '',
         results and ARGV[first + 2 * k + 1] or nil, '')
     end
   end
-  if t then done = done + end_alike(t, f, owners[from], ids, from, n, life, bytes) end
+  if t then done = done + end_alike(t, f, owners[from], ids, from, n, life, bytes, runs, base) end
+  took(nil, runs, 0, -1)
   local ended_of, number = loans_of(CALLER).ended, tonumber(token)
   if done > 0 then ended_of[number] = (ended_of[number] or 0) + done end
   return n

@@ -13,6 +13,7 @@ local function entered(t, h, ids, first, last, chosen)
   t[SPECIAL] = t[SPECIAL] + chosen
   q.counts[QUEUED] = q.counts[QUEUED] + n
   t[CHANGED], q.changed = true, true
+  stats.count(t, ENQUEUED, n)
   made_queued(t)
   add_rows(group_of('enqueued', QUEUED, h.queue, 0, 0, ''), h.mark, ids, first, last)
 end

@@ -3,7 +3,7 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 
 -- A rate has a token again: of a named limiter, a whole queue, or one tenant of it.
-function alarm(key)
+local function alarm(key)
   local queue, name = match(key, '^([^\31]*)\31(.*)$')
   if queue == '' then return wake_limiter(name) end
   local q = read_queue(queue)

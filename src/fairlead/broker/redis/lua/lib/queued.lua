@@ -28,8 +28,9 @@ end
 
 function queue_up(task, front)
   if task.state == RUNNING then must_start(task) end
+  -- From now on, of a queued task, when it became runnable.
+  if task.state ~= SCHEDULED and task.state ~= RETRYING then task.due = now end
   local t = move(task, QUEUED)
-  task.due = 0
   enter_level(task, t, front)
 end
 

@@ -6,10 +6,10 @@
 -- KEYS[1], no ARGV. Returns nothing by itself; stored.py reads the same formats.
 -- @share FATE SELF SIZE
 FATE = '<BBBIBHHdddddd' -- state, flags, policy, attempts, crashes, unroutable, generation, token,
--- started, due, deadline, finished, expires
+-- started, due (queued or held: since when it can run), deadline, finished, expires
 SELF = '<BBc0Hc0Hc0Hc0' -- unique hold, incarnation, unique key, reason, head
 SIZE = '<III' -- life, bytes of body and trace, bytes of parts
--- @const FATE_END=60 SIZE_LENGTH=12
+-- @const FATE_END=60 SIZE_LENGTH=12 SINCE=28
 
 local NONE = {}
 local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)'

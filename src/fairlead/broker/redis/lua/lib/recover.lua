@@ -6,6 +6,10 @@ local CRASH_LIMIT = 3
 local function recover(task, crashed)
   local attempt, token = task.attempts + 1, task.token
   local t = tenant_of(task)
+  if crashed then
+    if task.started == 0 then stats.began(t, stats.since(task), 1) end -- nobody had said so
+    stats.add(t[QUEUE], FAILED, 1)
+  end
   end_lease(task)
   if crashed then
     task.attempts = attempt
@@ -21,6 +25,7 @@ local function recover(task, crashed)
     emit('dead', task, 'poison', attempt, token)
   else
     task.reason = reason
+    if crashed then stats.add(t[QUEUE], RETRIED, 1) end
     queue_up(task, true)
     emit('recovered', task, reason, attempt, token)
   end

@@ -17,7 +17,9 @@ end
 local function tell(child, parent_id, life, state)
   local verdict, parent = judge(child.policy, parent_id, life, state)
   if not unlink(child, parent_id, life) then return end -- it ended, and there are edges left: see lib/detach
-  if verdict == WAIT then attach(child, parent) else go_on(child, parent_id, verdict) end
+  if verdict == WAIT then attach(child, parent) else
+    go_on(child, parent_id, verdict, parent and parent.finished > 0 and parent.finished or now)
+  end
 end
 
 -- The same for a child of another shard, which has the last word there.
@@ -60,8 +62,9 @@ function deliver()
         tell_far(child, id, life, state)
       elseif tasks[child] then
         tell(tasks[child], id, life, state)
-      else
+      else -- nobody will ever ask for it
         drop(dependents(id, life), child)
+        M.orphans = M.orphans + 1
       end
     end
     told = told + #rows

@@ -32,6 +32,7 @@ function finish(task, to, reason, keep)
   if to == CANCELLED and sub(task.reason, 1, 17) ~= 'dependency_failed' then drop_body(task) end
   if task.h.flow then flows.count(task.h, to, 1) end
   tell_ends(task, to)
+  stats.count(t, to - ENDS, 1)
   pins.release(task)
   if pins.holds(task.id) then pins.set_aside(task, keep) else shelves.put(task, keep) end
 end

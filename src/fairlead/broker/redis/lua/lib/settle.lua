@@ -14,6 +14,7 @@ local function settle_one(id, token, to, run_time, more, result, err)
   elseif not find_task(id) then
     return 'u'
   end
+  stats.add(read_queue(task.h.queue), FENCED, 1)
   emit('fenced', task, '', 0, token)
   return 'f'
 end

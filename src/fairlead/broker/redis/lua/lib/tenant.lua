@@ -3,7 +3,7 @@
 -- A tenant is an array, because a table of named fields costs more than all else that is done to
 -- it: what it is (1 to 4), then what is stored. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share GATE apply_settings gates
-local TENANT = '<IIIIIIIIIIIIIdIBBBBBBc0Bc0'
+local TENANT = '<IIIIIIIIIIIIIdIBBBBBBc0Bc0IIIIIId'
 -- Counts stand at COUNT + state, lengths of lines at LEN + level; SPECIAL counts the special
 -- ones that are queued.
 -- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 COUNT=4 LEN=13 SPECIAL=17
@@ -51,7 +51,8 @@ end
 function make_tenant(q, name)
   local t = read_tenant(q, name)
   if not t then
-    t = { name, q, false, true, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, '', '' }
+    t = { name, q, false, true, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, '', '',
+      0, 0, 0, 0, 0, 0, 0 }
     q.tenants[name] = t
     if M.settings > 0 then apply_settings(t) end
   end
@@ -67,5 +68,6 @@ function waiting(t) return t[5] + t[6] + t[7] + t[9] end
 
 function stored_tenant(t)
   return pack(TENANT, t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15], t[16], t[17], t[18],
-    t[19], t[20], t[21], t[22], t[23], t[24], #t[25], t[25], #t[26], t[26])
+    t[19], t[20], t[21], t[22], t[23], t[24], #t[25], t[25], #t[26], t[26], t[27], t[28],
+    t[29], t[30], t[31], t[32], t[33])
 end

@@ -61,6 +61,7 @@ writers[#writers + 1] = function()
         if empty and t[TAG] > q.clock then set_at(saved(q), name, t[TAG]) end
         if empty and t[TAG] <= q.clock then
           drops[#drops + 1] = name
+          stats.put_away(t)
         else
           keeps[n + 1], keeps[n + 2] = name, stored_tenant(t)
           n = n + 2

@@ -1,0 +1,118 @@
+"""Reads of counters, and of where one task stands."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from msgspec import UNSET
+
+from fairlead.broker.memory import settings
+from fairlead.broker.memory.fair import PARKED, READY, Queue, Tenant
+from fairlead.broker.memory.frame import Frame
+from fairlead.broker.memory.limits import Gate, Limiter
+from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.shard import Shard
+from fairlead.broker.standing import MAX_AHEAD, MAX_SHOWN, Room, Standing, Waits
+from fairlead.broker.stats import Stats, TenantStats
+from fairlead.model.lifecycle import State
+from fairlead.model.turns import goes_before
+
+__all__ = ("Looking",)
+
+
+class Looking(Frame):
+    """The part of the broker that explains."""
+
+    async def stats(
+        self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
+    ) -> Stats:
+        return self._do(now, lambda shard: _stats(shard, queue, tenants=tenants))
+
+    async def standing(self, id: str, *, now: float | None = None) -> Standing | None:
+        return self._do(now, lambda shard: _standing(shard, id))
+
+
+def _stats(shard: Shard, name: str | None, *, tenants: bool) -> Stats:
+    """What was counted, of one queue or of all."""
+    queues = [queue for queue in shard.queues.values() if name is None or queue.name == name]
+    by_tenant: dict[str, dict[str, TenantStats]] = {}
+    more = False
+    for queue in queues if tenants else ():
+        by_tenant[queue.name], others = _tenants(shard, queue)
+        more = more or others
+    return Stats(
+        now=shard.now,
+        queues={each.name: each.tally.shown(each.counts[State.DEFERRED]) for each in queues},
+        tenants=by_tenant,
+        more_tenants=more,
+    )
+
+
+def _tenants(shard: Shard, queue: Queue) -> tuple[dict[str, TenantStats], bool]:
+    def weight(name: str) -> float:
+        said = shard.tenant_settings
+        merged = settings.laid_over(said.get(("", name)), said.get((queue.name, name)), name)
+        return 1.0 if merged.weight is UNSET else merged.weight
+
+    return queue.tally.tenants(shard.now, weight)
+
+
+def _standing(shard: Shard, id: str) -> Standing | None:
+    """A task, and all that may keep it from running."""
+    task = shard.find(id)
+    if task is None:
+        return None
+    tenant, queue = task.tenant, task.tenant.queue
+    queued = task.state is State.QUEUED
+    ready = [each for each in queue.tenants.values() if each.status is READY] if queued else []
+    parked_on = tenant.parked_on if queued and tenant.status is PARKED else None
+    at_limiter = isinstance(parked_on, Limiter)
+    return Standing(
+        now=shard.now,
+        record=task.record(),
+        queue_paused=queue.paused,
+        tenant_paused=tenant.paused,
+        waits_for=tuple(
+            Waits(parent, found.state if (found := shard.find(parent)) is not None else None)
+            for parent in islice(task.blocked_by or (), MAX_SHOWN)
+        ),
+        rooms=tuple(_rooms(shard, task, parked_on)) if queued else (),
+        parked="limiter" if at_limiter else "tenant" if parked_on is not None else "",
+        parked_at=parked_on.name if isinstance(parked_on, Limiter) else "",
+        tenants_ahead=sum(_place(each) < _place(tenant) for each in ready)
+        if tenant.status is READY
+        else 0,
+        tenants_ready=len(ready),
+        tasks_ahead=_tasks_ahead(tenant, task) if queued else 0,
+        started_last_minute=queue.tally.last_minute(shard.now),
+        held=task.state is State.RUNNING and task.started_at is None,
+    )
+
+
+def _place(tenant: Tenant) -> tuple[float, bytes]:
+    return tenant.tag, tenant.name.encode()
+
+
+def _tasks_ahead(tenant: Tenant, task: Task) -> int:
+    levels = [[entry[0] for entry in level if entry[0] is not None] for level in tenant.levels]
+    own = task.message.level
+    place = levels[own].index(task)
+    return goes_before(own, place, [len(level) for level in levels], tenant.turn, MAX_AHEAD)
+
+
+def _rooms(shard: Shard, task: Task, parked_on: Gate | None) -> list[Room]:
+    tenant, queue = task.tenant, task.tenant.queue
+    rooms = []
+    if queue.gate is not None:
+        used = queue.counts[State.RUNNING]
+        rooms.append(queue.gate.shown("queue", queue.name, used, shard.now))
+    if tenant.gate is not None:
+        used = tenant.counts[State.RUNNING]
+        rooms.append(tenant.gate.shown("tenant", tenant.name, used, shard.now))
+    named = dict.fromkeys(task.message.limiters, True)
+    if isinstance(parked_on, Limiter):
+        named.setdefault(parked_on.name, False)
+    for name, needed in named.items():
+        limiter = shard.limiters.get(name) or Limiter(name)
+        rooms.append(limiter.standing(shard.now, needed=needed))
+    return rooms

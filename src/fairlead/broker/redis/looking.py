@@ -1,0 +1,261 @@
+"""Reads of counters, and of where one task stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from fairlead.broker.redis import stored
+from fairlead.broker.redis.frame import Frame
+from fairlead.broker.standing import MAX_AHEAD, MAX_SHOWN, Room, Standing, Waits, room_of
+from fairlead.broker.stats import (
+    COUNTERS,
+    HISTOGRAMS,
+    HOUR,
+    TALLIED,
+    Histogram,
+    QueueStats,
+    Stats,
+    TenantStats,
+    last_minute,
+    micros,
+)
+from fairlead.broker.verbs import MAX_PAGE
+from fairlead.model.lifecycle import State
+from fairlead.model.limits import Limit
+from fairlead.model.message import Message
+from fairlead.model.turns import goes_before
+
+__all__ = ("TALLY", "TENANT_HOUR", "Counters", "Looking", "counters")
+
+TALLY = Struct("<5Id")  # TALLIED, longest wait in seconds: lua/lib/counted
+TENANT_HOUR = Struct("<I5Id")  # how a tenant ends: an hour, and the same of it
+# What stands behind a queue: lua/lib/stats.
+_STATE = Struct("<dd8IdddBddd")
+_COUNTERS = Struct("<11d")  # _STORED; a minute, attempts that began in it and in the one before
+_TIMES = Struct("<27d")  # buckets, sum and largest in microseconds
+_STORED = (*TALLIED, "failed", "retried", "fenced")
+# As lua/lib/queue, tenant and limiter write them.
+_QUEUE = Struct("<dd8Idd")  # clock, ready weight; tasks by state; what the rate remembers
+_CONF = Struct("<BdddddI")  # paused, three caps, concurrency, rate, burst
+_TENANT = Struct("<13IdIBBBBB")  # counts, lengths, special; tag, weight, status, turn, pause, ...
+_GATE = Struct("<ddIdd")  # concurrency, rate, burst, what the rate remembers
+_LIMITER = Struct("<ddIddd")  # the same, and room in use
+_DEFERRED, _RUNNING = 2, 4
+_PARKED, _AT_LIMITER = 2, 3
+
+
+class Looking(Frame):
+    """The part of the broker that explains."""
+
+    async def stats(
+        self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
+    ) -> Stats:
+        """What was counted, of one queue or of all."""
+        most = MAX_PAGE if tenants else 0
+        time, orphans, *rest = await self._run("stats", [self._clock(now), queue or "", most])
+        rows = [rest[i : i + 4] for i in range(0, len(rest), 4)]
+        at = float(time)
+        return Stats(
+            now=at,
+            queues={name.decode(): _queue_stats(state) for name, state, *_ in rows},
+            tenants={name.decode(): _tenants(told, at) for name, _, _, told in rows}
+            if tenants
+            else {},
+            more_tenants=any(more for _, _, more, _ in rows),
+            orphans=int(orphans),
+        )
+
+    async def standing(self, id: str, *, now: float | None = None) -> Standing | None:
+        """A task, and all that may keep it from running."""
+        reply = await self._run("standing", [self._clock(now), id, MAX_SHOWN, MAX_AHEAD])
+        if reply[1] is None:
+            return None
+        time, row, rest = float(reply[0]), reply[1:9], reply[9:]
+        record = stored.decode_record(id, row)
+        queue, conf, tenant, parents, gate, ready, rank, place, limiters = rest
+        *numbers, status, turn, pause, _, _ = _TENANT.unpack_from(tenant)
+        queued = record.state is State.QUEUED
+        spot = tenant[_TENANT.size + 1 :][: tenant[_TENANT.size]].decode()
+        message = record.message
+        rooms = _rooms(message, queue, conf, numbers[_RUNNING - 1], gate, time)
+        rooms += [_limiter(*limiters[i : i + 4], now=time) for i in range(0, len(limiters), 4)]
+        return Standing(
+            now=time,
+            record=record,
+            queue_paused=conf is not None and conf[0] == 1,
+            tenant_paused=pause == 1,
+            waits_for=tuple(
+                Waits(parents[i].decode(), stored.STATES[parents[i + 1]])
+                for i in range(0, len(parents), 2)
+            ),
+            rooms=tuple(rooms) if queued else (),
+            parked=_parked(status) if queued else "",
+            parked_at=spot if queued and status == _AT_LIMITER else "",
+            tenants_ahead=max(rank, 0),
+            tenants_ready=ready,
+            tasks_ahead=_ahead(message.level, place, numbers[8:12], turn) if queued else 0,
+            started_last_minute=last_minute(time, *counters(queue).recent),
+            held=record.state is State.RUNNING and record.started_at is None,
+        )
+
+
+# -- counters ----------------------------------------------------------------------------------
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """What stands behind a queue's own record."""
+
+    counts: dict[str, int]
+    recent: tuple[int, int, int]  # a minute, attempts that began in it, and in the one before
+    times: dict[str, Histogram]
+
+
+def counters(state: bytes) -> Counters:
+    """The counters of a stored queue; ValueError if they cannot be read."""
+    place = _STATE.size
+    if len(state) == place:  # nothing has happened in it
+        return Counters(
+            dict.fromkeys(COUNTERS, 0), (0, 0, 0), dict.fromkeys(HISTOGRAMS, Histogram())
+        )
+    if len(state) < place + _COUNTERS.size:
+        raise ValueError("counters are cut off")
+    numbers = _whole(_COUNTERS.unpack_from(state, place))
+    place += _COUNTERS.size
+    times: dict[str, Histogram] = {}
+    for name in HISTOGRAMS:
+        size = int.from_bytes(state[place : place + 2], "little")
+        times[name] = _histogram(state[place + 2 : place + 2 + size])
+        place += 2 + size
+    if place != len(state):
+        raise ValueError("counters have another length than they say")
+    minute, current, previous = numbers[8:]
+    return Counters(
+        dict(zip(_STORED, numbers[:8], strict=True)), (minute, current, previous), times
+    )
+
+
+def _histogram(blob: bytes) -> Histogram:
+    if not blob:
+        return Histogram()
+    if len(blob) != _TIMES.size:
+        raise ValueError("a histogram is cut off")
+    *counts, total, largest = _whole(_TIMES.unpack(blob))
+    return Histogram(counts=tuple(counts), sum=total / 1e6, largest=largest / 1e6)
+
+
+def _whole(numbers: Sequence[float]) -> list[int]:
+    if not all(0 <= each < math.inf for each in numbers):
+        raise ValueError("counters are not numbers")
+    return [int(each) for each in numbers]
+
+
+def _queue_stats(state: bytes) -> QueueStats:
+    found = counters(state)
+    shown: dict[str, Any] = {**found.counts, **found.times}
+    return QueueStats(deferred=_QUEUE.unpack_from(state)[1 + _DEFERRED], **shown)
+
+
+def _tenants(told: Sequence[Any], now: float) -> dict[str, TenantStats]:
+    found: dict[str, TenantStats] = {}
+    for i in range(0, len(told), 6):
+        name, *hours, record, everywhere, here = told[i : i + 6]
+        parts = [TALLY.unpack(hour) for hour in hours if hour is not None]
+        if record is not None:
+            hour, *own = TENANT_HOUR.unpack_from(record, len(record) - TENANT_HOUR.size)
+            if hour >= now // HOUR - 1:
+                parts.append(tuple(own))
+        if parts:
+            counts: dict[str, Any] = {
+                field: sum(part[k] for part in parts) for k, field in enumerate(TALLIED)
+            }
+            found[name.decode()] = TenantStats(
+                **counts,
+                longest_wait=micros(max(part[-1] for part in parts)) / 1e6,
+                weight=_weight(here) or _weight(everywhere) or 1.0,
+            )
+    return found
+
+
+def _weight(settings: bytes | None) -> float | None:
+    text = settings.split(stored.US)[1] if settings else b""
+    return float(text) if text else None
+
+
+# -- where a task stands -----------------------------------------------------------------------
+
+
+def _parked(status: int) -> Any:
+    return {_PARKED: "tenant", _AT_LIMITER: "limiter"}.get(status, "")
+
+
+def _ahead(level: int, place: int, lengths: Sequence[int], turn: int) -> int:
+    if place < 0:  # too far back to be found
+        return MAX_AHEAD
+    return goes_before(level, place, lengths, turn, MAX_AHEAD)
+
+
+def _rooms(
+    message: Message,
+    queue: bytes,
+    conf: bytes | None,
+    running: int,
+    gate: bytes | None,
+    now: float,
+) -> list[Room]:
+    rooms = []
+    if conf is not None:
+        _, _, *counts, since, gone = _QUEUE.unpack_from(queue)
+        limit = _limit(*_CONF.unpack_from(conf)[4:])
+        if limit != Limit():
+            used = counts[_RUNNING - 1]
+            name = message.queue
+            rooms.append(
+                room_of("queue", name, limit, used=used, since=since, gone=int(gone), now=now)
+            )
+    if gate is not None:
+        *settings, since, gone = _GATE.unpack(gate)
+        rooms.append(
+            room_of(
+                "tenant",
+                message.tenant,
+                _limit(*settings),
+                used=running,
+                since=since,
+                gone=int(gone),
+                now=now,
+            )
+        )
+    return rooms
+
+
+def _limiter(name: bytes, raw: bytes | None, waiting: int, needed: int, *, now: float) -> Room:
+    if raw is None:  # nobody has limited it, and nothing runs under it
+        return Room(kind="limiter", name=name.decode(), waiting=waiting, needed=needed == 1)
+    *settings, since, gone, used = _LIMITER.unpack_from(raw)
+    breaker, circuit = stored.decode_breaker(raw)
+    return room_of(
+        "limiter",
+        name.decode(),
+        _limit(*settings),
+        used=int(used),
+        since=since,
+        gone=int(gone),
+        now=now,
+        breaker=breaker,
+        circuit=circuit,
+        waiting=waiting,
+        needed=needed == 1,
+    )
+
+
+def _limit(concurrency: float, rate: float, burst: int) -> Limit:
+    return Limit(
+        concurrency=int(concurrency) if concurrency >= 0 else None,
+        rate=rate if rate > 0 else None,
+        burst=burst,
+    )

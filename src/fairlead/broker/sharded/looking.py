@@ -1,0 +1,100 @@
+"""Reads of counters, and of where one task stands, over all shards."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fairlead.broker.sharded.frame import Frame
+from fairlead.broker.standing import Standing, Waits
+from fairlead.broker.stats import (
+    COUNTERS,
+    HISTOGRAMS,
+    TALLIED,
+    Histogram,
+    QueueStats,
+    Stats,
+    TenantStats,
+)
+
+__all__ = ("Looking",)
+
+
+class Looking(Frame):
+    """The part of the broker that explains."""
+
+    async def stats(
+        self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
+    ) -> Stats:
+        """What all shards counted; it is not of one moment."""
+        parts = await self._all(
+            {
+                shard: partial(store.stats, queue, tenants=tenants, now=now)
+                for shard, store in self._stores.items()
+            }
+        )
+        queues: dict[str, QueueStats] = {}
+        by_tenant: dict[str, dict[str, TenantStats]] = {}
+        for part in parts.values():
+            for name, counts in part.queues.items():
+                queues[name] = _both(queues[name], counts) if name in queues else counts
+            for name, each in part.tenants.items():
+                found = by_tenant.setdefault(name, {})
+                for tenant, own in each.items():
+                    found[tenant] = _summed(found[tenant], own) if tenant in found else own
+        return Stats(
+            now=max(part.now for part in parts.values()),
+            queues=queues,
+            tenants=by_tenant,
+            more_tenants=any(part.more_tenants for part in parts.values()),
+            orphans=sum(part.orphans for part in parts.values()),
+        )
+
+    async def standing(self, id: str, *, now: float | None = None) -> Standing | None:
+        """Where a task stands in its shard; what it waits for may be in others."""
+        answers = await self._all(
+            {shard: partial(store.standing, id, now=now) for shard, store in self._stores.items()}
+        )
+        found = next((each for each in answers.values() if each is not None), None)
+        if found is None:
+            return None
+        elsewhere = [each.id for each in found.waits_for if each.state is None]
+        if not elsewhere:
+            return found
+        known = await self._known(dict.fromkeys(self._stores, elsewhere), now)
+        return msgspec.structs.replace(
+            found,
+            waits_for=tuple(
+                each
+                if each.state is not None
+                else Waits(each.id, next((s for s, *_ in known.get(each.id, {}).values()), None))
+                for each in found.waits_for
+            ),
+        )
+
+
+def _both(one: QueueStats, other: QueueStats) -> QueueStats:
+    """A queue that was moved from one shard to another: what happened in both."""
+    counts: dict[str, Any] = {
+        name: getattr(one, name) + getattr(other, name) for name in (*COUNTERS, "deferred")
+    }
+    times: dict[str, Any] = {
+        name: _merged(getattr(one, name), getattr(other, name)) for name in HISTOGRAMS
+    }
+    return QueueStats(**counts, **times)
+
+
+def _merged(one: Histogram, other: Histogram) -> Histogram:
+    return Histogram(
+        counts=tuple(a + b for a, b in zip(one.counts, other.counts, strict=True)),
+        sum=one.sum + other.sum,
+        largest=max(one.largest, other.largest),
+    )
+
+
+def _summed(one: TenantStats, other: TenantStats) -> TenantStats:
+    counts: dict[str, Any] = {name: getattr(one, name) + getattr(other, name) for name in TALLIED}
+    longest = max(one.longest_wait, other.longest_wait)
+    return TenantStats(**counts, longest_wait=longest, weight=one.weight)

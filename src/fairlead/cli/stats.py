@@ -1,0 +1,122 @@
+"""``fairlead stats``: what happened in the queues, how long it took, and how fair it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import msgspec
+
+from fairlead.broker.stats import HISTOGRAMS, Histogram, Stats
+from fairlead.cli.commands import Command, talk
+from fairlead.cli.target import look, url_option
+from fairlead.model.fairness_stats import jain
+
+__all__ = ("stats",)
+
+_SHARES = (0.5, 0.95, 0.99)
+_TENANTS = 20  # that are listed, the busiest first
+
+
+@click.command(
+    cls=Command,
+    section="Look after it",
+    examples=(
+        ("fairlead stats", "all queues, since they exist"),
+        ("fairlead stats --queue mail --tenants", "one queue, and who did what in the last hour"),
+        ("fairlead stats --tenants --json", "for programs"),
+    ),
+)
+@click.option("--queue", help="One queue only.")
+@click.option("--tenants", is_flag=True, help="Tenants of this hour and the one before, too.")
+@url_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def stats(queue: str | None, tenants: bool, url: str | None, as_json: bool) -> None:
+    """Show what was counted, and upper bounds of the times that it took.
+
+    A percentile is the upper end of its bucket, so up to twice the true figure. Jain's index of
+    the attempts that tenants got for their weights is 1 if all got the same share.
+    """
+    found = look(url, lambda store: store.stats(queue, tenants=tenants))
+    if as_json:
+        click.echo(json.dumps(_report(found)))
+    elif not found.queues:
+        talk("nothing was counted yet")
+    else:
+        _show(found)
+
+
+def _times(histogram: Histogram) -> dict[str, float | None]:
+    return {
+        **{f"p{share * 100:.0f}": histogram.upper(share) for share in _SHARES},
+        "largest": histogram.largest if histogram.count else None,
+    }
+
+
+def _fairness(found: Stats, queue: str) -> float | None:
+    tenants = found.tenants.get(queue, {})
+    return jain(
+        {name: each.started for name, each in tenants.items()},
+        {name: each.weight for name, each in tenants.items()},
+    )
+
+
+def _report(found: Stats) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    for name, queue in found.queues.items():
+        for histogram in HISTOGRAMS:
+            report["queues"][name][histogram].update(_times(getattr(queue, histogram)))
+        if name in found.tenants:
+            report["queues"][name]["jain"] = _fairness(found, name)
+    return report
+
+
+def _show(found: Stats) -> None:
+    from fairlead.cli.terminal import console, table
+
+    out = console()
+    names = ("enqueued", "started", "completed", "failed", "retried", "dead", "cancelled")
+    made = table("Since the queues exist", "queue", *names, "fenced", "deferred now")
+    for name, queue in sorted(found.queues.items()):
+        counts = (getattr(queue, each) for each in (*names, "fenced", "deferred"))
+        made.add_row(name, *(f"{count:,}" for count in counts))
+    out.print(made)
+    made = table("How long, at most", "queue", "what", "count", "p50", "p95", "p99", "largest")
+    for name, queue in sorted(found.queues.items()):
+        for histogram in HISTOGRAMS:
+            taken: Histogram = getattr(queue, histogram)
+            if taken.count:
+                times = (_seconds(each) for each in _times(taken).values())
+                made.add_row(name, histogram, f"{taken.count:,}", *times)
+    out.print(made)
+    for name in sorted(found.tenants):
+        _show_tenants(found, name)
+    if found.more_tenants:
+        talk("there are more tenants than are told of")
+    if found.orphans:
+        talk(f"{found.orphans:,} dependents were to be told of an end, but are not known")
+
+
+def _show_tenants(found: Stats, queue: str) -> None:
+    from fairlead.cli.terminal import console, table
+
+    tenants = sorted(found.tenants[queue].items(), key=lambda each: -each[1].started)
+    names = ("enqueued", "started", "completed", "dead", "cancelled")
+    title = f"Queue {queue}: tenants of this hour and the one before"
+    made = table(title, "tenant", "weight", *names, "longest wait")
+    for name, each in tenants[:_TENANTS]:
+        counts = (f"{getattr(each, field):,}" for field in names)
+        made.add_row(name, f"{each.weight:g}", *counts, _seconds(each.longest_wait))
+    console().print(made)
+    index = _fairness(found, queue)
+    if index is not None:
+        click.echo(f"Jain's index over {len(tenants):,} tenants: {index:.3f}")
+    if len(tenants) > _TENANTS:
+        click.echo(f"{len(tenants) - _TENANTS:,} more tenants are in --json")
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds * 1000:.3g} ms" if seconds < 1.0 else f"{seconds:,.3g} s"

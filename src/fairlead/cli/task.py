@@ -1,0 +1,130 @@
+"""``fairlead task``: what is known of one task, and why it is not running."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import click
+import msgspec
+
+from fairlead.broker import Store
+from fairlead.broker.explaining import Explanation, explain
+from fairlead.broker.standing import Standing
+from fairlead.cli.codes import FAILURE, OK
+from fairlead.cli.commands import Command, Group, talk
+from fairlead.cli.target import look, url_option
+from fairlead.client.info import info_of
+from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
+
+__all__ = ("task",)
+
+_RUNS = frozenset(("running", "held", "completed"))  # nothing is in its way
+
+
+@click.group(
+    cls=Group,
+    section="Look after it",
+    examples=(
+        ("fairlead task explain ID", "why is it not running?"),
+        ("fairlead task show ID", "all that is known of it"),
+        ("fairlead task show order-7 --tenant acme", "an id that was chosen, of this tenant"),
+    ),
+)
+def task() -> None:
+    """Look at one task, by the id that its handle has."""
+
+
+_tenant = click.option(
+    "--tenant", default=DEFAULT_TENANT, help="Whose task it is; needed for ids that were chosen."
+)
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@task.command(
+    "explain",
+    cls=Command,
+    examples=(
+        ("fairlead task explain 01f3…", "the reasons, the most decisive one first"),
+        ("fairlead task explain order-7 --tenant acme", "an id that was chosen"),
+        ("fairlead task explain 01f3… --json", "for programs: codes and figures"),
+    ),
+)
+@click.argument("id")
+@_tenant
+@url_option
+@_as_json
+def explain_task(id: str, tenant: str, url: str | None, as_json: bool) -> int:
+    """Say why a task is not running, and where it can be said, when it will.
+
+    Exit codes: 0 the task is known, 1 it is not, 3 the broker cannot be reached.
+    """
+    found = look(url, partial(_explained, id=id, tenant=tenant))
+    if as_json:
+        click.echo(json.dumps(_as_dict(found)))
+    else:
+        click.echo(f"{found.id}  {found.state or 'unknown'}")
+        for reason in found.reasons:
+            click.echo(f"  {reason.code:18} {reason.text}")
+        if found.estimate is not None and found.code not in _RUNS:
+            click.echo(f"  {'estimate':18} starts in about {found.estimate:.3g} s")
+    return OK if found.state is not None else FAILURE
+
+
+@task.command(
+    cls=Command,
+    examples=(
+        ("fairlead task show 01f3…", "state, attempts, times, the last error"),
+        ("fairlead task show 01f3… --json", "for programs"),
+    ),
+)
+@click.argument("id")
+@_tenant
+@url_option
+@_as_json
+def show(id: str, tenant: str, url: str | None, as_json: bool) -> int:
+    """Show all that is known of a task but its arguments and its result.
+
+    Exit codes: 0 the task is known, 1 it is not, 3 the broker cannot be reached.
+    """
+    standing = look(url, partial(_standing, id=id, tenant=tenant))
+    if standing is None:
+        talk(f"task {id!r} of tenant {tenant!r} is not known, or forgotten")
+        return FAILURE
+    info = info_of(standing.record)
+    fields: dict[str, Any] = json.loads(msgspec.json.encode(info))
+    error = None if info.error is None else msgspec.structs.asdict(info.error)
+    if as_json:
+        click.echo(json.dumps({**fields, "error": error}))
+        return OK
+    del fields["error"]
+    for name, value in fields.items():
+        if value not in (None, "", [], False):
+            click.echo(f"{name:13} {_shown(name, value)}")
+    if error is not None:
+        click.echo(f"{'error':13} {error['type']}: {error['message']}")
+        click.echo(error["traceback"], nl=False)
+    return OK
+
+
+async def _standing(store: Store, id: str, tenant: str) -> Standing | None:
+    """By an id that Fairlead made, that was chosen for this tenant, or as it is stored."""
+    return await store.standing(id if ":" in id else full_id(check_tenant(tenant), id))
+
+
+async def _explained(store: Store, id: str, tenant: str) -> Explanation:
+    return explain(id, await _standing(store, id, tenant), await store.workers())
+
+
+def _as_dict(found: Explanation) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    return {**fields, "code": found.code, "text": found.text}
+
+
+def _shown(name: str, value: Any) -> str:
+    if name.endswith("_at"):
+        return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
