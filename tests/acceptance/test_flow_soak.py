@@ -23,6 +23,7 @@ async def hop(ctx: Context, seconds: float) -> int:
     await asyncio.sleep(seconds)
     return ctx.token
 """
+TORMENT = 20.0  # seconds in which workers are killed
 PATIENCE = 120.0  # seconds for all of it
 TENANTS = [f"tenant-{n}" for n in range(7)]
 
@@ -57,9 +58,10 @@ class Shape:
 
 
 async def torment(workers: list[WorkerProcess], dice: random.Random) -> None:
-    """Kill a child, or a whole worker, every second or so."""
-    while True:
-        await asyncio.sleep(dice.uniform(0.3, 1.2))
+    """Kill a child, or a whole worker, every second or two, for a while."""
+    until = time.monotonic() + TORMENT
+    while time.monotonic() < until:
+        await asyncio.sleep(dice.uniform(0.5, 2.0))
         worker = dice.choice(workers)
         if dice.random() < 0.3:
             await asyncio.to_thread(worker.kill_tree)
@@ -98,7 +100,7 @@ async def test_a_thousand_flows_come_through_the_death_of_workers(site: Site) ->
 
     task: Any = site.app.task(name="hop")(stand_in)
     await site.app.aconfigure_queue("default", keep_completed_count=20_000)
-    workers = [site.worker("-c", "20", "-p", "2", host=f"host-{n}") for n in range(2)]
+    workers = [site.worker("-c", "50", "-p", "2", host=f"host-{n}") for n in range(2)]
     for worker in workers:
         await worker.ready()
     shapes = [Shape(task, dice) for _ in range(FLOWS)]
