@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.flows import FlowOrder
-from fairlead.broker.verbs import Call, Moved, Submission
+from fairlead.broker.verbs import Call, Moved, QueueChange, Submission
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import DependencyPolicy, State
 from tests.support.flows import alter_flow, commit, flow_record, make, ordered, parts_of, stage
@@ -151,14 +151,33 @@ async def test_finished_flows_are_kept_as_long_as_such_tasks(
 async def test_old_members_do_not_count_for_a_new_flow_of_the_same_id(
     broker: Store, c: Client
 ) -> None:
+    await c.configure(QueueChange(queue="default", keep_dead=2 * WEEK))
+    await make(c, "f", submit("old"), submit("older", queue="other"))
+    assert await run(c, "old") == ["old"]
+    await c.cancel("older")
+    now = NOW + WEEK
+    assert await broker.flows(["f"], now=now) == [None]
+    await make(c, "f", submit("new", delay=10), now=now)
+    assert (await record(broker, "old", now=now)).flow == "f"
+
+    assert (await c.requeue("old", now=now)).code == "done"
+    assert await run(c, now=now) == ["old"]
+    found = await flow_record(broker, "f", now=now)
+    assert (found.state, found.total, found.completed, found.dead) == (State.RUNNING, 1, 0, 0)
+    assert await run(c, now=now + 10) == ["new"]
+    assert (await flow_record(broker, "f", now=now + 10)).state is State.COMPLETED
+
+
+async def test_a_requeue_keeps_a_flow_that_would_have_been_forgotten(
+    broker: Store, c: Client
+) -> None:
     await make(c, "f", submit("a"))
-    await c.configure()
     assert await run(c, "a") == ["a"]
     now = NOW + WEEK - 1
-    await c.requeue("a", now=now)  # runs again when its flow would have been forgotten
-    assert (await flow_record(broker, "f", now=now)).state is State.RUNNING
-    assert await run(c, "a", now=now) == ["a"]
-    assert (await flow_record(broker, "f", now=now + WEEK - 1)).state is State.DEAD
+    await c.requeue("a", now=now)
+    assert (await flow_record(broker, "f", now=now + 9)).state is State.RUNNING
+    assert await run(c, "a", now=now + 9) == ["a"]
+    assert (await flow_record(broker, "f", now=now + WEEK)).state is State.DEAD
 
 
 # -- being told --------------------------------------------------------------------------------

@@ -339,6 +339,10 @@ async def test_nothing_runs_before_all_of_it_is_there(broker: Store, c: Client, 
     while (found := await flow_record(broker, "f")).laid_out < many:
         assert await other.fetch(1) == []
         assert found.state is State.RUNNING
+        assert await broker.members("f", now=NOW) == [each.message.id for each in members]
+        assert await broker.members("f", start=49, limit=2, now=NOW) == [
+            each.message.id for each in members[49:51]
+        ]
         reply = await other.exchange()
         assert reply.due_in == 0.0
         moved = await broker.deliver(now=NOW)
@@ -413,6 +417,12 @@ async def test_an_id_that_became_that_of_a_task_is_left_out(broker: Store, c: Cl
     assert (await record(broker, "z")).waiting_for == ("b",)
     assert await complete_all(c) == 3
     assert (await flow_record(broker, "f")).state is State.CANCELLED
+
+
+async def test_a_member_is_known_to_enqueue_as_any_task(broker: Store, c: Client) -> None:
+    await make(c, "f", submit("a"))
+    receipts = await c.enqueue(submit("a"), submit("a", body=b"other"))
+    assert codes(receipts) == ["duplicate", "conflict"]
 
 
 async def test_delays_and_deadlines_count_from_when_a_member_becomes_a_task(

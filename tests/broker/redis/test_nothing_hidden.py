@@ -19,14 +19,16 @@ import pytest
 
 import fairlead.broker.redis as package
 from fairlead.broker import Store
+from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import MAX_STEP, Alter, Fetch
 from fairlead.cli.benchmarks.server_probe import Probe
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from tests.support.fair import LiveClient
+from tests.support.flows import parts_of
 from tests.support.servers import Running, server
-from tests.support.store import completed, submit
+from tests.support.store import completed, dead, submit
 
 LUA = Path(package.__file__).parent / "lua"
 FULL = os.environ.get("FAIRLEAD_FULL", "") not in ("", "0")
@@ -157,6 +159,41 @@ async def release(c: LiveClient) -> None:
     assert (await c.broker.snapshot()).queues["deps"].ready == DEPENDENTS
 
 
+async def flow(c: LiveClient) -> None:
+    """A root, many that wait for it, one that waits for many of these: failed, retried, ended."""
+    leaves = [f"leaf.{n}" for n in range(DEPENDENTS)]
+    members = [
+        submit("root", "family", "flow"),
+        *(submit(id, "family", "flow", after=["root"]) for id in leaves),
+        submit("last", "family", "flow", after=leaves[-1000:]),
+    ]
+    for part in parts_of("flow", *members, tenant="family"):
+        assert (await c.broker.stage(c.call(), part)).code == "staged"
+    assert (await c.broker.commit(c.call(), "flow")).code == "committed"
+    await delivered(c)
+    fetch = Fetch(queues=("flow",), max=2)
+    (lease,) = (await c.broker.exchange(c.call(), fetch=fetch)).leased
+    await c.broker.exchange(c.call(), [dead(lease)])
+    await delivered(c)
+    order = FlowOrder(flow="flow", action="retry")
+    assert await c.broker.alter_flow(c.call(), order) is not None
+    await delivered(c)
+    await work(c, 1, "flow")
+    await delivered(c)
+    order = FlowOrder(flow="flow", action="cancel")
+    assert await c.broker.alter_flow(c.call(), order) is not None
+    await delivered(c)
+    (found,) = await c.broker.flows(["flow"])
+    assert found is not None
+    assert (found.completed, found.cancelled) == (1, DEPENDENTS + 1)
+    assert len(await c.broker.members("flow", limit=500)) == 500
+
+
+async def delivered(c: LiveClient) -> None:
+    while (await c.broker.deliver()).more:
+        pass
+
+
 async def cancel(c: LiveClient) -> None:
     for start in range(QUEUED - CANCELLED, QUEUED, MAX_STEP):
         end = min(start + MAX_STEP, QUEUED)
@@ -190,6 +227,7 @@ async def everything(broker: Store) -> None:
     await maintain(c)
     await work(c, 5_000, "default")
     await release(c)
+    await flow(c)
     await cancel(c)
     await maintain(c)
     await purge(c, "default")

@@ -15,10 +15,7 @@ function write_agendas()
       end
       if n > 0 then write_all('ZADD', a.key, adds) end
       if #drops > 0 then write_all('ZREM', a.key, drops) end
-      if a.becomes then -- RENAME, but without an error where there is nothing
-        write('COPY', a.key, P .. a.becomes)
-        write('UNLINK', a.key)
-      end
+      if a.becomes then write('RENAMENX', a.key, P .. a.becomes) end -- something is left in it: see lib/detach
     end
   end
 end

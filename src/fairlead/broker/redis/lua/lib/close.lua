@@ -29,7 +29,7 @@ end
 local function check_types()
   local seen = {}
   for i = 1, #plan, 3 do
-    local kind, key = TYPES[sub(plan[i], 1, 1)], plan[i + 1]
+    local kind, key = plan[i] ~= 'RENAMENX' and TYPES[sub(plan[i], 1, 1)], plan[i + 1]
     if kind and not (seen[key] or sound[key]) then
       seen[key] = true
       local found = call('TYPE', key).ok

@@ -60,6 +60,7 @@ function flows.lay_members(f, most)
   local key, done, work, bytes, rows = P .. 'flow:' .. f.id, 0, 0, 0, {}
   while done < most and work < 2 * STEP and bytes < BYTES do
     local page, new = call('LRANGE', key, done, min(done + PAGE, most) - 1), {}
+    if #page == 0 then break end -- somebody took them away; the audit says so
     for i, each in ipairs(page) do new[i] = flows.id_of(each) end
     load_new(new)
     for _, each in ipairs(page) do
@@ -71,7 +72,9 @@ function flows.lay_members(f, most)
       rows[done] = pack(ROW, 0, #id, id, #o[10], o[10])
     end
   end
-  write('LPOP', key, done)
-  write_all('RPUSH', key, rows)
+  if done > 0 then
+    write('LPOP', key, done)
+    write_all('RPUSH', key, rows)
+  end
   return done
 end

@@ -6,14 +6,16 @@
 local function rows_of(f, list, first, last)
   local rows, ids = call('LRANGE', P .. list .. f.id, first, last), {}
   for i, each in ipairs(rows) do ids[i] = flows.row(each) end
-  load_tasks(ids)
-  load_ties(ids)
-  load_edges(ids)
+  if #ids > 0 then
+    load_tasks(ids)
+    load_ties(ids)
+    load_edges(ids)
+  end
   return rows, ids
 end
 
 local function member(f, id)
-  local task = find_task(id)
+  local task = id and find_task(id)
   return task and task.h.flow == f.id and task.h.flow_life == f.life and task or nil
 end
 
@@ -74,5 +76,5 @@ function flows.retry_members(f, place)
     moved, work, place = moved + back, work + edges_made, place + 1
     if work >= 2 * STEP then break end
   end
-  return moved, place
+  return moved, #rows > 0 and place or f.total
 end

@@ -45,7 +45,7 @@ function flows.see_to(f)
     moved, f.place = 1, f.place + 1
   elseif f.work == LAY then
     moved = flows.lay_members(f, min(STEP, f.total - f.place))
-    f.place = f.place + moved
+    f.place = moved > 0 and f.place + moved or f.total
   else
     moved, f.place = flows.retry_members(f, f.place)
   end
