@@ -60,6 +60,7 @@ def give_back(
     """Take everything from an incarnation; a crash is charged to what had started."""
     incarnation = shard.incarnations.get(name)
     if incarnation is None:
+        release.follow_up(shard)
         return 0, False
     # From the last to the first: each goes to the front of its level, which restores their order.
     tasks = list(incarnation.leases.values())[-most:]

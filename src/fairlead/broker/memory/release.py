@@ -46,9 +46,9 @@ def deliver(shard: Shard) -> int:
     while releases and told < MAX_STEP:
         parent, state, children = releases[0]
         while children and told < MAX_STEP:
-            told += 1
             child = children.popleft()
             if child.blocked_by is not None and parent.id in child.blocked_by:
+                told += 1
                 _tell(shard, child, parent, state)
         if not children:
             # Telling a child may have added to the end of the line, never to its front.
