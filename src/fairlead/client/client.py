@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypedDict
@@ -131,14 +132,16 @@ class Client:
 
     async def alter_flow(self, order: FlowOrder) -> bool:
         """Cancel a flow, or retry its failed part; False if there was nothing to do."""
+        before = await self.flow(order.flow)
         moved = await self._caller.call(lambda call: self._store.alter_flow(call, order))
-        if moved is None:
+        if before is None or moved is None:
             return False
-        touched, more = moved.count > 0, moved.more
-        while more:  # workers would go on with it too
-            moved = await self._store.deliver()
-            touched, more = touched or moved.count > 0, moved.more
-        return touched
+        more, touched = moved.more, moved.count > 0
+        for _ in range(math.ceil(before.total / MAX_STEP) + 1):  # workers would go on with it too
+            if not more:
+                break
+            more = (await self._store.deliver()).more
+        return touched or await self.flow(order.flow) != before
 
     async def flow(self, id: str) -> FlowRecord | None:
         """How far a flow is; None if the broker does not know it."""
