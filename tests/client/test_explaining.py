@@ -7,6 +7,10 @@ import asyncio
 import pytest
 
 from fairlead import Explanation, Fairlead, State
+from fairlead.broker.flows import FlowPart, Share
+from fairlead.broker.memory import MemoryBroker
+from tests.support.store import NOW, Client, submit
+from tests.support.twins import on_server
 
 
 @pytest.fixture
@@ -77,3 +81,21 @@ def test_sync_code_can_ask_too(app: Fairlead) -> None:
     assert stranger.explain().code == "unknown"
     with pytest.raises(ValueError, match="queue"):
         app.stats("no such queue!")
+
+
+@pytest.mark.parametrize("place", ["memory", "valkey"])
+async def test_a_task_whose_flow_is_being_laid_out_says_so(place: str) -> None:
+    store = MemoryBroker(test_clock=True) if place == "memory" else on_server("valkey")
+    c = Client(store)
+    members = tuple(submit(f"a:t{n}") for n in range(120))
+    part = FlowPart(
+        flow="a:f", number=0, tenant="a", shares=(Share("default", "a", 120),), members=members
+    )
+    assert (await store.stage(c.call(), part, now=NOW)).code == "staged"
+    assert (await store.commit(c.call(), "a:f", now=NOW)).code == "committed"
+    first = Fairlead(store=store).handle("a:t0", "a")
+    assert (await first.aexplain()).code == "flow"
+    while (await store.deliver(now=NOW)).more:
+        pass
+    assert (await first.aexplain()).code == "no_worker"
+    await store.close()

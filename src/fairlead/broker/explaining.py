@@ -152,13 +152,13 @@ def _parents(standing: Standing) -> Reason:
         "waits_for": {each.id: each.state and each.state.value for each in waits},
         "count": total,
     }
+    if not waits and standing.record.flow:
+        return Reason(code="flow", text="its flow is being laid out", fields=fields)
     if not waits:
         text = "it waits for tasks whose ends are being told"
         return Reason(code="waits", text=text, fields=fields)
     first = min(waits, key=lambda each: (each.state is None, each.state not in FINAL))
     more = f" and {total - 1:,} more" if total > 1 else ""
-    if first.state is None and getattr(standing.record, "flow", False):
-        return Reason(code="flow", text="its flow is being laid out", fields=fields)
     state = "not known here" if first.state is None else first.state.value
     return Reason(code="waits", text=f"it waits for {first.id} ({state}){more}", fields=fields)
 

@@ -62,19 +62,19 @@ def _standing(shard: Shard, id: str) -> Standing | None:
     task = shard.find(id)
     if task is None:
         return None
-    tenant, queue = task.tenant, task.tenant.queue
+    tenant, queue, record = task.tenant, task.tenant.queue, task.record()
     queued = task.state is State.QUEUED
     ready = [each for each in queue.tenants.values() if each.status is READY] if queued else []
     parked_on = tenant.parked_on if queued and tenant.status is PARKED else None
     at_limiter = isinstance(parked_on, Limiter)
     return Standing(
         now=shard.now,
-        record=task.record(),
+        record=record,
         queue_paused=queue.paused,
         tenant_paused=tenant.paused,
         waits_for=tuple(
             Waits(parent, found.state if (found := shard.find(parent)) is not None else None)
-            for parent in islice(task.blocked_by or (), MAX_SHOWN)
+            for parent in islice(record.waiting_for, MAX_SHOWN)
         ),
         rooms=tuple(_rooms(shard, task, parked_on)) if queued else (),
         parked="limiter" if at_limiter else "tenant" if parked_on is not None else "",
