@@ -7,15 +7,16 @@ from typing import Any
 
 import redis
 
+from fairlead.broker.flows import FlowPart
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import MAX_STEP, Firing, LimiterChange, QueueChange, TenantChange, Write
 from fairlead.broker.views import WorkerRecord
-from fairlead.model.options import Unique
+from fairlead.model.options import Dependency, Unique
 from tests.support.flows import commit, make, parts_of, stage
 from tests.support.store import NOW, Client, completed, dead, failed, submit
 
-__all__ = ("CHILDREN", "MADE", "PREFIX", "SLOT", "Spoiler", "fill")
+__all__ = ("CHILDREN", "MADE", "PREFIX", "SLOT", "Spoiler", "fill", "staged_parts")
 
 PREFIX = "fl1:{0}:"
 MADE = "0" * 32  # an id as Fairlead makes them: it is never used twice
@@ -132,12 +133,20 @@ async def _wide(c: Client) -> None:
     await c.enqueue(submit("wide", queue="wide", after=parents))
 
 
+def staged_parts() -> list[FlowPart]:
+    """A flow of two tasks that wait for many, of which one is written."""
+    handles = [Dependency(f"gone-{n}", known=True) for n in range(60)]
+    members = [submit(f"staged-{n}", queue="flow", after=handles) for n in (1, 2)]
+    return parts_of("flow-staged", *members, size=1)
+
+
 async def _flows(c: Client) -> None:
     """Flows in every phase, and edges of a task that waited for many."""
     await make(c, "flow-done", submit("flow-member", queue="flow"))
     (lease,) = await c.fetch(1, ["flow"])
     await c.settle(completed(lease))
-    await stage(c, *parts_of("flow-staged", submit("staged-1", queue="flow")))
+    await stage(c, staged_parts()[0])
+    await stage(c, *parts_of("flow-whole", submit("whole-1", queue="flow")))
     wide = [submit(f"leaf-{n}", queue="flow") for n in range(60)]
     wide.append(submit("fan-in", queue="flow", after=[each.message.id for each in wide]))
     await make(c, "flow-wide", *wide)

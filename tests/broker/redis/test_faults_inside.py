@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.keys import KINDS
 from fairlead.broker.schedules import ScheduleOrder
@@ -30,7 +31,7 @@ from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.options import Unique
-from tests.broker.redis.sample import DONE, PREFIX, SLOT, fill
+from tests.broker.redis.sample import DONE, PREFIX, SLOT, fill, staged_parts
 from tests.support.servers import Running, server
 from tests.support.store import ERROR, NOW, Client, ref, submit
 from tests.support.store import completed as complete
@@ -160,6 +161,17 @@ PROBES: dict[str, Probe] = {
     ),
     "tick": lambda c, _: c.broker.tick(now=SLOT),
     "schedules": lambda c, _: c.broker.schedules(now=NOW),
+    "stage": lambda c, _: c.broker.stage(c.call(), staged_parts()[1], now=LATER),
+    "stage, anew": lambda c, _: c.broker.stage(c.call(), staged_parts()[0], now=LATER),
+    "commit": lambda c, _: c.broker.commit(c.call(), "flow-whole", now=LATER),
+    "alter_flow, cancel": lambda c, _: c.broker.alter_flow(
+        c.call(), FlowOrder(flow="flow-wide", action="cancel"), now=LATER
+    ),
+    "alter_flow, retry": lambda c, _: c.broker.alter_flow(
+        c.call(), FlowOrder(flow="flow-wide", action="retry"), now=LATER
+    ),
+    "flows": lambda c, _: c.broker.flows(["flow-done", "flow-wide"], now=NOW),
+    "members": lambda c, _: c.broker.members("flow-wide", now=NOW),
     "events": lambda c, _: c.broker.events(reader="reader"),
     "events, a new reader": lambda c, _: c.broker.events(reader="new"),
     "events, asleep": lambda c, _: asleep_for_events(c.broker),

@@ -48,6 +48,7 @@ function dependencies(o, policy)
     names[i] = names[i] or sub(edge, 2)
   end
   load_tasks(names)
+  if #names > 1 then load_ties(names) end
   for i, edge in ipairs(edges) do
     local parent = find_task(names[i])
     if parent then
