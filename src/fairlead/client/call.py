@@ -117,8 +117,13 @@ class TaskCall(Part, Generic[R]):
         """Another call, with an id of its own, to which these options apply as well."""
         return TaskCall(self._kind.using(options), self.args, self.kwargs)
 
-    def submission(self, fence: LeaseRef | None = None) -> Submission:
-        """What the broker gets. Checks everything; errors name the value."""
+    def submission(
+        self, fence: LeaseRef | None = None, after: Sequence[TaskCall[Any]] = ()
+    ) -> Submission:
+        """What the broker gets. Checks everything; errors name the value.
+
+        ``after`` are calls that it waits for because a flow says so.
+        """
         kind = self._kind
         spec, over = kind.spec, kind.said
         spec.check_call(self.args, self.kwargs)
@@ -126,6 +131,9 @@ class TaskCall(Part, Generic[R]):
         outputs: dict[str, Output] = {}
         arguments = pack_arguments(self.args, self.kwargs, outputs)
         depends_on = _dependencies(over.depends_on, found.depends_on)
+        if after:
+            edges = {each.id: Dependency(each.id) for each in after}
+            depends_on = (*edges.values(), *(d for d in depends_on if d.id not in edges))
         if outputs:
             depends_on = _with_outputs(depends_on, outputs, found.tenant)
         uses_results = bool(depends_on) and (bool(outputs) or spec.takes_context)
@@ -137,7 +145,7 @@ class TaskCall(Part, Generic[R]):
             max_retries=None if over.max_retries is UNSET else found.max_retries,
             timeout=None if over.timeout is UNSET else found.timeout,
             retention=None if over.retention is UNSET else found.retention,
-            depends_on=_named(depends_on, kind.options, outputs) if uses_results else (),
+            depends_on=_named(depends_on, kind.options, outputs, after) if uses_results else (),
         )
         inherited = found.correlation_id or correlation_id.get()
         origin = check_key("correlation id", inherited) if inherited else self.id
@@ -241,11 +249,14 @@ def _with_outputs(
 
 
 def _named(
-    depends_on: tuple[Dependency, ...], options: Options, outputs: dict[str, Output]
+    depends_on: tuple[Dependency, ...],
+    options: Options,
+    outputs: dict[str, Output],
+    after: Sequence[TaskCall[Any]],
 ) -> tuple[tuple[str, str], ...]:
     """Ids of dependencies, with the names of their tasks as far as they are known here."""
     names = {id: output.task for id, output in outputs.items()}
-    for item in () if options.depends_on is UNSET else options.depends_on:
+    for item in (*after, *(() if options.depends_on is UNSET else options.depends_on)):
         if isinstance(item, TaskCall):
             names[item.id] = item.spec.name
         elif isinstance(item, Handle):

@@ -27,6 +27,7 @@ from fairlead.broker.verbs import (
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.flow_sending import Draft, send
+from fairlead.client.redirecting import redirected
 from fairlead.client.stated import check_stated
 from fairlead.client.waiter import Waiter
 from fairlead.model.errors import Ambiguous, InvalidOption, Unreachable
@@ -330,4 +331,12 @@ def _standing(dependency: Dependency, receipts: dict[str, list[Receipt]]) -> Dep
 def _depending(submission: Submission, dependencies: tuple[Dependency, ...]) -> Submission:
     if dependencies == submission.depends_on:
         return submission
-    return msgspec.structs.replace(submission, depends_on=dependencies)
+    new = {
+        old.id: now.id
+        for old, now in zip(submission.depends_on, dependencies, strict=True)
+        if old.id != now.id
+    }
+    message = submission.message
+    if new and submission.uses_results:
+        message = msgspec.structs.replace(message, body=redirected(message.body, new))
+    return msgspec.structs.replace(submission, message=message, depends_on=dependencies)

@@ -15,7 +15,13 @@ from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
 from fairlead.client.info import TaskInfo, info_of
 from fairlead.client.patience import limit_of, refuse_to_block, until_answered
-from fairlead.model.errors import FlowCancelled, FlowFailed, InvalidInput, ResultGone
+from fairlead.model.errors import (
+    FlowCancelled,
+    FlowFailed,
+    InvalidInput,
+    ResultGone,
+    ResultTimeout,
+)
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Duration
 
@@ -23,7 +29,8 @@ __all__ = ("FlowHandle", "FlowInfo")
 
 R = TypeVar("R")
 
-_PAGE = 500  # members that are looked at in one call
+_PAGE = 100  # members that are looked at in one call
+_PAUSE = 0.1  # seconds before a flow that runs again is waited for again
 _SHOWN = 100  # failed members that are listed
 
 
@@ -161,37 +168,44 @@ class FlowHandle:
                 f"flow {self.id!r} was found by its id, which does not tell the tasks that come "
                 "last; wait for one of them: app.handle(id)"
             )
-        await until_answered(self.id, limit, lambda: self._ended(client))
-        results = await asyncio.gather(*(handle._result(client, limit) for handle in self._last))
+        if limit == 0.0:
+            await self._check(client, await self._record(client))
+        else:
+            await until_answered(self.id, limit, lambda: self._ended(client))
+        results = await asyncio.gather(*(handle._result(client, 0.0) for handle in self._last))
         return results[0] if len(results) == 1 else list(results)
 
     async def _ended(self, client: Client) -> None:
         """Wait for the end; raises if that is no success."""
         while True:
-            state = await client.wait_final(self.id)
+            await client.wait_final(self.id)
             record = await self._record(client)
-            if state is None or record.state is State.RUNNING:  # retried meanwhile
-                continue
-            if record.state is State.DEAD:
-                first = (await self._failed(client))[:1]
-                reason = "".join(f"{each.task} ({each.id}): {each.reason}" for each in first)
-                raise FlowFailed(self.id, record.dead, record.total, reason)
-            if record.state is State.CANCELLED:
-                raise FlowCancelled(self.id, record.cancelled, record.total)
-            return
+            if record.state is not State.RUNNING:
+                return await self._check(client, record)
+            await asyncio.sleep(_PAUSE)  # it was retried meanwhile
 
-    async def _failed(self, client: Client) -> list[TaskInfo]:
+    async def _check(self, client: Client, record: FlowRecord) -> None:
+        if record.state is State.RUNNING:
+            raise ResultTimeout(self.id, 0.0)
+        if record.state is State.DEAD:
+            first = await self._failed(client, 1)
+            reason = "".join(f"{each.task} ({each.id}): {each.reason}" for each in first)
+            raise FlowFailed(self.id, record.dead, record.total, reason)
+        if record.state is State.CANCELLED:
+            raise FlowCancelled(self.id, record.cancelled, record.total)
+
+    async def _failed(self, client: Client, most: int = _SHOWN) -> list[TaskInfo]:
         await self._record(client)
         own: list[TaskInfo] = []
         others: list[TaskInfo] = []  # for the sake of another
         start = 0
-        while len(own) < _SHOWN and (ids := await client.members(self.id, start, _PAGE)):
+        while len(own) < most and (ids := await client.members(self.id, start, _PAGE)):
             start += len(ids)
             for record in await client.find(ids):
                 if record is not None and record.state is State.DEAD:
                     followed = record.reason.startswith("dependency_failed")
                     (others if followed else own).append(info_of(record))
-        return (own + others)[:_SHOWN]
+        return (own + others)[:most]
 
     async def _alter(self, client: Client, action: Literal["cancel", "retry"]) -> bool:
         return await client.alter_flow(FlowOrder(flow=self.id, action=action, tenant=self.tenant))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.flows import MAX_FLOW, FlowPart, Share, Staged
+from fairlead.broker.flows import MAX_FLOW, FlowOrder, FlowPart, Share, Staged
 from fairlead.broker.verbs import MAX_ENQUEUE, MAX_STEP, MAX_TENANTS, Receipt, Submission
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.flow import Flow, Parts, plan_of
 from fairlead.model.errors import (
     Ambiguous,
+    BrokerError,
     Conflict,
     InvalidInput,
     InvalidOption,
@@ -25,7 +28,6 @@ from fairlead.model.errors import (
     Refused,
     TooLarge,
     UnknownDependency,
-    Unreachable,
 )
 from fairlead.model.names import check_key, check_tenant, scoped_id
 from fairlead.model.options import Dependency
@@ -36,6 +38,8 @@ __all__ = ("Draft", "drafted", "send")
 
 _MAX_BYTES = 4 * 1024 * 1024  # of bodies in one part
 _MAX_EDGES = 2_000  # in one part
+_TRIES = 3  # if somebody else writes a flow of the same chosen id
+_GIVING_UP = 1.0  # seconds to remove what was written of a flow that cannot be
 
 _log = logging.getLogger(__name__)
 
@@ -69,16 +73,25 @@ def drafted(
     plan = plan_of(Flow(flow), named)
     if len(plan.calls) > MAX_FLOW:
         raise TooLarge("the flow", len(plan.calls), MAX_FLOW, "tasks")
-    submissions = [_waiting(own[each], plan.waits[each]) for each in plan.calls]
-    whose = _tenant(submissions, tenant)
+    submissions = [
+        _waiting(call, own[each], [plan.calls[id] for id in plan.waits[each]])
+        for each, call in plan.calls.items()
+    ]
+    whose, last = _tenant(submissions, tenant), set(plan.last)
     return Draft(
-        id=new_id() if id is None else scoped_id(whose, id),
+        id=new_id() if id is None else _chosen(scoped_id(whose, id), plan.calls),
         tenant=whose,
         name=check_key("name of a flow", name) if name else "",
         calls=list(plan.calls.values()),
         submissions=submissions,
-        last=[place for place, each in enumerate(plan.calls) if each in set(plan.last)],
+        last=[place for place, each in enumerate(plan.calls) if each in last],
     )
+
+
+def _chosen(id: str, calls: Mapping[str, Any]) -> str:
+    if id in calls:  # whoever waits for one of them could not say for which
+        raise InvalidInput(f"id {id!r} is that of a call of the flow; give the flow another one")
+    return id
 
 
 def _submission(call: Any, registry: Registry) -> Submission:
@@ -93,14 +106,16 @@ def _submission(call: Any, registry: Registry) -> Submission:
     return submission
 
 
-def _waiting(submission: Submission, waits: Collection[str]) -> Submission:
+def _waiting(call: Any, submission: Submission, after: Sequence[Any]) -> Submission:
     """The submission with what the flow says besides what its own options say."""
-    if not waits:
+    if not after:
         return submission
-    inside = dict.fromkeys(waits)
-    outside = tuple(each for each in submission.depends_on if each.id not in inside)
-    edges = (*map(Dependency, inside), *outside)
-    return msgspec.structs.replace(submission, depends_on=edges)
+    if call.spec.takes_context or submission.uses_results:  # its body names whose results it reads
+        made: Submission = call.submission(after=after)
+        return made
+    inside = {each.id: Dependency(each.id) for each in after}
+    outside = (each for each in submission.depends_on if each.id not in inside)
+    return msgspec.structs.replace(submission, depends_on=(*inside.values(), *outside))
 
 
 def _tenant(submissions: Sequence[Submission], tenant: str | None) -> str:
@@ -138,7 +153,7 @@ async def send(store: Store, caller: Caller, around: Sequence[AroundEnqueue], dr
     if fresh:
         try:
             await lay_out(store, draft.id)
-        except (Unreachable, Ambiguous):  # it is committed: any worker goes on
+        except BrokerError:  # it is committed: any worker goes on
             _log.info("flow committed, but not yet laid out", extra={"flow": draft.id})
     return fresh
 
@@ -146,13 +161,53 @@ async def send(store: Store, caller: Caller, around: Sequence[AroundEnqueue], dr
 async def _write(
     store: Store, caller: Caller, draft: Draft, submissions: Sequence[Submission]
 ) -> bool:
-    for part in _parts(draft, submissions):
-        staged = await caller.call(partial(store.stage, part=part))
-        if staged.code == "duplicate":
-            return False
-        _raise_for(staged, draft)
+    staged = Staged(code="unknown")
+    for _ in range(_TRIES):
+        staged = await _stage(store, caller, draft, submissions)
+        if staged.code == "staged":
+            staged = await _commit(store, caller, draft)
+        if staged.code != "unknown" or not _is_chosen(draft.id):
+            break  # or somebody else who writes this flow began anew, and so do we
+    if staged.code == "duplicate":
+        return False
+    _raise_for(staged, draft)
+    return True
+
+
+async def _stage(
+    store: Store, caller: Caller, draft: Draft, submissions: Sequence[Submission]
+) -> Staged:
+    staged = Staged(code="staged")
     try:
-        _raise_for(await caller.call(partial(store.commit, flow=draft.id)), draft)
+        for part in _parts(draft, submissions):
+            staged = await caller.call(partial(store.stage, part=part))
+            if staged.code != "staged":
+                break
+    except BaseException:
+        if not _is_chosen(draft.id):  # else somebody else may be writing it as well
+            await _give_up(store, caller, draft.id)
+        raise
+    return staged
+
+
+def _is_chosen(id: str) -> bool:
+    return ":" in id
+
+
+async def _give_up(store: Store, caller: Caller, id: str) -> None:
+    """Remove what was written, so that its room is free at once; otherwise that takes ten minutes.
+
+    Whatever went wrong before goes wrong again, as a rule, and nobody wants to wait for that.
+    """
+    order = FlowOrder(flow=id, action="cancel")
+    with contextlib.suppress(BrokerError, TimeoutError):
+        async with asyncio.timeout(_GIVING_UP):
+            await caller.call(partial(store.alter_flow, order=order))
+
+
+async def _commit(store: Store, caller: Caller, draft: Draft) -> Staged:
+    try:
+        return await caller.call(partial(store.commit, flow=draft.id))
     except Ambiguous as error:
         error.add_note(
             f"Flow {draft.id!r} of tenant {draft.tenant!r} may have been committed; its state "
@@ -160,7 +215,6 @@ async def _write(
             "otherwise it makes another flow."
         )
         raise
-    return True
 
 
 async def lay_out(store: Store, id: str) -> None:
@@ -212,7 +266,10 @@ def _raise_for(staged: Staged, draft: Draft) -> None:
         case "queue_full":
             raise QueueFull(staged.detail, staged.limit)
         case "tenant_full":
-            raise QueueFull(staged.detail, staged.limit, draft.tenant)
+            messages = (each.message for each in draft.submissions)
+            tenants = {each.tenant for each in messages if each.queue == staged.detail}
+            whose = tenants.pop() if len(tenants) == 1 else None  # of several, any may be
+            raise QueueFull(staged.detail, staged.limit, whose)
         case "known":
             raise Conflict(staged.detail)
         case "unknown_dependency":

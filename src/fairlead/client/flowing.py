@@ -8,13 +8,14 @@ from fairlead.client.clients import Clients
 from fairlead.client.flow import Parts
 from fairlead.client.flow_handle import FlowHandle
 from fairlead.client.flow_sending import Draft, drafted
+from fairlead.client.info import info_of
 from fairlead.model.errors import Conflict
 from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
 from fairlead.model.registry import Registry
 
 __all__ = ("Flowing",)
 
-_PAGE = 500  # members that are read in one call
+_PAGE = 100  # members that are read in one call
 
 
 class Flowing:
@@ -87,4 +88,10 @@ async def _stored(client: Client, draft: Draft) -> list[str]:
         ids += part
     if len(ids) != len(draft.calls):
         raise Conflict(draft.id)
+    for start in range(0, len(ids), _PAGE):
+        calls = draft.calls[start : start + _PAGE]
+        for call, record in zip(calls, await client.find(ids[start : start + _PAGE]), strict=True):
+            name = "" if record is None else info_of(record).task  # none if it was cancelled
+            if name and name != call.spec.name:
+                raise Conflict(draft.id)
     return ids
