@@ -151,6 +151,14 @@ def field(low: int, high: int) -> st.SearchStrategy[str]:
 CRON = st.tuples(field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 7)).map(" ".join)
 
 
+@pytest.mark.parametrize(
+    ("said", "plain"),
+    [("5-5/1 * * * *", "5 * * * *"), ("* * * * 0-0/2,3", "* * * * 0,3"), ("1-15/5 * * * *",) * 2],
+)
+def test_a_range_from_a_number_to_itself_is_that_number(said: str, plain: str) -> None:
+    assert check_cron(said) == plain
+
+
 @given(data=st.data(), expression=CRON, place=st.sampled_from(ZONES))
 @settings(max_examples=50, deadline=None)
 def test_any_expression_agrees_with_the_walk(

@@ -46,6 +46,8 @@ _PROBE = 43_200  # seconds: no zone has put its clocks twice in so short a time
 _LAST_YEAR = 9_000  # further on there is no calendar to count with
 
 
+_ONE_TO_ITSELF = re.compile(r"(?<!\w)(\w+)-\1/\d+")
+
 # -- expressions -------------------------------------------------------------------------------
 
 
@@ -68,6 +70,7 @@ def check_cron(expression: object) -> str:
     for number, found in enumerate(fields):
         _check_field(text, number, found)
     plain = " ".join(found.group().upper() for found in fields)
+    plain = _ONE_TO_ITSELF.sub(r"\1", plain)  # cronsim takes 5-5/2 for 5/2
     if not _ever_comes(plain):
         raise InvalidCron(text, "it never comes: there is no such day in the next 50 years")
     return plain
