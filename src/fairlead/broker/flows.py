@@ -155,8 +155,9 @@ class FlowVerbs(Protocol):
         cancelled from the last to the first, so that none ends for the sake of another; running
         ones are asked to stop. **Retry**: members that are dead are put back to work with a new
         generation, no attempts, no crashes and no deadline. Those that ended because of a
-        dependency wait for it again, as they did at first. What an order cancelled stays
-        cancelled, and so does what such a dependency ended. None of them runs before all were seen
+        dependency wait for it again, as they did at first; they are kept as long as dead ones.
+        What an order cancelled stays cancelled. What ended for a dependency stays as it is if that
+        would end it again, or was forgotten. None of them runs before all were seen
         to. An order on a flow that is still being laid out, or seen to for another, is carried out
         after that; of several that wait the last one is. A flow that was not committed yet is
         removed by a cancel. ``count`` is 0 for a flow in which there is nothing to do.

@@ -300,6 +300,9 @@ def _retry(shard: Shard, flow: Flow, member: Submission) -> tuple[int, int]:
     task = shard.find(member.message.id)
     if task is None or task.flow is not flow or not may_return(task.state, task.reason):
         return 0, 0
+    ended_it = task.reason.removeprefix("dependency_failed: ")
+    if ended_it != task.reason and shard.find(ended_it) is None:  # forgotten, but not completed
+        return 0, 0
     parents, failed = _parents(shard, member)
     if failed is not None:
         return 0, len(parents)

@@ -195,6 +195,8 @@ class Shard(Holdings):
     def shelve(self, task: Task, keep: float | None) -> None:
         """Keep a finished task from now on: for its own time, or for that of its queue."""
         queue = task.tenant.queue
+        if keep is None and task.flow is not None and may_return(task.state, task.reason):
+            keep = queue.dead.keep  # what a retry of the flow puts back, dead or cancelled
         queue.shelf(task.state).add(task, self.now, keep)
         self.ended[queue.name] = self.ended.get(queue.name, 0) + 1
         if keep is not None and keep <= 0.0:
