@@ -84,3 +84,34 @@ async def test_a_dependency_that_completed_and_was_forgotten_is_completed(
     await tidied(broker, NOW + 100)
     assert (await ordered(c, "f", "retry", now=NOW + 100))[0] == 2
     assert await run(c, now=NOW + 100) == ["b", "c"]
+
+
+async def test_a_retry_comes_after_all_were_told_what_failed(broker: Store, c: Client) -> None:
+    leaves = [f"t{i:03}" for i in range(120)]
+    await make(c, "f", submit("root"), *(submit(id, after=["root"]) for id in leaves))
+    (root,) = await c.fetch(5)
+    await c.settle(dead(root))  # and 50 of the others were told
+    assert await ordered(c, "f", "retry") == (0, True)
+    await drain(broker)
+    assert await states(broker, *leaves) == [State.DEFERRED] * 120
+    assert await run(c) == ["root", *leaves]
+
+
+async def test_one_that_waits_for_many_and_expires_while_its_flow_is_retried_waits_for_all(
+    broker: Store, c: Client
+) -> None:
+    many = [f"p{i:03}" for i in range(120)]
+    wide = submit("wide", after=["slow", *many], deadline=10)
+    await make(c, "f", submit("slow", queue="slow"), *map(submit, many), wide, submit("bad"))
+    assert len(await c.fetch(5, ["slow"])) == 1
+    (bad,) = [lease for lease in await c.fetch(128) if lease.message.id == "bad"]
+    await c.settle(dead(bad))
+
+    later = NOW + 11
+    assert await ordered(c, "f", "retry") == (0, True)  # it has seen to 50 of 123
+    await broker.deliver(now=NOW)
+    assert await states(broker, "wide", now=later) == [State.DEFERRED]
+    await broker.wait(["default"], 0.01)  # ends it, and might go on with the flow in one step
+    await drain(broker, now=later)
+    found = await record(broker, "wide", now=later)
+    assert (found.state, len(found.waiting_for)) == (State.DEFERRED, 121)

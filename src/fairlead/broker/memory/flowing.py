@@ -204,7 +204,12 @@ def _begin(shard: Shard, flow: Flow, work: Work) -> None:
 
 
 def see_to(shard: Shard, flow: Flow | None = None) -> int:
-    """See to up to MAX_STEP members of this flow, or of the first that has work; how many moved."""
+    """See to up to MAX_STEP members of this flow, or of the first that has work; how many moved.
+
+    Not before all were told of ends so far: members may be among them.
+    """
+    if shard.releases:
+        return 0
     if flow is None:
         flow = next(iter(shard.layouts.values()), None)
     if flow is None:
@@ -223,9 +228,10 @@ def see_to(shard: Shard, flow: Flow | None = None) -> int:
         flow.place += -1 if flow.work == "cancel" else 1
         if flow.place == (0 if flow.work == "cancel" else flow.total):
             _end_work(shard, flow)
-            break
+            return moved
         if work >= 2 * MAX_STEP:  # they have many dependencies
             break
+    shard.layouts[flow.id] = shard.layouts.pop(flow.id)  # flows take turns, a step each
     return moved
 
 
