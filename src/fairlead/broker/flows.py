@@ -143,7 +143,8 @@ class FlowVerbs(Protocol):
         as ``enqueue`` would do it, but none is released before the last one is laid out. A
         dependency that is unknown by then counts as completed. A member whose id became that of
         another task since it was staged is left out, and counts as cancelled.
-        ``committed`` again for a flow that was committed before.
+        ``committed`` again for a flow that this incarnation committed before, ``duplicate`` if
+        another one did: what this one wrote, if it did, is gone.
         """
         ...
 

@@ -156,7 +156,7 @@ def _commit(shard: Shard, id: str, writer: str) -> Staged:
     if flow is None or _is_over(shard, flow):
         return Staged(code="unknown")
     if flow.committed_at is not None:
-        return Staged(code="committed")
+        return Staged(code="committed" if flow.writer == writer else "duplicate")
     if flow.writer != writer:
         return Staged(code="unknown")
     missing = next((share for share, left in flow.left.items() if left), None)
