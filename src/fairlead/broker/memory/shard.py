@@ -248,7 +248,7 @@ class Shard(Holdings):
         """Take a task out of the lists of those it waited for."""
         for parent_id in task.blocked_by or ():
             self.unlink(task, parent_id)
-        task.blocked_by = None
+        task.blocked_by, task.wide = None, False
 
     def unlink(self, task: Task, parent_id: str) -> None:
         """Take a task out of the list of one that it waited for."""
