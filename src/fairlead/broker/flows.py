@@ -138,11 +138,13 @@ class FlowVerbs(Protocol):
     async def commit(self, call: Call, flow: str, *, now: float | None = None) -> Staged:
         """Make a flow that was written real, by one write of its record.
 
-        Its members are laid out as tasks from then on, up to 50 in the call, the rest by
-        ``deliver``: each accepted as ``enqueue`` would do it, but none is released before the last
-        one is laid out. A dependency that is unknown by then counts as completed. A member whose
-        id became that of another task since it was staged is left out, and counts as cancelled.
-        ``committed`` again for a flow that was committed before.
+        Its members are laid out as tasks from then on, up to 50 in the call (none while
+        dependents of other tasks have to be told of ends), the rest by ``deliver``: each accepted
+        as ``enqueue`` would do it, but none is released before the last one is laid out. A
+        dependency that is unknown by then counts as completed. A member whose id became that of
+        another task since it was staged is left out, and counts as cancelled.
+        ``committed`` again for a flow that this incarnation committed before, ``duplicate`` if
+        another one did: what this one wrote, if it did, is gone.
         """
         ...
 
@@ -151,12 +153,14 @@ class FlowVerbs(Protocol):
     ) -> Moved | None:
         """Cancel a flow as a whole, or retry its failed part; None if there is no such flow.
 
-        Up to 50 members are seen to in the call, the rest by ``deliver``. **Cancel**: members are
+        Up to 50 members are seen to in the call (none while dependents have to be told of ends),
+        the rest by ``deliver``. **Cancel**: members are
         cancelled from the last to the first, so that none ends for the sake of another; running
         ones are asked to stop. **Retry**: members that are dead are put back to work with a new
         generation, no attempts, no crashes and no deadline. Those that ended because of a
-        dependency wait for it again, as they did at first. What an order cancelled stays
-        cancelled, and so does what such a dependency ended. None of them runs before all were seen
+        dependency wait for it again, as they did at first; they are kept as long as dead ones.
+        What an order cancelled stays cancelled. What ended for a dependency stays as it is if that
+        would end it again, or was forgotten. None of them runs before all were seen
         to. An order on a flow that is still being laid out, or seen to for another, is carried out
         after that; of several that wait the last one is. A flow that was not committed yet is
         removed by a cancel. ``count`` is 0 for a flow in which there is nothing to do.

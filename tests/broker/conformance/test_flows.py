@@ -138,7 +138,7 @@ async def test_a_repeated_call_gets_the_same_answer_and_changes_nothing(
 async def test_a_commit_is_idempotent(broker: Store, c: Client) -> None:
     await make(c, "f", submit("a"))
     assert (await commit(c, "f")).code == "committed"
-    assert (await commit(Client(broker, "w2"), "f")).code == "committed"
+    assert (await commit(Client(broker, "w2"), "f")).code == "duplicate"
     assert await complete_all(c) == 1
     assert (await commit(c, "f")).code == "committed"
     assert (await commit(c, "ghost")).code == "unknown"

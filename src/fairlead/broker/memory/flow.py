@@ -93,6 +93,8 @@ def visible(shard: Holdings, id: str) -> Flow | None:
 
 def count(shard: Holdings, flow: Flow, state: State, many: int = 1) -> None:
     """A member ended like this, or (-1) was put back to work; ``conclude`` sees what it means."""
+    if shard.flows.get(flow.id) is not flow:  # forgotten; the id may be another's now
+        return
     flow.counts[state] += many
     shard.flows_changed[flow.id] = flow
 
@@ -149,4 +151,5 @@ def drop(shard: Holdings, flow: Flow) -> None:
     elif flow.finished_at is not None:
         _close(shard, flow)
     shard.layouts.pop(flow.id, None)
+    flow.entries = []  # tasks that were members know it as long as they are kept
     del shard.flows[flow.id]

@@ -156,7 +156,7 @@ def _commit(shard: Shard, id: str, writer: str) -> Staged:
     if flow is None or _is_over(shard, flow):
         return Staged(code="unknown")
     if flow.committed_at is not None:
-        return Staged(code="committed")
+        return Staged(code="committed" if flow.writer == writer else "duplicate")
     if flow.writer != writer:
         return Staged(code="unknown")
     missing = next((share for share, left in flow.left.items() if left), None)
@@ -204,7 +204,12 @@ def _begin(shard: Shard, flow: Flow, work: Work) -> None:
 
 
 def see_to(shard: Shard, flow: Flow | None = None) -> int:
-    """See to up to MAX_STEP members of this flow, or of the first that has work; how many moved."""
+    """See to up to MAX_STEP members of this flow, or of the first that has work; how many moved.
+
+    Not before all were told of ends so far: members may be among them.
+    """
+    if shard.releases:
+        return 0
     if flow is None:
         flow = next(iter(shard.layouts.values()), None)
     if flow is None:
@@ -223,9 +228,10 @@ def see_to(shard: Shard, flow: Flow | None = None) -> int:
         flow.place += -1 if flow.work == "cancel" else 1
         if flow.place == (0 if flow.work == "cancel" else flow.total):
             _end_work(shard, flow)
-            break
+            return moved
         if work >= 2 * MAX_STEP:  # they have many dependencies
             break
+    shard.layouts[flow.id] = shard.layouts.pop(flow.id)  # flows take turns, a step each
     return moved
 
 
@@ -299,6 +305,9 @@ def _retry(shard: Shard, flow: Flow, member: Submission) -> tuple[int, int]:
     """
     task = shard.find(member.message.id)
     if task is None or task.flow is not flow or not may_return(task.state, task.reason):
+        return 0, 0
+    ended_it = task.reason.removeprefix("dependency_failed: ")
+    if ended_it != task.reason and shard.find(ended_it) is None:  # forgotten, but not completed
         return 0, 0
     parents, failed = _parents(shard, member)
     if failed is not None:

@@ -50,6 +50,7 @@ class Task:
     held: tuple[Limiter, ...] = ()  # named limiters it holds room in while it runs
     policy: DependencyPolicy = "dead"
     blocked_by: dict[str, None] | None = None  # ids of parents it waits for
+    wide = False  # it waits for very many, or did until the last of them
     dependents: dict[str, Task] | None = None  # tasks that wait for it
     flow: Flow | None = None  # that it is a member of
     unique: Unique | None = None

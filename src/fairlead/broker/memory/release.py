@@ -7,10 +7,13 @@ from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import MAX_STEP
-from fairlead.model.lifecycle import State, on_dependency
+from fairlead.model.lifecycle import FINAL, State, on_dependency
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("attach", "deliver", "end_for", "follow_up")
+__all__ = ("WIDE", "attach", "deliver", "end_for", "follow_up")
+
+_FEW = 16  # parents; the end of a task that waits for more has to be told to many
+WIDE = 17  # as how much such an end counts, of MAX_STEP
 
 
 def attach(task: Task, parent: Task | Guard) -> None:
@@ -18,6 +21,8 @@ def attach(task: Task, parent: Task | Guard) -> None:
     if task.blocked_by is None:
         task.blocked_by = {}
     task.blocked_by[parent.id] = None
+    if len(task.blocked_by) > _FEW:
+        task.wide = True
     if parent.dependents is None:
         parent.dependents = {}
     parent.dependents[task.id] = task
@@ -48,8 +53,9 @@ def deliver(shard: Shard) -> int:
         while children and told < MAX_STEP:
             child = children.popleft()
             if child.blocked_by is not None and parent.id in child.blocked_by:
-                told += 1
+                wide = child.wide
                 _tell(shard, child, parent, state)
+                told += WIDE if wide and child.state in FINAL else 1
         if not children:
             # Telling a child may have added to the end of the line, never to its front.
             releases.popleft()
@@ -91,7 +97,7 @@ def _met(shard: Shard, child: Task, parent: Task | Guard) -> None:
     if child.blocked_by is not None:
         del child.blocked_by[parent.id]
         if not child.blocked_by:
-            child.blocked_by = None
+            child.blocked_by, child.wide = None, False
             _place(shard, child, parent)
 
 

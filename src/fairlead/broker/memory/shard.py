@@ -195,6 +195,8 @@ class Shard(Holdings):
     def shelve(self, task: Task, keep: float | None) -> None:
         """Keep a finished task from now on: for its own time, or for that of its queue."""
         queue = task.tenant.queue
+        if keep is None and task.flow is not None and may_return(task.state, task.reason):
+            keep = queue.dead.keep  # what a retry of the flow puts back, dead or cancelled
         queue.shelf(task.state).add(task, self.now, keep)
         self.ended[queue.name] = self.ended.get(queue.name, 0) + 1
         if keep is not None and keep <= 0.0:
@@ -246,7 +248,7 @@ class Shard(Holdings):
         """Take a task out of the lists of those it waited for."""
         for parent_id in task.blocked_by or ():
             self.unlink(task, parent_id)
-        task.blocked_by = None
+        task.blocked_by, task.wide = None, False
 
     def unlink(self, task: Task, parent_id: str) -> None:
         """Take a task out of the list of one that it waited for."""

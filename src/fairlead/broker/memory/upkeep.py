@@ -21,19 +21,22 @@ _LOOK_AGAIN = 60.0  # seconds until a value is looked at again that is kept for 
 def promote(shard: Shard) -> tuple[int, bool]:
     """Queue what is due, end what is past its deadline, unpark tenants whose rate allows it."""
     now = shard.now
-    moved = 0
-    while moved < MAX_STEP and (task := _next_due(shard)) is not None:
+    moved = work = 0
+    while work < MAX_STEP and (task := _next_due(shard)) is not None:
         moved += 1
+        work += 1
         if task.deadline_at is not None and task.deadline_at < now:
+            work += release.WIDE - 1 if task.wide else 0
             expire(shard, task)
         else:
             shard.queue_up(task)
             shard.emit("queued", task)
-    while moved < MAX_STEP and (alarm := shard.alarms.pop_due(now)) is not None:
+    while work < MAX_STEP and (alarm := shard.alarms.pop_due(now)) is not None:
         moved += 1
+        work += 1
         _ring(shard, *alarm)
     release.follow_up(shard)
-    return moved, moved >= MAX_STEP
+    return moved, work >= MAX_STEP
 
 
 def _next_due(shard: Shard) -> Task | None:

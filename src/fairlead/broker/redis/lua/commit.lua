@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; the flow
--- Returns  by US: c committed, n unknown, i incomplete and the queue that misses members
+-- Returns  by US: c committed, d another incarnation did, n unknown, i incomplete and the queue that misses members
 -- @library upkeep
 -- @include engine
 -- @include once
@@ -12,7 +12,7 @@
 local kept = once('commit', tostring)
 if kept then return kept end
 local f = flows.find(ARGV[4])
-if f and f.phase > STAGED then return answer('c') end
+if f and f.phase > STAGED then return answer(f.writer == CALLER and 'c' or 'd') end
 if not f or f.writer ~= CALLER then return answer('n') end
 for _, share in ipairs(flows.shares(f)) do
   if share.left > 0 then
@@ -20,7 +20,7 @@ for _, share in ipairs(flows.shares(f)) do
     return answer('i' .. SEP .. share.queue)
   end
 end
-f.phase, f.committed, f.shares, f.writer = LAYING, now, '', ''
+f.phase, f.committed, f.shares = LAYING, now, ''
 -- Ids that Fairlead makes are never used twice; of any other, members of earlier flows may be left.
 if #f.id ~= 32 or find(f.id, ':', 1, true) then
   M.life = M.life + 1

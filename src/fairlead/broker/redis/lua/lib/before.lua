@@ -22,13 +22,13 @@ function edges_of(child)
   return texts[child]
 end
 local function set_edges(child, text) texts[child], changed_texts[child] = text, true end
--- The edges as a list of {parent, life or '@' and shard, number}.
-local function list_edges(child)
+-- The edges as a list of {parent, life or '@' and shard, number}; of a child with many the first `most`.
+local function list_edges(child, most)
   local found, text = {}, edges_of(child)
   for parent, where, number in string.gmatch(text, '\29([^\31]*)\31([^\31]*)\31(%d+)') do
     found[#found + 1] = { parent, where, tonumber(number) }
   end
-  for _, each in ipairs(text == '#' and firsts(wide(child), 1001) or {}) do
+  for _, each in ipairs(text == '#' and firsts(wide(child), most) or {}) do
     local parent, where = match(each[2], '^(.*)\31([^\31]*)$')
     found[#found + 1] = { parent, where, each[1] }
   end
@@ -65,16 +65,14 @@ function add_edge(child, parent, where, number)
   set_edges(child, texts[child] .. concat({ '\29' .. parent, where, format('%.0f', number) }, SEP))
 end
 
--- Drop all edges of a child, and say which there were; of many `most` and those to other shards, and the rest.
+-- Drop all edges of a child, and say which there were; of many the first `most`, and where the rest is.
 function take_edges(child, most)
-  local found, some, rest = list_edges(child), {}, edges_of(child) == '#' and wide(child)
+  local found, rest = list_edges(child, most + 1), edges_of(child) == '#' and wide(child)
   set_edges(child, '')
-  for i, each in ipairs(found) do
-    if not rest or i <= most or sub(each[2], 1, 1) == '@' then
-      some[#some + 1] = each
-      if rest then drop(rest, each[1] .. SEP .. each[2]) end
-    end
-  end
-  return some, #some < #found and rest
+  if not rest then return found end
+  local more = #found > most
+  found[most + 1] = nil
+  for _, each in ipairs(found) do drop(rest, each[1] .. SEP .. each[2]) end
+  return found, more and rest
 end
 writers[#writers + 1] = function() write_fields('before', changed_texts, texts) end

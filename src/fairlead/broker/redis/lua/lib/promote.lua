@@ -8,10 +8,7 @@ local function alarm(key)
   if queue == '' then return wake_limiter(name) end
   local q = read_queue(queue)
   if not q then return end
-  if name == '' then
-    rung[queue] = q
-    return
-  end
+  if name == '' then rung[queue] = q return end
   local t = read_tenant(q, name)
   if t and t[STATUS] == PARKED then make_ready(t) end
 end
@@ -33,13 +30,16 @@ end
 
 local PASSES = 8 -- a task that is both due and too late is found twice, and goes once: half are left each time
 
+-- As how much it counts.
 local function promote_one(task)
   if task.deadline > 0 and task.deadline < now then
+    local wide = task.state == DEFERRED and edges_of(task.id) == '#'
     if WAITS[task.state] then expire(task) end
-  else
-    queue_up(task)
-    emit('queued', task)
+    return wide and WIDE or 1
   end
+  queue_up(task)
+  emit('queued', task)
+  return 1
 end
 
 function promote()
@@ -47,13 +47,13 @@ function promote()
     follow_up()
     return 0, false
   end
-  local moved, found = 0, {}
+  local moved, work, found = 0, 0, {}
   for _ = 1, PASSES do
-    if moved >= STEP then break end
-    found = next_tasks(STEP - moved)
+    if work >= STEP then break end
+    found = next_tasks(STEP - work)
     if #found == 0 then break end
     local ids = {}
-    for i = 1, min(#found, STEP - moved) do ids[i] = found[i][2] end
+    for i = 1, min(#found, STEP - work) do ids[i] = found[i][2] end
     load_tasks(ids)
     load_ties(ids)
     for i = 1, #ids do
@@ -62,19 +62,19 @@ function promote()
       if not tasks[ids[i]] then
         drop(a, ids[i])
       elseif at_of(a, ids[i]) == found[i][1] then
-        moved = moved + 1
         drop(a, ids[i])
-        promote_one(tasks[ids[i]])
+        moved, work = moved + 1, work + promote_one(tasks[ids[i]])
+        if work >= STEP then break end
       end
     end
   end
-  if moved < STEP then
-    for _, each in ipairs(firsts(alarms, STEP - moved, now)) do
-      moved = moved + 1
+  if work < STEP then
+    for _, each in ipairs(firsts(alarms, STEP - work, now)) do
+      moved, work = moved + 1, work + 1
       drop(alarms, each[2])
       alarm(each[2])
     end
   end
   follow_up()
-  return moved, moved >= STEP or #found > 0
+  return moved, work >= STEP or #found > 0
 end

@@ -14,12 +14,15 @@ local function judge(policy, parent_id, life, state)
   return verdict, parent
 end
 
+-- As how much it counts.
 local function tell(child, parent_id, life, state)
   local verdict, parent = judge(child.policy, parent_id, life, state)
-  if not unlink(child, parent_id, life) then return end -- it ended, and there are edges left: see lib/detach
+  local wide = edges_of(child.id) == '#'
+  if not unlink(child, parent_id, life) then return 1 end -- it ended, and there are edges left: see lib/detach
   if verdict == WAIT then attach(child, parent) else
     go_on(child, parent_id, verdict, parent and parent.finished > 0 and parent.finished or now)
   end
+  return wide and child.state >= COMPLETED and WIDE or 1
 end
 
 -- The same for a child of another shard, which has the last word there.
@@ -42,7 +45,7 @@ function deliver()
     life, state, bound = tonumber(life), tonumber(state), tonumber(bound)
     local rows, near = {}, {}
     if state == UNDO then
-      local many, all = detach.rest(id, life, STEP - told)
+      local many, all = detach.rest(id, life, STEP - told, bound)
       told = told + many
       if all then drop(jobs, job) end
     else
@@ -57,17 +60,18 @@ function deliver()
       load_edges(near)
     end
     for _, each in ipairs(rows) do
-      local child = each[2]
+      local child, counts = each[2], 1
+      if told >= STEP then break end
       if find(child, SEP, 1, true) then
         tell_far(child, id, life, state)
       elseif tasks[child] then
-        tell(tasks[child], id, life, state)
+        counts = tell(tasks[child], id, life, state)
       else -- nobody will ever ask for it
         drop(dependents(id, life), child)
         M.orphans = M.orphans + 1
       end
+      told = told + counts
     end
-    told = told + #rows
     if state ~= UNDO and (told < STEP or #firsts(dependents(id, life), 1, bound) == 0) then drop(jobs, job) end
   end
   return told

@@ -16,6 +16,11 @@ local function add_bytes(q, state, bytes)
   q.changed = true
 end
 
+-- As model.lifecycle.may_return: whether a retry of its flow puts it back.
+function may_return(t)
+  return t.state == DEAD or t.state == CANCELLED and sub(t.reason, 1, 17) == 'dependency_failed' and not has(t, BODY_GONE)
+end
+
 -- End a task: tell who waits for it, let dependents go on, keep what has to be kept.
 function finish(task, to, reason, keep)
   local from = task.state
@@ -40,7 +45,8 @@ end
 -- Keep a finished task from now on, for its own time or for that of its queue.
 function shelves.put(task, keep)
   local q = read_queue(task.h.queue)
-  task.expires = now + (keep or (task.state == DEAD and q.keep_dead or q.keep))
+  local dead = task.state == DEAD or task.h.flow and may_return(task) -- with its flow
+  task.expires = now + (keep or (dead and q.keep_dead or q.keep))
   add_bytes(q, task.state, COUNTED + task.size + task.extra)
   set_at(shelf(task), task.id, task.expires)
   ended[q.name] = (ended[q.name] or 0) + 1

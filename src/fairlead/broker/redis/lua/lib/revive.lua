@@ -47,10 +47,11 @@ function flows.cancel_members(f, place)
   return moved, place
 end
 
--- As model.lifecycle.may_return: it is dead, or ended for another; and nothing says that it would at once.
+-- If it may return, nothing says that it would end at once, and what ended it was not forgotten since.
 local function revive(f, task, edges)
-  local for_another = sub(task.reason, 1, 17) == 'dependency_failed' and not has(task, BODY_GONE)
-  if task.state ~= DEAD and not (task.state == CANCELLED and for_another) then return 0, 0 end
+  local ended_it = task and match(task.reason, '^dependency_failed: (.*)$')
+  local lost = ended_it and not find_task(ended_it) and not find(edges .. '\29', SEP .. ended_it .. '\29', 1, true)
+  if not task or lost or not may_return(task) then return 0, 0 end
   local waits, failed = flows.parents(edges, task.policy)
   if failed then return 0, #waits end
   shelves.take(task)
@@ -71,8 +72,7 @@ function flows.retry_members(f, place)
   local moved, work = 0, 0
   for i, each in ipairs(rows) do
     local task, _, edges = member(f, ids[i]), flows.row(each)
-    local back, edges_made = 0, 0
-    if task then back, edges_made = revive(f, task, edges) end
+    local back, edges_made = revive(f, task, edges)
     moved, work, place = moved + back, work + edges_made, place + 1
     if work >= 2 * STEP then break end
   end

@@ -7,11 +7,15 @@
 -- @include cancel
 -- @include revive
 
--- Flows wait for their turn in the order in which they came.
-function flows.begin(f, work)
-  f.work, f.place = work, work == CANCEL and f.total or 0
-  M.jobs, M.laying = M.jobs + 1, M.laying + 1
+-- Flows take turns, a step each.
+local function line_up(f)
+  M.jobs = M.jobs + 1
   set_at(flows.layouts, f.id, M.jobs)
+end
+
+function flows.begin(f, work)
+  f.work, f.place, M.laying = work, work == CANCEL and f.total or 0, M.laying + 1
+  line_up(f)
   flows.touch(f)
 end
 
@@ -30,10 +34,13 @@ local function end_work(f)
   if next > 0 then flows.begin(f, next) end
 end
 
--- See to up to STEP members of this flow, or of the first that has work; how many moved.
+-- See to up to STEP members of this flow, or of the first that has work; how many moved. Not before all were
+-- told of ends so far: they may be members, and what one that waited for many waited for must be undone before
+-- it waits again, see lib/detach.
 function flows.see_to(f)
+  if M.laying == 0 or #firsts(jobs, 1) > 0 then return 0 end
   if not f then
-    local first = M.laying > 0 and firsts(flows.layouts, 1)[1]
+    local first = firsts(flows.layouts, 1)[1]
     if not first then return 0 end
     f = flows.read(first[2])
   end
@@ -50,6 +57,6 @@ function flows.see_to(f)
     moved, f.place = flows.retry_members(f, f.place)
   end
   flows.touch(f)
-  if f.place == last then end_work(f) end
+  if f.place == last then end_work(f) elseif M.laying > 1 then line_up(f) end
   return moved
 end
