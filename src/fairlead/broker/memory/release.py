@@ -41,25 +41,25 @@ def follow_up(shard: Shard) -> None:
 
 
 def deliver(shard: Shard) -> int:
-    """Tell up to MAX_STEP waiting tasks of the end of a parent; the rest stays for the next call.
+    """Tell up to MAX_STEP waiting tasks, in all of a call, of the end of a parent; how many.
 
     A task that ends because of its parent has dependents of its own: they join the end of the line,
     so that a long chain or a wide tree is never walked in one go.
     """
-    told = 0
+    before = shard.told
     releases = shard.releases
-    while releases and told < MAX_STEP:
+    while releases and shard.told < MAX_STEP:
         parent, state, children = releases[0]
-        while children and told < MAX_STEP:
+        while children and shard.told < MAX_STEP:
             child = children.popleft()
             if child.blocked_by is not None and parent.id in child.blocked_by:
                 wide = child.wide
                 _tell(shard, child, parent, state)
-                told += WIDE if wide and child.state in FINAL else 1
+                shard.told += WIDE if wide and child.state in FINAL else 1
         if not children:
             # Telling a child may have added to the end of the line, never to its front.
             releases.popleft()
-    return told
+    return shard.told - before
 
 
 def _place(shard: Shard, task: Task, parent: Task | Guard) -> None:

@@ -26,13 +26,14 @@ local kept = once('exchange', loans_again)
 if kept then return kept end
 local wanted, start, lease = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local many, settles, marks = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local settled, next = settle(11 + many, settles)
+local settled, next, long = settle(11 + many, settles)
 local started = mark(next, marks)
 local ids, more = {}, false
 if wanted >= 0 then
   local _, left = promote()
-  ids, more = fetch(wanted, start, lease, 11, 10 + many)
-  more = more or left
+  local most = long > STEP and min(wanted, STEP) or wanted -- it has been a long call already
+  ids, more = fetch(most, min(start, most), lease, 11, 10 + many)
+  more = more or left or (#ids == most and most < wanted)
 end
 local least = next_due()
 if ARGV[7] == '1' then pass_alarm(least) end

@@ -41,8 +41,10 @@ function drop_edge(child, parent, where)
   local member = parent .. SEP .. where
   if text == '#' then
     if not at_of(wide(child), member) then return false end
-    drop(wide(child), member)
-    if #firsts(wide(child), 1) == 0 then set_edges(child, '') end
+    local a = wide(child)
+    drop(a, member)
+    a.size = a.size or call('ZCARD', a.key)
+    if a.size <= a.gone and #firsts(a, 1) == 0 then set_edges(child, '') end
     return true
   end
   local first, last = find(text, '\29' .. member .. SEP, 1, true)

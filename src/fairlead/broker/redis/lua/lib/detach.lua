@@ -8,7 +8,7 @@
 detach = {}
 local made, many -- such jobs of this call: their edges are not there yet
 -- @each
-made, many = {}, 0
+made, many, detach.told = {}, 0, 0 -- told: how many heard of an end in this call, see lib/release
 -- @end
 
 -- Another shard is sent word.

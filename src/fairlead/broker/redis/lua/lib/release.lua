@@ -34,10 +34,10 @@ local function tell_far(member, parent_id, life, state)
   post(shard, 't', child, its_life, parent_id, verdict)
 end
 
--- Tell up to STEP waiting tasks of the end of a parent; the rest stays for the next call.
+-- Tell up to STEP waiting tasks of the end of a parent, in all of this call; the rest stays for the next.
 function deliver()
-  local told, looked = 0, 0 -- those who waited may be gone, but a job is something to do all the same
-  while told < STEP and looked < STEP do
+  local from, looked = detach.told, 0 -- those who waited may be gone, but a job is something to do all the same
+  while detach.told < STEP and looked < STEP do
     local job = detach.next_job()
     if not job then break end
     looked = looked + 1
@@ -45,11 +45,11 @@ function deliver()
     life, state, bound = tonumber(life), tonumber(state), tonumber(bound)
     local rows, near = {}, {}
     if state == UNDO then
-      local many, all = detach.rest(id, life, STEP - told, bound)
-      told = told + many
+      local many, all = detach.rest(id, life, STEP - detach.told, bound)
+      detach.told = detach.told + many
       if all then drop(jobs, job) end
     else
-      rows = firsts(dependents(id, life), STEP - told, bound)
+      rows = firsts(dependents(id, life), STEP - detach.told, bound)
     end
     for _, each in ipairs(rows) do
       if not find(each[2], SEP, 1, true) then near[#near + 1] = each[2] end
@@ -61,7 +61,7 @@ function deliver()
     end
     for _, each in ipairs(rows) do
       local child, counts = each[2], 1
-      if told >= STEP then break end
+      if detach.told >= STEP then break end
       if find(child, SEP, 1, true) then
         tell_far(child, id, life, state)
       elseif tasks[child] then
@@ -70,9 +70,9 @@ function deliver()
         drop(dependents(id, life), child)
         M.orphans = M.orphans + 1
       end
-      told = told + counts
+      detach.told = detach.told + counts
     end
-    if state ~= UNDO and (told < STEP or #firsts(dependents(id, life), 1, bound) == 0) then drop(jobs, job) end
+    if state ~= UNDO and (detach.told < STEP or #firsts(dependents(id, life), 1, bound) == 0) then drop(jobs, job) end
   end
-  return told
+  return detach.told - from
 end

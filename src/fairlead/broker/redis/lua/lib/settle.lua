@@ -6,8 +6,10 @@
 -- 'R' (a result) or '-', then by US: delay, whether the attempt counts, keep, reason; '' is '-'
 -- alone. Returns the codes: a applied, f fenced, u unknown.
 -- The long way: whatever the settlement says.
+local long
 local function settle_one(id, token, to, run_time, more, result, err)
   local task = known(id)
+  long = long + 1
   if task and leased_as(task, CALLER, token) then
     apply(task, to, run_time, more, result, err)
     return 'a'
@@ -25,8 +27,10 @@ local function run_at(i)
   return i + 5, ARGV[i + 2] == 'R' and 2 or 1, tonumber(ARGV[i + 3])
 end
 
+-- The codes, where the next argument stands, and how many went the long way.
 function settle(from, runs)
-  if runs == 0 then return '', from end
+  long = 0
+  if runs == 0 then return '', from, 0 end
   local ids, codes, n, i = {}, {}, 0, from
   for _ = 1, runs do
     local first, step, count = run_at(i)
@@ -36,6 +40,7 @@ function settle(from, runs)
   load_ties(ids)
   local records = call('HMGET', P .. 'records', unpack(ids))
   sound[P .. 'records'] = true
+  for i = 1, n do raw[ids[i]] = records[i] or nil end -- for those that go the long way
   local owners = load_owners(records)
   n, i = 0, from
   for _ = 1, runs do
@@ -53,5 +58,5 @@ function settle(from, runs)
     i = first + count * step
   end
   follow_up()
-  return concat(codes), i
+  return concat(codes), i, long
 end

@@ -11,10 +11,12 @@ any_ties, changed_ties = nil, {}
 
 function load_ties(ids)
   if any_ties == nil then any_ties = call('EXISTS', P .. 'ties') == 1 end
-  if not any_ties then return end
-  for i, value in ipairs(call('HMGET', P .. 'ties', unpack(ids))) do
-    if tied[ids[i]] == nil then tied[ids[i]] = value end
+  local missing, n = {}, 0
+  for i = 1, any_ties and #ids or 0 do
+    if tied[ids[i]] == nil then n = n + 1 missing[n] = ids[i] end
   end
+  if n == 0 then return end
+  for i, value in ipairs(call('HMGET', P .. 'ties', unpack(missing))) do tied[missing[i]] = value end
 end
 
 function ties_of(id)
