@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Literal, TypedDict
 from zoneinfo import ZoneInfo
@@ -148,7 +149,25 @@ def decode(data: bytes) -> ScheduleSpec:
             raise
         raise InvalidInput(f"not a stored schedule: {type(error).__name__}") from None
     check_zone(spec.timing.tz)  # the tables of time zones differ from machine to machine
+    _check_computable(spec.timing)
     return spec
+
+
+def _check_computable(timing: Timing) -> None:
+    """InvalidInput if no slots follow from what is stored: it may come from another release."""
+    if timing.kind == "cron":
+        _check_expression(timing.expression)
+    elif timing.kind == "interval" and not _LEAST_INTERVAL <= timing.every < _LATEST:
+        raise InvalidOption("every", timing.every, duration_rule(_LEAST_INTERVAL))
+    for option in ("at", "start", "end"):
+        value = getattr(timing, option)
+        if value is not None and not 0 <= value < _LATEST:
+            raise InvalidOption(option, value, "unix seconds")
+
+
+@lru_cache(maxsize=1024)
+def _check_expression(plain: str) -> None:  # asked again at every slot
+    check_cron(plain)
 
 
 # -- making one --------------------------------------------------------------------------------
