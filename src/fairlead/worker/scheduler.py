@@ -54,7 +54,8 @@ class Scheduler:
         skips: list[ScheduleOrder] = []
         refused: set[str] = set()
         for record in ticked.due:
-            found = self._slots(record, ticked.now)
+            now = ticked.now_of(record.name)
+            found = self._slots(record, now)
             if found is None:
                 continue
             slots, next_at = found
@@ -70,7 +71,7 @@ class Scheduler:
                     )
                 )
             if next_at is not None:
-                expect(next_at - ticked.now)
+                expect(next_at - now)
             while len(ready) >= _AT_ONCE:
                 count += await self._send(ready[:_AT_ONCE], refused)
                 ready = ready[_AT_ONCE:]

@@ -40,6 +40,7 @@ class Planning(Frame):
             args += (order.name, _ACTIONS[order.action], order.queue, order.spec)
             args.append("" if order.next_at is None else repr(order.next_at))
             args.append("" if order.revision is None else order.revision)
+            args.append("" if order.last_slot is None else repr(order.last_slot))
         reply: bytes = await self._numbered("plan", call, now, args)
         answers, again, about = reply.partition(GS)
         names = [order.name for order in orders]
