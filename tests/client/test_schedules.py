@@ -173,6 +173,18 @@ async def test_a_change_changes_what_it_names(app: Fairlead) -> None:
     assert (after.timing.tz, after.timing.fold) == ("Europe/Berlin", "both")
 
 
+async def test_a_change_of_the_expression_keeps_what_was_said_about_clocks(app: Fairlead) -> None:
+    schedules = app.schedules
+    await schedules.acreate("said", report(app), "30 2 * * *", fold="second", gap="skip")
+    await schedules.acreate("unsaid", report(app), "30 * * * *")
+    found = {}
+    for name in ("said", "unsaid"):
+        after = (await schedules.achange(name, None, "30 1 * * *")).timing
+        assert after is not None
+        found[name] = after.gap, after.fold
+    assert found == {"said": ("skip", "second"), "unsaid": ("after", "first")}
+
+
 async def test_other_arguments_do_not_lose_slots_that_are_due(
     app: Fairlead, broker: MemoryBroker
 ) -> None:

@@ -137,7 +137,7 @@ def show(name: str, url: str | None, as_json: bool) -> None:
 @click.option("--every", help='An interval: "90s", "5m", "1h".')
 @click.option("--at", help="One moment: ISO 8601, or unix seconds.")
 @click.option("--tz", help="Time zone of --cron, and of moments without one.  [default: UTC]")
-@click.option("--gap", help="Times that clocks leave out: skip or after.  [default: after]")
+@click.option("--gap", help="Times that clocks leave out: skip or after.")
 @click.option("--fold", help="Times that come twice: first, second or both.")
 @click.option("--missed", help="Missed slots: skip, latest or all.  [default: latest]")
 @click.option("--max-missed", type=int, help="How many --missed all makes up for.")

@@ -14,7 +14,15 @@ from fairlead.client.task import Sender
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.message import Body
 from fairlead.model.names import check_schedule
-from fairlead.model.schedule import ScheduleSpec, Template, Timing, TimingOptions, decode, timing
+from fairlead.model.schedule import (
+    ScheduleSpec,
+    Template,
+    Timing,
+    TimingOptions,
+    clock_defaults,
+    decode,
+    timing,
+)
 from fairlead.model.values import unpack_arguments
 
 __all__ = (
@@ -117,8 +125,10 @@ def altered(old: Timing, cron: str | None, options: TimingOptions) -> Timing:
         kept |= {"cron": expression} if kind == "cron" else {}
         kept |= {"every": every} if kind == "interval" else {}
         kept |= {"at": at} if kind == "once" else {}
-    else:
-        del kept["fold"]  # its default depends on the expression
+    else:  # the defaults depend on the expression; what somebody said stays
+        for option, usual in zip(("gap", "fold"), clock_defaults(expression), strict=True):
+            if kept[option] == usual:
+                del kept[option]
     return timing(**{**kept, **said})
 
 
