@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead import Context, Fairlead, State
+from fairlead import Context, Fairlead, Refused, State
 from fairlead.broker import Caller, Store, connect
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
@@ -445,6 +445,34 @@ async def test_what_cannot_be_read_is_said_once_and_looked_at_rarely(
     [odd] = [info for info in await diary.app.schedules.alist() if info.name == "odd"]
     assert odd.timing is None
     assert odd.problem
+
+
+async def test_a_record_that_was_overwritten_does_not_hold_up_those_handed_out_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with server() as running:
+        broker = RedisBroker(running.url, test_clock=True)
+        await broker.promote(now=NOW)
+        diary = Diary(broker)
+        for name in ("bad", "fine"):
+            await diary.app.schedules.acreate(name, diary.note, every="1h")
+        [key] = running.admin("KEYS", "*:schedules")
+        value = running.admin("HGET", key, "bad")
+        queue, revision, paused, next_at, _, rest = value.split(b"\x1f", 5)
+        half = b"\x1f".join((queue, revision, paused, next_at, b"no number", rest))
+        running.admin("HSET", key, "bad", half)
+        scheduler = Scheduler(broker, Caller("s"))
+        for late in (0, 5, 10):
+            await broker.promote(now=NOW + 3_600 + late)
+            assert await scheduler.tick(_ignore) == (1 if late == 0 else 0)
+        assert [info.name for info in await diary.app.schedules.alist()] == ["fine"]
+        with pytest.raises(Refused, match="'bad' was overwritten"):
+            await diary.app.schedules.aget("bad")
+        await diary.app.schedules.adelete("bad")
+        assert running.admin("HKEYS", key) == [b"fine"]
+        said = [each for each in caplog.records if "overwritten" in each.getMessage()]
+        assert len(said) == 1
+        await broker.close()
 
 
 # -- declared ---------------------------------------------------------------------------------
