@@ -100,7 +100,8 @@ def _records(stored: Sequence[Any]) -> list[ScheduleRecord]:
 @lru_cache(maxsize=1_000)
 def _complain(name: str, value: int) -> None:  # noqa: ARG001 - once for each value
     _log.warning(
-        "schedule %s was overwritten by somebody else and cannot be read; create it again, or delete it",
+        "schedule %s was overwritten by somebody else and cannot be read; "
+        "create it again, or delete it",
         name,
         extra={"schedule": name},
     )
