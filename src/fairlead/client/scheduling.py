@@ -25,9 +25,11 @@ from fairlead.client.planning import (
 )
 from fairlead.client.receipts import raise_for
 from fairlead.client.scheduled import (
+    Amendment,
     Declared,
     ScheduleInfo,
     altered,
+    amended,
     declaration,
     info_of,
     rule_of,
@@ -182,6 +184,12 @@ class Schedules:
             )
         self._declared[declared.name] = declared
 
+    async def _amend(
+        self, name: str, said: Amendment, cron: str | None, when: TimingOptions
+    ) -> ScheduleInfo:
+        """Change one whose task is not known here, as the command line does."""
+        return await self._change(self._clients.current(), name, _changer(said, cron, when))
+
     # -- steps ---------------------------------------------------------------------------------
 
     async def _create(self, client: Client, name: str, spec: ScheduleSpec) -> ScheduleInfo:
@@ -281,13 +289,16 @@ def _new_spec(call: _Call, cron: str | None, when: TimingOptions) -> ScheduleSpe
 
 
 def _changer(
-    call: _Call | None, cron: str | None, when: TimingOptions
+    call: _Call | Amendment | None, cron: str | None, when: TimingOptions
 ) -> Callable[[ScheduleSpec], ScheduleSpec]:
-    template = None if call is None else template_of(call)
+    said = call if isinstance(call, Amendment) else Amendment()
+    template = None if call is None or isinstance(call, Amendment) else template_of(call)
 
     def change(old: ScheduleSpec) -> ScheduleSpec:
         return msgspec.structs.replace(
-            old, timing=altered(old.timing, cron, when), template=template or old.template
+            old,
+            timing=altered(old.timing, cron, when),
+            template=template or amended(old.template, said),
         )
 
     return change
