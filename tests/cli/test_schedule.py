@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,75 @@ def test_pause_and_resume_and_delete(nightly: str, capsys: pytest.CaptureFixture
     assert "there is no schedule 'nightly' (next: look for its name" in capsys.readouterr().err
 
 
+def test_an_unknown_name_does_not_keep_the_others_from_being_done(
+    nightly: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, done in (("pause", "paused"), ("resume", "resumed"), ("delete", "deleted")):
+        assert schedule(command, "ghost", nightly, "no way") == 1
+        out, err = capsys.readouterr()
+        assert out == f"nightly  {done}\n"
+        assert err.splitlines()[0] == "error: there is no schedule 'ghost'"
+        assert len(err.splitlines()) == 2
+    assert schedule("list") == 0
+    assert "there are no schedules" in capsys.readouterr().err
+
+
+def test_change(nightly: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def shown() -> Any:
+        assert schedule("show", nightly, "--json") == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert schedule("change", nightly, "--cron", "30 4 * * *") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("nightly  next 20")
+    assert "04:30:00+0" in said
+    after = shown()
+    assert (after["timing"]["expression"], after["timing"]["tz"]) == ("30 4 * * *", "Europe/Berlin")
+    assert (after["timing"]["missed"], after["args"], after["kwargs"]) == (
+        "all",
+        ["eu"],
+        {"top": 5},
+    )
+
+    assert schedule("change", nightly, "--args", '["us"]', "--queue", "slow", "--json") == 0
+    after = json.loads(capsys.readouterr().out)
+    assert (after["args"], after["kwargs"], after["queue"]) == (["us"], {"top": 5}, "slow")
+    assert (after["tenant"], after["timing"]["expression"]) == ("acme", "30 4 * * *")
+
+    more = ("--kwargs", "{}", "--tenant", "other", "--priority", "low", "--every", "5m")
+    assert schedule("change", nightly, *more) == 0
+    capsys.readouterr()
+    after = shown()
+    assert (after["args"], after["kwargs"], after["tenant"]) == (["us"], {}, "other")
+    assert (after["timing"]["kind"], after["task"]) == ("interval", "jobs.report")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("nightly",), "nothing to change was named"),
+        (("ghost", "--every", "5m"), "there is no schedule 'ghost'"),
+        (("nightly", "--cron", "61 * * * *"), "field 1 (minute)"),
+        (("nightly", "--at", "2001-01-01T00:00Z"), "lies in the past"),
+        (("nightly", "--args", "{}"), "--args '{}' is not a list"),
+        (("nightly", "--queue", "no way"), "no way"),
+        (("nightly", "--tenant", ""), "tenant '' is not valid"),
+        (("nightly", "--priority", "odd"), "odd"),
+    ],
+)
+def test_a_change_that_is_refused(
+    nightly: str, args: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule("show", nightly, "--json")
+    before = capsys.readouterr().out
+    assert schedule("change", *args) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    schedule("show", nightly, "--json")
+    assert capsys.readouterr().out == before
+
+
 def test_next_and_run(nightly: str, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert schedule("next", nightly, "-n", "3") == 0
     lines = capsys.readouterr().out.splitlines()
@@ -180,7 +250,7 @@ def test_a_process_of_its_own(nightly: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["list", "show", "create", "pause", "resume", "delete", "run", "next"]
+    "command", ["list", "show", "create", "change", "pause", "resume", "delete", "run", "next"]
 )
 def test_every_command_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert schedule(command, "--help") == 0

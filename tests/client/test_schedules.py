@@ -23,6 +23,7 @@ from fairlead.broker import Caller
 from fairlead.broker import schedules as limits
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.memory import schedules as in_memory
+from fairlead.broker.schedules import Scheduled
 from fairlead.model.message import Body
 from fairlead.worker.scheduler import Scheduler
 
@@ -173,6 +174,18 @@ async def test_a_change_changes_what_it_names(app: Fairlead) -> None:
     assert (after.timing.tz, after.timing.fold) == ("Europe/Berlin", "both")
 
 
+async def test_a_change_of_the_expression_keeps_what_was_said_about_clocks(app: Fairlead) -> None:
+    schedules = app.schedules
+    await schedules.acreate("said", report(app), "30 2 * * *", fold="second", gap="skip")
+    await schedules.acreate("unsaid", report(app), "30 * * * *")
+    found = {}
+    for name in ("said", "unsaid"):
+        after = (await schedules.achange(name, None, "30 1 * * *")).timing
+        assert after is not None
+        found[name] = after.gap, after.fold
+    assert found == {"said": ("skip", "second"), "unsaid": ("after", "first")}
+
+
 async def test_other_arguments_do_not_lose_slots_that_are_due(
     app: Fairlead, broker: MemoryBroker
 ) -> None:
@@ -182,6 +195,34 @@ async def test_other_arguments_do_not_lose_slots_that_are_due(
     assert after.next_at == NOW + 3_600
     after = await app.schedules.achange("nightly", every="30m")
     assert after.next_at == NOW + 5_400
+
+
+@pytest.mark.parametrize("said", [{"missed": "all"}, {"max_missed": 3}])
+async def test_another_policy_does_not_lose_slots_that_are_due(
+    app: Fairlead, broker: MemoryBroker, said: dict[str, Any]
+) -> None:
+    await app.schedules.acreate("nightly", report(app), every="1h")
+    await broker.promote(now=NOW + 3_600)
+    after = await app.schedules.achange("nightly", **said)
+    assert after.next_at == NOW + 3_600
+
+
+@pytest.mark.parametrize("said", [{"at": NOW - 60}, {"end": NOW - 60}])
+async def test_a_change_into_the_past_is_refused(app: Fairlead, said: dict[str, Any]) -> None:
+    before = await app.schedules.acreate("nightly", report(app), every="1h")
+    with pytest.raises(InvalidInput, match="lies in the past"):
+        await app.schedules.achange("nightly", **said)
+    assert await app.schedules.aget("nightly") == before
+
+
+async def test_what_is_over_may_still_be_given_other_arguments(
+    app: Fairlead, broker: MemoryBroker
+) -> None:
+    await app.schedules.acreate("once", report(app), at=NOW + 60)
+    await broker.promote(now=NOW + 60)
+    await Scheduler(broker, Caller("s")).tick(lambda _: None)
+    after = await app.schedules.achange("once", report(app).call("us"))
+    assert (after.args, after.next_at) == (("us",), None)
 
 
 async def test_next_runs_are_the_next_slots(app: Fairlead) -> None:
@@ -298,3 +339,47 @@ async def test_two_programs_that_declare_at_once_write_it_once(broker: MemoryBro
     broker.schedules = late  # type: ignore[method-assign]
     assert await second.schedules.adeclare() == 0
     assert len(await broker.schedules()) == 1
+
+
+async def test_a_declaration_that_takes_a_name_over_says_so(
+    app: Fairlead, broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(name="other")
+    async def other() -> None: ...
+
+    await app.schedules.acreate("mine", report(app), every="1h")
+    await app.schedules.acreate("taken", other, every="1h")
+    for name in ("mine", "taken", "new"):
+        app.schedule(every="2h", name=name)(report(app))
+    assert await app.schedules.adeclare() == 3
+    said = [each.getMessage() for each in caplog.records]
+    assert said == [
+        "schedule mine of task report, made at run time, is replaced by what the program declares",
+        "schedule taken of task other is now one of report",
+    ]
+    caplog.clear()
+    later = Fairlead(store=broker)
+    later.task(name="report")(_nothing)
+    later.schedule(every="3h", name="mine")(later.registered("report"))
+    assert await later.schedules.adeclare() == 1
+    assert caplog.records == []  # its own declaration, changed
+
+
+async def _nothing() -> None: ...
+
+
+async def test_a_declaration_that_is_given_up_is_named(
+    app: Fairlead,
+    broker: MemoryBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app.schedule(every="2h", name="busy")(report(app))
+
+    async def stale(call: Any, orders: Any, **_: Any) -> list[Scheduled]:
+        return [Scheduled(name=each.name, code="stale") for each in orders]
+
+    monkeypatch.setattr(broker, "plan", stale)
+    assert await app.schedules.adeclare() == 0
+    [said] = caplog.records
+    assert (said.message, vars(said)["schedule"]) == ("schedule not written", "busy")

@@ -206,6 +206,16 @@ def test_a_time_that_does_not_exist_comes_right_after_the_gap_or_not_at_all() ->
     assert stamps("0 2,3 * * *", "2026-03-29", 23) == ["01:00"]  # which is 3:00 anyway
 
 
+@pytest.mark.parametrize("hours", ["*", "*/1"])
+def test_what_runs_all_day_gets_no_run_more_when_clocks_go_forward(hours: str) -> None:
+    rule = timing(f"30 {hours} * * *", tz="Europe/Berlin")
+    start = datetime(2027, 3, 28, tzinfo=UTC).timestamp()
+    found = [stamp(slot)[11:16] for slot in slots(rule, start, start + 3 * 3_600)]
+    assert found == ["00:30", "01:30", "02:30"]
+    asked = timing("30 * * * *", tz="Europe/Berlin", gap="after")
+    assert start + 3_600 in slots(asked, start, start + 3 * 3_600)
+
+
 def test_a_time_that_comes_twice_counts_as_its_schedule_says() -> None:
     assert stamps("30 2 * * *", "2026-10-25") == ["00:30"]
     assert stamps("30 2 * * *", "2026-10-25", fold="second") == ["01:30"]

@@ -15,6 +15,7 @@ from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.schedule import (
     ScheduleSpec,
     Template,
+    Timing,
     decode,
     due,
     next_slot,
@@ -205,6 +206,23 @@ def test_what_a_later_release_adds_is_read_and_what_it_changes_is_not() -> None:
     fields["timing"]["tz"] = "Mars/Olympus"
     with pytest.raises(InvalidOption, match="tz="):
         decode(msgspec.msgpack.encode(fields))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "cron", "expression": "61 * * * *"},
+        {"kind": "cron"},
+        {"kind": "interval"},
+        {"kind": "interval", "every": float("nan")},
+        {"kind": "once", "at": float("inf")},
+        {"kind": "once", "at": 1.0, "end": -5.0},
+    ],
+)
+def test_what_has_no_slots_is_not_read(wrong: dict[str, Any]) -> None:
+    stored = ScheduleSpec(timing=Timing(**wrong), template=template()).encode()
+    with pytest.raises(InvalidInput):
+        decode(stored)
 
 
 def test_the_id_of_a_task_tells_its_slot() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead import Context, Fairlead, State
+from fairlead import Context, Fairlead, Refused, State
 from fairlead.broker import Caller, Store, connect
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
@@ -313,6 +313,100 @@ async def test_a_slot_that_finds_no_room_comes_again(caplog: pytest.LogCaptureFi
     assert await scheduler.tick(_ignore) == 1
 
 
+async def test_a_full_queue_is_said_once_and_again_after_a_slot_was_fired(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = MemoryBroker(test_clock=True)
+    await broker.promote(now=NOW)
+    diary = Diary(broker)
+    await diary.app.schedules.acreate("tick", diary.note, every="1h")
+    scheduler = Scheduler(broker, Caller("s"))
+    for number, room in enumerate([0, None, 1]):
+        await broker.configure(
+            Call("c", number + 1), [QueueChange(queue="default", max_waiting=room)]
+        )
+        for late in (0, 5, 10):
+            await broker.promote(now=NOW + 3_600 * (number + 1) + late)
+            await scheduler.tick(_ignore)
+    said = [each.message for each in caplog.records if "refused" in each.message]
+    assert said == ["slot refused; it is tried again"] * 2
+
+
+async def test_a_slot_whose_id_another_task_has_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    broker = MemoryBroker(test_clock=True)
+    await broker.promote(now=NOW)
+    diary = Diary(broker)
+    await diary.app.schedules.acreate("tick", diary.note.call("slot"), every="1h")
+    await diary.note.using(id="tick.20270115T090000Z").aenqueue("other")
+    await broker.promote(now=NOW + 3_600)
+    assert await Scheduler(broker, Caller("s")).tick(_ignore) == 0
+    [said] = caplog.records
+    assert said.message == "slot without a task: another task has its id"
+    assert vars(said)["task"] == "default:tick.20270115T090000Z"
+
+
+async def test_others_go_on_while_many_slots_are_made_up_for(broker: Store) -> None:
+    diary = Diary(broker)
+    for number in range(3):
+        name = f"tick{number}"
+        await diary.app.schedules.acreate(name, diary.note, every="1m", missed="all")
+    await broker.promote(now=NOW + 60_000)
+    sizes: list[int] = []
+    turns = 0
+    fire = broker.fire
+
+    async def noted(call: Call, firings: Sequence[Firing], **more: Any) -> list[Receipt]:
+        sizes.append(len(firings))
+        return await fire(call, firings, **more)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    broker.fire = noted  # type: ignore[method-assign]
+    beside = asyncio.create_task(other())
+    assert await Scheduler(broker, Caller("s")).tick(_ignore) == 3_000
+    beside.cancel()
+    assert max(sizes) == 100
+    assert turns >= 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"timing": {"kind": "cron", "expression": "61 * * * *"}},
+        {"timing": {"kind": "cron", "expression": ""}},
+        {"timing": {"kind": "interval", "every": 0.0}},
+        {"timing": {"kind": "interval", "every": float("nan")}},
+        {"timing": {"kind": "once", "at": 1e300}},
+        {"template": {"cost": -1.0}},
+        {"template": {"queue": "no queue"}},
+    ],
+)
+async def test_one_schedule_that_cannot_be_computed_does_not_stop_the_others(
+    changes: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = MemoryBroker(test_clock=True)
+    await broker.promote(now=NOW)
+    diary = Diary(broker)
+    await diary.app.schedules.acreate("z-fine", diary.note, every="1h")
+    [record] = await broker.schedules()
+    fields = msgspec.msgpack.decode(record.spec)
+    for part, values in changes.items():
+        fields[part] |= values
+    spec = msgspec.msgpack.encode(fields)
+    order = ScheduleOrder(name="odd", action="create", queue="default", spec=spec, next_at=NOW)
+    await broker.plan(Call("c", 1), [order])
+    scheduler = Scheduler(broker, Caller("s"))
+    for late in (0, 5, 10):
+        await broker.promote(now=NOW + 3_600 + late)
+        assert await scheduler.tick(_ignore) == (1 if late == 0 else 0)
+    [said] = caplog.records
+    assert (said.message, vars(said)["schedule"]) == ("schedule left to other workers", "odd")
+
+
 @pytest.mark.parametrize("spoiled", ["version", "zone", "bytes"])
 async def test_what_cannot_be_read_is_said_once_and_looked_at_rarely(
     store: Store, spoiled: str, caplog: pytest.LogCaptureFixture
@@ -351,6 +445,34 @@ async def test_what_cannot_be_read_is_said_once_and_looked_at_rarely(
     [odd] = [info for info in await diary.app.schedules.alist() if info.name == "odd"]
     assert odd.timing is None
     assert odd.problem
+
+
+async def test_a_record_that_was_overwritten_does_not_hold_up_those_handed_out_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with server() as running:
+        broker = RedisBroker(running.url, test_clock=True)
+        await broker.promote(now=NOW)
+        diary = Diary(broker)
+        for name in ("bad", "fine"):
+            await diary.app.schedules.acreate(name, diary.note, every="1h")
+        [key] = running.admin("KEYS", "*:schedules")
+        value = running.admin("HGET", key, "bad")
+        queue, revision, paused, next_at, _, rest = value.split(b"\x1f", 5)
+        half = b"\x1f".join((queue, revision, paused, next_at, b"no number", rest))
+        running.admin("HSET", key, "bad", half)
+        scheduler = Scheduler(broker, Caller("s"))
+        for late in (0, 5, 10):
+            await broker.promote(now=NOW + 3_600 + late)
+            assert await scheduler.tick(_ignore) == (1 if late == 0 else 0)
+        assert [info.name for info in await diary.app.schedules.alist()] == ["fine"]
+        with pytest.raises(Refused, match="'bad' was overwritten"):
+            await diary.app.schedules.aget("bad")
+        await diary.app.schedules.adelete("bad")
+        assert running.admin("HKEYS", key) == [b"fine"]
+        said = [each for each in caplog.records if "overwritten" in each.getMessage()]
+        assert len(said) == 1
+        await broker.close()
 
 
 # -- declared ---------------------------------------------------------------------------------

@@ -148,8 +148,9 @@ def check_plan(orders: Sequence[ScheduleOrder]) -> None:
             check_queue(order.queue)
         if len(order.spec) > MAX_SPEC:
             raise TooLarge(f"schedule {order.name!r}", len(order.spec), MAX_SPEC)
-        if order.next_at is not None and not math.isfinite(order.next_at):
-            raise InvalidOption("next_at", order.next_at, "a finite unix time")
+        for option, at in (("next_at", order.next_at), ("last_slot", order.last_slot)):
+            if at is not None and not math.isfinite(at):
+                raise InvalidOption(option, at, "a finite unix time")
 
 
 # -- exchange, beat ----------------------------------------------------------------------------

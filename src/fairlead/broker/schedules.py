@@ -40,10 +40,11 @@ class ScheduleOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     action: Literal["create", "put", "pause", "resume", "skip", "delete"]
-    queue: str = ""  # create, put: the schedule lies in the shard of this queue
+    queue: str = ""  # create, put: the schedule lies in the shard of this queue; skip: if known
     spec: bytes = b""  # create, put: opaque
     next_at: float | None = None  # create, put, resume, skip: the next slot; None: there is none
     revision: int | None = None
+    last_slot: float | None = None  # create, put of a new name: the last slot that was fired before
 
 
 class Scheduled(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,11 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     due: list[ScheduleRecord] = []
     more: bool = False
+    times: dict[str, float] = {}  # by schedule, where shards differ: the time of its own shard
+
+    def now_of(self, schedule: str) -> float:
+        """The time by which a schedule is judged."""
+        return self.times.get(schedule, self.now)
 
 
 class ScheduleVerbs(Protocol):

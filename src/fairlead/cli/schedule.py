@@ -17,16 +17,48 @@ from fairlead.cli.commands import Command, Group
 from fairlead.cli.loading import load_app
 from fairlead.cli.target import store_of, url_option
 from fairlead.client import ScheduleInfo
-from fairlead.model.errors import InvalidInput
+from fairlead.client.scheduled import Amendment
+from fairlead.model.errors import InvalidInput, ScheduleConflict
 from fairlead.model.schedule import TimingOptions
 
 __all__ = ("schedule",)
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _NOTHING = "-"
 _NAMES = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Options that several commands have, as one decorator."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_when_options = _all_of(
+    click.option("--cron", help="Five fields, or a name such as @daily."),
+    click.option("--every", help='An interval: "90s", "5m", "1h".'),
+    click.option("--at", help="One moment: ISO 8601, or unix seconds."),
+    click.option("--tz", help="Time zone of --cron, and of moments without one.  [default: UTC]"),
+    click.option("--gap", help="Times that clocks leave out: skip or after."),
+    click.option("--fold", help="Times that come twice: first, second or both."),
+    click.option("--missed", help="Missed slots: skip, latest or all.  [default: latest]"),
+    click.option("--max-missed", type=int, help="How many --missed all makes up for."),
+    click.option("--start", help="No slot before this moment."),
+    click.option("--end", help="No slot after this moment."),
+)
+_task_options = _all_of(
+    click.option("--queue", help="Instead of the task's own."),
+    click.option("--tenant", help="Instead of the task's own."),
+    click.option("--priority", help="Instead of the task's own."),
+)
 
 
 @click.group(
@@ -40,7 +72,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
     ),
 )
 def schedule() -> None:
-    """Schedules: list, make, pause and delete what is enqueued by the clock.
+    """Schedules: list, make, change, pause and delete what is enqueued by the clock.
 
     All but create need only the broker: --url, FAIRLEAD_URL or fairlead.toml say which.
     """
@@ -133,44 +165,58 @@ def show(name: str, url: str | None, as_json: bool) -> None:
 @click.argument("app", metavar="APP")
 @click.argument("name")
 @click.argument("task")
-@click.option("--cron", help="Five fields, or a name such as @daily.")
-@click.option("--every", help='An interval: "90s", "5m", "1h".')
-@click.option("--at", help="One moment: ISO 8601, or unix seconds.")
-@click.option("--tz", help="Time zone of --cron, and of moments without one.  [default: UTC]")
-@click.option("--gap", help="Times that clocks leave out: skip or after.  [default: after]")
-@click.option("--fold", help="Times that come twice: first, second or both.")
-@click.option("--missed", help="Missed slots: skip, latest or all.  [default: latest]")
-@click.option("--max-missed", type=int, help="How many --missed all makes up for.")
-@click.option("--start", help="No slot before this moment.")
-@click.option("--end", help="No slot after this moment.")
+@_when_options
 @click.option("--args", "positional", default="[]", help="Arguments, as a JSON list.")
 @click.option("--kwargs", "keywords", default="{}", help="Arguments by name, as a JSON object.")
-@click.option("--queue", help="Instead of the task's own.")
-@click.option("--tenant", help="Instead of the task's own.")
-@click.option("--priority", help="Instead of the task's own.")
+@_task_options
 @_JSON
 def create(app: str, name: str, task: str, cron: str | None, as_json: bool, **said: Any) -> None:
     """Create a schedule of a task of APP, MODULE:ATTRIBUTE."""
     args = _parsed("--args", said.pop("positional"), list)
     kwargs = _parsed("--kwargs", said.pop("keywords"), dict)
-    options = {
-        key: said.pop(key) for key in ("queue", "tenant", "priority") if said[key] is not None
-    }
-    for key in ("queue", "tenant", "priority"):
-        said.pop(key, None)
-    when: dict[str, Any] = {key: value for key, value in said.items() if value is not None}
-    for key in ("at", "start", "end"):
-        if key in when:
-            when[key] = _read_moment(f"--{key}", when[key])
+    options, when = _split(said)
     loaded = load_app(app)
     if (loaded._url or "").lower().startswith("memory:"):
         raise click.UsageError(f"{app} lives in memory, where no other process sees its schedules")
     call = loaded.registered(task).using(**options).call(*args, **kwargs)
 
     async def work(made: Fairlead) -> ScheduleInfo:
-        return await made.schedules.acreate(name, call, cron, **cast(TimingOptions, when))
+        return await made.schedules.acreate(name, call, cron, **when)
 
     info = _run(loaded, work)
+    click.echo(_json(info) if as_json else f"{info.name}  next {_moment(info.next_at, info)}")
+
+
+@schedule.command(
+    cls=Command,
+    examples=(
+        ("fairlead schedule change nightly --cron '0 3 * * *'", "an hour later"),
+        ("fairlead schedule change poll --every 1m --args '[2]'", "oftener, with another argument"),
+        ("fairlead schedule change poll --queue slow --missed skip", "what is not named stays"),
+    ),
+)
+@click.argument("name")
+@_when_options
+@click.option("--args", "positional", help="Arguments, as a JSON list.")
+@click.option("--kwargs", "keywords", help="Arguments by name, as a JSON object.")
+@_task_options
+@url_option
+@_JSON
+def change(name: str, cron: str | None, url: str | None, as_json: bool, **said: Any) -> None:
+    """Change when a schedule comes, or what is enqueued; what is not named stays as it is.
+
+    Arguments are not compared with the function, which only workers know.
+    """
+    args, kwargs = said.pop("positional"), said.pop("keywords")
+    options, when = _split(said)
+    amendment = Amendment(
+        args=None if args is None else _parsed("--args", args, list),
+        kwargs=None if kwargs is None else _parsed("--kwargs", kwargs, dict),
+        **options,
+    )
+    if amendment == Amendment() and not when and cron is None:
+        raise click.UsageError("nothing to change was named")
+    info = _with(url, lambda app: app.schedules._amend(name, amendment, cron, when))
     click.echo(_json(info) if as_json else f"{info.name}  next {_moment(info.next_at, info)}")
 
 
@@ -179,9 +225,9 @@ def create(app: str, name: str, task: str, cron: str | None, as_json: bool, **sa
 )
 @_NAMES
 @url_option
-def pause(names: Sequence[str], url: str | None) -> None:
+def pause(names: Sequence[str], url: str | None) -> int:
     """Fire no more slots of schedules until they are resumed."""
-    _each(url, names, lambda app, name: app.schedules.apause(name))
+    return _each(url, names, "paused", lambda app, name: app.schedules.apause(name))
 
 
 @schedule.command(
@@ -189,9 +235,9 @@ def pause(names: Sequence[str], url: str | None) -> None:
 )
 @_NAMES
 @url_option
-def resume(names: Sequence[str], url: str | None) -> None:
+def resume(names: Sequence[str], url: str | None) -> int:
     """Go on with the next slot. Those that passed meanwhile are not made up for."""
-    _each(url, names, lambda app, name: app.schedules.aresume(name))
+    return _each(url, names, "resumed", lambda app, name: app.schedules.aresume(name))
 
 
 @schedule.command(
@@ -200,9 +246,9 @@ def resume(names: Sequence[str], url: str | None) -> None:
 )
 @_NAMES
 @url_option
-def delete(names: Sequence[str], url: str | None) -> None:
+def delete(names: Sequence[str], url: str | None) -> int:
     """Forget schedules. What a program declares comes back when its workers start."""
-    _each(url, names, lambda app, name: app.schedules.adelete(name))
+    return _each(url, names, "deleted", lambda app, name: app.schedules.adelete(name))
 
 
 @schedule.command(
@@ -260,13 +306,39 @@ def _run(app: Fairlead, work: Callable[[Fairlead], Awaitable[T]]) -> T:
 
 
 def _each(
-    url: str | None, names: Sequence[str], work: Callable[[Fairlead, str], Awaitable[object]]
-) -> None:
-    async def all_of_them(app: Fairlead) -> None:
-        for name in names:
-            await work(app, name)
+    url: str | None,
+    names: Sequence[str],
+    done: str,
+    work: Callable[[Fairlead, str], Awaitable[object]],
+) -> int:
+    """One line for each; one that is unknown does not keep the others from being done."""
 
-    _with(url, all_of_them)
+    async def all_of_them(app: Fairlead) -> int:
+        code = 0
+        for name in names:
+            try:
+                await work(app, name)
+            except (InvalidInput, ScheduleConflict) as error:
+                click.echo(f"error: {error}", err=True)
+                code = 1
+            else:
+                click.echo(f"{name}  {done}")
+        return code
+
+    return _with(url, all_of_them)
+
+
+def _split(said: dict[str, Any]) -> tuple[dict[str, Any], TimingOptions]:
+    """What was said about the task, and what about the times."""
+    given = {key: value for key, value in said.items() if value is not None}
+    options: dict[str, Any] = {}
+    for key in ("queue", "tenant", "priority"):
+        if key in given:
+            options[key] = given.pop(key)
+    for key in ("at", "start", "end"):
+        if key in given:
+            given[key] = _read_moment(f"--{key}", given[key])
+    return options, cast(TimingOptions, given)
 
 
 def _json(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,14 +14,25 @@ from fairlead.client.stated import check_stated
 from fairlead.client.task import Sender
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.message import Body
-from fairlead.model.names import check_schedule
-from fairlead.model.schedule import ScheduleSpec, Template, Timing, TimingOptions, decode, timing
-from fairlead.model.values import unpack_arguments
+from fairlead.model.names import check_queue, check_schedule, check_tenant
+from fairlead.model.options import Priorities
+from fairlead.model.schedule import (
+    ScheduleSpec,
+    Template,
+    Timing,
+    TimingOptions,
+    clock_defaults,
+    decode,
+    timing,
+)
+from fairlead.model.values import pack_arguments, unpack_arguments
 
 __all__ = (
+    "Amendment",
     "Declared",
     "ScheduleInfo",
     "altered",
+    "amended",
     "declaration",
     "info_of",
     "rule_of",
@@ -117,9 +129,41 @@ def altered(old: Timing, cron: str | None, options: TimingOptions) -> Timing:
         kept |= {"cron": expression} if kind == "cron" else {}
         kept |= {"every": every} if kind == "interval" else {}
         kept |= {"at": at} if kind == "once" else {}
-    else:
-        del kept["fold"]  # its default depends on the expression
+    else:  # the defaults depend on the expression; what somebody said stays
+        for option, usual in zip(("gap", "fold"), clock_defaults(expression), strict=True):
+            if kept[option] == usual:
+                del kept[option]
     return timing(**{**kept, **said})
+
+
+class Amendment(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said about a task by who does not know its function; None stays as it is."""
+
+    args: Sequence[Any] | None = None
+    kwargs: Mapping[str, Any] | None = None
+    queue: str | None = None
+    tenant: str | None = None
+    priority: str | None = None
+
+
+def amended(old: Template, said: Amendment) -> Template:
+    """What is to be enqueued, with what was said laid over it."""
+    changes: dict[str, Any] = {}
+    if said.queue is not None:
+        changes["queue"] = check_queue(said.queue)
+    if said.tenant is not None:
+        changes["tenant"] = check_tenant(said.tenant)
+    if said.priority is not None:
+        changes["level"] = Priorities().level(said.priority)
+    if said.args is not None or said.kwargs is not None:
+        body = Body.decode(old.body)
+        args, kwargs = unpack_arguments(body.arguments)
+        packed = pack_arguments(
+            tuple(args if said.args is None else said.args),
+            dict(kwargs if said.kwargs is None else said.kwargs),
+        )
+        changes["body"] = msgspec.structs.replace(body, arguments=packed).encode()
+    return msgspec.structs.replace(old, **changes)
 
 
 def template_of(call: TaskCall[Any] | Sender[..., Any]) -> Template:

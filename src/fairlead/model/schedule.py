@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Literal, TypedDict
 from zoneinfo import ZoneInfo
@@ -33,6 +34,7 @@ __all__ = (
     "Template",
     "Timing",
     "TimingOptions",
+    "clock_defaults",
     "decode",
     "due",
     "next_slot",
@@ -67,7 +69,7 @@ class TimingOptions(TypedDict, total=False):
     every: Duration  # at least 1 second; counted from ``start``, or from 1970
     at: Moment  # once
     tz: str  # of the cron expression, and of datetimes without one; default UTC
-    gap: Gap  # times that the clocks leave out; default "after"
+    gap: Gap  # times that the clocks leave out; see ``timing`` for the default
     fold: Fold  # times that they show twice; see ``timing`` for the default
     missed: Missed  # slots at which nobody was there; default "latest"
     max_missed: int  # how many are made up for with missed="all", the newest; default 1,000
@@ -148,7 +150,25 @@ def decode(data: bytes) -> ScheduleSpec:
             raise
         raise InvalidInput(f"not a stored schedule: {type(error).__name__}") from None
     check_zone(spec.timing.tz)  # the tables of time zones differ from machine to machine
+    _check_computable(spec.timing)
     return spec
+
+
+def _check_computable(timing: Timing) -> None:
+    """InvalidInput if no slots follow from what is stored: it may come from another release."""
+    if timing.kind == "cron":
+        _check_expression(timing.expression)
+    elif timing.kind == "interval" and not _LEAST_INTERVAL <= timing.every < _LATEST:
+        raise InvalidOption("every", timing.every, duration_rule(_LEAST_INTERVAL))
+    for option in ("at", "start", "end"):
+        value = getattr(timing, option)
+        if value is not None and not 0 <= value < _LATEST:
+            raise InvalidOption(option, value, "unix seconds")
+
+
+@lru_cache(maxsize=1024)
+def _check_expression(plain: str) -> None:  # asked again at every slot
+    check_cron(plain)
 
 
 # -- making one --------------------------------------------------------------------------------
@@ -160,7 +180,7 @@ def timing(
     every: Duration | None = None,
     at: Moment | None = None,
     tz: str | None = None,
-    gap: Gap = "after",
+    gap: Gap | None = None,
     fold: Fold | None = None,
     missed: Missed = "latest",
     max_missed: int = MAX_MISSED,
@@ -169,8 +189,10 @@ def timing(
 ) -> Timing:
     """Check what was said; errors name the value.
 
-    Without ``fold`` times that come twice count at the first, but of expressions that run all day
-    (their hours are ``*`` or ``*/n``) at both: what runs every five minutes does so always.
+    Without ``gap`` times that the clocks leave out come after the gap, and without ``fold`` those
+    that come twice count at the first. But of expressions that run all day (their hours are ``*``
+    or ``*/n``) they are skipped, and count at both: what runs every five minutes, or at half past
+    every hour, does so always, and no more often.
     """
     said = (("cron", cron), ("every", every), ("at", at))
     given = [name for name, value in said if value is not None]
@@ -179,7 +201,7 @@ def timing(
             f"a schedule has one of cron, every and at; given are {' and '.join(given) or 'none'}"
         )
     for option, value in (("gap", gap), ("missed", missed), ("fold", fold)):
-        if value not in _CHOICES[option] and (option, value) != ("fold", None):
+        if value not in _CHOICES[option] and (value is not None or option == "missed"):
             raise InvalidOption(option, value, f"one of {', '.join(_CHOICES[option])}")
     if type(max_missed) is not int or not 1 <= max_missed <= MAX_MISSED:
         raise InvalidOption("max_missed", max_missed, f"a whole number from 1 to {MAX_MISSED}")
@@ -197,14 +219,15 @@ def timing(
         if found is None:
             raise InvalidOption("every", every, duration_rule(_LEAST_INTERVAL))
         seconds = _milliseconds(found) / 1000
+    usual_gap, usual_fold = clock_defaults(expression)
     made = Timing(
         kind=kind,
         expression=expression,
         every=seconds,
         at=_moment("at", at, tz) or 0.0,
         tz=zone,
-        gap=gap,
-        fold=fold or ("both" if expression and runs_all_day(expression) else "first"),
+        gap=gap or usual_gap,
+        fold=fold or usual_fold,
         missed=missed,
         max_missed=max_missed,
         start=first,
@@ -213,6 +236,13 @@ def timing(
     if next_slot(made, -math.inf if kind != "cron" else (first or 0.0) - 1.0) is None:
         raise InvalidInput(f"the schedule {made} has no slot between its start and its end")
     return made
+
+
+def clock_defaults(expression: str) -> tuple[Gap, Fold]:
+    """``gap`` and ``fold`` of an expression in its plain form, if nobody says; see ``timing``."""
+    if expression and runs_all_day(expression):
+        return "skip", "both"
+    return "after", "first"
 
 
 def _moment(option: str, value: object, tz: str | None) -> float | None:

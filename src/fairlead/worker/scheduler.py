@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 from fairlead.broker import Broker, Caller
+from fairlead.broker.checks import check_submissions
 from fairlead.broker.firing import firing_of
 from fairlead.broker.schedules import ScheduleOrder, ScheduleRecord, Ticked
 from fairlead.broker.verbs import Firing
@@ -17,8 +19,9 @@ __all__ = ("Scheduler",)
 log = logging.getLogger("fairlead.worker")
 
 _AT_ONCE = 100  # slots that one call fires, so that none takes long
-_REMEMBERED = 1_000  # schedules that were complained of
-_FIRED = ("accepted", "duplicate", "conflict")
+_REMEMBERED = 1_000  # complaints
+_REFUSED = "slot refused; it is tried again"
+_FIRED = ("accepted", "duplicate")
 
 
 class Scheduler:
@@ -33,7 +36,7 @@ class Scheduler:
         """``caller`` is nobody else's: its calls come when others are under way."""
         self._broker = broker
         self._caller = caller
-        self._told: dict[tuple[str, int], None] = {}
+        self._told: dict[tuple[str, int, str], str] = {}  # what was complained of, and why
 
     async def tick(self, expect: Callable[[float], None]) -> int:
         """Fire all that is due; how many slots. ``expect`` learns when to come again."""
@@ -45,33 +48,37 @@ class Scheduler:
         return count
 
     async def _fire(self, ticked: Ticked, expect: Callable[[float], None]) -> int:
-        firings: list[Firing] = []
+        """Send what is due as it is worked out: catching up may be thousands of slots."""
+        count = 0
+        ready: list[Firing] = []
         skips: list[ScheduleOrder] = []
+        refused: set[str] = set()
         for record in ticked.due:
-            found = self._slots(record, ticked.now)
+            now = ticked.now_of(record.name)
+            found = self._slots(record, now)
             if found is None:
                 continue
             slots, next_at = found
-            firings += slots
+            ready += slots
             if not slots:
                 skips.append(
                     ScheduleOrder(
-                        name=record.name, action="skip", next_at=next_at, revision=record.revision
+                        name=record.name,
+                        action="skip",
+                        queue=record.queue,
+                        next_at=next_at,
+                        revision=record.revision,
                     )
                 )
             if next_at is not None:
-                expect(next_at - ticked.now)
-        if skips:
+                expect(next_at - now)
+            while len(ready) >= _AT_ONCE:
+                count += await self._send(ready[:_AT_ONCE], refused)
+                ready = ready[_AT_ONCE:]
+            await asyncio.sleep(0)  # others have something to do as well
+        count += await self._send(ready, refused)
+        if skips:  # last: it is upkeep, and may have to wait for more of the broker than a firing
             await self._caller.call(lambda call: self._broker.plan(call, skips))
-        return await self._send_all(firings)
-
-    async def _send_all(self, firings: list[Firing]) -> int:
-        count = 0
-        while firings:
-            fired, refused = await self._send(firings[:_AT_ONCE])
-            count += fired
-            # Later slots must not go before one that was refused: it would be passed over.
-            firings = [each for each in firings[_AT_ONCE:] if each.schedule not in refused]
         return count
 
     def _slots(
@@ -82,40 +89,48 @@ class Scheduler:
             return None
         try:
             spec = decode(record.spec)
-        except InvalidInput as error:
-            self._complain(record, "schedule left to other workers", str(error))
+            found = due(spec.timing, record.next_at, record.last_slot, now)
+            behind = [*found.slots[1:], found.next_at]
+            firings = [
+                firing_of(record, spec, slot, following)
+                for slot, following in zip(found.slots, behind, strict=False)
+            ]
+            check_submissions([firing.submission for firing in firings[:1]])
+        except Exception as error:  # noqa: BLE001 - one that is odd must not stop the others
+            why = str(error) if isinstance(error, InvalidInput) else type(error).__name__
+            key = record.name, record.revision
+            self._complain(key, "schedule left to other workers", why)
             return None
-        found = due(spec.timing, record.next_at, record.last_slot, now)
         if found.dropped:
-            fields = {"schedule": record.name, "since": stamp(record.next_at)}
-            log.warning("missed slots are not made up for", extra=fields)
-        behind = [*found.slots[1:], found.next_at]
-        firings = [
-            firing_of(record, spec, slot, following)
-            for slot, following in zip(found.slots, behind, strict=False)
-        ]
+            since = stamp(record.next_at)
+            self._complain(
+                (record.name, record.revision), "missed slots are not made up for", f"since {since}"
+            )
         return firings, found.next_at
 
-    async def _send(self, firings: list[Firing]) -> tuple[int, set[str]]:
-        """How many were fired, and the schedules of which one was refused."""
-        receipts = await self._caller.call(lambda call: self._broker.fire(call, firings))
-        refused: set[str] = set()
-        for firing, receipt in zip(firings, receipts, strict=True):
-            if receipt.code not in (*_FIRED, "stale", "closed") and firing.schedule not in refused:
+    async def _send(self, firings: list[Firing], refused: set[str]) -> int:
+        """How many were fired; the schedules of which one was refused are added to ``refused``."""
+        # Later slots must not go before one that was refused: it would be passed over.
+        batch = [firing for firing in firings if firing.schedule not in refused]
+        if not batch:
+            return 0
+        receipts = await self._caller.call(lambda call: self._broker.fire(call, batch))
+        for firing, receipt in zip(batch, receipts, strict=True):
+            key = firing.schedule, firing.revision
+            if receipt.code == "conflict":  # trying again would not help: the slot is passed
+                fields = {"schedule": firing.schedule, "task": firing.submission.message.id}
+                log.warning("slot without a task: another task has its id", extra=fields)
+            elif receipt.code in _FIRED:
+                self._told.pop((*key, _REFUSED), None)
+            elif receipt.code not in ("stale", "closed") and firing.schedule not in refused:
                 refused.add(firing.schedule)
-                fields = {
-                    "schedule": firing.schedule,
-                    "slot": stamp(firing.slot),
-                    "reason": receipt.code,
-                }
-                log.warning("slot refused; it is tried again", extra=fields)
-        return sum(receipt.code in _FIRED for receipt in receipts), refused
+                self._complain(key, _REFUSED, receipt.code)
+        return sum(receipt.code in _FIRED for receipt in receipts)
 
-    def _complain(self, record: ScheduleRecord, what: str, why: str) -> None:
-        """Once for each revision: it comes again every few seconds."""
-        key = record.name, record.revision
-        if key not in self._told:
-            self._told[key] = None
+    def _complain(self, key: tuple[str, int], what: str, why: str) -> None:
+        """Once for each revision and reason, until a slot is fired: it comes every few seconds."""
+        if self._told.get((*key, what)) != why:
+            self._told[*key, what] = why
             while len(self._told) > _REMEMBERED:
                 del self._told[next(iter(self._told))]
-            log.warning(what, extra={"schedule": record.name, "reason": why})
+            log.warning(what, extra={"schedule": key[0], "reason": why})

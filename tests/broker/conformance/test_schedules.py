@@ -190,6 +190,18 @@ async def test_a_slot_stays_fired_when_the_schedule_is_replaced(c: Client) -> No
     ]
 
 
+async def test_a_new_schedule_may_bring_its_last_slot_along(broker: Store, c: Client) -> None:
+    made, other = await c.plan(
+        create("nightly", NOW, last_slot=NOW), put("other", NOW, last_slot=NOW)
+    )
+    assert [(await stored(broker, name)).last_slot for name in ("nightly", "other")] == [NOW, NOW]
+    again = firing("b", NOW, other.revision, "other")
+    assert codes(await c.fire(firing("a", NOW, made.revision), again)) == ["stale", "stale"]
+    assert codes(await c.fire(firing("a", NOW + 1, made.revision))) == ["accepted"]
+    await c.plan(put("nightly", NOW, spec=b"new", last_slot=NOW))  # known here already
+    assert (await stored(broker)).last_slot == NOW + 1
+
+
 async def test_a_slot_whose_task_was_refused_may_be_fired_again(broker: Store, c: Client) -> None:
     r = await c.planned("nightly", next_at=NOW)
     await c.configure(QueueChange(queue="default", max_waiting=0))
@@ -417,6 +429,7 @@ async def test_bad_orders_raise_and_change_nothing(broker: Store, c: Client) -> 
         order("x", "create", queue="no spaces"),
         order("x", "create"),
         create("x", math.nan),
+        create("x", last_slot=math.inf),
         create("x", spec=bytes(MAX_SPEC + 1)),
         order("x", "explode"),
     ]

@@ -6,11 +6,9 @@ import asyncio
 
 import pytest
 
-from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.verbs import (
     Call,
-    Firing,
     LeaseRef,
     LimiterChange,
     QueueChange,
@@ -323,95 +321,3 @@ async def test_a_fence_may_be_a_lease_of_another_shard(broker: ShardedBroker, c:
     assert receipt.code == "accepted"
     await c.settle(completed(lease))
     assert codes(await c.enqueue(submit("late", fence=fence))) == ["fenced"]
-
-
-# -- schedules ---------------------------------------------------------------------------------
-
-
-def put(name: str, queue: str, spec: bytes = b"", **more: object) -> ScheduleOrder:
-    return order(name, "put", queue=queue, spec=spec, next_at=NOW, **more)
-
-
-def order(name: str, action: str, **more: object) -> ScheduleOrder:
-    return ScheduleOrder(name=name, action=action, **more)  # type: ignore[arg-type]
-
-
-async def places(broker: ShardedBroker, names: tuple[str, str], schedule: str) -> list[str]:
-    """The shards that have a schedule."""
-    found = [name for name in names if await broker._stores[name].schedules([schedule])]
-    assert len(await broker.schedules([schedule])) == min(len(found), 1)
-    return found
-
-
-async def test_a_schedule_lies_in_the_shard_of_its_queue_and_is_fired_there(
-    broker: ShardedBroker, c: Client, names: tuple[str, str]
-) -> None:
-    answers = await c.plan(put("a", "far"), put("b", "default"), put("c", "far"))
-    assert [answer.code for answer in answers] == ["done"] * 3
-    assert [await places(broker, names, name) for name in "abc"] == [
-        [names[1]],
-        [names[0]],
-        [names[1]],
-    ]
-    assert [record.name for record in await broker.schedules()] == ["a", "b", "c"]
-    assert (await broker.promote(now=NOW)).ticks
-    ticked = await broker.tick(now=NOW)
-    assert sorted(record.name for record in ticked.due) == ["a", "b", "c"]
-    assert not (await broker.promote(now=NOW)).ticks
-    firings = [
-        Firing(
-            schedule=record.name,
-            slot=NOW,
-            submission=submit(f"t-{record.name}", queue=record.queue),
-            revision=record.revision,
-            next_at=NOW + 60,
-        )
-        for record in ticked.due
-    ]
-    assert codes(await c.fire(*firings)) == ["accepted"] * 3
-    assert codes(await c.fire(*firings)) == ["stale"] * 3
-    assert len(await c.fetch(9, BOTH)) == 3
-
-
-async def test_a_name_is_one_schedule_in_whatever_shard(
-    broker: ShardedBroker, c: Client, names: tuple[str, str]
-) -> None:
-    await c.plan(put("a", "far"))
-    answers = await c.plan(
-        order("a", "create", queue="default", next_at=NOW),
-        order("a", "pause"),
-        order("ghost", "pause"),
-    )
-    assert [answer.code for answer in answers] == ["exists", "done", "unknown"]
-    assert await places(broker, names, "a") == [names[1]]
-    answers = await c.plan(order("a", "resume", next_at=NOW), order("a", "delete"))
-    assert [answer.code for answer in answers] == ["done", "done"]
-    assert await places(broker, names, "a") == []
-
-
-async def test_a_schedule_moves_with_its_queue(
-    broker: ShardedBroker, c: Client, names: tuple[str, str]
-) -> None:
-    [made] = await c.plan(put("a", "far"))
-    await c.plan(order("a", "pause"))
-    [stale] = await c.plan(put("a", "default", revision=made.revision))
-    assert (stale.code, await places(broker, names, "a")) == ("stale", [names[1]])
-    [record] = await broker.schedules(["a"])
-    call = c.call()
-    moving = [put("a", "default", b"new", revision=record.revision), put("b", "default")]
-    moved = await broker.plan(call, moving, now=NOW)
-    assert [answer.code for answer in moved] == ["done", "done"]
-    assert await places(broker, names, "a") == [names[0]]
-    [record] = await broker.schedules(["a"])
-    assert (record.queue, record.spec, record.paused) == ("default", b"new", True)
-    assert record.revision == moved[0].revision
-    assert await broker.plan(call, moving, now=NOW) == moved
-    with pytest.raises(InvalidInput, match="two shards"):
-        await c.plan(put("a", "default", b"x"), put("a", "far", b"x"))
-
-
-async def test_a_schedule_of_any_shard_that_is_waited_for_wakes(
-    broker: ShardedBroker, c: Client
-) -> None:
-    await c.plan(put("a", "far"))
-    assert await broker.wait(["far"], 5.0)

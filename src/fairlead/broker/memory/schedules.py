@@ -137,6 +137,7 @@ def _new(shard: Shard, order: ScheduleOrder) -> Scheduled:
         spec=order.spec,
         revision=shard.token,
         next_at=order.next_at,
+        last_slot=order.last_slot,
         changed_at=shard.now,
     )
     _keep(shard, record)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 from fairlead.broker import checks
@@ -27,6 +29,8 @@ _CODES: dict[bytes, Literal["done", "unchanged", "exists", "unknown", "stale", "
 _FIELDS = 6  # of a stored schedule, before its spec
 _AT_ONCE = 200  # that one call reads: specs may be large
 
+_log = logging.getLogger(__name__)
+
 
 class Planning(Frame):
     """The part of the broker that keeps schedules."""
@@ -40,6 +44,7 @@ class Planning(Frame):
             args += (order.name, _ACTIONS[order.action], order.queue, order.spec)
             args.append("" if order.next_at is None else repr(order.next_at))
             args.append("" if order.revision is None else order.revision)
+            args.append("" if order.last_slot is None else repr(order.last_slot))
         reply: bytes = await self._numbered("plan", call, now, args)
         answers, again, about = reply.partition(GS)
         names = [order.name for order in orders]
@@ -65,6 +70,12 @@ class Planning(Frame):
                 part = wanted[start : start + _AT_ONCE]
                 _, *stored = await self._run("schedules", [clock, "", 0, *part])
                 found.update((record.name, record) for record in _records(stored))
+                if stored and len(wanted) == 1 and not found:
+                    raise Refused(
+                        "corrupt",
+                        f"schedule {wanted[0]!r} was overwritten by somebody else and cannot be "
+                        "read; create it again, or delete it",
+                    )
         else:
             cursor = b"0"
             while True:
@@ -76,18 +87,24 @@ class Planning(Frame):
 
 
 def _records(stored: Sequence[Any]) -> list[ScheduleRecord]:
+    """Those that can be read: one that cannot must not hide the others."""
     found = []
     for raw, value in zip(stored[::2], stored[1::2], strict=True):
-        name = raw.decode()
         try:
-            found.append(decoded(name, value))
+            found.append(decoded(raw.decode(), value))
         except ValueError:
-            raise Refused(
-                "corrupt",
-                f"schedule {name!r} was overwritten by somebody else and cannot be read; "
-                "create it again, or delete it",
-            ) from None
+            _complain(repr(raw.decode(errors="replace")), hash(value))
     return found
+
+
+@lru_cache(maxsize=1_000)
+def _complain(name: str, value: int) -> None:  # noqa: ARG001 - once for each value
+    _log.warning(
+        "schedule %s was overwritten by somebody else and cannot be read; "
+        "create it again, or delete it",
+        name,
+        extra={"schedule": name},
+    )
 
 
 def decoded(name: str, value: bytes) -> ScheduleRecord:

@@ -1,8 +1,9 @@
 -- plan: create, replace, pause, resume, move on or delete schedules.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, incarnation, number; six for each: name, what to do ('c' create, 'p' put, 'h' pause,
---          'r' resume, 's' skip, 'd' delete), queue, spec, next slot or '', revision or ''
+-- ARGV     clock, incarnation, number; seven for each: name, what to do ('c' create, 'p' put, 'h' pause,
+--          'r' resume, 's' skip, 'd' delete), queue, spec, next slot or '', revision or '',
+--          of a new one its last slot or ''
 -- Returns  by RS a letter and the revision of each: d done, n unchanged, e exists, u unknown, s stale,
 --          f full
 -- @library upkeep
@@ -12,13 +13,13 @@
 local kept = once('plan', tostring)
 if kept then return kept end
 
-local function new(name, action, queue, spec, next, revision)
+local function new(name, action, queue, spec, next, revision, last)
   if action ~= 'c' and action ~= 'p' then return 'u', 0 end
   if revision then return 's', 0 end -- there was one when it was read
   if schedules.is_full() then return 'f', 0 end
   M.token = M.token + 1
-  schedules.keep({ name = name, queue = queue, revision = M.token, paused = false, next = next, changed = now,
-    spec = spec })
+  schedules.keep({ name = name, queue = queue, revision = M.token, paused = false, next = next, last = last,
+    changed = now, spec = spec })
   return 'd', M.token
 end
 
@@ -29,9 +30,9 @@ local function changes(s, action, queue, spec, next)
   return s.next and (not next or next > s.next)
 end
 
-local function carry_out(name, action, queue, spec, next, revision)
+local function carry_out(name, action, queue, spec, next, revision, last)
   local s = schedules.read(name)
-  if not s then return new(name, action, queue, spec, next, revision) end
+  if not s then return new(name, action, queue, spec, next, revision, last) end
   if action == 'c' then return 'e', s.revision end
   if revision and revision ~= s.revision then return 's', s.revision end
   if action == 'd' then
@@ -51,9 +52,9 @@ local function carry_out(name, action, queue, spec, next, revision)
 end
 
 local answers, names = {}, {}
-for i = 4, #ARGV, 6 do
+for i = 4, #ARGV, 7 do
   local code, revision = carry_out(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4]),
-    tonumber(ARGV[i + 5]))
+    tonumber(ARGV[i + 5]), tonumber(ARGV[i + 6]))
   answers[#answers + 1], names[#names + 1] = code .. format('%.0f', revision), ARGV[i]
 end
 return answer(concat(answers, '\30'), names)
