@@ -200,8 +200,22 @@ def test_workers_that_do_not_know_the_task_or_its_version() -> None:
 
 def test_workers_that_are_all_busy() -> None:
     busy = msgspec.structs.replace(WORKER, running=2)
-    assert codes(explained(standing(), busy)) == ["next", "workers_busy"]
+    said = explained(standing(started_last_minute=60), busy)
+    assert (codes(said), said.estimate) == (["workers_busy"], None)
     assert codes(explained(standing(), busy, WORKER)) == ["next"]
+    said = explained(standing(tasks_ahead=4, started_last_minute=60), busy)
+    assert (codes(said), said.estimate) == (["tasks_ahead", "workers_busy"], 4.0)
+    stuck = explained(standing(tasks_ahead=4), busy)
+    assert stuck.estimate is None
+
+
+def test_workers_that_are_quiet_take_nothing() -> None:
+    quiet = msgspec.structs.replace(WORKER, details={**WORKER.details, "quiet": True})
+    said = explained(standing(), quiet)
+    assert (codes(said), said.estimate, said.fields["workers"]) == (["workers_quiet"], None, 1)
+    assert codes(explained(standing(), quiet, WORKER)) == ["next"]
+    busy = msgspec.structs.replace(WORKER, running=2)
+    assert codes(explained(standing(), quiet, busy)) == ["workers_busy"]
 
 
 def test_all_that_holds_is_said_and_the_most_decisive_is_the_first() -> None:

@@ -23,7 +23,7 @@ from fairlead.model.shown import one_line
 __all__ = ("Explanation", "Reason", "explain")
 
 _LONGEST = 120  # characters of an error that are repeated
-_PASSING = frozenset(("deadline", "workers_busy"))  # say something, but keep nothing from running
+_PASSING = frozenset(("deadline",))  # say something, but keep nothing from running
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,15 +175,25 @@ def _blocked(standing: Standing, workers: Sequence[WorkerRecord]) -> Iterator[Re
     if standing.tenant_paused:
         text = f"tenant {tenant!r} is paused; resume it"
         yield Reason(code="tenant_paused", text=text, fields={"tenant": tenant})
-    serving = [worker for worker in workers if queue in worker.queues]
-    if not serving:
+    named = sum(queue in worker.queues for worker in workers)
+    serving = _serving(standing, workers)
+    if not named:
         text = f"no live worker serves queue {queue!r}; start one"
         yield Reason(code="no_worker", text=text, fields={"queue": queue, "workers": len(workers)})
+    elif not serving:
+        text = "all workers of its queue are quiet: they take nothing new; start another one"
+        yield Reason(code="workers_quiet", text=text, fields={"queue": queue, "workers": named})
     else:
         yield from _routing(standing, serving)
     for room in standing.rooms:
         if room.closed:
             yield _closed(room, standing.now)
+
+
+def _serving(standing: Standing, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+    """The workers that fetch from its queue."""
+    queue = standing.record.message.queue
+    return [each for each in workers if queue in each.queues and not each.details.get("quiet")]
 
 
 def _routing(standing: Standing, serving: Sequence[WorkerRecord]) -> Iterator[Reason]:
@@ -250,14 +260,17 @@ def _in_line(
         text = f"{least}{_many(tasks, 'task')} of its own tenant go before it"
         fields = {"tasks_ahead": tasks}
         yield Reason(code="tasks_ahead", text=text, fields=fields, estimate=estimate)
-    if not tenants and not tasks and clear:
-        text = "nothing stands in its way: the next worker that is free takes it"
-        yield Reason(code="next", text=text, estimate=0.0)
-    serving = [each for each in workers if standing.record.message.queue in each.queues]
+    serving = _serving(standing, workers)
     slots, running = sum(w.concurrency for w in serving), sum(w.running for w in serving)
     if serving and running >= slots:
         text = f"all {slots:,} slots of {_many(len(serving), 'worker')} are busy"
-        yield Reason(code="workers_busy", text=text, fields={"slots": slots, "running": running})
+        fields = {"slots": slots, "running": running}
+        # The pace is what these slots did lately. Of a single next end it says nothing.
+        ends = estimate if place else None
+        yield Reason(code="workers_busy", text=text, fields=fields, estimate=ends)
+    elif not tenants and not tasks and clear:
+        text = "nothing stands in its way: the next worker that is free takes it"
+        yield Reason(code="next", text=text, estimate=0.0)
 
 
 def _deadline(standing: Standing) -> Iterator[Reason]:
