@@ -107,11 +107,12 @@ class StatsReads(Protocol):
     async def stats(
         self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
     ) -> Stats:
-        """Counters of one queue, or of all; with ``tenants`` also of those with work lately.
+        """Counters of one queue, or of all; with ``tenants`` also of those with work now or lately.
 
         A call counts with the step that it is: what is answered again counts once. Of tenants the
         first 10,000 of each queue and hour are counted; ``more_tenants`` says that there were
-        others, or more than the 1,000 that are shown.
+        others, or more than the 1,000 that are shown. Tenants and queues may be read one after the
+        other: they are not of one moment.
         """
         ...
 

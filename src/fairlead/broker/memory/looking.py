@@ -54,7 +54,7 @@ def _tenants(shard: Shard, queue: Queue) -> tuple[dict[str, TenantStats], bool]:
         merged = settings.laid_over(said.get(("", name)), said.get((queue.name, name)), name)
         return 1.0 if merged.weight is UNSET else merged.weight
 
-    return queue.tally.tenants(shard.now, weight)
+    return queue.tally.tenants(queue.active, shard.now, weight)
 
 
 def _standing(shard: Shard, id: str) -> Standing | None:
