@@ -41,7 +41,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: State | None  # None: it is not known
     reasons: tuple[Reason, ...]  # the most decisive first; at least one
-    estimate: float | None = None  # seconds until it starts, if nothing else happens
+    estimate: float | None = None  # queued: seconds until it starts, if nothing else happens
 
     @property
     def code(self) -> str:
@@ -74,7 +74,9 @@ def explain(id: str, standing: Standing | None, workers: Sequence[WorkerRecord])
         if state is State.QUEUED:
             reasons += _in_line(standing, workers, clear=not reasons)
         reasons += _deadline(standing)
-    return Explanation(id=id, state=state, reasons=tuple(reasons), estimate=_estimate(reasons))
+    # How long the line will be when a task joins it later, nobody knows.
+    estimate = _estimate(reasons) if state is State.QUEUED else None
+    return Explanation(id=id, state=state, reasons=tuple(reasons), estimate=estimate)
 
 
 def _estimate(reasons: Sequence[Reason]) -> float | None:
@@ -251,6 +253,8 @@ def _in_line(
     place = tenants + tasks * max(standing.tenants_ready, 1)
     pace = standing.started_last_minute / 60.0
     estimate = place / pace if pace and tasks < MAX_AHEAD else None
+    if estimate is not None:
+        estimate = max(estimate, *(_by_rate(room, standing) for room in standing.rooms), 0.0)
     if tenants:
         text = f"{_many(tenants, 'tenant')} of {standing.tenants_ready:,} are served before its own"
         fields = {"tenants_ahead": tenants, "tenants_ready": standing.tenants_ready}
@@ -271,6 +275,16 @@ def _in_line(
     elif not tenants and not tasks and clear:
         text = "nothing stands in its way: the next worker that is free takes it"
         yield Reason(code="next", text=text, estimate=0.0)
+
+
+def _by_rate(room: Room, standing: Standing) -> float:
+    """Seconds until a rate has let those pass that go before it; 0 if it has nothing to say."""
+    if room.rate is None or not room.needed:
+        return 0.0
+    ahead = standing.tasks_ahead + (standing.tenants_ahead if room.kind == "queue" else 0)
+    if room.next_at is not None:
+        return room.next_at - standing.now + ahead / room.rate
+    return max(0, ahead + 1 - room.burst) / room.rate  # at best, all of its burst is there
 
 
 def _deadline(standing: Standing) -> Iterator[Reason]:
