@@ -86,6 +86,7 @@ class TenantStats(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
     longest_wait: float = 0.0  # seconds from runnable to started
     weight: float = 1.0  # as configured now
+    queued: int = 0  # tasks that wait for nothing but their turn, now
 
 
 TALLIED = TenantStats.__struct_fields__[:5]

@@ -268,9 +268,9 @@ async def test_tenants_are_counted_in_this_hour_and_the_one_before(
 
     found = (await broker.stats(tenants=True, now=start + HOUR)).tenants["default"]
     assert {name: msgspec.structs.astuple(each) for name, each in found.items()} == {
-        "a": (2, 2, 1, 0, 0, HOUR - 10, 5.0),
-        "big": (1, 1, 0, 1, 0, 0.0, 3.0),
-        "c": (1, 1, 0, 0, 0, 0.0, 1.0),
+        "a": (2, 2, 1, 0, 0, HOUR - 10, 5.0, 0),
+        "big": (1, 1, 0, 1, 0, 0.0, 3.0, 0),
+        "c": (1, 1, 0, 0, 0, 0.0, 1.0, 0),
     }
     later = (await broker.stats(tenants=True, now=start + 2 * HOUR)).tenants["default"]
     assert {name: each.started for name, each in later.items()} == {"a": 1, "c": 0}
@@ -281,12 +281,12 @@ async def test_tenants_are_counted_in_this_hour_and_the_one_before(
 async def test_a_tenant_that_waits_is_told_of_though_it_got_nothing(
     broker: Store, c: Client
 ) -> None:
-    await c.enqueue(submit("starved", "acme"))
+    await c.enqueue(submit("starved", "acme"), submit("later", "acme", delay=9 * HOUR))
     later = NOW + 3 * HOUR
     (name,), (found,) = zip(
         *(await broker.stats(tenants=True, now=later)).tenants["default"].items(), strict=True
     )
-    assert (name, found.enqueued, found.started) == ("acme", 0, 0)
+    assert (name, found.enqueued, found.started, found.queued) == ("acme", 0, 0, 1)
 
 
 async def test_a_few_tenants_are_found_among_thousands_that_only_have_old_tasks(

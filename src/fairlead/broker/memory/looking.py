@@ -56,7 +56,8 @@ def _tenants(shard: Shard, queue: Queue) -> tuple[dict[str, TenantStats], bool]:
         merged = settings.laid_over(said.get(("", name)), said.get((queue.name, name)), name)
         return 1.0 if merged.weight is UNSET else merged.weight
 
-    return queue.tally.tenants(queue.active, shard.now, weight)
+    queued = {name: each.counts[State.QUEUED] for name, each in queue.active.items()}
+    return queue.tally.tenants(queued, shard.now, weight)
 
 
 def _standing(shard: Shard, id: str) -> Standing | None:

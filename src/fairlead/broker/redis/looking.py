@@ -46,7 +46,7 @@ _CONF = Struct("<BdddddI")  # paused, three caps, concurrency, rate, burst
 _TENANT = Struct("<13IdIBBBBB")  # counts, lengths, special; tag, weight, status, turn, pause, ...
 _GATE = Struct("<ddIdd")  # concurrency, rate, burst, what the rate remembers
 _LIMITER = Struct("<ddIddd")  # the same, and room in use
-_DEFERRED, _RUNNING = 2, 4
+_DEFERRED, _QUEUED, _RUNNING = 2, 3, 4
 _PARKED, _AT_LIMITER = 2, 3
 _MAX_PARTS = 22  # calls about tenants of one queue: some 20,000 records are looked at
 
@@ -192,6 +192,7 @@ def _tenants(told: Sequence[Any], now: float) -> dict[str, TenantStats]:
             **counts,
             longest_wait=micros(max((part[-1] for part in parts), default=0.0)) / 1e6,
             weight=_weight(here) or _weight(everywhere) or 1.0,
+            queued=0 if record is None else _TENANT.unpack_from(record)[_QUEUED - 1],
         )
     return found
 
