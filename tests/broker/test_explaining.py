@@ -100,13 +100,13 @@ CASES: dict[str, tuple[Standing | None, str, str, float | None]] = {
         "it waits for p (not known here)",
         None,
     ),
-    "scheduled": (standing(State.SCHEDULED, due_at=NOW + 90), "scheduled", "due in 90 s", 90.0),
-    "due": (standing(State.SCHEDULED, due_at=NOW - 1), "scheduled", "due now", 0.0),
+    "scheduled": (standing(State.SCHEDULED, due_at=NOW + 90), "scheduled", "due in 90 s", None),
+    "due": (standing(State.SCHEDULED, due_at=NOW - 1), "scheduled", "due now", None),
     "retrying": (
         standing(State.RETRYING, due_at=NOW + 8, attempts=2, error=ErrorInfo("OSError", "down")),
         "retrying",
         "attempt 3 is due in 8 s, after OSError: down",
-        8.0,
+        None,
     ),
     "queue paused": (standing(queue_paused=True), "queue_paused", "'mail' is paused", None),
     "tenant paused": (standing(tenant_paused=True), "tenant_paused", "'acme' is paused", None),
@@ -200,8 +200,22 @@ def test_workers_that_do_not_know_the_task_or_its_version() -> None:
 
 def test_workers_that_are_all_busy() -> None:
     busy = msgspec.structs.replace(WORKER, running=2)
-    assert codes(explained(standing(), busy)) == ["next", "workers_busy"]
+    said = explained(standing(started_last_minute=60), busy)
+    assert (codes(said), said.estimate) == (["workers_busy"], None)
     assert codes(explained(standing(), busy, WORKER)) == ["next"]
+    said = explained(standing(tasks_ahead=4, started_last_minute=60), busy)
+    assert (codes(said), said.estimate) == (["tasks_ahead", "workers_busy"], 4.0)
+    stuck = explained(standing(tasks_ahead=4), busy)
+    assert stuck.estimate is None
+
+
+def test_workers_that_are_quiet_take_nothing() -> None:
+    quiet = msgspec.structs.replace(WORKER, details={**WORKER.details, "quiet": True})
+    said = explained(standing(), quiet)
+    assert (codes(said), said.estimate, said.fields["workers"]) == (["workers_quiet"], None, 1)
+    assert codes(explained(standing(), quiet, WORKER)) == ["next"]
+    busy = msgspec.structs.replace(WORKER, running=2)
+    assert codes(explained(standing(), quiet, busy)) == ["workers_busy"]
 
 
 def test_all_that_holds_is_said_and_the_most_decisive_is_the_first() -> None:
@@ -225,7 +239,29 @@ def test_all_that_holds_is_said_and_the_most_decisive_is_the_first() -> None:
 
 def test_a_deadline_alone_does_not_keep_it() -> None:
     said = explained(standing(State.SCHEDULED, due_at=NOW + 3, deadline_at=NOW + 60))
-    assert (codes(said), said.estimate) == (["scheduled", "deadline"], 3.0)
+    assert codes(said) == ["scheduled", "deadline"]
+    assert (said.reasons[0].estimate, said.estimate) == (3.0, None)
+    said = explained(standing(rooms=(limiter(next_at=NOW + 3),), deadline_at=NOW + 1))
+    assert (codes(said), said.estimate) == (["limiter_rate", "deadline"], 3.0)
+
+
+def test_a_rate_is_shared_with_the_tasks_that_go_before_it() -> None:
+    def estimate(**fields: Any) -> float | None:
+        room = Room(**{"kind": "tenant", "name": "acme", "rate": 1.0, **fields})
+        ahead: dict[str, Any] = {
+            "tasks_ahead": 40,
+            "tenants_ahead": 2,
+            "started_last_minute": 3_000,
+        }
+        return explained(standing(rooms=(room,), **ahead)).estimate
+
+    quick = (2 + 40) / 50.0
+    assert estimate(rate=None) == quick
+    assert estimate(next_at=NOW + 0.5) == 40.5
+    assert estimate(kind="queue", next_at=NOW + 0.5) == 42.5
+    assert estimate(burst=10) == 31.0
+    assert estimate(burst=100) == quick
+    assert estimate(needed=False) == quick
 
 
 def test_a_cancel_that_was_asked_for_is_said() -> None:

@@ -72,6 +72,14 @@ def test_a_task_that_nobody_knows(app: Fairlead, valkey: Running) -> None:
     assert "order-8" in answer.stderr
 
 
+def test_a_task_of_another_tenant_is_not_known(app: Fairlead, valkey: Running) -> None:
+    handle = send(app).using(tenant="acme").enqueue("a@x")
+    for command in ("explain", "show"):
+        args = ("task", command, handle.id, "--url", valkey.url)
+        answers = [fairlead(*args, *more) for more in ((), ("--tenant", "acme"), ("--tenant", "b"))]
+        assert [answer.returncode for answer in answers] == [0, 0, 1]
+
+
 def test_show_tells_all_that_is_known(app: Fairlead, valkey: Running) -> None:
     handle = send(app).enqueue("a@x")
     run_all(app)
@@ -90,14 +98,19 @@ def test_stats_tell_what_happened_and_how_fair_it_was(app: Fairlead, valkey: Run
     run_all(app)
     answer = fairlead("stats", "--tenants", "--url", valkey.url)
     assert (answer.returncode, answer.stderr) == (0, "")
-    for text in ("enqueued", "default", "wait", "acme", "Jain's index over 2 tenants: 1.000"):
+    for text in ("enqueued", "default", "wait", "acme", "queued now"):
         assert text in answer.stdout
     report = json.loads(
         fairlead("stats", "--queue", "default", "--tenants", "--json", "--url", valkey.url).stdout
     )
     queue = report["queues"]["default"]
     assert (queue["enqueued"], queue["started"], queue["failed"], queue["dead"]) == (2, 2, 2, 2)
-    assert queue["jain"] == 1.0
+    assert queue["jain"] is None  # nobody wants more
+    assert "Jain" not in answer.stdout
+    for tenant in ("acme", "bolt"):
+        task.using(tenant=tenant).enqueue("a@x")
+    answer = fairlead("stats", "--tenants", "--url", valkey.url)
+    assert "Jain's index over 2 tenants with tasks queued now: 1.000" in answer.stdout
     assert queue["run"]["p99"] >= queue["run"]["p50"] > 0
     assert report["tenants"]["default"]["acme"]["dead"] == 1
 

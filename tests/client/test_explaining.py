@@ -68,6 +68,27 @@ async def test_a_pause_and_a_worker_that_does_not_know_the_task(app: Fairlead) -
         assert await handle.aresult(timeout=10) == 1
 
 
+async def test_a_worker_that_is_full_or_quiet_is_no_way_to_start(app: Fairlead) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def endless() -> None:
+        begun.set()
+        await go_on.wait()
+
+    await endless.aenqueue()
+    async with app.worker(concurrency=1) as worker:
+        await begun.wait()
+        await worker.heartbeater.beat()
+        behind = await endless.aenqueue()
+        found = await behind.aexplain()
+        assert (found.code, found.estimate) == ("workers_busy", None)
+        worker.processor.be_quiet()
+        await worker.heartbeater.beat()
+        assert (await behind.aexplain()).code == "workers_quiet"
+        go_on.set()
+
+
 def test_sync_code_can_ask_too(app: Fairlead) -> None:
     @app.task
     def later() -> None: ...

@@ -23,7 +23,7 @@ from fairlead.model.shown import one_line
 __all__ = ("Explanation", "Reason", "explain")
 
 _LONGEST = 120  # characters of an error that are repeated
-_PASSING = frozenset(("deadline", "workers_busy"))  # say something, but keep nothing from running
+_PASSING = frozenset(("deadline",))  # say something, but keep nothing from running
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: State | None  # None: it is not known
     reasons: tuple[Reason, ...]  # the most decisive first; at least one
-    estimate: float | None = None  # seconds until it starts, if nothing else happens
+    estimate: float | None = None  # queued: seconds until it starts, if nothing else happens
 
     @property
     def code(self) -> str:
@@ -74,7 +74,9 @@ def explain(id: str, standing: Standing | None, workers: Sequence[WorkerRecord])
         if state is State.QUEUED:
             reasons += _in_line(standing, workers, clear=not reasons)
         reasons += _deadline(standing)
-    return Explanation(id=id, state=state, reasons=tuple(reasons), estimate=_estimate(reasons))
+    # How long the line will be when a task joins it later, nobody knows.
+    estimate = _estimate(reasons) if state is State.QUEUED else None
+    return Explanation(id=id, state=state, reasons=tuple(reasons), estimate=estimate)
 
 
 def _estimate(reasons: Sequence[Reason]) -> float | None:
@@ -175,15 +177,25 @@ def _blocked(standing: Standing, workers: Sequence[WorkerRecord]) -> Iterator[Re
     if standing.tenant_paused:
         text = f"tenant {tenant!r} is paused; resume it"
         yield Reason(code="tenant_paused", text=text, fields={"tenant": tenant})
-    serving = [worker for worker in workers if queue in worker.queues]
-    if not serving:
+    named = sum(queue in worker.queues for worker in workers)
+    serving = _serving(standing, workers)
+    if not named:
         text = f"no live worker serves queue {queue!r}; start one"
         yield Reason(code="no_worker", text=text, fields={"queue": queue, "workers": len(workers)})
+    elif not serving:
+        text = "all workers of its queue are quiet: they take nothing new; start another one"
+        yield Reason(code="workers_quiet", text=text, fields={"queue": queue, "workers": named})
     else:
         yield from _routing(standing, serving)
     for room in standing.rooms:
         if room.closed:
             yield _closed(room, standing.now)
+
+
+def _serving(standing: Standing, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
+    """The workers that fetch from its queue."""
+    queue = standing.record.message.queue
+    return [each for each in workers if queue in each.queues and not each.details.get("quiet")]
 
 
 def _routing(standing: Standing, serving: Sequence[WorkerRecord]) -> Iterator[Reason]:
@@ -241,6 +253,8 @@ def _in_line(
     place = tenants + tasks * max(standing.tenants_ready, 1)
     pace = standing.started_last_minute / 60.0
     estimate = place / pace if pace and tasks < MAX_AHEAD else None
+    if estimate is not None:
+        estimate = max(estimate, *(_by_rate(room, standing) for room in standing.rooms), 0.0)
     if tenants:
         text = f"{_many(tenants, 'tenant')} of {standing.tenants_ready:,} are served before its own"
         fields = {"tenants_ahead": tenants, "tenants_ready": standing.tenants_ready}
@@ -250,14 +264,27 @@ def _in_line(
         text = f"{least}{_many(tasks, 'task')} of its own tenant go before it"
         fields = {"tasks_ahead": tasks}
         yield Reason(code="tasks_ahead", text=text, fields=fields, estimate=estimate)
-    if not tenants and not tasks and clear:
-        text = "nothing stands in its way: the next worker that is free takes it"
-        yield Reason(code="next", text=text, estimate=0.0)
-    serving = [each for each in workers if standing.record.message.queue in each.queues]
+    serving = _serving(standing, workers)
     slots, running = sum(w.concurrency for w in serving), sum(w.running for w in serving)
     if serving and running >= slots:
         text = f"all {slots:,} slots of {_many(len(serving), 'worker')} are busy"
-        yield Reason(code="workers_busy", text=text, fields={"slots": slots, "running": running})
+        fields = {"slots": slots, "running": running}
+        # The pace is what these slots did lately. Of a single next end it says nothing.
+        ends = estimate if place else None
+        yield Reason(code="workers_busy", text=text, fields=fields, estimate=ends)
+    elif not tenants and not tasks and clear:
+        text = "nothing stands in its way: the next worker that is free takes it"
+        yield Reason(code="next", text=text, estimate=0.0)
+
+
+def _by_rate(room: Room, standing: Standing) -> float:
+    """Seconds until a rate has let those pass that go before it; 0 if it has nothing to say."""
+    if room.rate is None or not room.needed:
+        return 0.0
+    ahead = standing.tasks_ahead + (standing.tenants_ahead if room.kind == "queue" else 0)
+    if room.next_at is not None:
+        return room.next_at - standing.now + ahead / room.rate
+    return max(0, ahead + 1 - room.burst) / room.rate  # at best, all of its burst is there
 
 
 def _deadline(standing: Standing) -> Iterator[Reason]:

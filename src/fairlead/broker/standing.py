@@ -40,6 +40,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     used: int = 0
     concurrency: int | None = None
     next_at: float | None = None  # no token of its rate before then
+    rate: float | None = None  # tokens a second
+    burst: int = 1  # so many at most are there at once
     circuit: CircuitState = ""  # of a breaker
     open_until: float | None = None
     probing: int = 0  # half open: probes that run
@@ -113,6 +115,8 @@ def room_of(
         used=used,
         concurrency=limit.concurrency,
         next_at=at if at > now + PRECISION else None,
+        rate=limit.rate,
+        burst=limit.burst,
         circuit=state,
         open_until=circuit.open_until(breaker, now),
         probing=circuit.probing if state == "half_open" else 0,

@@ -86,6 +86,7 @@ class TenantStats(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
     longest_wait: float = 0.0  # seconds from runnable to started
     weight: float = 1.0  # as configured now
+    queued: int = 0  # tasks that wait for nothing but their turn, now
 
 
 TALLIED = TenantStats.__struct_fields__[:5]
@@ -107,11 +108,12 @@ class StatsReads(Protocol):
     async def stats(
         self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
     ) -> Stats:
-        """Counters of one queue, or of all; with ``tenants`` also of those with work lately.
+        """Counters of one queue, or of all; with ``tenants`` also of those with work now or lately.
 
         A call counts with the step that it is: what is answered again counts once. Of tenants the
         first 10,000 of each queue and hour are counted; ``more_tenants`` says that there were
-        others, or more than the 1,000 that are shown.
+        others, or more than the 1,000 that are shown. Tenants and queues may be read one after the
+        other: they are not of one moment.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from fairlead.broker.stats import HISTOGRAMS, Histogram, Stats
+from fairlead.broker.stats import HISTOGRAMS, Histogram, Stats, TenantStats
 from fairlead.cli.commands import Command, talk
 from fairlead.cli.target import look, url_option
 from fairlead.model.fairness_stats import jain
@@ -36,7 +36,8 @@ def stats(queue: str | None, tenants: bool, url: str | None, as_json: bool) -> N
     """Show what was counted, and upper bounds of the times that it took.
 
     A percentile is the upper end of its bucket, so up to twice the true figure. Jain's index of
-    the attempts that tenants got for their weights is 1 if all got the same share.
+    the attempts that tenants got for their weights is 1 if all got the same share; it is told of
+    those that have tasks queued now, as nobody else wanted more.
     """
     found = look(url, lambda store: store.stats(queue, tenants=tenants))
     if as_json:
@@ -54,8 +55,14 @@ def _times(histogram: Histogram) -> dict[str, float | None]:
     }
 
 
+def _wanting(found: Stats, queue: str) -> dict[str, TenantStats]:
+    return {name: each for name, each in found.tenants[queue].items() if each.queued}
+
+
 def _fairness(found: Stats, queue: str) -> float | None:
-    tenants = found.tenants.get(queue, {})
+    tenants = _wanting(found, queue)
+    if len(tenants) < 2:
+        return None
     return jain(
         {name: each.started for name, each in tenants.items()},
         {name: each.weight for name, each in tenants.items()},
@@ -104,14 +111,16 @@ def _show_tenants(found: Stats, queue: str) -> None:
     tenants = sorted(found.tenants[queue].items(), key=lambda each: -each[1].started)
     names = ("enqueued", "started", "completed", "dead", "cancelled")
     title = f"Queue {queue}: tenants of this hour and the one before"
-    made = table(title, "tenant", "weight", *names, "longest wait")
+    made = table(title, "tenant", "weight", *names, "longest wait", "queued now")
     for name, each in tenants[:_TENANTS]:
         counts = (f"{getattr(each, field):,}" for field in names)
-        made.add_row(name, f"{each.weight:g}", *counts, _seconds(each.longest_wait))
+        waits = (_seconds(each.longest_wait), f"{each.queued:,}")
+        made.add_row(name, f"{each.weight:g}", *counts, *waits)
     console().print(made)
     index = _fairness(found, queue)
     if index is not None:
-        click.echo(f"Jain's index over {len(tenants):,} tenants: {index:.3f}")
+        wanting = len(_wanting(found, queue))
+        click.echo(f"Jain's index over {wanting:,} tenants with tasks queued now: {index:.3f}")
     if len(tenants) > _TENANTS:
         click.echo(f"{len(tenants) - _TENANTS:,} more tenants are in --json")
 

@@ -38,7 +38,7 @@ def task() -> None:
 
 
 _tenant = click.option(
-    "--tenant", default=DEFAULT_TENANT, help="Whose task it is; needed for ids that were chosen."
+    "--tenant", help="Whose task it is; needed for ids that were chosen, checked for others."
 )
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -57,7 +57,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 @_tenant
 @url_option
 @_as_json
-def explain_task(id: str, tenant: str, url: str | None, as_json: bool) -> int:
+def explain_task(id: str, tenant: str | None, url: str | None, as_json: bool) -> int:
     """Say why a task is not running, and where it can be said, when it will.
 
     Exit codes: 0 the task is known, 1 it is not, 3 the broker cannot be reached.
@@ -85,14 +85,14 @@ def explain_task(id: str, tenant: str, url: str | None, as_json: bool) -> int:
 @_tenant
 @url_option
 @_as_json
-def show(id: str, tenant: str, url: str | None, as_json: bool) -> int:
+def show(id: str, tenant: str | None, url: str | None, as_json: bool) -> int:
     """Show all that is known of a task but its arguments and its result.
 
     Exit codes: 0 the task is known, 1 it is not, 3 the broker cannot be reached.
     """
     standing = look(url, partial(_standing, id=id, tenant=tenant))
     if standing is None:
-        talk(f"task {id!r} of tenant {tenant!r} is not known, or forgotten")
+        talk(f"task {id!r} of tenant {tenant or DEFAULT_TENANT!r} is not known, or forgotten")
         return FAILURE
     info = info_of(standing.record)
     fields: dict[str, Any] = json.loads(msgspec.json.encode(info))
@@ -110,12 +110,16 @@ def show(id: str, tenant: str, url: str | None, as_json: bool) -> int:
     return OK
 
 
-async def _standing(store: Store, id: str, tenant: str) -> Standing | None:
+async def _standing(store: Store, id: str, tenant: str | None) -> Standing | None:
     """By an id that Fairlead made, that was chosen for this tenant, or as it is stored."""
-    return await store.standing(id if ":" in id else full_id(check_tenant(tenant), id))
+    owner = check_tenant(DEFAULT_TENANT if tenant is None else tenant)
+    found = await store.standing(id if ":" in id else full_id(owner, id))
+    if found is not None and tenant is not None and found.record.message.tenant != tenant:
+        return None
+    return found
 
 
-async def _explained(store: Store, id: str, tenant: str) -> Explanation:
+async def _explained(store: Store, id: str, tenant: str | None) -> Explanation:
     return explain(id, await _standing(store, id, tenant), await store.workers())
 
 

@@ -212,6 +212,7 @@ class Child:
                     **born,
                     **self.board.counters,
                     "held": len(rows) - len(running),
+                    "quiet": self._quiet or self.ordered,
                     "versions": who.versions,
                     "supervisor": os.getpid(),
                     "now": [(row.id, self._task_of(row.task)) for row in running[:_MOST_SHOWN]],

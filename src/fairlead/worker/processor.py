@@ -74,7 +74,7 @@ class Processor:
         self._left.set()
         self._halt = asyncio.Event()  # stop() was called
         self._halting = self._woken = False  # the same as these two events, for quick looks
-        self._quiet = False  # fetch no more, but go on with what runs
+        self.quiet = False  # fetch no more, but go on with what runs
         self._empty = 0  # wake-ups in a row that brought nothing
         self._lent_at = 0.0  # when something was last fetched, by the loop's clock
         self._older: list[Attempt] = []  # held ones that had begun before the last exchange
@@ -149,7 +149,7 @@ class Processor:
 
     def _wanted(self, free: int) -> int:
         """How many tasks to ask for: the free slots, and what is held in hand beyond them."""
-        if self._quiet or not self._kept:
+        if self.quiet or not self._kept:
             return 0
         if not self._threads.revive():
             # What is fetched may need a thread, and would only be handed back again.
@@ -166,7 +166,7 @@ class Processor:
             self._inflight.lent(lease)
         self._inflight.held.extend(leases)
         self._lent_at = self._runner.now()
-        if self._halt.is_set() or self._quiet or not self._kept:
+        if self._halt.is_set() or self.quiet or not self._kept:
             # Nothing new begins once a stop was asked for, even if it was fetched before.
             self.hand_back()
 
@@ -196,7 +196,7 @@ class Processor:
     def wants(self) -> bool:
         """Whether it would fetch if there were anything: it has room, and nobody told it not to."""
         free = len(self._inflight) < self.concurrency
-        return free and self._kept and not self._quiet and not self._halting
+        return free and self._kept and not self.quiet and not self._halting
 
     def _begun(self) -> list[Attempt]:
         """What was held, and has begun since the broker last heard of it."""
@@ -220,7 +220,7 @@ class Processor:
 
     def be_quiet(self) -> None:
         """Fetch no more; what runs goes on."""
-        self._quiet = True
+        self.quiet = True
         self.hand_back()
         self._wake.set()
 
@@ -288,7 +288,7 @@ class Processor:
         """Make ready for another run after a stop."""
         self._halt.clear()
         self._halting = False
-        self._quiet = False
+        self.quiet = False
         self._empty = 0
         self._syncer.insist_until(math.inf)
 
@@ -304,7 +304,7 @@ class Processor:
         if self._older or self._runner.begun:
             await within(_TELL, self._wake)
             return
-        if self._quiet or not self._kept or len(self._inflight) >= self.concurrency:
+        if self.quiet or not self._kept or len(self._inflight) >= self.concurrency:
             await within(_HOLD if self._inflight.held else _SAFETY, self._wake)
             return
         if self._inflight and await self._soon():

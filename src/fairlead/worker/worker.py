@@ -281,6 +281,7 @@ class Worker:
                 "unsent": self.syncer.pending,
                 "abandoned": self.abandoned,
                 "held": len(self.inflight.held),
+                "quiet": self.processor.quiet,
                 "versions": versions(self._registry),
                 "now": running,
             },

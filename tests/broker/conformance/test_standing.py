@@ -111,9 +111,9 @@ async def test_the_rate_of_a_tenant_and_of_a_queue(broker: Store, c: Client) -> 
     await c.fetch(1)
     found = await rooms(broker, "t1", now=NOW + 1)
     assert found["queue"] == Room(
-        kind="queue", name="default", used=1, concurrency=9, next_at=NOW + 4
+        kind="queue", name="default", used=1, concurrency=9, next_at=NOW + 4, rate=0.25
     )
-    assert found["tenant"] == Room(kind="tenant", name="a", used=1, next_at=NOW + 2)
+    assert found["tenant"] == Room(kind="tenant", name="a", used=1, next_at=NOW + 2, rate=0.5)
     found = await rooms(broker, "t1", now=NOW + 3)
     assert (found["tenant"].closed, found["queue"].closed) == (False, True)
 

@@ -268,13 +268,41 @@ async def test_tenants_are_counted_in_this_hour_and_the_one_before(
 
     found = (await broker.stats(tenants=True, now=start + HOUR)).tenants["default"]
     assert {name: msgspec.structs.astuple(each) for name, each in found.items()} == {
-        "a": (2, 2, 1, 0, 0, HOUR - 10, 5.0),
-        "big": (1, 1, 0, 1, 0, 0.0, 3.0),
-        "c": (1, 1, 0, 0, 0, 0.0, 1.0),
+        "a": (2, 2, 1, 0, 0, HOUR - 10, 5.0, 0),
+        "big": (1, 1, 0, 1, 0, 0.0, 3.0, 0),
+        "c": (1, 1, 0, 0, 0, 0.0, 1.0, 0),
     }
     later = (await broker.stats(tenants=True, now=start + 2 * HOUR)).tenants["default"]
-    assert {name: each.started for name, each in later.items()} == {"a": 1}
-    assert (await broker.stats(tenants=True, now=start + 3 * HOUR)).tenants == {"default": {}}
+    assert {name: each.started for name, each in later.items()} == {"a": 1, "c": 0}
+    later = (await broker.stats(tenants=True, now=start + 3 * HOUR)).tenants["default"]
+    assert {name: each.started for name, each in later.items()} == {"a": 0, "c": 0}  # both run
+
+
+async def test_a_tenant_that_waits_is_told_of_though_it_got_nothing(
+    broker: Store, c: Client
+) -> None:
+    await c.enqueue(submit("starved", "acme"), submit("later", "acme", delay=9 * HOUR))
+    later = NOW + 3 * HOUR
+    (name,), (found,) = zip(
+        *(await broker.stats(tenants=True, now=later)).tenants["default"].items(), strict=True
+    )
+    assert (name, found.enqueued, found.started, found.queued) == ("acme", 0, 0, 1)
+
+
+async def test_a_few_tenants_are_found_among_thousands_that_only_have_old_tasks(
+    broker: Store, c: Client
+) -> None:
+    for i in range(0, 3_000, 100):
+        await c.enqueue(*(submit(f"o{i + k}", f"old{i + k}", deadline=1) for k in range(100)))
+    while (await broker.promote(now=NOW + 2)).more:
+        pass
+    later = NOW + 3 * HOUR
+    leases = await c.run(*(submit(f"t{i}", f"new{i}") for i in range(10)), now=later)
+    await c.settle(*map(completed, leases[:5]), now=later)  # nothing of theirs waits or runs
+    stats = await broker.stats(tenants=True, now=later)
+    assert sorted(stats.tenants["default"]) == [f"new{i}" for i in range(10)]
+    assert {each.started for each in stats.tenants["default"].values()} == {1}
+    assert not stats.more_tenants
 
 
 async def test_tenants_are_told_only_where_they_are_asked_for(broker: Store, c: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -68,3 +69,25 @@ async def test_a_task_knows_the_state_of_a_parent_elsewhere_and_when_it_was_told
     release = (await broker.stats("default", now=NOW + 1)).queues["default"].release
     assert release.count == 1
     assert release.largest < 1.0
+
+
+async def test_tenants_of_several_queues_are_not_read_in_one_call(
+    broker: ShardedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = Client(broker)
+    await c.enqueue(*(submit(f"{q}{i}", f"t{i}", queue=q) for q in ("a", "b", "far") for i in "xy"))
+    told: list[int] = []
+    for store in broker._stores.values():
+        scripts: Any = store
+
+        async def run(name: str, args: Any, run: Any = scripts._run) -> Any:
+            reply = await run(name, args)
+            told.append(sum(isinstance(part, list) and bool(part) for part in reply))
+            return reply
+
+        monkeypatch.setattr(store, "_run", run)
+    stats = await broker.stats(tenants=True, now=NOW)
+    assert {name: sorted(each) for name, each in stats.tenants.items()} == {
+        name: ["tx", "ty"] for name in ("a", "b", "far")
+    }
+    assert max(told) == 1

@@ -19,6 +19,8 @@ from fairlead.model.turns import goes_before
 
 __all__ = ("Looking",)
 
+_MAX_LOOKED_AT = 2 * MAX_AHEAD  # entries of one line, those of tasks that are gone among them
+
 
 class Looking(Frame):
     """The part of the broker that explains."""
@@ -54,7 +56,8 @@ def _tenants(shard: Shard, queue: Queue) -> tuple[dict[str, TenantStats], bool]:
         merged = settings.laid_over(said.get(("", name)), said.get((queue.name, name)), name)
         return 1.0 if merged.weight is UNSET else merged.weight
 
-    return queue.tally.tenants(shard.now, weight)
+    queued = {name: each.counts[State.QUEUED] for name, each in queue.active.items()}
+    return queue.tally.tenants(queued, shard.now, weight)
 
 
 def _standing(shard: Shard, id: str) -> Standing | None:
@@ -94,10 +97,20 @@ def _place(tenant: Tenant) -> tuple[float, bytes]:
 
 
 def _tasks_ahead(tenant: Tenant, task: Task) -> int:
-    levels = [[entry[0] for entry in level if entry[0] is not None] for level in tenant.levels]
+    # In a line that is longer than what is looked at, tasks that are gone are counted, too.
+    lines = [
+        [entry[0] for entry in islice(level, _MAX_LOOKED_AT) if entry[0] is not None]
+        for level in tenant.levels
+    ]
+    lengths = [
+        len(line) if len(level) <= _MAX_LOOKED_AT else len(level)
+        for line, level in zip(lines, tenant.levels, strict=True)
+    ]
     own = task.message.level
-    place = levels[own].index(task)
-    return goes_before(own, place, [len(level) for level in levels], tenant.turn, MAX_AHEAD)
+    place = next((place for place, each in enumerate(lines[own]) if each is task), None)
+    if place is None:
+        return MAX_AHEAD
+    return goes_before(own, place, lengths, tenant.turn, MAX_AHEAD)
 
 
 def _rooms(shard: Shard, task: Task, parked_on: Gate | None) -> list[Room]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 from fairlead.broker.stats import (
@@ -126,23 +127,28 @@ class Tally:
         return QueueStats(deferred=deferred, **shown)
 
     def tenants(
-        self, now: float, weight: Callable[[str], float]
+        self, queued: Mapping[str, int], now: float, weight: Callable[[str], float]
     ) -> tuple[dict[str, TenantStats], bool]:
-        """Those with something in this hour or the last one, and whether there are others."""
+        """Those with work, or with something in this hour or the last one; are there others?
+
+        ``queued`` has all with work, and how many tasks of theirs wait for their turn.
+        """
         hour = int(now // HOUR)
         lately = [each for each in (self.hours.get(hour), self.hours.get(hour - 1)) if each]
-        names = list(dict.fromkeys(name for each in lately for name in each))
+        names = list(dict.fromkeys(chain(queued, *lately)))
         shown = {
-            name: _summed([each[name] for each in lately if name in each], weight(name))
+            name: _summed(
+                [each[name] for each in lately if name in each], weight(name), queued.get(name, 0)
+            )
             for name in names[:MAX_PAGE]
         }
         full = any(len(each) >= MAX_TALLIES for each in lately)
         return shown, full or len(names) > MAX_PAGE
 
 
-def _summed(parts: list[list[float]], weight: float) -> TenantStats:
+def _summed(parts: list[list[float]], weight: float, queued: int) -> TenantStats:
     counts: dict[str, Any] = {
         name: sum(int(part[place]) for part in parts) for name, place in _PLACES.items()
     }
-    longest = micros(max(part[-1] for part in parts)) / 1e6
-    return TenantStats(**counts, longest_wait=longest, weight=weight)
+    longest = micros(max((part[-1] for part in parts), default=0.0)) / 1e6
+    return TenantStats(**counts, longest_wait=longest, weight=weight, queued=queued)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from struct import Struct
 from typing import Any
 
@@ -45,8 +46,9 @@ _CONF = Struct("<BdddddI")  # paused, three caps, concurrency, rate, burst
 _TENANT = Struct("<13IdIBBBBB")  # counts, lengths, special; tag, weight, status, turn, pause, ...
 _GATE = Struct("<ddIdd")  # concurrency, rate, burst, what the rate remembers
 _LIMITER = Struct("<ddIddd")  # the same, and room in use
-_DEFERRED, _RUNNING = 2, 4
+_DEFERRED, _QUEUED, _RUNNING = 2, 3, 4
 _PARKED, _AT_LIMITER = 2, 3
+_MAX_PARTS = 22  # calls about tenants of one queue: some 20,000 records are looked at
 
 
 class Looking(Frame):
@@ -55,20 +57,34 @@ class Looking(Frame):
     async def stats(
         self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
     ) -> Stats:
-        """What was counted, of one queue or of all."""
-        most = MAX_PAGE if tenants else 0
-        time, orphans, *rest = await self._run("stats", [self._clock(now), queue or "", most])
-        rows = [rest[i : i + 4] for i in range(0, len(rest), 4)]
-        at = float(time)
+        """What was counted, of one queue or of all. Tenants take some calls for each queue."""
+        time, orphans, _, *rest = await self._run("stats", [self._clock(now), queue or "", 0, ""])
+        names = [name.decode() for name in rest[::4]]
+        by_tenant = {name: await self._tenants(name, now) for name in names if tenants}
         return Stats(
-            now=at,
-            queues={name.decode(): _queue_stats(state) for name, state, *_ in rows},
-            tenants={name.decode(): _tenants(told, at) for name, _, _, told in rows}
-            if tenants
-            else {},
-            more_tenants=any(more for _, _, more, _ in rows),
+            now=float(time),
+            queues=dict(zip(names, map(_queue_stats, rest[1::4]), strict=True)),
+            tenants={name: told for name, (told, _) in by_tenant.items()},
+            more_tenants=any(more for _, more in by_tenant.values()),
             orphans=int(orphans),
         )
+
+    async def _tenants(self, queue: str, now: float | None) -> tuple[dict[str, TenantStats], bool]:
+        """Those with work now or lately, and whether there are others: a part in each call."""
+        found: dict[str, TenantStats] = {}
+        cursors = [b"", b"0"]  # those that are listed, then what their records say
+        for cursor in islice(cursors, _MAX_PARTS):
+            time, _, following, *row = await self._run(
+                "stats", [self._clock(now), queue, MAX_PAGE, cursor]
+            )
+            if not row:  # the queue is gone
+                return found, False
+            found.update(_tenants(row[3], float(time)))
+            if row[2] or len(found) > MAX_PAGE:
+                return dict(islice(found.items(), MAX_PAGE)), True
+            if cursor and following != b"0":
+                cursors.append(following)
+        return found, len(cursors) > _MAX_PARTS
 
     async def standing(self, id: str, *, now: float | None = None) -> Standing | None:
         """A task, and all that may keep it from running."""
@@ -169,15 +185,15 @@ def _tenants(told: Sequence[Any], now: float) -> dict[str, TenantStats]:
             hour, *own = TENANT_HOUR.unpack_from(record, len(record) - TENANT_HOUR.size)
             if hour >= now // HOUR - 1:
                 parts.append(tuple(own))
-        if parts:
-            counts: dict[str, Any] = {
-                field: sum(part[k] for part in parts) for k, field in enumerate(TALLIED)
-            }
-            found[name.decode()] = TenantStats(
-                **counts,
-                longest_wait=micros(max(part[-1] for part in parts)) / 1e6,
-                weight=_weight(here) or _weight(everywhere) or 1.0,
-            )
+        counts: dict[str, Any] = {
+            field: sum(part[k] for part in parts) for k, field in enumerate(TALLIED)
+        }
+        found[name.decode()] = TenantStats(
+            **counts,
+            longest_wait=micros(max((part[-1] for part in parts), default=0.0)) / 1e6,
+            weight=_weight(here) or _weight(everywhere) or 1.0,
+            queued=0 if record is None else _TENANT.unpack_from(record)[_QUEUED - 1],
+        )
     return found
 
 

@@ -95,6 +95,8 @@ def _merged(one: Histogram, other: Histogram) -> Histogram:
 
 
 def _summed(one: TenantStats, other: TenantStats) -> TenantStats:
-    counts: dict[str, Any] = {name: getattr(one, name) + getattr(other, name) for name in TALLIED}
+    counts: dict[str, Any] = {
+        name: getattr(one, name) + getattr(other, name) for name in (*TALLIED, "queued")
+    }
     longest = max(one.longest_wait, other.longest_wait)
     return TenantStats(**counts, longest_wait=longest, weight=one.weight)

@@ -1,57 +1,80 @@
--- stats: what was counted, of one queue or of all, and of tenants if they are wanted.
+-- stats: what was counted, of all queues, or of one and its tenants, a part of them in each call.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, queue or '', how many tenants of a queue at most
--- Returns  time, orphans; then for each queue: name, its state (lib/queue), whether there are more tenants,
---          and for each of those that are told: name, what was put away of this hour and of the one before
---          (lib/counted), its record (lib/tenant), settings in all queues and in this one
+-- ARGV     clock, queue or '' for all, how many of its tenants at most, cursor: '' for those in the tallies and
+--          those with work, then 0 and what the last call said, for a part of all that are known
+-- Returns  time, orphans, cursor of the next call ('0': that was all); then for each queue: name, its state
+--          (lib/queue), whether there are more tenants, and for each of those that are told: name, what was put
+--          away of this hour and of the one before (lib/counted), its record (lib/tenant), settings in all
+--          queues and in this one
 -- @flags allow-oom
 -- @include text
 -- @include base
 -- @include read
 keep_clock()
-local reply, most, hour = { exact(now), M.orphans }, tonumber(ARGV[3]), floor(now / 3600)
-local FULL = 10000 -- see lib/counted
+local queue, most, hour = ARGV[2], tonumber(ARGV[3]), floor(now / 3600)
+local reply = { exact(now), M.orphans, '0' }
+local FULL, PART = 10000, 1000 -- FULL: see lib/counted; PART: tenants that are looked at in one call
+local known, active = P .. 'tenants:' .. queue, P .. 'active:' .. queue
+local tallies = { P .. 'tally:' .. queue .. ':' .. hour, P .. 'tally:' .. queue .. ':' .. (hour - 1) }
 
-local function tenants_of(queue)
-  local keys = { P .. 'tally:' .. queue .. ':' .. hour, P .. 'tally:' .. queue .. ':' .. (hour - 1) }
-  local names, seen, told, more = {}, {}, {}, 0
-  keys[3] = P .. 'tenants:' .. queue
-  for i, key in ipairs(keys) do
-    if i < 3 and call('HLEN', key) >= FULL then more = 1 end
-    for _, name in ipairs(call('HRANDFIELD', key, most + 1)) do
+-- Those that were put away lately, and those that have work, counted lately or not.
+local function listed()
+  local names, seen, more = {}, {}, 0
+  local function add(some)
+    for _, name in ipairs(some) do
       if not seen[name] and #names < most then names[#names + 1] = name
       elseif not seen[name] then more = 1 end
       seen[name] = true
     end
   end
-  if #names == 0 then return told, more end
-  local all, own = {}, {}
-  for i, name in ipairs(names) do all[i], own[i] = SEP .. name, queue .. SEP .. name end
-  local columns = { names, call('HMGET', keys[1], unpack(names)), call('HMGET', keys[2], unpack(names)),
-    call('HMGET', keys[3], unpack(names)), call('HMGET', P .. 'tenant-settings', unpack(all)),
-    call('HMGET', P .. 'tenant-settings', unpack(own)) }
-  for i = 1, #names do
-    for k = 1, 6 do told[#told + 1] = columns[k][i] end
+  add(call('SRANDMEMBER', active, most + 1))
+  for _, key in ipairs(tallies) do
+    if call('HLEN', key) >= FULL then more = 1 end
+    add(call('HRANDFIELD', key, most + 1))
   end
-  return told, more
+  return names, more
 end
 
-local function add(queue, state)
-  local n = #reply
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = queue, state, 0, {}
-  if most > 0 then reply[n + 4], reply[n + 3] = tenants_of(queue) end
+-- A part of the records: most may be of tenants that have nothing but finished tasks from long ago.
+local function looked_at(cursor)
+  local page, names = call('HSCAN', known, cursor, 'COUNT', PART), {}
+  for i = 1, #page[2], 2 do
+    if unpacked('<I', sub(page[2][i + 1], -32)) >= hour - 1 then names[#names + 1] = page[2][i] end
+  end
+  reply[3] = page[1]
+  return names, 0
 end
 
-if ARGV[2] ~= '' then
-  local state = call('HGET', P .. 'queues', ARGV[2])
-  if state then add(ARGV[2], state) end
+local function told_of(names)
+  local told = {}
+  for first = 1, #names, PART do
+    local part = { unpack(names, first, min(first + PART - 1, #names)) }
+    local all, own = {}, {}
+    for i, name in ipairs(part) do all[i], own[i] = SEP .. name, queue .. SEP .. name end
+    local columns = { part, call('HMGET', tallies[1], unpack(part)), call('HMGET', tallies[2], unpack(part)),
+      call('HMGET', known, unpack(part)), call('HMGET', P .. 'tenant-settings', unpack(all)),
+      call('HMGET', P .. 'tenant-settings', unpack(own)) }
+    for i = 1, #part do
+      for k = 1, 6 do told[#told + 1] = columns[k][i] end
+    end
+  end
+  return told
+end
+
+if queue ~= '' then
+  local state, names, more = call('HGET', P .. 'queues', queue), {}, 0
+  if most > 0 and ARGV[4] == '' then names, more = listed() elseif most > 0 then names, more = looked_at(ARGV[4]) end
+  if state then reply[4], reply[5], reply[6], reply[7] = queue, state, more, told_of(names) end
   return reply
 end
 local cursor = '0'
 repeat
   local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 100)
   cursor = page[1]
-  for i = 1, #page[2], 2 do add(page[2][i], page[2][i + 1]) end
+  for i = 1, #page[2], 2 do
+    local n = #reply
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = page[2][i], page[2][i + 1], 0, {}
+  end
 until cursor == '0'
 return reply
