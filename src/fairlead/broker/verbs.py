@@ -81,7 +81,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float | None = None  # seconds by which it must have started
     depends_on: tuple[Dependency, ...] = ()
     on_dependency_failure: DependencyPolicy = "dead"
-    uses_results: bool = False  # it will read what it depends on: that is kept until it is over
+    #: It will read what it depends on: what completed of that is kept until it is over.
+    uses_results: bool = False
     unique: Unique | None = None
     fence: LeaseRef | None = None  # a child of a running task: accepted only under its lease
 

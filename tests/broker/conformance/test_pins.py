@@ -186,7 +186,7 @@ async def test_a_refused_submission_pins_nothing(broker: Store, c: Client) -> No
 
 
 @pytest.mark.parametrize("policy", ["run", "wait"])
-async def test_dead_and_cancelled_dependencies_are_pinned_as_well(
+async def test_dead_and_cancelled_dependencies_are_kept_as_long_as_any_other(
     broker: Store, c: Client, policy: DependencyPolicy
 ) -> None:
     (lease,) = await c.run(submit("dead"))
@@ -195,8 +195,10 @@ async def test_dead_and_cancelled_dependencies_are_pinned_as_well(
     await c.enqueue(child)
     await c.settle(dead(lease))
     await c.cancel("cancelled")
-    found = await tidied(broker, "dead", "cancelled", now=NOW + 20 * DAY)
-    assert found == [State.DEAD, State.CANCELLED]
+    assert await tidied(broker, "dead", "cancelled", now=NOW + 8 * DAY) == [None, None]
+    await drain(broker, now=NOW + 8 * DAY)
+    end = State.DEAD if policy == "wait" else State.SCHEDULED  # nothing that it waits for is left
+    assert await states(broker, "child", now=NOW + 8 * DAY) == [end]
 
 
 # -- limits of the retention --------------------------------------------------------------------
@@ -255,15 +257,13 @@ async def test_a_call_that_pins_and_forgets_does_not_forget_what_it_pins(
     assert await states(broker, MADE, "b" * 32) == [State.COMPLETED, None]
 
 
-async def test_the_cap_in_bytes_for_the_dead_does_not_count_pinned_ones(
-    broker: Store, c: Client
-) -> None:
+async def test_the_cap_in_bytes_for_the_dead_counts_pinned_ones(broker: Store, c: Client) -> None:
     await c.configure(QueueChange(queue="default", keep_dead_bytes=200))
     (one, two) = await c.run(submit("one"), submit("two"))
     await c.enqueue(submit("child", after=["one"], policy="run", uses=True, delay=DAY))
     await c.settle(dead(one))
     await c.settle(dead(two))
-    assert await tidied(broker, "one", "two", now=NOW) == [State.DEAD, State.DEAD]
+    assert await tidied(broker, "one", "two", now=NOW) == [None, State.DEAD]
 
 
 # -- orders of operators -----------------------------------------------------------------------

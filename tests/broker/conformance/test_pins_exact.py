@@ -51,6 +51,7 @@ class Story:
         self.now = NOW
         self.leases: dict[str, Leased] = {}
         self.uses: dict[str, set[str]] = {}  # by the child: what it pins
+        self.failed: set[str] = set()  # dead or cancelled when last seen: pins do not keep those
 
     async def apply(self, step: tuple[object, ...]) -> None:
         await getattr(self, f"_{step[0]}")(*step[1:])
@@ -124,6 +125,10 @@ class Story:
 
     async def _check(self) -> None:
         found = dict(zip(IDS, await states(self.broker, *IDS, now=self.now), strict=True))
+        forgotten = {id for id in self.failed if found[id] is None}
+        self.failed = {id for id in IDS if found[id] in (State.DEAD, State.CANCELLED)}
+        for parents in self.uses.values():
+            parents.difference_update(forgotten)
         for child, parents in self.uses.items():
             if found[child] is None:
                 parents.clear()

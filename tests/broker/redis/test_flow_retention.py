@@ -12,9 +12,9 @@ from fairlead.broker.memory import MemoryBroker, flow
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.scripts import load
 from tests.broker.redis.sample import PREFIX
-from tests.support.flows import flow_record, make
+from tests.support.flows import flow_record, make, ordered
 from tests.support.servers import Running
-from tests.support.store import NOW, Client, complete_all, submit
+from tests.support.store import NOW, Client, complete_all, completed, dead, drain, submit
 
 
 @pytest.fixture
@@ -79,3 +79,18 @@ async def test_each_flow_that_ends_on_a_server_pushes_at_most_two_out(
     assert (await flow_record(on_server, "e", now=NOW + 9)).completed == 1
     assert (await on_server.members("c", now=NOW + 9)) == ["c-0"]
     assert await on_server.audit(now=NOW + 9) == []
+
+
+async def test_what_a_member_reads_is_written_once_however_often_it_is_retried(
+    on_server: RedisBroker, valkey: Running
+) -> None:
+    c, parents = Client(on_server), [f"p{i:02}" for i in range(60)]
+    await c.settle(*map(completed, await c.run(*map(submit, parents))))
+    await make(c, "f", submit("wide", after=parents, uses=True))
+    for _ in range(2):
+        await c.settle(*map(dead, await c.fetch(1)))
+        await drain(on_server)
+        assert (await ordered(c, "f", "retry"))[0] == 1
+        await drain(on_server)
+        text = valkey.admin("HGET", f"{PREFIX}uses", "wide")
+        assert sorted(use.split(b"\x1f")[0].decode() for use in text.split(b"\x1d")) == parents

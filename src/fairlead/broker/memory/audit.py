@@ -57,7 +57,7 @@ def _places(shard: Shard) -> Iterator[str]:
         }
         places[State.SCHEDULED] = places[State.RETRYING] = int(id in shard.due)
         kept = int(task.state in FINAL and id in task.tenant.queue.shelf(task.state))
-        if task.pins and task.state in FINAL:
+        if task.aside:
             kept += 1  # where it is for as long as it is pinned
         expected = kept if task.state in FINAL else places[task.state]
         if expected != 1:

@@ -312,8 +312,7 @@ def _retry(shard: Shard, flow: Flow, member: Submission) -> tuple[int, int]:
     parents, failed = _parents(shard, member)
     if failed is not None:
         return 0, len(parents)
-    if not task.pins:
-        task.tenant.queue.shelf(task.state).remove(task)
+    task.tenant.queue.shelf(task.state).remove(task)
     count(shard, flow, task.state, -1)
     task.generation += 1
     task.attempts = task.crashes = task.unroutable = 0

@@ -62,8 +62,7 @@ def _alter(shard: Shard, order: Alter) -> Altered:
     if order.action == "requeue":
         if state is not State.DEAD:
             return Altered(id=order.id, code="unchanged", state=state)
-        if not task.pins:
-            task.tenant.queue.dead.remove(task)
+        task.tenant.queue.dead.remove(task)
         if task.flow is not None:
             flows.count(shard, task.flow, state, -1)
         task.generation += 1

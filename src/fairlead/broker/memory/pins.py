@@ -1,6 +1,8 @@
 """Pins: a task whose result others will read is kept until the last of them is over.
 
-A pinned task that has ended stands on no shelf, so that no limit of the retention counts it.
+A pinned task that has completed stands on no shelf, so that no limit of the retention counts it.
+One that is dead or was cancelled has no result: it is kept as if nobody had pinned it. Otherwise a
+task that waits for it to be put to work again would wait for ever.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.broker.memory.records import Task
 from fairlead.broker.verbs import MAX_STEP
-from fairlead.model.lifecycle import FINAL, may_return
+from fairlead.model.lifecycle import State, may_return
 from fairlead.model.options import Dependency
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def pinned(shard: Shard, id: str) -> bool:
 
 
 def _pin(parent: Task) -> None:
-    if not parent.pins and parent.state in FINAL:
+    if not parent.pins and parent.state is State.COMPLETED:
         since = parent.kept_since or parent.finished_at or 0.0
         parent.keep = (parent.expires_at or 0.0) - since
         parent.tenant.queue.shelf(parent.state).remove(parent)
@@ -74,6 +76,6 @@ def _pin(parent: Task) -> None:
 
 def _unpin(shard: Shard, parent: Task) -> None:
     parent.pins -= 1
-    if not parent.pins and parent.state in FINAL:
+    if not parent.pins and parent.state is State.COMPLETED:
         parent.kept_since = shard.now
         shard.shelve(parent, parent.keep)

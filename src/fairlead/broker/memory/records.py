@@ -66,6 +66,11 @@ class Task:
         self.enqueued_at = now
         self.state: State = State.QUEUED
 
+    @property
+    def aside(self) -> bool:
+        """Whether it is kept because it is pinned: it stands on no shelf."""
+        return self.pins > 0 and self.state is State.COMPLETED
+
     def leased_as(self, incarnation: str, token: int) -> bool:
         """Whether this lease of the task is in force."""
         return (

@@ -187,7 +187,7 @@ class Shard(Holdings):
     def _keep(self, task: Task, keep: float | None) -> None:
         if task.uses:
             pins.release(self, task)
-        if task.pins:
+        if task.aside:
             task.keep = keep
         else:
             self.shelve(task, keep)
@@ -213,10 +213,9 @@ class Shard(Holdings):
     def forget(self, task: Task) -> None:
         """Drop a finished task for good; who still waits for it will be told by ``deliver``."""
         tenant, queue = task.tenant, task.tenant.queue
-        if task.pins:
-            task.pins = 0  # whoever still wants its result is told that it is gone
-        else:
+        if not task.aside:
             queue.shelf(task.state).remove(task)
+        task.pins = 0  # whoever still wants its result is told that it is gone
         del self.tasks[task.id]
         del self._by_sequence[task.sequence]
         if len(self._order) > 2 * len(self._by_sequence) + _STALE:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairlead.broker.redis.audit.reading import read_uses
-from fairlead.broker.redis.audit.values import DEAD, FINAL
+from fairlead.broker.redis.audit.values import COMPLETED, DEAD, FINAL
 from fairlead.broker.redis.audit.walk import Shard
 
 __all__ = ("check_pins",)
@@ -34,7 +34,7 @@ def _counts(shard: Shard) -> Iterator[str]:
             yield f"task {id} counts {said} pins, there are {there}"
         if (id in pins) != ("p" in ties.get(id, "")):
             yield f"task {id} is pinned, or is not, but its ties say otherwise"
-        if id in pins and task.state in FINAL and task.record.expires:
+        if id in pins and task.state == COMPLETED and task.record.expires:
             yield f"task {id} is pinned but has a time to be forgotten"
     for id in pins:
         if id not in shard.tasks:
@@ -76,7 +76,7 @@ def _asides(shard: Shard) -> Iterator[str]:
     there: Counter[str] = Counter()
     for id in shard.hash("pins"):
         task = shard.tasks.get(id)
-        if task is not None and task.state in FINAL and task.state != DEAD:
+        if task is not None and task.state == COMPLETED:
             there[task.queue] += 1
     asides = shard.hash("aside")
     for name in sorted(there.keys() | asides.keys()):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fairlead.broker.redis.audit.values import (
     AT_LIMITER,
+    COMPLETED,
     DEAD,
     FINAL,
     IDLE,
@@ -87,7 +88,7 @@ def _bytes(shard: Shard) -> Iterator[str]:
     done: Counter[str] = Counter()
     dead: Counter[str] = Counter()
     for task in shard.tasks.values():
-        if task.state in FINAL and task.id not in pins:
+        if task.state in FINAL and not (task.state == COMPLETED and task.id in pins):
             (dead if task.state == DEAD else done)[task.queue] += task.bytes
     for name, queue in shard.queues.items():
         for what, said, there in (

@@ -159,7 +159,8 @@ def _shelves(shard: Shard) -> Iterator[str]:
                     yield f"task {id} is kept until another time than its record says"
     for id, task in shard.tasks.items():
         own = [f"{'dead' if task.state == DEAD else 'done'}:{task.queue}"]
-        wanted = own if task.state in FINAL and id not in shard.hash("pins") else []
+        aside = task.state == COMPLETED and id in shard.hash("pins")
+        wanted = own if task.state in FINAL and not aside else []
         if places.get(id, []) != wanted:
             yield f"task {id} is {task.shown} but is kept on {places.get(id) or 'no shelf'}"
 

@@ -41,7 +41,7 @@ local function lay(f, id, head, blob, o, more)
   store(id, head, blob)
   local task = known(id)
   task.policy, task.recorded, changed[id] = policy, true, task
-  if tonumber(o[3]) >= USES_RESULTS then pins.take(task, o[10]) end
+  if tonumber(o[3]) >= USES_RESULTS then pins.take(task, o[10], more == 1) end
   if failed then
     admit(task, verdict)
     emit('enqueued', task)

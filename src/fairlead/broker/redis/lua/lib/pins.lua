@@ -1,7 +1,7 @@
 -- pins: a task whose result others will read is kept until the last of them is over.
 --
 -- The twin of memory/pins.py. 'pins' holds of such a task how many they are and, by US, how long it is
--- to be kept afterwards; 'aside' of a queue how many completed and cancelled tasks stand on no shelf
+-- to be kept afterwards; 'aside' of a queue how many completed tasks stand on no shelf
 -- because they are pinned. lib/using has those who pin. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share pins
 -- ASIDE, a flag of records: it was pinned after its end, so an entry of 'kept' is not its own.
@@ -30,7 +30,9 @@ local function set(id, n, keep)
   counts[id], new_counts[id] = n > 0 and n .. SEP .. (keep and exact(keep) or '') or '', true
 end
 
+-- Whether it is pinned; and whether it is kept for that: what did not complete has no result.
 function pins.holds(id) return find(ties_of(id), 'p', 1, true) ~= nil end
+function pins.keeps(task) return task.state == COMPLETED and pins.holds(task.id) end
 local function untie(id) set_ties(id, (ties_of(id):gsub('p', ''))) end
 
 -- How many tasks of a queue count for no cap.
@@ -40,7 +42,6 @@ function pins.aside(name)
 end
 
 local function count_aside(task, by)
-  if task.state == DEAD then return end
   local n = pins.aside(task.h.queue) + by
   asides[task.h.queue], new_asides[task.h.queue], M.aside = n > 0 and n, true, M.aside + by
 end
@@ -52,7 +53,7 @@ function pins.forget(id) set(id, 0) untie(id) end
 
 function pins.pin(parent)
   local n, keep = read(parent.id)
-  if n == 0 and parent.state >= COMPLETED then
+  if n == 0 and parent.state == COMPLETED then
     keep = parent.expires - (parent.started > 0 and parent.started or parent.finished)
     shelves.take(parent)
     if parent.parts < ASIDE then parent.parts = parent.parts + ASIDE end
@@ -70,7 +71,7 @@ function pins.unpin(parent)
   set(parent.id, n - 1, keep)
   if n ~= 1 then return end
   untie(parent.id)
-  if parent.state < COMPLETED then return end
+  if parent.state ~= COMPLETED then return end
   count_aside(parent, -1)
   parent.started, changed[parent.id] = now, parent -- since when it is kept
   shelves.put(parent, keep)

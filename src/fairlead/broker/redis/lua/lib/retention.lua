@@ -39,7 +39,7 @@ function finish(task, to, reason, keep)
   tell_ends(task, to)
   stats.count(t, to - ENDS, 1)
   pins.release(task)
-  if pins.holds(task.id) then pins.set_aside(task, keep) else shelves.put(task, keep) end
+  if pins.keeps(task) then pins.set_aside(task, keep) else shelves.put(task, keep) end
 end
 
 -- Keep a finished task from now on, for its own time or for that of its queue.
@@ -55,7 +55,7 @@ end
 
 -- Take a finished task off its shelf, because it is put to work again, pinned or forgotten.
 function shelves.take(task)
-  if pins.holds(task.id) then
+  if pins.keeps(task) then
     pins.leave(task)
   else
     drop(shelf(task), task.id)

@@ -12,29 +12,28 @@ texts, new_texts = {}, {}
 todo, first, taken, head = {}, 1, 0, nil -- new ones; stored ones that are done; the rest of one
 -- @end
 local function text_of(id)
-  if not texts[id] then texts[id] = call('HGET', P .. 'uses', id) or '' end
+  texts[id] = texts[id] or call('HGET', P .. 'uses', id) or ''
   return texts[id]
 end
-
--- A new task will read the results of `edges`, see lib/accept; and one that uses some already, of more.
-function pins.take(task, edges)
-  local names, parents = {}, {}
+-- A new task will read the results of `edges`, see lib/accept; and one that uses some already, of more. If
+-- `more` will come, it is said to use something even if nothing of these is known: a task that never was.
+function pins.take(task, edges, more)
+  local names, parents, old = {}, {}, has(task, USES) and '\29' .. text_of(task.id) .. '\29' or ''
   for edge in string.gmatch(edges, '[^\29]+') do
     local id = match(edge, '^@[^\31]*\31(.*)$') or sub(edge, 2)
-    if not parents[id] and id ~= task.id and find_task(id) then names[#names + 1], parents[id] = id, true end
+    local parent = not parents[id] and id ~= task.id and find_task(id)
+    if parent and not find(old, '\29' .. id .. SEP .. parent.life .. '\29', 1, true) then
+      names[#names + 1], parents[id] = id, true
+    end
   end
-  if #names == 0 then return end
-  load_ties(names) pins.load(names)
-  for i, id in ipairs(names) do
-    parents[i] = id .. SEP .. tasks[id].life
-    pins.pin(tasks[id])
-  end
-  if has(task, USES) then table.insert(parents, 1, text_of(task.id)) else task.parts = task.parts + USES end
+  if #names > 0 then load_ties(names) pins.load(names) elseif more then parents[1] = '\30' .. SEP .. '0' else return end
+  for _, id in ipairs(names) do pins.pin(tasks[id]) end
+  for i, id in ipairs(names) do parents[i] = id .. SEP .. tasks[id].life end
+  if old ~= '' then table.insert(parents, 1, text_of(task.id)) else task.parts = task.parts + USES end
   texts[task.id], new_texts[task.id] = concat(parents, '\29'), true
 end
 function pins.take_more(task, edges) if has(task, USES) then pins.take(task, edges) end end
 local function later(task, sign) todo[#todo + 1], M.unpins = sign .. text_of(task.id), M.unpins + 1 end
-
 -- A task is over; a dead one was put to work again.
 function pins.release(task)
   if not has(task, USES) then return end
