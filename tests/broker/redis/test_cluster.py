@@ -12,6 +12,10 @@ from fairlead.broker.redis import RedisBroker
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.model.lifecycle import State
 from tests.broker.redis import test_shards as shards
+from tests.broker.redis.test_shard_schedules import (  # noqa: F401 - they run here as well
+    test_a_schedule_follows_when_its_queue_gets_another_route,
+    test_a_schedule_that_moves_fires_no_slot_again,
+)
 from tests.broker.redis.test_shard_verbs import (  # noqa: F401 - they run here as well
     test_a_broker_that_lent_nothing_finds_the_shard_of_a_lease,
     test_a_fence_may_be_a_lease_of_another_shard,
