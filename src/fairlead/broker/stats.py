@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import Protocol
 
 import msgspec
@@ -123,10 +124,7 @@ class StatsReads(Protocol):
 
 def bucket(seconds: float) -> int:
     """The bucket that a time falls into."""
-    if seconds <= BUCKETS[0]:
-        return 0
-    fraction, exponent = math.frexp(seconds / BUCKETS[0])
-    return min(exponent - 1 if fraction == 0.5 else exponent, len(BUCKETS))
+    return bisect_left(BUCKETS, seconds)
 
 
 def micros(seconds: float) -> int:

@@ -40,6 +40,10 @@ def totals(stats: QueueStats) -> dict[str, int]:
 def test_a_bucket_holds_what_is_above_the_one_before_and_up_to_its_end(index: int) -> None:
     assert bucket(BUCKETS[index]) == index
     assert bucket(BUCKETS[index] * 1.0001) == index + 1
+    # The same as where a logarithm is taken, however close to the end.
+    for seconds in (math.nextafter(BUCKETS[index], way) for way in (0.0, BUCKETS[index], 1e9)):
+        fraction, exponent = math.frexp(seconds / BUCKETS[0])
+        assert bucket(seconds) == max(0, exponent - (fraction == 0.5))
     assert bucket(0.0) == bucket(1e-9) == 0
     assert bucket(1e12) == len(BUCKETS)
 

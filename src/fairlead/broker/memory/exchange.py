@@ -87,7 +87,7 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
 def _count(task: Task, settlement: Settlement, to: State) -> None:
     tally = task.tenant.queue.tally
     if task.started_at is not None:
-        tally.time("run", settlement.run_time)
+        tally.run.add(settlement.run_time)
     if settlement.burn and settlement.to not in (State.COMPLETED, State.CANCELLED):
         tally.add("failed")
         if to not in FINAL:

@@ -71,7 +71,7 @@ def _place(shard: Shard, task: Task, parent: Task | Guard) -> None:
         ended = None
         if isinstance(parent, Task) and shard.tasks.get(parent.id) is parent:
             ended = parent.finished_at
-        task.tenant.queue.tally.time("release", shard.now - (ended or shard.now))
+        task.tenant.queue.tally.release.add(shard.now - (ended or shard.now))
         shard.queue_up(task)
         shard.emit("queued", task)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
@@ -16,20 +17,18 @@ from fairlead.broker.stats import (
     Histogram,
     QueueStats,
     TenantStats,
-    bucket,
     last_minute,
     micros,
 )
 from fairlead.broker.verbs import MAX_PAGE
 
-__all__ = ("Tally",)
+__all__ = ("Tally", "Times")
 
-_FIRST = BUCKETS[0]
 _PLACES = {name: place for place, name in enumerate(TALLIED)}
 _STARTED = _PLACES["started"]
 
 
-class _Times:
+class Times:
     """A histogram that grows."""
 
     __slots__ = ("_counts", "_largest", "_sum")
@@ -40,8 +39,9 @@ class _Times:
         self._largest = 0.0
 
     def add(self, seconds: float) -> None:
-        self._counts[bucket(seconds) if seconds > _FIRST else 0] += 1
-        self._sum += micros(seconds)
+        """Count how long something took."""
+        self._counts[bisect_left(BUCKETS, seconds)] += 1
+        self._sum += int(seconds * 1e6 + 0.5)  # as ``micros``, but a call costs more than all this
         if seconds > self._largest:
             self._largest = seconds
 
@@ -54,12 +54,16 @@ class _Times:
 class Tally:
     """What is counted of one queue."""
 
-    __slots__ = ("_counts", "_ends", "_minute", "_now", "_recent", "_times", "hours")
+    __slots__ = (
+        *("_counts", "_ends", "_minute", "_minute_ends", "_now", "_recent"),
+        *("hours", "release", "run", "wait"),
+    )
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(COUNTERS, 0)
-        self._times = {name: _Times() for name in HISTOGRAMS}
+        self.wait, self.run, self.release = Times(), Times(), Times()
         self._minute = 0
+        self._minute_ends = 60.0
         self._recent = [0, 0]  # attempts that began in that minute, and in the one before
         self.hours: dict[int, dict[str, list[float]]] = {}  # by tenant: TALLIED, longest wait
         self._now: dict[str, list[float]] = {}  # those of the hour that ends at
@@ -68,10 +72,6 @@ class Tally:
     def add(self, counter: str) -> None:
         """Count something that belongs to nobody."""
         self._counts[counter] += 1
-
-    def time(self, histogram: str, seconds: float) -> None:
-        """Count how long something took."""
-        self._times[histogram].add(seconds)
 
     def count(self, counter: str, tenant: str, now: float) -> None:
         """Count something that one tenant has a part in."""
@@ -84,18 +84,21 @@ class Tally:
     def started(self, tenant: str, waited: float, now: float) -> None:
         """Count an attempt that began, and how long it had been runnable."""
         self._counts["started"] += 1
-        self._times["wait"].add(waited)
+        self.wait.add(waited)
         own = self._now.get(tenant) if now < self._ends else None
         if own is None:
             own = self._own(tenant, now)
         own[_STARTED] += 1
         if waited > own[-1]:
             own[-1] = waited
-        minute = now // 60
-        if minute != self._minute:
-            previous = self._recent[0] if minute == self._minute + 1 else 0
-            self._minute, self._recent = int(minute), [0, previous]
+        if now >= self._minute_ends:
+            self._next_minute(int(now // 60))
         self._recent[0] += 1
+
+    def _next_minute(self, minute: int) -> None:
+        previous = self._recent[0] if minute == self._minute + 1 else 0
+        self._minute, self._recent = minute, [0, previous]
+        self._minute_ends = 60.0 * (minute + 1)
 
     def _own(self, tenant: str, now: float) -> list[float]:
         """A tenant's part of this hour; of too many, one that nobody will see."""
@@ -122,7 +125,7 @@ class Tally:
 
     def shown(self, deferred: int) -> QueueStats:
         """For people."""
-        shown: dict[str, Any] = {name: each.shown() for name, each in self._times.items()}
+        shown: dict[str, Any] = {name: getattr(self, name).shown() for name in HISTOGRAMS}
         shown.update(self._counts)
         return QueueStats(deferred=deferred, **shown)
 
