@@ -270,7 +270,11 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
     ) -> Moved:
-        """Cancel what waits in a queue, or one tenant's part of it (at most 50 tasks)."""
+        """Cancel what waits in a queue, or one tenant's part of it (at most 50 tasks).
+
+        Members of a flow that is still being laid out are no tasks yet: they are neither cancelled
+        nor counted in ``more``, and come later. ``alter_flow`` cancels those.
+        """
         ...
 
     async def fire(

@@ -116,6 +116,30 @@ def test_every_verb_of_ours_loads(valkey: Running) -> None:
         valkey.admin("FUNCTION", "LOAD", "REPLACE", load(name).source)
 
 
+def _code(source: str) -> str:
+    """A source without its texts and comments, which may say anything."""
+    return re.sub(r"'(?:[^'\\\n]|\\.)*'|--[^\n]*", "''", source)
+
+
+def test_what_is_a_field_of_the_table_is_named_as_one_everywhere() -> None:
+    fields: set[str] = set()
+    for path in sorted(LUA.glob("*.lua")):
+        code = _code(load(path.stem).source.decode())
+        far = set(re.findall(r"\bfunction far\.(\w+)", code))
+        bare = {name for name in re.findall(r"(?<![\w.:])[A-Za-z_]\w*", code) if name in far}
+        # "..name" looks like a field of something, and would be left as it is.
+        joined = {name for name in re.findall(r"\.\.([A-Za-z_]\w*)", code) if name in far}
+        assert bare | joined == set(), path.name
+        fields |= far
+    assert fields  # else nothing was looked at
+
+
+def test_no_name_follows_two_dots_without_a_space() -> None:
+    for path in sorted(LUA.rglob("*.lua")):
+        joined = re.findall(r"\.\.[A-Za-z_]\w*", _code(path.read_text(encoding="utf-8")))
+        assert joined == [], f"{path.name}: a space behind '..': it is taken for a field"
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

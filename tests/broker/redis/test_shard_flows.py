@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlead.broker.flows import FlowOrder, Staged
@@ -115,3 +117,40 @@ async def test_a_repeated_call_gets_the_same_answer(broker: ShardedBroker, c: Cl
     assert (await commit(c, "f")).code == "committed"
     assert (await broker.commit(Call("w1", c.number), "f", now=NOW)).code == "committed"
     assert await broker.members("f", now=NOW) == ["a"]
+
+
+async def test_other_shards_are_asked_only_for_what_is_no_member(
+    broker: ShardedBroker, c: Client, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+    for name in names:
+        store = broker._stores[name]
+
+        def where(ids: list[str], *, _name: str = name, _of: Any = store.where, **more: Any) -> Any:
+            asked.extend((_name, id) for id in ids)
+            return _of(ids, **more)
+
+        def committed(*args: Any, _name: str = name, _of: Any = store.commit, **more: Any) -> Any:
+            asked.append((_name, "commit"))
+            return _of(*args, **more)
+
+        monkeypatch.setattr(store, "where", where)
+        monkeypatch.setattr(store, "commit", committed)
+    await far_parent(c)
+    asked.clear()
+    members = [submit("a", after=["parent"]), submit("b", after=["a"]), submit("z", after=["a"])]
+    await make(c, "f", *members, size=1)
+    assert asked == [(names[1], "parent"), (names[0], "commit")]
+
+
+async def test_one_that_waits_for_many_of_the_other_shard_leaves_them_in_steps(
+    broker: ShardedBroker, c: Client
+) -> None:
+    parents = [f"p{i:02}" for i in range(120)]
+    await c.enqueue(*(submit(id, queue="far") for id in parents))
+    await c.enqueue(submit("child", after=parents))
+    await drain(broker)
+    assert {(await record(broker, id)).dependents for id in parents} == {1}
+    await c.cancel("child")
+    await drain(broker)
+    assert {(await record(broker, id)).dependents for id in parents} == {0}

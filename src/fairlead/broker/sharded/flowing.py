@@ -14,12 +14,16 @@ from fairlead.model.errors import InvalidInput
 
 __all__ = ("Flowing",)
 
+_MOST_WRITING = 100  # flows that are being written at a time, of which members are remembered
+#: What is said of a commit if shards say different things: the first of these.
+_LEAST = ("committed", "incomplete", "duplicate", "closed", "unknown")
+
 
 class Flowing(Frame):
     """The part of the broker that takes flows in.
 
-    Which shard has a flow is asked of all of them; ids of flows, as those of tasks, are known in
-    their own shard.
+    Which shard has a flow is asked of all of them, unless it was written here a moment ago; ids of
+    flows, as those of tasks, are known in their own shard.
     """
 
     async def stage(self, call: Call, part: FlowPart, *, now: float | None = None) -> Staged:
@@ -28,13 +32,27 @@ class Flowing(Frame):
         shard = self._place(part)
         line = self._line("stage", call)
         if line.answer is None:
-            ids = [d.id for member in part.members for d in member.depends_on]
+            own = self._members(call, part, shard)
+            ids = [d.id for m in part.members for d in m.depends_on if d.id not in own]
             others = {name: ids for name in self._stores if name != shard}
             found = await self._known(others, now) if shard not in line.kept else {}
             elsewhere = {id: next(iter(shards)) for id, shards in found.items()}
             stage = partial(self._stores[shard].stage_from, call, part, elsewhere, now=now)
             line.answer = (await self._all({shard: stage}, line.kept))[shard]
         return cast(Staged, line.answer)
+
+    def _members(self, call: Call, part: FlowPart, shard: str) -> set[str]:
+        """What is known here of the members of the flow, with those of this part."""
+        key = call.incarnation, part.flow
+        with self._lock:
+            place, members = self._writing.pop(key, (shard, set()))
+            if part.number == 0 or place != shard:
+                members = set()
+            members.update(member.message.id for member in part.members)
+            self._writing[key] = shard, members
+            if len(self._writing) > _MOST_WRITING:  # of the others all shards are asked
+                del self._writing[next(iter(self._writing))]
+            return members
 
     def _place(self, part: FlowPart) -> str:
         """The shard of all queues of a part, or ``InvalidInput``."""
@@ -54,12 +72,17 @@ class Flowing(Frame):
     async def commit(self, call: Call, flow: str, *, now: float | None = None) -> Staged:
         line = self._line("commit", call)
         if line.answer is None:
+            with self._lock:
+                written = self._writing.get((call.incarnation, flow))
             works = {
                 shard: partial(store.commit, call, flow, now=now)
                 for shard, store in self._stores.items()
+                if written is None or shard == written[0]
             }
             answers = list((await self._all(works, line.kept)).values())
-            line.answer = next((each for each in answers if each.code != "unknown"), answers[0])
+            line.answer = min(answers, key=lambda each: _LEAST.index(each.code))
+            with self._lock:
+                self._writing.pop((call.incarnation, flow), None)
             self._carrier.soon(self._stores)
         return cast(Staged, line.answer)
 

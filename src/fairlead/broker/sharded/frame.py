@@ -74,9 +74,11 @@ class Frame:
                 raise InvalidOption("shard", shard, f"one of {', '.join(self._stores)}")
         self._carrier = Carrier(self._stores)
         self._woken: set[str] = set()  # shards whose wake-up was taken by a wait
-        self._lock = threading.Lock()  # around the two below: loops of several threads share them
+        self._lock = threading.Lock()  # around what is below: loops of several threads share it
         self._lines: dict[str, Line] = {}  # by incarnation
         self._leases: dict[str, str] = {}  # by task: the shard that lent it
+        # By incarnation and flow that is being written: its shard, and its members so far.
+        self._writing: dict[tuple[str, str], tuple[str, set[str]]] = {}
 
     # -- where things are ----------------------------------------------------------------------
 
