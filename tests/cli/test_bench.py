@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.cli.bench import loads
-from fairlead.cli.benchmarks import workers
+from fairlead.cli.benchmarks import flows, workers
 from fairlead.cli.benchmarks.memory import Bench, Load, costs
 from fairlead.cli.benchmarks.server import sizes
 from fairlead.cli.benchmarks.server_load import FEATURES, Backlog, Feature, Trial
@@ -103,6 +103,22 @@ def test_worker_processes_are_measured_from_first_start_to_last_outcome(
     workers.show(found)
     out = capsys.readouterr().out
     assert "cores of an idle worker" in out
+
+
+def test_a_flow_is_measured_beside_plain_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = fairlead("bench", "flow", "--quick", "--json", "--scale", "0.02")
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    assert found["tasks"] == 10 * (20 + 2) + 1
+    assert [row["name"] for row in found["rows"]] == ["plain tasks", "10 fan-outs of 20, joined"]
+    for row in found["rows"]:
+        assert min(row[key] for key in ("enqueued", "rate", "p99_ms", "calls")) > 0
+        assert 0 <= row["slow"] <= row["calls"]
+    plain, flow = found["rows"]
+    assert found["ratio"] == pytest.approx(flow["rate"] / plain["rate"])
+
+    flows.show(found)
+    assert "of the speed of plain tasks" in capsys.readouterr().out
 
 
 # -- on a server ------------------------------------------------------------------------------
