@@ -58,7 +58,7 @@ TIMES = {
     "give_back": 3,
     "sweep": 4,
     "promote": 3,
-    "deliver": 7,
+    "deliver": 10,
     "tidy": 5,
     "watch": 3,
     "collect": 5,
@@ -337,7 +337,8 @@ class Story:
             self.say("commit", await broker.commit(p.call(), id, now=self.now))
         self.say("flows", await broker.flows(["flow"], now=self.now))
         self.say("members", await broker.members("flow", now=self.now))
-        self.say("deliver", await broker.deliver(now=self.now))
+        for _ in range(4):  # flows take turns
+            self.say("deliver", await broker.deliver(now=self.now))
         [top] = await self.fetch(self.w1, 1, "flow")
         self.say("failed", await self.w1.exchange([dead(top)], now=self.now))
         for action in ("retry", "cancel"):
