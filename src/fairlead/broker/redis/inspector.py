@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import reduce
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -30,28 +31,33 @@ __all__ = ("Inspecting",)
 _FIELDS = 8  # that the script ``find`` answers for each id
 _AT_ONCE = 200  # tasks that one call reads: their bodies may be large
 _SCANNED = 250  # ids that one step of a listing asks for
-_CURSOR = re.compile(r"(\d{1,20})(?:-(\d{1,4})-(\d{1,20})-(.+))?\Z", re.ASCII | re.DOTALL)
+_CURSOR = re.compile(r"(\d{1,20})(?:-(\d{1,4})-(\d{1,4})-([0-9a-f]{16}))?\Z", re.ASCII)
 
 
 class _Place(msgspec.Struct, frozen=True):
     """Where a listing goes on: at a step of the server's own, or inside one.
 
-    Inside one it is known how many ids were asked for, where the step ended, and the last id seen.
-    If the step ends elsewhere now, or that id is gone, what the server gives for it has changed:
-    it is listed again, rather than to leave a task out.
+    Inside one it is known how many ids were asked for, and how many of what came were listed. If
+    those are others now, because ids came or went or the server keeps them in another order, the
+    step is listed again, rather than to leave a task out.
     """
 
     step: str = "0"
     count: int = 0
-    end: str = ""
-    seen: str = ""
+    listed: int = 0
+    digest: str = ""  # of those that were listed
 
-    def known(self, ids: Sequence[str], end: str) -> int:
+    @classmethod
+    def inside(cls, step: str, count: int, listed: Sequence[str]) -> _Place:
+        """The place behind these ids of a step."""
+        return cls(step, count, len(listed), _digest(listed))
+
+    def known(self, ids: Sequence[str]) -> int:
         """How many of the step's ids were listed already."""
-        return ids.index(self.seen) + 1 if end == self.end and self.seen in ids else 0
+        return self.listed if self.digest == _digest(ids[: self.listed]) else 0
 
     def __str__(self) -> str:
-        return f"{self.step}-{self.count}-{self.end}-{self.seen}"
+        return f"{self.step}-{self.count}-{self.listed}-{self.digest}"
 
     @classmethod
     def parse(cls, cursor: str | None) -> _Place:
@@ -61,10 +67,10 @@ class _Place(msgspec.Struct, frozen=True):
         match = _CURSOR.match(cursor)
         if match is None:
             raise InvalidOption("cursor", cursor, "one that an earlier page returned")
-        step, count, end, seen = match.groups()
+        step, count, listed, digest = match.groups()
         if count is None:
             return cls(step)
-        return cls(step, min(max(int(count), 1), _SCANNED), end, seen)
+        return cls(step, min(max(int(count), 1), _SCANNED), int(listed), digest)
 
 
 class Inspecting(Frame):
@@ -127,16 +133,17 @@ class Inspecting(Frame):
             # No more than is wanted: a page that ends inside a step may have to repeat that step.
             count = place.count or min(limit - len(tasks), MAX_PAGE - examined, _SCANNED)
             after, raw = await self._run("page", [clock, place.step, count])
-            ids = [id.decode() for id in raw]
+            all_ids = [id.decode() for id in raw]
             end = after.decode()
-            ids = ids[place.known(ids, end) :]
+            known = place.known(all_ids)
+            ids = all_ids[known:]
             for i, record in enumerate(await self.find(ids, now=now)):
                 examined += 1
                 if record is not None and _matches(record, state, queue, tenant):
                     tasks.append(record)
                 if len(tasks) >= limit or examined >= MAX_PAGE:
                     if i + 1 < len(ids):
-                        place = _Place(place.step, count, end, ids[i])
+                        place = _Place.inside(place.step, count, all_ids[: known + i + 1])
                         return Page(tasks=tasks, cursor=str(place))
                     return Page(tasks=tasks, cursor=None if end == "0" else end)
             if end == "0":
@@ -169,6 +176,10 @@ class Inspecting(Frame):
 
         await self._greet()
         return await diagnose((await self._session()).server.command, self.keys)
+
+
+def _digest(ids: Sequence[str]) -> str:
+    return blake2b("\n".join(ids).encode(), digest_size=8).hexdigest()
 
 
 def _sum(totals: dict[str, int], counts: QueueCounts) -> dict[str, int]:
