@@ -179,10 +179,14 @@ class Site:
     async def handles(
         self, task: str, count: int = 1, /, *args: Any, **options: Unpack[CallOptions]
     ) -> list[Handle[Any]]:
-        if task not in self._tasks:
-            self._tasks[task] = self.app.task(name=task)(_stand_in)
-        call = self._tasks[task].using(**options).call
+        call = self.task(task).using(**options).call
         return await self.app.aenqueue_many([call(*args) for _ in range(count)])
+
+    def task(self, name: str) -> Task[..., Any]:
+        """A task of the app module, to be called from here."""
+        if name not in self._tasks:
+            self._tasks[name] = self.app.task(name=name)(_stand_in)
+        return self._tasks[name]
 
     async def found(self, ids: Sequence[str]) -> list[TaskRecord]:
         """What the broker knows of tasks that must be known."""

@@ -16,6 +16,7 @@ from fairlead.broker.redis.stored import (
     SIZES,
     blob,
     encode_error,
+    head_of,
     heads,
     new_head,
 )
@@ -137,17 +138,7 @@ def firing_args(firings: Sequence[Firing]) -> list[Value]:
     args: list[Value] = []
     for firing in firings:
         message = firing.submission.message
-        head = new_head(
-            (
-                message.queue,
-                message.tenant,
-                message.level,
-                message.cost,
-                message.limiters,
-                message.version,
-                message.flags,
-            )
-        )
+        head = head_of(message)
         next_at = "" if firing.next_at is None else repr(firing.next_at)
         args += (firing.schedule, repr(firing.slot), firing.revision, next_at)
         args += (message.id, head, blob(message), options(firing.submission))

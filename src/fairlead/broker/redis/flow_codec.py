@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.broker.flows import FlowPart, FlowRecord, Share, Staged
 from fairlead.broker.redis.codec import options
-from fairlead.broker.redis.stored import US, blob, heads, new_head
+from fairlead.broker.redis.stored import US, blob, head_of
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import Submission
 from fairlead.model.lifecycle import State
@@ -113,16 +113,7 @@ def _row(id: str, edges: list[str]) -> bytes:
 
 
 def _head(message: Message, flow: str) -> bytes:
-    key = (
-        message.queue,
-        message.tenant,
-        message.level,
-        message.cost,
-        message.limiters,
-        message.version,
-        message.flags,
-    )
-    return (heads.get(key) or new_head(key)) + US + flow.encode()
+    return head_of(message) + US + flow.encode()
 
 
 def staged(reply: bytes) -> Staged:

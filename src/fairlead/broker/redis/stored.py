@@ -35,6 +35,7 @@ __all__ = (
     "decode_queue",
     "decode_record",
     "encode_error",
+    "head_of",
     "heads",
     "new_head",
     "parse_head",
@@ -115,6 +116,20 @@ def new_head(key: HeadKey) -> bytes:
         heads.clear()
     heads[key] = head
     return head
+
+
+def head_of(message: Message) -> bytes:
+    """The head of one message; a batch of tasks does the same in its own loop, which is sooner."""
+    key = (
+        message.queue,
+        message.tenant,
+        message.level,
+        message.cost,
+        message.limiters,
+        message.version,
+        message.flags,
+    )
+    return heads.get(key) or new_head(key)
 
 
 def parse_head(head: bytes) -> Head:
