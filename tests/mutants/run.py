@@ -22,7 +22,8 @@ from queue import SimpleQueue
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.mutants.guards import GUARDS, Guard, Mutant, mutants  # noqa: E402 - the path comes first
+from tests.mutants.guards import GUARDS  # noqa: E402 - the path comes first
+from tests.mutants.mutant import Guard, Mutant, mutants  # noqa: E402
 
 _TIMEOUT = 120  # seconds for one named test; a mutant that hangs is noticed by it
 _AT_ONCE = min(2, os.cpu_count() or 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.guards import GUARDS, Mutant, mutants
+from tests.mutants.guards import GUARDS
+from tests.mutants.mutant import Mutant, mutants
 from tests.mutants.run import ROOT
 
 EACH = pytest.mark.parametrize(

@@ -1,0 +1,9 @@
+"""Guards of server functions, reads and repair."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Guard
+
+__all__ = ("GUARDS",)
+
+GUARDS: tuple[Guard, ...] = ()
