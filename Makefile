@@ -15,7 +15,7 @@ SOURCES   := src tests $(wildcard benchmarks)
 INPUTS    := pyproject.toml constraints.txt Makefile
 
 .DEFAULT_GOAL := help
-.PHONY: help run bench test soak check lint types imports mutants format clean FORCE
+.PHONY: help run bench test suite soak check lint types imports mutants format clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -26,23 +26,31 @@ run: $(VENV)/.core ## Run the demo (ARGS="..." goes to `fairlead demo`)
 bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fairlead bench`)
 	@$(BIN)/fairlead bench $(ARGS)
 
-# The timing tests come second and alone. pytest answers 5 when a selection is empty, which is
-# fine for one of the two runs but not for both.
-test: $(VENV)/.dev ## Run the tests (ARGS="..." goes to pytest, JOBS=1 for one process)
-	@parallel=0; serial=0; \
-	$(BIN)/pytest -m "not serial" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS)) $(ARGS) || parallel=$$?; \
+# $(1): which tests, $(2): the environment. The timing tests come second and alone. pytest answers 5
+# when a selection is empty, which is fine for one of the two runs but not for both.
+define RUN_TESTS
+	@parallel=0; serial=0; export $(2); \
+	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS)) --durations=10 $(ARGS) || parallel=$$?; \
 	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
-	$(BIN)/pytest -m serial $(ARGS) || serial=$$?; \
+	$(BIN)/pytest -m "serial$(1)" --durations=10 $(ARGS) || serial=$$?; \
 	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
+endef
 
-# Longer than in `make test`. A run prints its seed; the same one again: make soak SEED=1234
-SOAK ?= 1800
+# Everything once, in memory and on Valkey, with a part of the examples of each property.
+test: $(VENV)/.dev ## Run the tests that are not slow (ARGS="..." goes to pytest, JOBS=1 for one process)
+	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.25})
+
+suite: $(VENV)/.dev ## Run all tests: on Redis and Cluster too, the soaks, every example
+	$(call RUN_TESTS,,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1})
+
+# Longer than in `make check`. A run prints its seed; the same one again: make soak SEED=1234
+SOAK ?= 600
 SEED ?= 0
-soak: $(VENV)/.dev ## Kill, stop and restart everything at random for SOAK=1800 seconds (SEED=...)
+soak: $(VENV)/.dev ## Kill, stop and restart everything at random for SOAK=600 seconds (SEED=...)
 	@FAIRLEAD_SOAK_SECONDS=$(SOAK) FAIRLEAD_SEED=$(SEED) $(BIN)/pytest -s \
 	    --timeout $$(( $(SOAK) + 600 )) tests/acceptance/test_soak.py $(ARGS)
 
-check: lint types imports test mutants ## The gate: lint, types, imports, tests, mutants
+check: lint types imports suite mutants ## The gate: lint, types, imports, all tests, mutants
 	@echo "check: all passed"
 
 lint: $(VENV)/.dev ## Check style and formatting

@@ -1,7 +1,26 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
-# One slow example on a busy machine is no bug; what hangs is ended by pytest's own timeout.
-settings.register_profile("fairlead", deadline=None)
+from tests.support.fair import EXAMPLES
+
+# One slow example on a busy machine is no bug; what hangs is ended by pytest's own timeout. The
+# examples are the same in every run, so that a change is to blame for a failure, not a draw.
+settings.register_profile(
+    "fairlead",
+    deadline=None,
+    derandomize=EXAMPLES <= 1,
+    max_examples=max(1, round(100 * EXAMPLES)),
+)
 settings.load_profile("fairlead")
+
+# What runs in memory and on Valkey in `make test` runs on these in `make check`.
+_SLOW_PARAMETERS = {"redis", "cluster"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []
+        if not _SLOW_PARAMETERS.isdisjoint(parameters):
+            item.add_marker(pytest.mark.slow)

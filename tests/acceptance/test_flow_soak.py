@@ -89,6 +89,7 @@ async def ended(handles: list[FlowHandle]) -> list[State]:
 
 
 @pytest.mark.serial
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_thousand_flows_come_through_the_death_of_workers(site: Site) -> None:
     print(f"seed {SEED}")

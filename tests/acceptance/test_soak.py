@@ -24,7 +24,7 @@ from tests.support.nemesis import Nemesis
 from tests.support.servers import server
 from tests.support.worker_process import PATIENCE, environment_of, until
 
-SECONDS = float(os.environ.get("FAIRLEAD_SOAK_SECONDS", "60"))
+SECONDS = float(os.environ.get("FAIRLEAD_SOAK_SECONDS", "30"))
 SEED = int(os.environ.get("FAIRLEAD_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 PRODUCERS = 4
 ALWAYS = {"appendfsync": "always"}  # so that what was acknowledged is on the disk
@@ -182,6 +182,7 @@ def dead(site: Site) -> list[Event]:
 
 
 @pytest.mark.serial
+@pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 240)
 async def test_nothing_is_lost_or_done_twice_while_everything_is_killed_all_the_time(
     tmp_path: Path,

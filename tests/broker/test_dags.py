@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.broker.flows import FlowOrder, FlowPart, FlowRecord, Share
@@ -20,6 +20,7 @@ from fairlead.broker.verbs import LeaseRef
 from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import FINAL, DependencyPolicy, Settlement, State
 from fairlead.model.message import Leased
+from tests.support.fair import examples
 from tests.support.store import ERROR, NOW, Client, submit
 from tests.support.twins import on_server, twins
 
@@ -238,10 +239,7 @@ class Run:
         assert await self.store.audit(now=self.now) == []
 
 
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@examples(60)
 @given(graphs(), st.lists(ACTIONS, max_size=30))
 def test_random_graphs_come_to_an_end_that_can_be_explained(
     graph: list[Member], actions: list[tuple[Any, ...]]

@@ -38,7 +38,7 @@ from fairlead.model.lifecycle import FINAL, WAITING, State
 from tests.broker.machine import Core
 from tests.support import servers
 from tests.support.draws import ANY, CHANGES, CLIENTS, IDS, QUEUES, TENANTS, op
-from tests.support.fair import EXAMPLES, examples
+from tests.support.fair import LONGER, examples
 from tests.support.store import NOW, Client, completed, submit
 from tests.support.twins import on_server, twins
 
@@ -360,13 +360,15 @@ async def test_a_settlement_with_an_old_token_is_fenced_for_an_id_that_fairlead_
     await c.broker.close()
 
 
-TestMemory = pytest.mark.timeout(300 * EXAMPLES)(BrokerMachine.TestCase)
+TestMemory = pytest.mark.timeout(300 * LONGER)(BrokerMachine.TestCase)
 TestMemory.settings = examples(150)
-TestValkey = pytest.mark.timeout(400 * EXAMPLES)(ValkeyMachine.TestCase)
+TestValkey = pytest.mark.timeout(400 * LONGER)(ValkeyMachine.TestCase)
 TestValkey.settings = examples(60)
-TestRedis = pytest.mark.timeout(400 * EXAMPLES)(
-    pytest.mark.skipif(servers.binary("redis") is None, reason="there is no Redis server here")(
-        RedisMachine.TestCase
-    )
-)
+TestRedis = RedisMachine.TestCase
+for _mark in (
+    pytest.mark.slow,
+    pytest.mark.timeout(400 * LONGER),
+    pytest.mark.skipif(servers.binary("redis") is None, reason="there is no Redis server here"),
+):
+    TestRedis = _mark(TestRedis)
 TestRedis.settings = examples(15)

@@ -30,15 +30,17 @@ WITH_TEST_CLOCK: dict[str, Callable[[], Store]] = {
 }
 WITH_REAL_CLOCK: dict[str, Callable[[], Store]] = {"memory": MemoryBroker}
 
-EXAMPLES = max(1, int(os.environ.get("FAIRLEAD_EXAMPLES", "1")))  # a factor, for long runs
+#: A factor: more examples for long runs, a part of them in `make test`.
+EXAMPLES = float(os.environ.get("FAIRLEAD_EXAMPLES", "1"))
+LONGER = max(1.0, EXAMPLES)  # how much longer such a test may take
 
 
 def examples(count: int) -> settings:
     """The settings of a property: the same examples in every run, and no clock of its own."""
     return settings(
-        max_examples=count * EXAMPLES,
+        max_examples=max(1, round(count * EXAMPLES)),
         deadline=None,
-        derandomize=EXAMPLES == 1,
+        derandomize=EXAMPLES <= 1,
         print_blob=True,
         report_multiple_bugs=False,
         phases=(Phase.explicit, Phase.generate, Phase.shrink),

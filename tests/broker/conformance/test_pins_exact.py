@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.broker import Store
@@ -27,7 +26,6 @@ from tests.support.store import (
     submit,
 )
 
-EXAMPLES = int(os.environ.get("FAIRLEAD_EXAMPLES", "1"))
 MADE = {f"made-{n}".ljust(32, "-") for n in range(8)}  # as long as those that Fairlead makes
 IDS = [f"t{n}" for n in range(8)] + sorted(MADE)
 DAY = 86_400.0
@@ -160,13 +158,9 @@ class Story:
         assert await self.broker.audit(now=self.now) == []
 
 
-@pytest.mark.timeout(120 * EXAMPLES)
+@pytest.mark.timeout(120 * fair.LONGER)
 @pytest.mark.parametrize("name", fair.WITH_TEST_CLOCK)
-@settings(
-    max_examples=40 * EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@fair.examples(40)
 @given(story=st.lists(steps, min_size=30, max_size=60), caps=st.booleans())
 def test_nothing_that_will_be_read_is_forgotten_and_nothing_is_kept_for_good(
     name: str, story: list[tuple[object, ...]], caps: bool

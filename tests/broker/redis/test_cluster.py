@@ -48,6 +48,8 @@ from tests.broker.redis.test_shards import (  # noqa: F401 - they run here as we
 from tests.support.servers import SLOTS, Running, cluster
 from tests.support.store import NOW, Client, complete_all, completed, drain, states, submit
 
+pytestmark = pytest.mark.slow
+
 NODES = 3
 
 broker, c = shards.broker, shards.c

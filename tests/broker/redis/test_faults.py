@@ -343,6 +343,7 @@ async def test_a_server_that_is_emptied_under_load_goes_on_with_what_comes_then(
 
 
 @pytest.mark.serial
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "made a replica"])
 async def test_the_new_primary_is_found_under_load(how: str) -> None:
     with sentinels() as watched:

@@ -25,6 +25,7 @@ from tests.support.servers import (
 )
 
 
+@pytest.mark.slow
 async def test_a_failover_is_followed_by_way_of_the_sentinels(connect: Opener) -> None:
     with sentinels(3) as watched:
         broker = connect(watched.url, patience=15.0, connect_timeout=1.0)
@@ -53,6 +54,7 @@ async def test_a_service_that_no_sentinel_knows_is_unreachable(connect: Opener) 
     assert "127.0.0.1:2: could not connect" in said
 
 
+@pytest.mark.slow
 async def test_a_cluster_s_slot_is_found_and_followed(connect: Opener) -> None:
     with cluster(3) as nodes:
         broker = connect(f"redis+cluster://127.0.0.1:{nodes[2].port}", key=KEY)
