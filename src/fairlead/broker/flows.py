@@ -159,10 +159,11 @@ class FlowVerbs(Protocol):
         ones are asked to stop. **Retry**: members that are dead are put back to work with a new
         generation, no attempts, no crashes and no deadline. Those that ended because of a
         dependency wait for it again, as they did at first; they are kept as long as dead ones.
-        What an order cancelled stays cancelled. What ended for a dependency stays as it is if that
-        would end it again, or was forgotten. None of them runs before all were seen
-        to. An order on a flow that is still being laid out, or seen to for another, is carried out
-        after that; of several that wait the last one is. A flow that was not committed yet is
+        One that still waits waits again for those of its dependencies that were put back. None is
+        released before all were seen to. What an order cancelled stays cancelled. What ended for a
+        dependency stays as it is if that would end it again, or was forgotten. An order on a flow
+        that is still being laid out, or seen to for another, is carried out after that; of several
+        that wait the last one is. A flow that was not committed yet is
         removed by a cancel. ``count`` is 0 for a flow in which there is nothing to do.
         """
         ...

@@ -252,8 +252,8 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         Cancel of a waiting task ends it at once and drops its body; of a running one it is
         ``requested`` and its worker told; of a finished one ``unchanged``. Requeue puts a dead task
         back with a new generation, no attempts, no crashes and no deadline; it does not take its
-        unique key again. Delete forgets a finished task. A task of another tenant than the order
-        names is ``unknown``.
+        unique key again, and whoever went on without it does not wait for it again. Delete forgets
+        a finished task. A task of another tenant than the order names is ``unknown``.
         """
         ...
 

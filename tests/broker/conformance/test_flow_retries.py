@@ -115,3 +115,58 @@ async def test_one_that_waits_for_many_and_expires_while_its_flow_is_retried_wai
     await drain(broker, now=later)
     found = await record(broker, "wide", now=later)
     assert (found.state, len(found.waiting_for)) == (State.DEFERRED, 121)
+
+
+async def test_one_that_still_waits_waits_again_for_parents_that_were_put_back(
+    broker: Store, c: Client
+) -> None:
+    last = submit("last", after=["a", "b", "c"], policy="run")
+    await make(c, "f", submit("a"), submit("b", queue="slow"), submit("c", after=["a"]), last)
+    (b,) = await c.fetch(1, ["slow"])
+    assert await run(c, "a") == ["a"]
+    assert (await record(broker, "last")).waiting_for == ("b",)
+    assert await ordered(c, "f", "retry") == (2, False)
+    assert set((await record(broker, "last")).waiting_for) == {"a", "b", "c"}
+    await c.settle(completed(b))
+    assert await states(broker, "last") == [State.DEFERRED]
+    assert await run(c) == ["a", "c", "last"]
+
+
+async def test_none_is_released_before_a_retry_has_seen_to_all(broker: Store, c: Client) -> None:
+    rest = [submit(f"t{i:03}", queue="rest") for i in range(60)]
+    last = submit("last", after=["a", "b"], policy="run")
+    await make(c, "f", submit("a"), submit("b", queue="slow"), *rest, last)
+    (b,) = await c.fetch(1, ["slow"])
+    assert await run(c, "a") == ["a"]
+    assert await ordered(c, "f", "retry") == (1, True)  # it has seen to 50 of 63
+    await c.settle(completed(b))
+    assert (await record(broker, "last")).state is State.DEFERRED
+    await drain(broker)
+    assert (await record(broker, "last")).waiting_for == ("a",)
+    assert await run(c) == ["a", "last"]
+
+
+async def test_one_whose_parents_are_all_over_goes_when_a_retry_has_seen_to_all(
+    broker: Store, c: Client
+) -> None:
+    rest = [submit(f"t{i:03}", queue="rest") for i in range(60)]
+    await make(c, "f", submit("a"), submit("b"), *rest, submit("last", after=["b"]))
+    a, b = await c.fetch(2)
+    await c.settle(dead(a))
+    assert await ordered(c, "f", "retry") == (1, True)
+    await c.settle(completed(b))
+    await drain(broker)
+    assert await run(c) == ["a", "last"]
+    assert await states(broker, "last") == [State.COMPLETED]
+
+
+async def test_whoever_went_on_without_a_task_does_not_wait_for_it_after_a_requeue(
+    broker: Store, c: Client
+) -> None:
+    await c.enqueue(submit("a"), submit("b"), submit("last", after=["a", "b"], policy="run"))
+    a, b = await c.fetch(2)
+    await c.settle(dead(a))
+    assert (await c.requeue("a")).code == "done"
+    assert (await record(broker, "last")).waiting_for == ("b",)
+    await c.settle(completed(b))
+    assert await states(broker, "a", "last") == [State.QUEUED, State.QUEUED]

@@ -151,5 +151,6 @@ def drop(shard: Holdings, flow: Flow) -> None:
     elif flow.finished_at is not None:
         _close(shard, flow)
     shard.layouts.pop(flow.id, None)
+    flow.work = ""
     flow.entries = []  # tasks that were members know it as long as they are kept
     del shard.flows[flow.id]

@@ -298,13 +298,31 @@ def _cancel(shard: Shard, flow: Flow, id: str) -> int:
     return 1
 
 
+def _take_back(shard: Shard, task: Task, member: Submission) -> int:
+    """Let a member that still waits wait again for parents that were put back to work.
+
+    Only the policy ``run`` lets a failed parent go while it waits for others.
+    """
+    if member.on_dependency_failure != "run":
+        return 0
+    parents, _ = _parents(shard, member)
+    for parent in parents:
+        if task.blocked_by is None or parent.id not in task.blocked_by:
+            release.attach(task, parent)
+    return len(parents)
+
+
 def _retry(shard: Shard, flow: Flow, member: Submission) -> tuple[int, int]:
     """Put a member back that failed, unless a dependency says that it would fail at once.
 
     How many were put back, and how many edges were seen to.
     """
     task = shard.find(member.message.id)
-    if task is None or task.flow is not flow or not may_return(task.state, task.reason):
+    if task is None or task.flow is not flow:
+        return 0, 0
+    if task.state is State.DEFERRED:
+        return 0, _take_back(shard, task, member)
+    if not may_return(task.state, task.reason):
         return 0, 0
     ended_it = task.reason.removeprefix("dependency_failed: ")
     if ended_it != task.reason and shard.find(ended_it) is None:  # forgotten, but not completed

@@ -64,7 +64,9 @@ def deliver(shard: Shard) -> int:
 
 def _place(shard: Shard, task: Task, parent: Task | Guard) -> None:
     """Put a deferred task, whose last dependency is met, where it belongs now."""
-    if task.due_at is not None and task.due_at > shard.now:
+    if task.flow is not None and task.flow.work == "retry":
+        attach(task, task.flow.guard)  # none runs before all were seen to
+    elif task.due_at is not None and task.due_at > shard.now:
         shard.schedule(task, State.SCHEDULED, task.due_at)
         shard.emit("scheduled", task)
     else:

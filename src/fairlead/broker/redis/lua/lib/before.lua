@@ -35,6 +35,12 @@ local function list_edges(child, most)
   return found
 end
 
+function has_edge(child, parent, where)
+  local text, member = edges_of(child), parent .. SEP .. where
+  if text == '#' then return at_of(wide(child), member) ~= nil end
+  return find(text, '\29' .. member .. SEP, 1, true) ~= nil
+end
+
 -- Whether there was such an edge.
 function drop_edge(child, parent, where)
   local text = edges_of(child)

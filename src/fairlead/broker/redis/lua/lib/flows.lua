@@ -41,6 +41,15 @@ function flows.find(id)
   return f and not (till and till <= now) and f or nil
 end
 
+-- What members wait for until all were seen to, as if it were a task.
+function flows.guard(f) return { id = '\30' .. f.id, life = 0 } end
+
+-- The flow of a member that is being retried: its parents may be about to be put back to work.
+function flows.retried(h)
+  local f = M.laying > 0 and h.flow and flows.read(h.flow)
+  return f and f.work == RETRY and f.life == h.flow_life and f or nil
+end
+
 -- Members with this head ended like this, or (below 0) were put back to work. The id may be another's now.
 function flows.count(h, state, n)
   local f = flows.read(h.flow)

@@ -20,8 +20,6 @@ function flows.id_of(stored)
   return long and other or id
 end
 
-function flows.guard(f) return { id = '\30' .. f.id, life = 0 } end
-
 -- What a member waits for; what is unknown by now is completed.
 function flows.parents(edges, policy)
   local waits, _, failed, verdict = dependencies({ [10] = edges:gsub('^%?', '!'):gsub('\29%?', '\29!') }, policy)

@@ -31,7 +31,10 @@ end
 
 -- Put a deferred task, whose last dependency is met, where it belongs now.
 local function place(task, ended)
-  if task.due > now then
+  local retried = flows.retried(task.h)
+  if retried then
+    attach(task, flows.guard(retried)) -- none runs before all were seen to
+  elseif task.due > now then
     schedule(task, SCHEDULED, task.due)
     emit('scheduled', task)
   else

@@ -27,7 +27,9 @@ function flows.more_edges(f, place)
   local _, edges = flows.row(rows[1])
   local waits, failed, verdict = flows.parents(edges, task.policy)
   if failed then return end_for(task, failed, verdict) end
-  for _, parent in ipairs(waits) do attach(task, parent) end
+  for _, parent in ipairs(waits) do
+    if parent.shard or not has_edge(task.id, parent.id, parent.life) then attach(task, parent) end
+  end
   pins.take_more(task, edges)
 end
 
@@ -47,8 +49,20 @@ function flows.cancel_members(f, place)
   return moved, place
 end
 
+-- One that still waits waits again for those that were put back to work before it came to run. Only the policy
+-- `run` lets a failed parent go while it waits for others.
+local function take_back(task, edges)
+  if task.policy ~= POLICY_RUN then return 0 end
+  local waits = flows.parents(edges, POLICY_RUN)
+  for _, parent in ipairs(waits) do
+    if not parent.shard and not has_edge(task.id, parent.id, parent.life) then attach(task, parent) end
+  end
+  return #waits
+end
+
 -- If it may return, nothing says that it would end at once, and what ended it was not forgotten since.
 local function revive(f, task, edges)
+  if task and task.state == DEFERRED then return 0, take_back(task, edges) end
   local ended_it = task and match(task.reason, '^dependency_failed: (.*)$')
   local lost = ended_it and not find_task(ended_it) and not find(edges .. '\29', SEP .. ended_it .. '\29', 1, true)
   if not task or lost or not may_return(task) then return 0, 0 end
