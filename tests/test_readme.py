@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.embedded.processes import ended
+from tests.embedded.processes import ended, holder_of
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCK = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
@@ -64,7 +64,7 @@ def test_the_first_example_runs_and_prints_what_it_is_said_to_print(tmp_path: Pa
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == printed()
-    ended(int((tmp_path / ".fairlead" / "valkey" / "server.lock").read_text()))
+    ended(holder_of(tmp_path / ".fairlead").pid)
 
 
 def test_the_first_example_is_typed(tmp_path: Path) -> None:

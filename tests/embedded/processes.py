@@ -14,7 +14,8 @@ from pathlib import Path
 import redis
 
 from fairlead.embedded import Endpoint
-from fairlead.embedded.server import is_gone
+from fairlead.embedded.directory import Holder, LockFile
+from fairlead.runtime.identity import is_same
 
 PATIENCE = 20.0  # seconds
 
@@ -105,6 +106,26 @@ def ended(pid: int) -> None:
     until(lambda: is_gone(pid))
 
 
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended; one that nobody has waited for has, too."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return text.rpartition(")")[2].split()[0] == "Z"
+
+
+def holder_of(home: Path) -> Holder:
+    """The server that runs in this directory, or ran last."""
+    lock = LockFile(home / "valkey/server.lock")
+    try:
+        holder = lock.holder()
+    finally:
+        lock.close()
+    assert holder is not None
+    return holder
+
+
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -114,8 +135,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 def sweep(path: Path) -> None:
     """Kill what a test may have left running in its directory."""
-    for lock in path.rglob("server.lock"):
-        text = lock.read_text()
-        command = Path(f"/proc/{text}/cmdline")
-        if text and command.exists() and b"-server" in command.read_bytes():
-            os.kill(int(text), signal.SIGKILL)
+    for lock in path.rglob("valkey/server.lock"):
+        if lock.read_text():
+            holder = holder_of(lock.parent.parent)
+            if is_same(holder.pid, holder.identity):
+                os.kill(holder.pid, signal.SIGKILL)

@@ -14,13 +14,13 @@ import pytest
 from fairlead import BrokerError, Fairlead, InvalidOption, State
 from fairlead.broker import Store, connect
 from fairlead.embedded import EmbeddedValkey
-from tests.embedded.processes import ended, kill, users
+from tests.embedded.processes import ended, holder_of, kill, users
 from tests.runtime.programs import run
 
 
 def pid_of(home: Path) -> int:
     """The server that was started last there."""
-    return int((home / "valkey" / "server.lock").read_text())
+    return holder_of(home).pid
 
 
 def number(text: str) -> int:

@@ -17,7 +17,8 @@ import pytest
 from fairlead.embedded import EmbeddedValkey, server
 from fairlead.embedded.directory import Directory, LockFile
 from fairlead.model.errors import Refused, Unreachable
-from tests.embedded.processes import client, ended, kill, until
+from fairlead.runtime.identity import identity
+from tests.embedded.processes import client, ended, holder_of, kill, until
 
 NOBODY = 65534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can pretend to be another user")
@@ -187,7 +188,7 @@ def test_a_server_that_never_answers_is_ended_again(
     monkeypatch.setattr(server, "_bundled", lambda: binary)
     with pytest.raises(Unreachable, match=r"does not answer after 0\.2 s"):
         EmbeddedValkey(home, start_timeout=0.2).start()
-    ended(int((home / "valkey/server.lock").read_text()))
+    ended(holder_of(home).pid)
 
 
 def test_whoever_waits_for_another_process_waits_no_longer_than_asked(home: Path) -> None:
@@ -234,6 +235,39 @@ def test_a_server_whose_state_was_lost_is_not_joined_by_a_second_one(home: Path)
         EmbeddedValkey(home, start_timeout=0.05).start()
     lost.stop()
     ended(pid)
+
+
+@pytest.mark.parametrize("key", ["born", "boot", "namespace"])
+def test_a_stranger_that_has_the_pid_of_the_server_is_not_ended_in_its_place(
+    home: Path, key: str
+) -> None:
+    embedded = EmbeddedValkey(home)
+    endpoint = embedded.start()
+    stranger = subprocess.Popen(["sleep", "600"])
+    try:
+        told = {**identity(stranger.pid), key: "another"}
+        text = f"{stranger.pid} {told['born']} {told['boot']} {told['namespace']}"
+        (home / "valkey/server.lock").write_text(text)
+        embedded.stop()
+        ended(endpoint.pid)  # it was asked to, over its socket
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_server_that_lost_its_lock_is_not_joined_by_a_second_one(home: Path) -> None:
+    with EmbeddedValkey(home) as endpoint:
+        (home / "valkey/server.lock").unlink()
+        error = refused(home)
+        assert (error.cause, endpoint.socket in str(error)) == ("state", True)
+        (home / "valkey/server.lock").unlink()
+        with client(endpoint) as connection:
+            assert connection.ping()
+            connection.shutdown()
+        ended(endpoint.pid)
+    with EmbeddedValkey(home) as again:
+        assert again.pid != endpoint.pid
 
 
 def test_a_deleted_directory_leaves_no_server_behind(home: Path) -> None:

@@ -15,8 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fairlead.embedded import EmbeddedValkey
-from fairlead.embedded.server import is_gone
-from tests.embedded.processes import client, ended, kill, users
+from tests.embedded.processes import client, ended, is_gone, kill, users
 
 
 def test_it_starts_keeps_data_and_stops(home: Path) -> None:

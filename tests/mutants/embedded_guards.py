@@ -2,8 +2,45 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Guard
+from tests.mutants.mutant import Guard, Mutant
 
 __all__ = ("GUARDS",)
 
-GUARDS: tuple[Guard, ...] = ()
+GUARDS: tuple[Guard, ...] = (
+    Guard(
+        "containers",
+        "the pid of another container says nothing about its process",
+        "tests/runtime/test_identity.py::"
+        "test_nothing_is_said_of_another_machine_or_container[namespace]",
+        (
+            Mutant(
+                "fairlead/runtime/identity.py",
+                (("all(told.get(key) == value for key, value in here.items())", "True"),),
+            ),
+        ),
+    ),
+    Guard(
+        "strangers",
+        "only the server itself is signalled, never another process with its pid",
+        "tests/embedded/test_trouble.py::"
+        "test_a_stranger_that_has_the_pid_of_the_server_is_not_ended_in_its_place[namespace]",
+        (
+            Mutant(
+                "fairlead/embedded/server.py",
+                (("if is_same(holder.pid, holder.identity):", "if True:"),),
+            ),
+        ),
+    ),
+    Guard(
+        "unlocked",
+        "a server that lost its lock is not joined by a second one",
+        "tests/embedded/test_trouble.py::"
+        "test_a_server_that_lost_its_lock_is_not_joined_by_a_second_one",
+        (
+            Mutant(
+                "fairlead/embedded/valkey.py",
+                (("                self._check_nobody_answers()\n", ""),),
+            ),
+        ),
+    ),
+)

@@ -17,6 +17,7 @@ import hashlib
 import os
 import secrets
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,14 +26,17 @@ from pathlib import Path
 import msgspec
 
 from fairlead.model.errors import Refused
+from fairlead.runtime.identity import exists, has_ended, is_near, machine
 
-__all__ = ("Directory", "LockFile", "State")
+__all__ = ("Directory", "Holder", "LockFile", "State")
 
 _LONGEST_SOCKET = 103  # bytes; macOS has room for so many, Linux for four more
 _LARGEST_LOG = 5 * 1024 * 1024  # bytes, looked at when a server starts
 _LOG_LINES = 12  # at the end of the log, that an error repeats
 _LOG_BYTES = 4 * 1024
 _PAUSE = 0.005  # seconds between two tries for a lock: there is no way to wait for one in time
+
+_IDENTITY = ("born", "boot", "namespace")  # behind the pid in a lock file
 
 _CAUSES = {
     errno.EACCES: "permission",
@@ -57,6 +61,24 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"State(socket={self.socket!r}, started_at={self.started_at!r})"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The process that wrote itself into a lock file."""
+
+    pid: int
+    identity: dict[str, str]  # see ``fairlead.runtime.identity``; empty where nothing says
+
+    def has_ended(self) -> bool:
+        """Return whether it has certainly ended; never true for one of another container."""
+        if self.identity or machine():
+            return has_ended(self.pid, self.identity)
+        return sys.platform == "darwin" and not exists(self.pid)  # where pids have one namespace
+
+    def __str__(self) -> str:
+        if self.identity and not is_near(self.identity):
+            return f"pid {self.pid} of another container or machine"
+        return f"pid {self.pid}"
 
 
 class LockFile:
@@ -94,10 +116,13 @@ class LockFile:
             return False
         return True
 
-    def holder(self) -> int | None:
-        """The pid that the holder wrote into the file, if it did."""
-        text = os.pread(self.fd, 32, 0)
-        return int(text) if text.isdigit() else None
+    def holder(self) -> Holder | None:
+        """Who wrote itself into the file, if anybody did; see ``fairlead.embedded.launcher``."""
+        pid, *rest = os.pread(self.fd, 256, 0).decode(errors="replace").split() or [""]
+        if not pid.isdecimal():
+            return None
+        known = len(rest) == len(_IDENTITY)
+        return Holder(int(pid), dict(zip(_IDENTITY, rest, strict=True)) if known else {})
 
     def refresh(self) -> None:
         """Close the file if its name leads to another one by now; the lock on it means nothing."""
@@ -184,6 +209,12 @@ class Directory:
             file.write(msgspec.json.encode(state))
         fresh.replace(self._state)
         return state
+
+    def found(self) -> State | None:
+        """The state of a server that may listen in this very directory, and not in its copy."""
+        state = self.state()
+        here = state is not None and state.socket == str(self._place_for_socket())
+        return state if here else None
 
     def open_log(self) -> int:
         """The log, to append to; a long one is put aside first."""

@@ -1,11 +1,12 @@
-"""The program that becomes the server: ``python -I -S launcher.py LOCK LIFELINE BINARY``.
+"""The program that becomes the server: ``python -I -S launcher.py LOCK LIFELINE MACHINE BINARY``.
 
 It runs between Fairlead and the server because three things must be done inside the process that
 will be the server, and doing them after a fork of a program with threads is not safe:
 
 - the server is nobody's child, so whoever happened to start it neither has to reap it nor can take
   it along; it is in a session of its own, so Ctrl-C in a terminal does not reach it;
-- the lock that it inherits stays locked for exactly as long as it lives, and holds its pid;
+- the lock that it inherits stays locked for exactly as long as it lives, and says who it is: its
+  pid and when it started, and MACHINE, which is the boot and the namespace this pid belongs to;
 - with a lifeline (the read end of a pipe, -1 for none), a watcher ends the server once the other
   end is closed, which the kernel does for a process that is killed, too. Unlike PR_SET_PDEATHSIG
   this does not depend on the *thread* that started the server, and macOS has it as well.
@@ -26,16 +27,25 @@ __all__ = ("main",)
 _GRACE = 5.0  # seconds between asking the server to end and making it
 
 
-def main(lock: int, lifeline: int, binary: str) -> None:
+def main(lock: int, lifeline: int, machine: str, binary: str) -> None:
     """Start ``binary`` in a process of its own and return; there, never return."""
     os.umask(0o077)
     if os.fork():
         return
     os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    os.pwrite(lock, f"{os.getpid()} {_born()} {machine}".strip().encode(), 0)
     if lifeline >= 0:
         _guard(lock, lifeline)
     os.execv(binary, [binary, "-"])  # noqa: S606 - the point of it: no shell, and the same pid
+
+
+def _born() -> str:
+    """When this process started, as ``fairlead.runtime.identity`` reads it; empty if unknown."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[19]
+    except OSError:  # not Linux
+        return ""
 
 
 def _guard(lock: int, lifeline: int) -> None:
@@ -64,4 +74,4 @@ def _watch(server: int, lifeline: int, ended: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import platform
 import shutil
@@ -19,8 +20,11 @@ from fairlead.embedded import launcher, trouble
 from fairlead.embedded.directory import Directory, LockFile, State
 from fairlead.embedded.options import Fsync
 from fairlead.model.errors import Refused
+from fairlead.runtime.identity import is_same, machine
 
-__all__ = ("Answer", "ask", "end", "find_binary", "is_gone", "launch")
+__all__ = ("Answer", "ask", "end", "find_binary", "launch")
+
+log = logging.getLogger("fairlead.embedded")
 
 _ANSWER_IN = 1.0  # seconds that a server has for a reply; a healthy one takes a millisecond
 _END_IN = 5.0  # seconds to write what is left and end, and the same again once it is killed
@@ -121,14 +125,15 @@ def launch(
             "process, or use redis://... instead of embedded://",
         )
     watch = -1 if lifeline is None else lifeline
+    where = " ".join(machine().values())
     config = _CONFIG.format(socket=_quoted(state.socket), password=state.password, fsync=fsync)
-    log = directory.open_log()
+    output = directory.open_log()
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch), binary],
+            [sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch), where, binary],
             input=config.encode(),
-            stdout=log,
-            stderr=log,
+            stdout=output,
+            stderr=output,
             cwd=directory.root,
             # A locale that is named but not installed would keep the server from starting, and
             # in any other than C our scripts would compare texts by its rules.
@@ -141,7 +146,7 @@ def launch(
     except subprocess.TimeoutExpired as error:
         raise trouble.not_launched(directory, _LAUNCH_IN) from error
     finally:
-        os.close(log)
+        os.close(output)
     if done.returncode != 0:
         raise trouble.died(directory)
 
@@ -188,29 +193,32 @@ def _send(state: State, commands: list[str]) -> list[str]:
     return replies[1:]
 
 
-def is_gone(pid: int) -> bool:
-    """Whether there certainly is no such process of this user any more."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return True
-    # Ended, but its parent has not asked how: in a container the first process often never does.
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (OSError, IndexError):
-        return False
+def end(lock: LockFile, state: State | None) -> None:
+    """Stop the server that holds the lock, and return when it has ended.
 
-
-def end(lock: LockFile) -> None:
-    """Stop the server that holds the lock, by force if asking does not help; return when it did."""
-    pid = lock.holder()
-    if pid is None:
+    By signals, if the pid in the lock certainly is this server; in another container it would be
+    a stranger's. Otherwise over its socket, and one that does not obey is left alone.
+    """
+    holder = lock.holder()
+    if holder is None or not lock.is_held():
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if not lock.is_held():
+        if is_same(holder.pid, holder.identity):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder.pid, number)
+            if _released(lock):
+                return
+    if state is not None:
+        with contextlib.suppress(Refused):  # it has another password by now
+            _send(state, ["SHUTDOWN"])
+        if _released(lock):
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-        if lock.wait_exclusive(time.monotonic() + _END_IN):
-            lock.release()
-            return
+    log.warning("embedded server (%s) left running: it does not answer", holder)
+
+
+def _released(lock: LockFile) -> bool:
+    """Wait for the end of whoever holds the lock; whether it came in time."""
+    had = lock.wait_exclusive(time.monotonic() + _END_IN)
+    if had:
+        lock.release()
+    return had

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fairlead.embedded.directory import Directory
+from fairlead.embedded.directory import Directory, Holder
 from fairlead.model.errors import Refused, Unreachable
 
-__all__ = ("busy", "died", "loading", "not_launched", "silent", "stray")
+__all__ = ("busy", "died", "loading", "not_launched", "silent", "stray", "unlocked")
 
 
 def busy(directory: Directory, timeout: float) -> Unreachable:
@@ -15,17 +15,18 @@ def busy(directory: Directory, timeout: float) -> Unreachable:
     )
 
 
-def loading(directory: Directory, pid: int | None, timeout: float) -> Unreachable:
+def loading(directory: Directory, server: Holder | None, timeout: float) -> Unreachable:
     return Unreachable(
-        f"the embedded server in {_at(directory)} (pid {pid}) is still loading its data after "
-        f"{timeout:g} s; try again later, or use a longer start_timeout"
+        f"the embedded server in {_at(directory)} ({_named(server)}) is still loading its data "
+        f"after {timeout:g} s; try again later, or use a longer start_timeout"
     )
 
 
-def silent(directory: Directory, pid: int | None, timeout: float) -> Unreachable:
+def silent(directory: Directory, server: Holder | None, timeout: float) -> Unreachable:
     return Unreachable(
-        f"the embedded server in {_at(directory)} (pid {pid}) does not answer after {timeout:g} s; "
-        "if it hangs, `kill` it, which keeps its data, and try again" + _log(directory)
+        f"the embedded server in {_at(directory)} ({_named(server)}) does not answer after "
+        f"{timeout:g} s; if it hangs, `kill` it where it runs, which keeps its data, and try again"
+        + _log(directory)
     )
 
 
@@ -43,12 +44,25 @@ def died(directory: Directory) -> Refused:
     )
 
 
-def stray(directory: Directory, pid: int | None) -> Refused:
+def stray(directory: Directory, server: Holder | None) -> Refused:
     return Refused(
         "state",
-        f"a server (pid {pid}) runs in {_at(directory)}, but state.json, which says how to reach "
-        "it, is gone or damaged; `kill` that server, which keeps its data, and try again",
+        f"a server ({_named(server)}) runs in {_at(directory)}, but state.json, which says how to "
+        "reach it, is gone or damaged; `kill` that server, which keeps its data, and try again",
     )
+
+
+def unlocked(directory: Directory, socket: str) -> Refused:
+    return Refused(
+        "state",
+        f"a server answers at {socket!r}, but does not hold server.lock in {_at(directory)} "
+        "(was the file deleted?); a second one would damage its data: stop that server with "
+        "SHUTDOWN, which keeps its data, and try again",
+    )
+
+
+def _named(server: Holder | None) -> str:
+    return "pid unknown" if server is None else str(server)
 
 
 def _at(directory: Directory) -> str:

@@ -4,12 +4,16 @@ Whoever opens the directory uses the same server, whichever process started it. 
 directory say who is who. All are flocks, so the end of a process ends its part, kill -9 included:
 
     change.lock   held for moments: only its holder may start or stop the server
-    server.lock   held by the server itself, which inherits it, and holds its pid: two servers
+    server.lock   held by the server itself, which inherits it, and says who that is: two servers
                   never write to the same data, whatever else has been lost or deleted
     users.lock    shared by all who use the server. The last one out stops it; as long as others
                   are in, it goes on, also when whoever started it leaves
     owner.lock    held by the owner: the first to open, and when it has gone the next to open or
                   to call ``ensure``. Any user, owner or not, may bring a dead server back
+
+A directory may be shared by containers, where the pid of one means another process, or none, in the
+next. So the lock says in which boot and namespace its pid counts and when that process started. Who
+cannot compare that takes nobody for dead and signals nobody: the socket reaches the server anyway.
 
 So nothing is left behind by programs that end in good order, and nothing breaks for the others. A
 process that is killed leaves the server running for the next to adopt; ``dies_with_owner`` is for
@@ -29,10 +33,10 @@ from pathlib import Path
 from types import TracebackType
 
 from fairlead.embedded import trouble
-from fairlead.embedded.directory import Directory, LockFile, State
+from fairlead.embedded.directory import Directory, Holder, LockFile, State
 from fairlead.embedded.endpoint import Endpoint
 from fairlead.embedded.options import DEFAULT_PATH, Fsync, check_fsync, check_timeout
-from fairlead.embedded.server import Answer, ask, end, find_binary, is_gone, launch
+from fairlead.embedded.server import Answer, ask, end, find_binary, launch
 from fairlead.model.errors import FairleadError, InvalidOption
 
 __all__ = ("EmbeddedValkey",)
@@ -78,7 +82,7 @@ class EmbeddedValkey:
         self._is_owner = False
         self._state: State | None = None  # while in use
         self._lifeline: int | None = None  # our end of the pipe, of a server that dies with us
-        self._tied: int | None = None  # the pid of that server
+        self._tied: Holder | None = None  # that server
         self._lock = threading.Lock()
         _instances.add(self)
 
@@ -131,7 +135,7 @@ class EmbeddedValkey:
                     self._server.refresh()
                     tied = self._tied is not None and self._tied == self._server.holder()
                     if tied or self._users.try_exclusive():
-                        end(self._server)
+                        end(self._server, self._state)
                         self._directory.tidy(self._state)
                     self._leave(LockFile.release)  # before anybody else may change anything
             except FairleadError:  # or another process has been starting it, and will use it
@@ -140,10 +144,11 @@ class EmbeddedValkey:
                 self._leave(LockFile.release)
 
     def _endpoint(self, state: State) -> Endpoint:
+        holder = self._server.holder()
         return Endpoint(
             socket=state.socket,
             password=state.password,
-            pid=self._server.holder() or 0,
+            pid=0 if holder is None else holder.pid,
             owner=self._is_owner,
         )
 
@@ -162,7 +167,7 @@ class EmbeddedValkey:
             except BaseException as error:
                 interrupted = not isinstance(error, FairleadError)
                 if fresh and interrupted and self._users.try_exclusive():
-                    end(self._server)
+                    end(self._server, self._directory.state())
                 if fresh:
                     self._leave(LockFile.release)
                 raise
@@ -180,7 +185,7 @@ class EmbeddedValkey:
         """End the server if its directory was deleted: nobody else could find it any more."""
         lost = not self._directory.root.exists()
         if lost:
-            end(self._server)
+            end(self._server, self._state)
         return lost
 
     @contextlib.contextmanager
@@ -204,31 +209,42 @@ class EmbeddedValkey:
             self._server.close()  # the file may be another than the last time
             if not self._server.try_exclusive():
                 state = self._directory.state()
-            elif not launched:
-                state, launched = self._launch(), True
-                deadline = time.monotonic() + self._start_timeout
-            else:
+            elif launched:
                 self._server.release()
                 raise trouble.died(self._directory)
+            else:
+                self._check_nobody_answers()
+                state, launched = self._launch(), True
+                deadline = time.monotonic() + self._start_timeout
             if state is None:
                 raise trouble.stray(self._directory, self._server.holder())
             answer = ask(state, self._fsync)
-            pid = self._server.holder()
+            holder = self._server.holder()
             if answer is Answer.READY:
                 if launched and self._lifeline is not None:
-                    self._tied = pid
+                    self._tied = holder
                 return state
-            if answer is Answer.SILENT and pid is not None and is_gone(pid):
+            if answer is Answer.SILENT and holder is not None and holder.has_ended():
                 # A child of a killed server, which was rewriting its file, still has the lock. It
                 # can do no harm to a new server: only its parent would have used what it wrote.
                 self._server.discard()
             if time.monotonic() > deadline:
                 if answer is Answer.LOADING:  # leave it to that: it will be ready for a later try
-                    raise trouble.loading(self._directory, pid, self._start_timeout)
+                    raise trouble.loading(self._directory, holder, self._start_timeout)
                 if launched:
-                    end(self._server)
-                raise trouble.silent(self._directory, pid, self._start_timeout)
+                    end(self._server, state)
+                raise trouble.silent(self._directory, holder, self._start_timeout)
             time.sleep(_PAUSE)
+
+    def _check_nobody_answers(self) -> None:
+        """Refuse to start a server where one answers that has lost its lock."""
+        try:
+            state = self._directory.found()
+            if state is not None and ask(state, self._fsync) is not Answer.SILENT:
+                raise trouble.unlocked(self._directory, state.socket)
+        except BaseException:
+            self._server.release()
+            raise
 
     def _launch(self) -> State:
         """Start a server and leave to it the lock that we have."""

@@ -21,6 +21,7 @@ from fairlead.broker.verbs import MAX_EXCHANGE, BeatReply, LeaseRef
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import serving
+from fairlead.runtime.identity import host, identity
 from fairlead.worker.board import Board
 from fairlead.worker.channel import (
     Channel,
@@ -32,7 +33,6 @@ from fairlead.worker.channel import (
     Retiring,
 )
 from fairlead.worker.heartbeater import Heartbeater
-from fairlead.worker.identity import host, identity
 from fairlead.worker.recoverer import give_back
 from fairlead.worker.slots import closing, exit_text
 from fairlead.worker.stacks import ASK, StackFile, blamed

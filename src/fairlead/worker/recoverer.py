@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from fairlead.broker import Store
 from fairlead.runtime.component import every
-from fairlead.worker.identity import is_gone
+from fairlead.runtime.identity import is_gone
 
 __all__ = ("Recoverer", "give_back")
 

@@ -17,8 +17,8 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.runtime.identity import host, identity, is_gone
 from fairlead.worker.child import Child
-from fairlead.worker.identity import host, identity, is_gone
 from fairlead.worker.supervisor import Supervisor
 
 __all__ = ("VARIABLE", "ChildStatus", "Status", "StatusWriter", "read_all", "run_dir")

@@ -22,13 +22,13 @@ from fairlead.model.errors import BrokerError, InvalidInput, Refused
 from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
+from fairlead.runtime.identity import host, identity
 from fairlead.worker.channel import Introduction, SlotPlan
 from fairlead.worker.execution import abandoned
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.heartbeater import Heartbeater
-from fairlead.worker.identity import host, identity
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.janitor import Janitor
 from fairlead.worker.loading import Loader

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fairlead.worker.identity import VARIABLE, host, identity, is_gone
+from fairlead.runtime.identity import VARIABLE, host, identity, is_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only /proc can tell")
 
