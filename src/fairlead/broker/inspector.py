@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fairlead.broker.standing import StandingReads
 from fairlead.broker.stats import StatsReads
-from fairlead.broker.views import Finding, Page, Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.views import Finding, Library, Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.model.lifecycle import State
 
 __all__ = ("Inspector",)
@@ -58,6 +58,18 @@ class Inspector(StatsReads, StandingReads, Protocol):
 
         The one read that walks everything; ``progress`` is told now and then how far it came.
         """
+        ...
+
+    async def libraries(self) -> list[Library]:
+        """List the function libraries of this release, and of others that are on the server."""
+        ...
+
+    async def load_libraries(self) -> list[str]:
+        """Load the libraries of this release; return the names of those that were missing."""
+        ...
+
+    async def delete_library(self, name: str) -> None:
+        """Delete a function library of Fairlead; whoever still needs it loads it again."""
         ...
 
     async def diagnose(self) -> list[Finding]:

@@ -17,6 +17,7 @@ __all__ = (
     "EventPage",
     "Finding",
     "Hello",
+    "Library",
     "LimiterState",
     "Page",
     "QueueCounts",
@@ -135,6 +136,14 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float = 0.0
     seen_at: float = 0.0  # written by the broker
     details: dict[str, Any] = {}
+
+
+class Library(msgspec.Struct, frozen=True, kw_only=True):
+    """A library of server functions that belongs to Fairlead."""
+
+    name: str
+    functions: int  # on the server; 0: it is not there
+    current: bool  # of this release
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ def script(text: str) -> Script:
         f"#!lua name={name}\nlocal function run(KEYS, ARGV) {text} end\n"
         f"redis.register_function('{name}', run)\n"
     )
-    return Script(name="test", source=source.encode(), function=name)
+    return Script(name="test", library=name, source=source.encode(), function=name)
 
 
 ECHO = script("return {KEYS[1], ARGV[1], #ARGV}")

@@ -46,6 +46,7 @@ from fairlead.broker.views import (
     EventPage,
     Finding,
     Hello,
+    Library,
     Page,
     Snapshot,
     TaskRecord,
@@ -373,6 +374,15 @@ class MemoryBroker(Flowing, Planning, Looking):
         self, *, now: float | None = None, progress: Callable[[int], None] | None = None
     ) -> list[str]:
         return self._do(now, auditing.audit)
+
+    async def libraries(self) -> list[Library]:
+        return []
+
+    async def load_libraries(self) -> list[str]:
+        return []
+
+    async def delete_library(self, name: str) -> None:
+        """There is none."""
 
     async def diagnose(self) -> list[Finding]:
         return self._do(None, inspector.diagnose)

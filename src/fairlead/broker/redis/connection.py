@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from fairlead.broker.redis.address import Address
 from fairlead.broker.redis.finder import Ask, Finder, finder_for
+from fairlead.broker.redis.functions import Functions
 from fairlead.broker.redis.link import Link, pause
 from fairlead.broker.redis.replies import TRANSIENT, understand
 from fairlead.broker.redis.scripts import Script
@@ -71,6 +72,7 @@ class Server:
         self.doubts = 0  # how many attempts ended without a reply, executed or not
         self._call_timeout = call_timeout
         self._patience = patience
+        self._functions = Functions()
         self._closed = False
         self._pid = 0
         self._link: Link | None = None  # with it goes all that belongs to one loop
@@ -136,7 +138,7 @@ class Server:
                     wire = await link.connected()
                     outcome = await wire.send(packed, link.loop.time())
                 if outcome.__class__ is ReplyError:
-                    outcome = await _remedied(link, wire, packed, script, outcome)
+                    outcome = await _remedied(self._functions, link, wire, packed, script, outcome)
             except Refused as error:
                 attempts.note(error)
                 wait = pause(attempts.count)
@@ -330,19 +332,23 @@ class _Attempts:
 
 
 async def _remedied(
-    link: Link, wire: Wire, packed: bytes, script: Script | None, reply: ReplyError
+    functions: Functions,
+    link: Link,
+    wire: Wire,
+    packed: bytes,
+    script: Script | None,
+    reply: ReplyError,
 ) -> Any:
     """The reply after what the server asked for was done; raises the error to go on with."""
     verdict = understand(str(reply))
     if verdict.remedy == "reload" and script is not None:
-        loaded = await wire.send(
-            pack(("FUNCTION", "LOAD", "REPLACE", script.source)), link.loop.time()
+        now = link.loop.time
+        again = await functions.call_unknown(
+            lambda request: wire.send(request, now()), packed, script, now()
         )
-        if not isinstance(loaded, ReplyError):
-            loaded = await wire.send(packed, link.loop.time())
-            if loaded.__class__ is not ReplyError:
-                return loaded
-        verdict = understand(str(loaded))
+        if again.__class__ is not ReplyError:
+            return again
+        verdict = understand(str(again))
     if verdict.remedy == "relocate":
         link.relocate(wire, verdict.node)
     raise verdict.error

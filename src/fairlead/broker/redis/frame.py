@@ -16,10 +16,11 @@ from fairlead.broker import checks
 from fairlead.broker.redis.address import Address, parse
 from fairlead.broker.redis.connection import Server, Value
 from fairlead.broker.redis.finder import Ask
+from fairlead.broker.redis.functions import run_on
 from fairlead.broker.redis.greeting import Facts, examine, warn_about
 from fairlead.broker.redis.keys import LAYOUT, Keys
 from fairlead.broker.redis.replies import ScriptError
-from fairlead.broker.redis.scripts import load
+from fairlead.broker.redis.scripts import Script, load
 from fairlead.broker.verbs import SHARD, Call
 from fairlead.broker.views import Hello
 from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption, OutOfOrder, Refused
@@ -116,10 +117,15 @@ class Frame:
 
     # -- calls ---------------------------------------------------------------------------------
 
-    async def _run(self, verb: str, args: Sequence[Value], call: Call | None = None) -> Any:
-        """Run a verb's script; a shard that was emptied is given its name first, once."""
+    async def _run(
+        self, verb: str, args: Sequence[Value], call: Call | None = None, *, writes: bool = False
+    ) -> Any:
+        """Run a verb's script; a shard that was emptied is given its name first, once.
+
+        ``writes``: this call of a verb that usually reads changes something.
+        """
         session = await self._session()
-        script = load(verb)
+        script = load(verb, reads=not (writes or self._test_clock))
         session.calls += 1
         try:
             try:
@@ -174,13 +180,17 @@ class Frame:
         )
 
     async def _greet(self) -> float:
-        session = await self._session()
-        args = self._greeting()
-        return self._met(await session.server.run(load("hello"), self.keys.prefix, args))
+        server = (await self._session()).server
+        return await self._meet(lambda script, args: server.run(script, self.keys.prefix, args))
 
-    def _greeting(self) -> list[Value]:
-        generation = os.urandom(8).hex()  # taken if the shard has none
-        return [self._clock(None), generation, str(LAYOUT), self._event_bytes]
+    async def _meet(self, run: Callable[[Script, Sequence[Value]], Awaitable[Any]]) -> float:
+        """Ask who the shard is. Only one that has no name yet is written to."""
+        look: list[Value] = [self._clock(None), "", str(LAYOUT), self._event_bytes]
+        reply = await run(load("hello", reads=True), look)
+        if not reply[1]:
+            look[1] = os.urandom(8).hex()
+            reply = await run(load("hello"), look)
+        return self._met(reply)
 
     def _met(self, reply: Sequence[bytes]) -> float:
         """Take in the answer to hello: the time, the generation, the layout."""
@@ -197,16 +207,7 @@ class Frame:
 
     async def _on_connect(self, ask: Ask) -> None:
         facts = await examine(ask)
-        script = load("hello")
-        call = ("FCALL", script.function, 1, self.keys.prefix, *self._greeting())
-        try:
-            answer = await ask(*call)
-        except Refused as refused:
-            if refused.cause != "forgetful":
-                raise
-            await ask("FUNCTION", "LOAD", "REPLACE", script.source)
-            answer = await ask(*call)
-        self._met(answer)
+        await self._meet(lambda script, args: run_on(ask, script, self.keys.prefix, args))
         with self._lock:
             known, self._facts = self._facts, facts
         if facts.run != known.run:
@@ -216,19 +217,6 @@ class Frame:
                 "the server was restarted, or another one took its place: "
                 "its last writes before that may be lost"
             )
-
-    async def _greet_on(self, ask: Ask) -> Sequence[bytes]:
-        """Say hello on a connection that nobody else may use yet."""
-        script = load("hello")
-        args = ("FCALL", script.function, 1, self.keys.prefix, *self._greeting())
-        try:
-            reply: Sequence[bytes] = await ask(*args)
-        except Refused as refused:
-            if refused.cause != "forgetful":
-                raise
-            await ask("FUNCTION", "LOAD", "REPLACE", script.source)
-            reply = await ask(*args)
-        return reply
 
     def _changed(self, what: str) -> None:
         self.changes.append(what)

@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 
 from fairlead.broker.checks import check_limit
-from fairlead.broker.redis import stored
+from fairlead.broker.redis import functions, stored
 from fairlead.broker.redis.frame import Frame
 from fairlead.broker.verbs import MAX_PAGE
 from fairlead.broker.views import (
     Counts,
     Finding,
+    Library,
     Page,
     QueueCounts,
     Snapshot,
@@ -169,6 +170,18 @@ class Inspecting(Frame):
             await self._run("pull", [clock, ""])  # moves a test's clock
         command = (await self._session()).server.command
         return await audit(command, self.keys, test_clock=self._test_clock, progress=progress)
+
+    async def libraries(self) -> list[Library]:
+        """List the function libraries of this release, and of others that are on the server."""
+        return await functions.installed((await self._session()).server.command)
+
+    async def load_libraries(self) -> list[str]:
+        """Load the libraries of this release; return the names of those that were missing."""
+        return await functions.load_all((await self._session()).server.command)
+
+    async def delete_library(self, name: str) -> None:
+        """Delete a function library of Fairlead; whoever still needs it loads it again."""
+        await functions.delete((await self._session()).server.command, name)
 
     async def diagnose(self) -> list[Finding]:
         """What the server says of itself."""

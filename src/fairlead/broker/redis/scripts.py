@@ -16,6 +16,12 @@ call of ``EVALSHA`` takes.
   value that it returns is the reply.
 * Numbers with a name, ``-- @const A=1 B=2``, are put in where the name stands.
 * ``-- @flags allow-oom`` of a verb tells the server when it may be run.
+* ``-- @reads`` of a verb says that it changes nothing but a test's clock. It is registered twice:
+  as a function that the server knows to be a read, which also works where writes are refused, and
+  as one that may move the clock of a test.
+
+A server that cannot take a library in (``functions.py`` says when) is sent the verb alone, as a
+script for ``EVAL``.
 """
 
 from __future__ import annotations
@@ -30,7 +36,7 @@ from importlib.resources.abc import Traversable
 
 import msgspec
 
-__all__ = ("Script", "load")
+__all__ = ("Evaluated", "Script", "evaluated", "libraries", "load")
 
 _INCLUDE = re.compile(r"--\s*@include\s+(\S+)\s*$")
 _SHARE = re.compile(r"--\s*@share\s+(.+?)\s*$")
@@ -45,6 +51,7 @@ _BOUND = re.compile(  # names that mean something else where they stand
 )
 _FREE = re.compile(r"'(?:[^'\\]|\\.)*'|(?<![\w.:])[A-Za-z_]\w*")  # the same, but no field
 _FLAGS = re.compile(r"--\s*@flags\s+(.+?)\s*$")
+_READS = re.compile(r"^--\s*@reads\s*$", re.MULTILINE)
 _LIBRARY = re.compile(r"^--\s*@library\s+(\w+)\s*$", re.MULTILINE)
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
@@ -53,8 +60,18 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """A verb: the library it is in, and the name by which the server knows its function."""
 
     name: str
-    source: bytes
+    library: str  # its name on the server
+    source: bytes  # of the library
     function: str
+    root: Traversable | None = None
+    reads: bool = False  # by the form that the server knows to be a read
+
+
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
+    """A verb as a script for ``EVAL``, and the digest that ``EVALSHA`` knows it by."""
+
+    source: bytes
+    sha: str
 
 
 _SHARED = 192  # names at most; the limit is 200, and the opening takes some
@@ -63,12 +80,52 @@ _libraries: dict[tuple[str, str], tuple[bytes, str]] = {}  # by folder and name
 
 
 @cache
-def load(name: str, root: Traversable | None = None) -> Script:
-    """The script of a verb. Raises ``LookupError`` where a file or a part cannot be had."""
-    folder = resources.files(__package__) / "lua" if root is None else root
+def load(name: str, root: Traversable | None = None, *, reads: bool = False) -> Script:
+    """Return the script of a verb; ``reads`` asks for the form that only reads, if it has one.
+
+    Raises ``LookupError`` where a file or a part cannot be had.
+    """
+    folder = _folder(root)
     library, verbs = _library(name, folder)
     source, digest = _assembled(library, verbs, folder)
-    return Script(name=name, source=source, function=f"fairlead_{name}_{digest}")
+    twice = _READS.search(_read(folder, f"{name}.lua", ())) is not None
+    form = f"{name}_timed" if twice and not reads else name
+    return Script(
+        name=name,
+        library=f"fairlead_{library}_{digest}",
+        source=source,
+        function=f"fairlead_{form}_{digest}",
+        root=root,
+        reads=twice and reads,
+    )
+
+
+@cache
+def evaluated(script: Script) -> Evaluated:
+    """Return a verb by itself, for servers that take no library in."""
+    folder = _folder(script.root)
+    assembly = _Assembly(folder, standalone=True)
+    file = f"{script.name}.lua"
+    assembly.add(file, ())
+    flags = "no-writes" if script.reads else ",".join(assembly.flags_of(script.name)[-1][1])
+    lines = [
+        f"#!lua flags={flags}" if flags else "#!lua",
+        *assembly.lines(),
+        f"return verbs.run(verbs.{script.name})",
+    ]
+    source = ("\n".join(lines) + "\n").encode()
+    return Evaluated(source=source, sha=hashlib.sha1(source, usedforsecurity=False).hexdigest())
+
+
+def libraries(root: Traversable | None = None) -> list[Script]:
+    """Return one script of each library of this release."""
+    names = sorted(f.name for f in _folder(root).iterdir() if f.name.endswith(".lua"))
+    found = {script.library: script for script in (load(n.removesuffix(".lua")) for n in names)}
+    return list(found.values())
+
+
+def _folder(root: Traversable | None) -> Traversable:
+    return resources.files(__package__) / "lua" if root is None else root
 
 
 def _library(verb: str, folder: Traversable) -> tuple[str, tuple[str, ...]]:
@@ -94,13 +151,14 @@ def _assembled(library: str, verbs: tuple[str, ...], folder: Traversable) -> tup
     for verb in verbs:
         assembly.add(f"{verb}.lua", ())
     body = "\n".join(assembly.lines())
-    digest = hashlib.sha256(body.encode()).hexdigest()[:16]
+    forms = [(form, verb, flags) for verb in verbs for form, flags in assembly.flags_of(verb)]
+    digest = hashlib.sha256(f"{body}\n{forms}".encode()).hexdigest()[:16]
     lines = [f"#!lua name=fairlead_{library}_{digest}", body]
-    for verb in verbs:
-        flags = ", ".join(f"'{flag}'" for flag in assembly.flags.get(f"{verb}.lua", ()))
-        run = f"callback = verbs.run(verbs.{verb}), flags = {{ {flags} }}"
+    for form, verb, flags in forms:
+        told = ", ".join(f"'{flag}'" for flag in flags)
+        run = f"callback = verbs.run(verbs.{verb}), flags = {{ {told} }}"
         lines.append(
-            f"redis.register_function{{ function_name = 'fairlead_{verb}_{digest}', {run} }}"
+            f"redis.register_function{{ function_name = 'fairlead_{form}_{digest}', {run} }}"
         )
     made = ("\n".join(lines) + "\n").encode(), digest
     _libraries[str(folder), library] = made
@@ -117,6 +175,16 @@ def _read(folder: Traversable, file: str, within: tuple[str, ...]) -> str:
 
 
 _OPENING = ["local KEYS, ARGV", "local begins, after, verbs = {}, {}, {}"]
+# A script for EVAL finds KEYS and ARGV as globals, and must not set them.
+_STANDALONE = ["local begins, after, verbs = {}, {}, {}"]
+_ONCE = """\
+function verbs.run(verb)
+  for i = 1, #begins do
+    local reply = begins[i]()
+    if reply then return reply end
+  end
+  return verb()
+end"""
 _CLOSING = """\
 function verbs.run(verb)
   return function(keys, args)
@@ -144,8 +212,9 @@ class _Block(msgspec.Struct):
 class _Assembly:
     """The blocks of one library while they are being gathered."""
 
-    def __init__(self, folder: Traversable) -> None:
-        self.flags: dict[str, list[str]] = {}  # by file
+    def __init__(self, folder: Traversable, *, standalone: bool = False) -> None:
+        self._flags: dict[str, list[str]] = {}  # by file
+        self._frame = (_STANDALONE, _ONCE) if standalone else (_OPENING, _CLOSING)
         self._blocks: list[_Block] = []
         self._constants: dict[str, str] = {}
         self._folder = folder
@@ -165,7 +234,7 @@ class _Assembly:
             elif flags is not None:
                 if within:
                     raise LookupError(f"{file} sets @flags; only the verb's own file may do so")
-                self.flags[file] = flags.group(1).replace(",", " ").split()
+                self._flags[file] = flags.group(1).replace(",", " ").split()
             elif (const := _CONST.match(line)) is not None:
                 self._constants.update(_pairs(const.group(1)))
             elif _EACH.match(line) is not None:
@@ -180,6 +249,13 @@ class _Assembly:
             functions = [found.group(1) for line in block.lines if (found := _FUNCTION.match(line))]
             block.shared += functions
         self._blocks.append(block)
+
+    def flags_of(self, verb: str) -> list[tuple[str, list[str]]]:
+        """Return the forms in which a verb is registered, each with its flags."""
+        file = f"{verb}.lua"
+        if _READS.search(_read(self._folder, file, ())) is not None:
+            return [(verb, ["no-writes"]), (f"{verb}_timed", ["allow-oom"])]
+        return [(verb, self._flags.get(file, []))]
 
     def lines(self) -> list[str]:
         """The library: first the names that its parts share, then the parts, then the verbs.
@@ -210,7 +286,8 @@ class _Assembly:
         names = [f"local {', '.join(shared)}"] if shared else []
         if far:
             names.append("local far = {}")
-        return [_TOKEN.sub(self._constant, line) for line in [*_OPENING, *names, *lines, _CLOSING]]
+        opening, closing = self._frame
+        return [_TOKEN.sub(self._constant, line) for line in [*opening, *names, *lines, closing]]
 
     def _constant(self, word: re.Match[str]) -> str:
         return self._constants.get(word.group(), word.group())

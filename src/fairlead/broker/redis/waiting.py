@@ -241,7 +241,7 @@ class Waiting(Frame):
             if after is not None:
                 foreign = (after.generation, after.shard) != (generation, self.shard)
                 args[2:5] = after.entry, after.index, "1" if foreign else "0"
-            reply = await self._run("events", args)
+            reply = await self._run("events", args, writes=reader is not None)
             if after is None or reply[1].decode() == generation:
                 return _page(reply, self.shard, limit)
             await self.hello()  # the server was emptied meanwhile

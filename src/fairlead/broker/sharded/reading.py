@@ -14,6 +14,7 @@ from fairlead.broker.verbs import MAX_PAGE
 from fairlead.broker.views import (
     Counts,
     Finding,
+    Library,
     LimiterState,
     Page,
     QueueCounts,
@@ -131,6 +132,24 @@ class Reading(Frame):
                 "which does not know of it, and nothing is on its way"
             )
         return findings
+
+    async def libraries(self) -> list[Library]:
+        """List what is on any of the servers; they may be one."""
+        answers = await self._all({shard: store.libraries for shard, store in self._stores.items()})
+        found = {library.name: library for part in answers.values() for library in part}
+        return [found[name] for name in sorted(found)]
+
+    async def load_libraries(self) -> list[str]:
+        """Load the libraries of this release where they are missing."""
+        loaded: set[str] = set()
+        for store in self._stores.values():
+            loaded.update(await store.load_libraries())
+        return sorted(loaded)
+
+    async def delete_library(self, name: str) -> None:
+        """Delete a function library of Fairlead on all servers."""
+        for store in self._stores.values():
+            await store.delete_library(name)
 
     async def diagnose(self) -> list[Finding]:
         """What the shards say of themselves and of their servers; what all say, only once."""

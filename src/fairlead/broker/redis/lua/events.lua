@@ -5,7 +5,7 @@
 --          another generation, how many events are wanted
 -- Returns  time, generation, whether there is a gap, entry and index to read on from, then four for
 --          each entry: number, time, index of the first row that is new, rows
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include read

@@ -4,7 +4,7 @@
 -- ARGV     clock, ids
 -- Returns  eight for each: message, record, error, result, progress, checkpoint (nil: none), what it
 --          waits for by US, how many wait for it; all nil if it is unknown or past its retention
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include agenda

@@ -3,7 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, ids
 -- Returns  for each its record (lib/flows), nil if it is unknown or not committed yet
--- @flags allow-oom
+-- @reads
 -- @library upkeep
 -- @include engine
 -- @include read

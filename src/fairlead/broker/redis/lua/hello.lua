@@ -1,15 +1,17 @@
 -- hello: who the shard is; a shard that is new, or was emptied, is given its name here.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock (see lib/base), the generation to take if there is none yet, layout, bytes of
---          events to keep
--- Returns  time, generation, layout, each as text
--- @flags allow-oom
+-- ARGV     clock (see lib/base), the generation to take if there is none yet ('': only look), layout,
+--          bytes of events to keep
+-- Returns  time, generation ('': none yet), layout, each as text
+-- @reads
 local key = KEYS[1] .. 'meta'
 local stored = redis.call('HMGET', key, 'generation', 'layout', 'now', 'ahead')
 if not stored[1] then
   stored[1], stored[2] = ARGV[2], ARGV[3]
-  redis.call('HSET', key, 'generation', ARGV[2], 'layout', ARGV[3], 'cap', ARGV[4])
+  if ARGV[2] ~= '' then
+    redis.call('HSET', key, 'generation', ARGV[2], 'layout', ARGV[3], 'cap', ARGV[4])
+  end
 end
 local last, now = tonumber(stored[3] or 0), nil
 if string.sub(ARGV[1], 1, 1) == 't' then

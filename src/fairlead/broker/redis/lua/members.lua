@@ -3,7 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, flow, how many to pass over, how many at most
 -- Returns  the ids
--- @flags allow-oom
+-- @reads
 -- @library upkeep
 -- @include engine
 -- @include accept

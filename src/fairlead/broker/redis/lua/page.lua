@@ -3,7 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, cursor ('0' to begin), about how many
 -- Returns  the next cursor ('0': there is no more), and the ids
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include read

@@ -3,7 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, tenant, keys
 -- Returns  a value for each, nil where there is none or its TTL is over and its writer not pinned
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include read

@@ -3,7 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, where to go on reading ('': only those named), how many to look at, names
 -- Returns  where to go on ('0': nowhere); name, and what is stored (lib/schedules), of each
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include read

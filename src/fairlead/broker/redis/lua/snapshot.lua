@@ -7,7 +7,7 @@
 --          (lib/limiter, lib/breaker) and how many tenants wait there; then for each queue: name, state and settings as stored (lib/queue; nil: not
 --          configured), whether there are more tenants, and a list of tenant names and their
 --          records (lib/tenant)
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include read

@@ -6,7 +6,7 @@
 --          decides: a list of what it waits for (id and state, 0 if it is not known), its tenant's limit, how many tenants are runnable, how many of these
 --          before its own (-1: it is not), its place in its line (-1: too far back), and a list of
 --          limiters: name, record, how many wait there, whether the task itself needs it
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include agenda

@@ -7,7 +7,7 @@
 --          (lib/queue), whether there are more tenants, and for each of those that are told: name, what was put
 --          away of this hour and of the one before (lib/counted), its record (lib/tenant), settings in all
 --          queues and in this one
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include read

@@ -3,7 +3,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, ids
 -- Returns  three for each: its state, 0 if it is unknown; while it runs, token and incarnation
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include agenda

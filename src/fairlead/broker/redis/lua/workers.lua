@@ -4,7 +4,7 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, '1' if those who fell silent are wanted
 -- Returns  three for each: incarnation, record, when it was seen
--- @flags allow-oom
+-- @reads
 -- @include text
 -- @include base
 -- @include agenda
