@@ -16,6 +16,7 @@ from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.verbs import (
     HEARTBEAT,
+    LAYOUT,
     MAX_PAGE,
     MAX_STEP,
     Alter,
@@ -149,7 +150,7 @@ class BrokerMachine(Core):
         found = self.run(self.broker.wait(queues, 0.0))
         self.follow()
         assert found or not any(self.model.servable(queue) for queue in queues)
-        assert self.run(self.broker.hello()).layout == 1
+        assert self.run(self.broker.hello()).layout == LAYOUT
 
     @op(1, reader=st.sampled_from(["r1", "r2"]), limit=st.integers(1, 40), confirm=st.booleans())
     def read_events(self, reader: str, limit: int, confirm: bool) -> None:

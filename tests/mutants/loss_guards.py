@@ -2,8 +2,51 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Guard
+from tests.mutants.mutant import SUITE, Guard, lua, memory
 
 __all__ = ("GUARDS",)
 
-GUARDS: tuple[Guard, ...] = ()
+_NUMBERS = SUITE + "test_numbers.py::"
+_LOSS = "tests/broker/redis/test_loss.py::"
+
+GUARDS: tuple[Guard, ...] = (
+    Guard(
+        "letters by time",
+        "mail of a server that was emptied is not taken for mail that was read",
+        _NUMBERS + "test_letters_are_numbered_by_the_time_in_microseconds_or_more",
+        (
+            memory("holdings.py", ("next_number(self.letters, self.now)", "self.letters + 1")),
+            lua("lib/mail.lua", ("next_number(M.letters)", "M.letters + 1")),
+        ),
+    ),
+    Guard(
+        "entries by time",
+        "a promoted server that lost its last writes reuses no id of an event",
+        _NUMBERS + "test_entries_of_events_are_numbered_by_the_time_in_microseconds_or_more",
+        (
+            memory("stream.py", ("next_number(self._last, now)", "self._last + 1")),
+            lua("lib/event.lua", ("next_number(M.entry)", "M.entry + 1")),
+        ),
+    ),
+    Guard(
+        "lost tail",
+        "a reader whose last event was lost is told",
+        _NUMBERS + "test_gap_tells_a_reader_that_the_event_it_read_last_was_lost",
+        (
+            memory("stream.py", ("            gap = True\n", "            gap = foreign\n")),
+            lua("events.lua", ("gap = gap or (entry > dropped and", "gap = gap or (false and")),
+        ),
+    ),
+    Guard(
+        "life",
+        "chosen ids run when the counter of their lives has gone round",
+        _LOSS + "test_chosen_ids_run_after_the_counter_of_their_lives_has_gone_round",
+        (lua("lib/record.lua", ("(M.life - 1) % 4294967295 + 1", "M.life")),),
+    ),
+    Guard(
+        "layout",
+        "tasks of another layout are refused, and not read wrongly or passed over",
+        _LOSS + "test_a_shard_that_a_later_release_wrote_is_refused_by_name",
+        (lua("lib/base.lua", ("if M.layout ~= LAYOUT and", "if M.layout == 0 and")),),
+    ),
+)

@@ -16,6 +16,9 @@ in those tests is not in the contract. The rules that hold for all verbs:
 * **Time** is the broker's, in unix seconds, and never goes backwards. Whatever a caller can observe
   is compared with it. ``now`` is accepted only by a broker opened with a test clock; a moment
   before the last one counts as the last one.
+* **Numbers** that callers remember (tokens, letters, entries of events, revisions of schedules)
+  grow, and are at least the broker's time in microseconds. So a broker that was emptied, or lost
+  its last writes, does not give one out again.
 * **Bounded.** What may be large (fan-out, promotion, recovery, purge) is done in steps with
   ``more`` in the answer, and every step leaves a consistent state.
 * **Errors** say what may be assumed: ``Unreachable`` (not executed), ``Ambiguous`` (repeat the same
@@ -301,8 +304,9 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         """Events behind ``after``; without it, behind a named reader's place, else the oldest kept.
 
         ``after`` moves a named reader's place, and 1,000 readers may have one. Events are kept up
-        to 16 MB; ``gap`` tells a reader that some it had not seen were dropped, or that the
-        generation is another.
+        to 16 MB; ``gap`` tells a reader that some it had not seen were dropped, that the event it
+        read last was lost with the broker's last writes, or that the generation is another. It then
+        reads from the oldest kept.
         """
         ...
 

@@ -13,6 +13,8 @@ from fairlead.model.options import Dependency, Unique
 
 __all__ = (
     "HEARTBEAT",
+    "LAYOUT",
+    "LEAST_LAYOUT",
     "LEASE",
     "MAX_ENQUEUE",
     "MAX_EXCHANGE",
@@ -43,6 +45,8 @@ __all__ = (
     "Write",
 )
 
+LAYOUT = 2  # of what a server stores; see lua/lib/base for what another one means
+LEAST_LAYOUT = 2  # that a release must know in order to write to a shard that this one began
 SHARD = "0"  # where every queue lives unless the configuration says otherwise
 LEASE = 30.0  # seconds that one heartbeat keeps all leases of an incarnation
 HEARTBEAT = 10.0  # seconds between two of them

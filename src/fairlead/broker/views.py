@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fairlead.broker.verbs import HEARTBEAT, LEASE, SHARD
+from fairlead.broker.verbs import HEARTBEAT, LAYOUT, LEASE, SHARD
 from fairlead.model.events import Event, EventId
 from fairlead.model.lifecycle import State
 from fairlead.model.limits import CircuitState
@@ -33,7 +33,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     generation: str
     replication: str
-    layout: int = 1
+    layout: int = LAYOUT
     shard: str = SHARD
     heartbeat: float = HEARTBEAT
     lease: float = LEASE

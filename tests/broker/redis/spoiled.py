@@ -544,8 +544,8 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "'events' has 1 entries from ",
     ),
     "a mark where nothing is": (
-        lambda s: s.do("RPUSH", "marks", "999999 1"),
-        "'marks' holds 999999, where no entry can be cut",
+        lambda s: s.do("RPUSH", "marks", "9999999999999999 1 1"),
+        "'marks' holds 9999999999999999, where no entry can be cut",
     ),
     "a mark that cannot be read": (
         lambda s: s.do("RPUSH", "marks", "?"),

@@ -21,6 +21,7 @@ from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
+    LAYOUT,
     MAX_STEP,
     Alter,
     Call,
@@ -408,7 +409,7 @@ async def told(
 ) -> AsyncIterator[tuple[Story, Proxy]]:
     """A story on an empty server that is reached through a proxy; sound in the end."""
     running.admin("FLUSHALL")
-    meta = {"generation": "g", "layout": 1, "cap": 16 * 1024 * 1024}
+    meta = {"generation": "g", "layout": LAYOUT, "least": LAYOUT, "cap": 16 * 1024 * 1024}
     running.admin("HSET", "fl1:{0}:meta", *itertools.chain(*meta.items()))
     async with proxy(path=running.path, matching=matching) as between:
         broker = RedisBroker(between.url, test_clock=True)

@@ -9,6 +9,7 @@ from fairlead.broker.memory.fair import IDLE, Queue, Tenant
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import Fetch, LeaseRef, Settled
+from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import FINAL, Settlement, State, overruled, went_well
 from fairlead.model.message import Leased
 
@@ -255,7 +256,7 @@ def _take(shard: Shard, queue: Queue, tenant: Tenant, task: Task) -> None:
 
 def _lend(shard: Shard, name: str, request: Fetch, taken: list[Task]) -> None:
     now = shard.now
-    token = shard.token = max(shard.token + 1, int(now * 1_000_000))
+    token = shard.token = next_number(shard.token, now)
     incarnation = shard.incarnations.get(name)
     if incarnation is None:
         incarnation = shard.incarnations[name] = Incarnation()

@@ -17,6 +17,7 @@ from fairlead.broker.memory.stream import Stream
 from fairlead.broker.schedules import ScheduleRecord
 from fairlead.broker.verbs import SHARD, Mail, TenantChange
 from fairlead.broker.views import WorkerRecord
+from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import State
 
 __all__ = ("Holdings",)
@@ -61,7 +62,7 @@ class Holdings:
         self.ticks: Agenda[str] = Agenda()  # when to look at schedules
         self.answers: dict[str, Answered] = {}
         self.mailboxes: dict[str, Mailbox] = {}
-        self.letters = 0  # written so far, in all mailboxes: numbers outlive a mailbox
+        self.letters = 0  # number of the last, in all mailboxes: it outlives a mailbox
         self.idle_ends: Agenda[str] = Agenda()  # when to forget an incarnation's answers and mail
         self.workers: dict[str, WorkerRecord] = {}
         self.worker_ends: Agenda[str] = Agenda()
@@ -146,7 +147,7 @@ class Holdings:
         token: int = 0,
     ) -> None:
         """Put a letter into an incarnation's mailbox."""
-        self.letters += 1
+        self.letters = next_number(self.letters, self.now)
         letter = Mail(number=self.letters, kind=kind, id=id, state=state, token=token)
         self.mailbox(incarnation).put(letter)
 

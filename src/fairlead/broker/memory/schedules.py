@@ -19,6 +19,7 @@ from fairlead.broker.schedules import (
     Ticked,
 )
 from fairlead.broker.verbs import MAX_STEP, Call, Firing
+from fairlead.model.clock import next_number
 
 __all__ = ("Planning", "due", "fired", "may_fire", "refused", "ticks_due")
 
@@ -106,7 +107,7 @@ def _carry_out(shard: Shard, order: ScheduleOrder) -> Scheduled:
     if order.action == "skip":  # nothing that its owner said has changed: no new revision
         _keep(shard, msgspec.structs.replace(stored, next_at=order.next_at))
         return Scheduled(name=name, code="done", revision=stored.revision)
-    shard.token += 1
+    shard.token = next_number(shard.token, shard.now)
     changed = msgspec.structs.replace(stored, revision=shard.token, changed_at=shard.now)
     if order.action == "put":
         changed = msgspec.structs.replace(
@@ -130,7 +131,7 @@ def _new(shard: Shard, order: ScheduleOrder) -> Scheduled:
         code = "full"
     if code is not None:
         return Scheduled(name=order.name, code=code)
-    shard.token += 1
+    shard.token = next_number(shard.token, shard.now)
     record = ScheduleRecord(
         name=order.name,
         queue=order.queue,

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from itertools import islice
 from typing import Any, cast
 
+from fairlead.model.clock import next_number
 from fairlead.model.errors import Refused
 from fairlead.model.events import Event, EventId, EventKind
 
@@ -44,7 +45,7 @@ class Stream:
         size = _ENTRY_BYTES + sum(
             [_EVENT_BYTES + len(row[1]) + len(row[3]) + len(row[7]) for row in rows]
         )
-        self._last += 1
+        self._last = next_number(self._last, now)
         self._entries.append((self._last, now, size, rows))
         self._bytes += size
         while self._bytes > self._cap and self._first < len(self._entries) - 1:
@@ -73,11 +74,17 @@ class Stream:
         # Of another generation or shard, or of a future that never came: nothing is known of what
         # such a reader has seen, so all that is kept is new to it.
         foreign = (after.generation, after.shard) != (self._generation, self._shard)
-        gap = foreign or after.entry > self._last or after < self._dropped
+        gap = foreign or after < self._dropped
+        place = self._place(after.entry)
+        # A place is that of an event which was read: one that is not here was lost.
+        if after.entry > self._dropped.entry and (
+            place == len(self._entries) or self._entries[place][0] != after.entry
+        ):
+            gap = True
         if gap:
             after = self._dropped
+            place = self._place(after.entry)
         events: list[Event] = []
-        place = bisect_left(self._entries, after.entry, lo=self._first, key=lambda row: row[0])
         for number, at, _, rows in islice(self._entries, place, None):
             skipped = after.index + 1 if number == after.entry else 0
             room = limit - len(events)
@@ -88,6 +95,9 @@ class Stream:
             if len(events) >= limit:
                 break
         return events, gap, events[-1].id if events else after
+
+    def _place(self, entry: int) -> int:
+        return bisect_left(self._entries, entry, lo=self._first, key=lambda row: row[0])
 
     def _event(self, number: int, index: int, at: float, row: tuple[Any, ...]) -> Event:
         kind, task, queue, tenant, state, token, attempt, reason = row

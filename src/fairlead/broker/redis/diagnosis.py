@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairlead.broker.redis.audit.walk import Command
-from fairlead.broker.redis.keys import LAYOUT, Keys
+from fairlead.broker.redis.keys import Keys
 from fairlead.broker.views import Finding
 from fairlead.model.errors import Refused
 
@@ -131,11 +131,11 @@ async def _clock(command: Command, keys: Keys) -> list[Finding]:
 
 
 async def _shard(command: Command, keys: Keys) -> list[Finding]:
-    generation, tasks = (
-        await command("HGET", keys.meta, "generation"),
+    (generation, layout), tasks = (
+        await command("HMGET", keys.meta, "generation", "layout"),
         await command("HLEN", keys.tasks),
     )
-    text = f"generation {generation.decode()}, layout {LAYOUT}, {tasks:,} tasks are stored"
+    text = f"generation {generation.decode()}, layout {int(layout)}, {tasks:,} tasks are stored"
     return [Finding(name="shard", status="ok", text=text)]
 
 

@@ -18,10 +18,10 @@ from fairlead.broker.redis.connection import Server, Value
 from fairlead.broker.redis.finder import Ask
 from fairlead.broker.redis.functions import run_on
 from fairlead.broker.redis.greeting import Facts, examine, warn_about
-from fairlead.broker.redis.keys import LAYOUT, Keys
+from fairlead.broker.redis.keys import Keys
 from fairlead.broker.redis.replies import ScriptError
 from fairlead.broker.redis.scripts import Script, load
-from fairlead.broker.verbs import SHARD, Call
+from fairlead.broker.verbs import LAYOUT, LEAST_LAYOUT, SHARD, Call
 from fairlead.broker.views import Hello
 from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption, OutOfOrder, Refused
 
@@ -111,6 +111,7 @@ class Frame:
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
         self._lock = threading.Lock()  # around what loops share: the sessions, the two below
         self._generation = ""
+        self._layout = LAYOUT
         self._facts = Facts()
         self._alarm_held = False  # by a wait that is over; the next exchange passes it on
         self._closed = False
@@ -175,7 +176,7 @@ class Frame:
             now=now,
             generation=self._generation,
             replication=self._facts.replication,
-            layout=LAYOUT,
+            layout=self._layout,
             shard=self.shard,
         )
 
@@ -185,7 +186,7 @@ class Frame:
 
     async def _meet(self, run: Callable[[Script, Sequence[Value]], Awaitable[Any]]) -> float:
         """Ask who the shard is. Only one that has no name yet is written to."""
-        look: list[Value] = [self._clock(None), "", str(LAYOUT), self._event_bytes]
+        look: list[Value] = [self._clock(None), "", LAYOUT, LEAST_LAYOUT, self._event_bytes]
         reply = await run(load("hello", reads=True), look)
         if not reply[1]:
             look[1] = os.urandom(8).hex()
@@ -194,11 +195,11 @@ class Frame:
 
     def _met(self, reply: Sequence[bytes]) -> float:
         """Take in the answer to hello: the time, the generation, the layout."""
-        now, generation, layout = (text.decode() for text in reply)
-        if layout != str(LAYOUT):
+        now, generation, layout, least = (text.decode() for text in reply)
+        if int(layout) < LAYOUT or int(least) > LAYOUT:
             raise _wrong_layout(layout)
         with self._lock:
-            known, self._generation = self._generation, generation
+            known, self._generation, self._layout = self._generation, generation, int(layout)
         if known not in ("", generation):
             self._changed(
                 "the server was emptied, or is another one: its tasks are not those it had before"
@@ -291,8 +292,11 @@ def _meaning(error: ScriptError, verb: str, call: Call | None) -> Exception:
 
 
 def _wrong_layout(layout: str) -> BrokerError:
+    if int(layout) < LAYOUT:
+        way = "run `fairlead migrate`, which says what can be done"
+    else:
+        way = "a later release wrote them: use that one, or another database"
     return Refused(
         "layout",
-        f"the server holds tasks in layout {layout}, this release of Fairlead reads {LAYOUT}; "
-        "use the release that wrote them, or another database",
+        f"the server holds tasks in layout {layout}, this release reads layout {LAYOUT}; {way}",
     )

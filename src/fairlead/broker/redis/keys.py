@@ -8,9 +8,11 @@ from __future__ import annotations
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_queue
 
-__all__ = ("KINDS", "LAYOUT", "Keys")
+__all__ = ("KINDS", "Keys")
 
-LAYOUT = 1  # of what is stored; a server with another one is refused
+#: The same in every layout, so that each release finds what any other wrote, and can refuse it. The
+#: digit is part of the name.
+_FAMILY = "fl1"
 
 #: What every key holds, by its name behind the prefix; one with a colon stands for a family.
 KINDS: dict[str, str] = {
@@ -50,7 +52,7 @@ class Keys:
         """``shard`` is named like a queue, but without a dash: event ids are taken apart at it."""
         if "-" in check_queue(shard):
             raise InvalidOption("shard", shard, "a name without a dash")
-        self.prefix = prefix = f"fl{LAYOUT}:{{{shard}}}:"
+        self.prefix = prefix = f"{_FAMILY}:{{{shard}}}:"
         # The shard itself: hash.
         self.meta = f"{prefix}meta"
         # Tasks: hashes by id.

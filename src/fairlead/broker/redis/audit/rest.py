@@ -84,15 +84,16 @@ def _events(shard: Shard) -> Iterator[str]:
     """The stream has the entries that were written and not dropped, and places to cut it."""
     length, first, last = shard.stream
     entry, dropped = shard.meta.get("entry", 0.0), shard.meta.get("dropped", 0.0)
-    if length != entry - dropped or (length and (first, last) != (dropped + 1, entry)):
+    kept = shard.meta.get("entries", 0.0) - shard.meta.get("dropped_entries", 0.0)
+    if length != kept or (length and not (dropped < first and last == entry)):
         yield (
             f"'events' has {length} entries from {first} to {last}, "
-            f"not those from {dropped + 1:.0f} to {entry:.0f}"
+            f"not {kept:.0f} from beyond {dropped:.0f} to {entry:.0f}"
         )
     at = dropped
     for mark in shard.lists.get("marks", []):
-        number, _, rows = mark.partition(" ")
-        if not (number.isdecimal() and rows.isdecimal()):
+        number, *counts = mark.split(" ")
+        if not (number.isdecimal() and [count.isdecimal() for count in counts] == [True, True]):
             yield f"'marks' holds what cannot be read: {mark!r}"
         elif not at < int(number) <= entry:
             yield f"'marks' holds {number}, where no entry can be cut"

@@ -23,8 +23,7 @@ end
 f.phase, f.committed, f.shares = LAYING, now, ''
 -- Ids that Fairlead makes are never used twice; of any other, members of earlier flows may be left.
 if #f.id ~= 32 or find(f.id, ':', 1, true) then
-  M.life = M.life + 1
-  f.life = M.life
+  f.life = next_life()
 end
 drop(flows.stages, f.id)
 write('UNLINK', P .. 'staged:' .. f.id)

@@ -19,7 +19,8 @@ end
 
 local reader, foreign, limit = ARGV[2], ARGV[5] == '1', tonumber(ARGV[6])
 local entry, index = tonumber(ARGV[3]), tonumber(ARGV[4])
-local generation = call('HGET', P .. 'meta', 'generation')
+local meta = call('HMGET', P .. 'meta', 'generation', 'dropped', 'dropped_rows')
+local generation, dropped, its_rows = meta[1], tonumber(meta[2] or 0), tonumber(meta[3] or 0)
 local place -- of the reader, if it is another one now
 if reader ~= '' then
   local kept = call('HGET', P .. 'readers', reader)
@@ -28,15 +29,17 @@ if reader ~= '' then
     local g, e, i = match(kept, '^(.*) (%-?%d+) (%-?%d+)$')
     entry, index, foreign = tonumber(e), tonumber(i), g ~= generation
   end
-  local e, i = entry or M.dropped, entry and index or M.dropped_rows - 1
+  local e, i = entry or dropped, entry and index or its_rows - 1
   place = format('%s %.0f %.0f', foreign and '?' or generation, e, i)
   if place == kept then place = nil end
 end
-if not entry then entry, index = M.dropped, M.dropped_rows - 1 end
-local gap = foreign or entry > M.entry or entry < M.dropped or (entry == M.dropped and index < M.dropped_rows - 1)
-if gap then entry, index = M.dropped, M.dropped_rows - 1 end
+if not entry then entry, index = dropped, its_rows - 1 end
+local gap = foreign or entry < dropped or (entry == dropped and index < its_rows - 1)
+-- A place is that of an event which was read. If it is not here, the server lost its last writes.
+gap = gap or (entry > dropped and #call('XRANGE', P .. 'events', format('%.0f-0', entry), format('%.0f-0', entry)) == 0)
+if gap then entry, index = dropped, its_rows - 1 end
 local reply = { exact(now), generation, gap and 1 or 0, format('%.0f', entry), format('%.0f', index) }
-local from, rows = format('%.0f-0', max(entry, M.dropped + 1)), 0
+local from, rows = format('%.0f-0', max(entry, dropped + 1)), 0
 repeat
   local page = call('XRANGE', P .. 'events', from, '+', 'COUNT', 20)
   for _, each in ipairs(page) do

@@ -17,7 +17,7 @@ local function new(name, action, queue, spec, next, revision, last)
   if action ~= 'c' and action ~= 'p' then return 'u', 0 end
   if revision then return 's', 0 end -- there was one when it was read
   if schedules.is_full() then return 'f', 0 end
-  M.token = M.token + 1
+  M.token = next_number(M.token)
   schedules.keep({ name = name, queue = queue, revision = M.token, paused = false, next = next, last = last,
     changed = now, spec = spec })
   return 'd', M.token
@@ -41,7 +41,7 @@ local function carry_out(name, action, queue, spec, next, revision, last)
   end
   if not changes(s, action, queue, spec, next) then return 'n', s.revision end
   if action ~= 's' then -- a skip changes nothing that its owner said
-    M.token = M.token + 1
+    M.token = next_number(M.token)
     s.revision, s.changed = M.token, now
   end
   if action == 'p' then s.queue, s.spec = queue, spec end

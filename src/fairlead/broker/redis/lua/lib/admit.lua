@@ -5,10 +5,7 @@
 -- Ids that Fairlead makes are never used twice; any other may come back after it was forgotten.
 function store(id, head, blob)
   local life = 0
-  if #id ~= 32 or find(id, ':', 1, true) then
-    M.life = M.life + 1
-    life = M.life
-  end
+  if #id ~= 32 or find(id, ':', 1, true) then life = next_life() end
   local value = pack('<dIH', now, life, #head) .. head .. blob
   accepted[#accepted + 1], accepted[#accepted + 2] = id, value
   tasks[id], fresh[id] = nil, value

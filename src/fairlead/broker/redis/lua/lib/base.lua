@@ -7,7 +7,7 @@
 -- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan sound writers M before now
 SEP = '\31'
 -- What one call of upkeep moves at most: MAX_STEP in broker/verbs.py.
--- @const STEP=50
+-- @const STEP=50 LAYOUT=2
 -- @const SCHEDULED=1 DEFERRED=2 QUEUED=3 RUNNING=4 RETRYING=5 COMPLETED=6 DEAD=7 CANCELLED=8
 NAMES = { 'scheduled', 'deferred', 'queued', 'running', 'retrying', 'completed', 'dead', 'cancelled' }
 WAITS = { true, true, true, false, true, false, false, false }
@@ -21,8 +21,13 @@ function write_all(command, key, args)
 end
 function write(command, key, ...) write_all(command, key, { ... }) end
 
--- The shard's own record: one HMGET, and at the end one HSET of what changed.
-local FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'rows', 'bytes', 'dropped', 'dropped_rows',
+-- Tokens, revisions, letters and entries of events are moments in microseconds as well as numbers: a server
+-- that was emptied, or a promoted one that lost its last writes, gives none of them out again.
+function next_number(last) return max(last + 1, floor(now * 1000000)) end
+
+-- The shard's own record: one HMGET, and at the end one HSET of what changed. It has other fields as well,
+-- which few verbs need.
+local FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'entries', 'bytes',
   'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'next', 'cap', 'layout', 'laying',
   'flows_kept', 'members_kept', 'unpins', 'aside', 'orphans' }
 function write_meta()
@@ -53,7 +58,11 @@ do
     before[name] = M[name]
   end
 end
-if M.layout ~= 1 then return redis.error_reply('FAIRLEAD layout ' .. M.layout) end
+-- What a release stores has a number, LAYOUT, which grows with every change. An older release goes on beside a
+-- newer one as long as it knows the least layout that may write; a newer one needs `fairlead migrate` first.
+if M.layout ~= LAYOUT and (M.layout < LAYOUT or tonumber(call('HGET', P .. 'meta', 'least')) > LAYOUT) then
+  return redis.error_reply('FAIRLEAD layout ' .. M.layout)
+end
 
 if sub(ARGV[1], 1, 1) == 't' then
   M.now = max(M.now, tonumber(sub(ARGV[1], 2)) or 0)

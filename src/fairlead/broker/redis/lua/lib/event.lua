@@ -52,18 +52,19 @@ function write_events()
     texts[i] = concat(g, SEP)
   end
   local text = concat(texts, '\30')
-  M.entry = M.entry + 1
+  M.entry = next_number(M.entry)
   write('XADD', P .. 'events', format('%.0f-0', M.entry), 'at', exact(now), 'rows', text)
   M.bytes = M.bytes + #text + 100
-  M.rows = rows
+  M.entries = M.entries + 1
   if M.bytes < M.cap / BLOCKS then return end
-  -- A mark is the last entry of a block and how many rows it has.
+  -- A mark is the last entry of a block, how many rows it has, and how many entries had been written then.
   M.bytes = 0
-  write('RPUSH', P .. 'marks', format('%.0f %d', M.entry, rows))
+  write('RPUSH', P .. 'marks', format('%.0f %d %.0f', M.entry, rows, M.entries))
   if call('LLEN', P .. 'marks') >= BLOCKS then
     local mark = call('LINDEX', P .. 'marks', 0)
-    M.dropped, M.dropped_rows = tonumber(match(mark, '^(%d+)')), tonumber(match(mark, '(%d+)$'))
+    local dropped, its_rows, entries = match(mark, '^(%d+) (%d+) (%d+)$')
+    write('HSET', P .. 'meta', 'dropped', dropped, 'dropped_rows', its_rows, 'dropped_entries', entries)
     write('LPOP', P .. 'marks')
-    write('XTRIM', P .. 'events', 'MINID', format('%.0f-0', M.dropped + 1))
+    write('XTRIM', P .. 'events', 'MINID', format('%.0f-0', tonumber(dropped) + 1))
   end
 end

@@ -57,7 +57,7 @@ local function lend_all(taken, first, last, started)
 end
 
 function lend(taken, start, lease)
-  M.token = max(M.token + 1, floor(now * 1000000))
+  M.token = next_number(M.token)
   if now + lease > (at_of(lease_ends, CALLER) or 0) then set_at(lease_ends, CALLER, now + lease) end
   local loans = loans_of(CALLER)
   loans.token, loans.ids, start = M.token, {}, min(start, #taken)

@@ -9,7 +9,7 @@ letters = {}
 
 -- Put a letter into an incarnation's mailbox; of too many the oldest is dropped.
 send = function(name, kind, id, state, token)
-  M.letters = M.letters + 1
+  M.letters = next_number(M.letters)
   letters[name] = letters[name] or {}
   local text = concat({ format('%.0f', M.letters), kind, id, state, format('%.0f', token) }, SEP)
   letters[name][#letters[name] + 1] = text

@@ -12,13 +12,12 @@ local entries, number
 posted, entries, number = false, {}, 0 -- posted: something was, in this call
 -- @end
 
--- Numbers are moments as well: not even a server that lost its last second gives one out again.
 function post(shard, kind, child, life, parent, digit)
   if not posted then
     posted = true
-    number = max(tonumber(call('HGET', P .. 'meta', 'posts') or 0), floor(now * 1000000))
+    number = tonumber(call('HGET', P .. 'meta', 'posts') or 0)
   end
-  number = number + 1
+  number = next_number(number)
   entries[shard] = entries[shard] or {}
   local list = entries[shard]
   list[#list + 1] = concat({ format('%.0f', number), kind, child, life, parent, digit }, SEP)

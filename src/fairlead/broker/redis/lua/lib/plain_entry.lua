@@ -38,9 +38,10 @@ function enter_run(i, n, ids, receipts, made)
       if #id == 32 and (made or not find(id, ':', 1, true)) then
         value = prefix .. ARGV[k + 1]
       else
-        M.life, chosen = M.life + 1, chosen + 1
-        value = pack('<dIH', now, M.life, #head) .. head .. ARGV[k + 1]
-        entry = id .. SEP .. M.life .. '.0'
+        local life = next_life()
+        chosen = chosen + 1
+        value = pack('<dIH', now, life, #head) .. head .. ARGV[k + 1]
+        entry = id .. SEP .. life .. '.0'
       end
       if not back then
         back = added(line(t, h.level), L_BACK)

@@ -56,6 +56,13 @@ function new_task(id, head, life, size)
     size = size, extra = 0, popped = false, recorded = false }
 end
 
+-- The number that tells a chosen id from the same id before it was forgotten. It is stored in 32 bits and comes
+-- round again, never as 0; by then no entry of the earlier life is left anywhere.
+function next_life()
+  M.life = M.life + 1
+  return (M.life - 1) % 4294967295 + 1
+end
+
 -- Whether there is more to a queued task than its id says: a record, or lives before this one.
 function special(t) return t.recorded or t.life > 0 end
 
