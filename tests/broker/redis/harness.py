@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import hashlib
+import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fairlead.broker.redis.connection import Server
-from fairlead.broker.redis.scripts import Script
+from fairlead.broker.redis.scripts import Script, load
 from tests.support.servers import Running
 
 KEY = "fl1:{0}:"
 Opener = Callable[..., Server]
 
 
+_folder = Path(tempfile.mkdtemp(prefix="fairlead-scripts-"))
+atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+
+
 def script(text: str) -> Script:
-    """A function library with this body."""
-    name = f"test_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    source = (
-        f"#!lua name={name}\nlocal function run(KEYS, ARGV) {text} end\n"
-        f"redis.register_function('{name}', run)\n"
-    )
-    return Script(name="test", library=name, source=source.encode(), function=name)
+    """A verb with this body."""
+    root = _folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    root.mkdir(exist_ok=True)
+    (root / "test.lua").write_text(f"{text}\n", encoding="utf-8")
+    return load("test", root)
 
 
 ECHO = script("return {KEYS[1], ARGV[1], #ARGV}")

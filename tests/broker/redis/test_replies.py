@@ -51,6 +51,23 @@ def test_a_refusal_has_a_cause(text: str, cause: str, remedy: str) -> None:
     assert verdict.remedy == remedy
 
 
+def test_a_command_that_the_acl_forbids_is_named() -> None:
+    text = "NOPERM User careful has no permissions to run the 'function|load' command"
+    assert "'function|load' command" in str(understand(text).error)
+
+
+def test_a_server_without_functions_is_called_that() -> None:
+    """There are servers that say they are Redis 7 and know no functions."""
+    verdict = understand("ERR unknown command 'FCALL', with args beginning with: 'secret'")
+    assert isinstance(verdict.error, Refused)
+    assert verdict.error.cause == "version"
+    assert "has no functions" in str(verdict.error)
+
+
+def test_a_node_of_a_cluster_says_how_to_name_the_cluster() -> None:
+    assert "redis+cluster://" in str(understand("MOVED 866 127.0.0.1:7001").error)
+
+
 def test_no_argument_is_repeated_in_a_message() -> None:
     verdict = understand("ERR unknown command 'X', with args beginning with: 'secret' ")
 

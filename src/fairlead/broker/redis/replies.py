@@ -19,6 +19,12 @@ _ORIGIN = re.compile(r"\s*script: (?:[0-9a-f]{40}, )?on @\S+\s*\Z")
 # The server repeats the arguments of a command it does not know; they may be somebody's data.
 _ARGUMENTS = re.compile(r",? with args beginning with.*\Z", re.DOTALL)
 
+_NO_FUNCTIONS = re.compile(r"(?i)ERR unknown command .?(fcall|function)\b")
+_NEEDS_FUNCTIONS = (
+    "the server has no functions (FCALL), whatever it calls itself; "
+    "Fairlead needs Valkey, or Redis 7.0 or later"
+)
+
 Remedy = Literal[
     "raise",  # refused for good: another try would end the same way
     "repeat",  # not executed, and likely to pass: ask the same connection again later
@@ -74,7 +80,8 @@ _RELOCATE = {
     "READONLY": "the server is a replica and takes no writes",
     "MASTERDOWN": "the server is a replica that lost its primary",
     "UNBLOCKED": "the server became a replica while it was asked to wait",
-    "MOVED": "another node of the cluster serves this shard",
+    "MOVED": "another node of the cluster serves this shard; "
+    "the URL of a cluster begins with redis+cluster://",
 }
 
 
@@ -110,7 +117,12 @@ def understand(text: str) -> Verdict:
         return Verdict("relocate", Unreachable(_RELOCATE[code]), node)
     if code in _REPEAT:
         return Verdict("repeat", Refused(*_REPEAT[code]))
+    said = one_line(_ARGUMENTS.sub("", text), _LONGEST)
+    if code == "NOPERM":  # the server names the command, and no argument of it
+        cause, means = _RAISE[code]
+        return Verdict("raise", Refused(cause, f"{means}; it said: {said}"))
     if code in _RAISE:
         return Verdict("raise", Refused(*_RAISE[code]))
-    said = one_line(_ARGUMENTS.sub("", text), _LONGEST)
+    if _NO_FUNCTIONS.match(text):
+        return Verdict("raise", Refused("version", _NEEDS_FUNCTIONS))
     return Verdict("raise", Refused("server", f"the server answered with an error: {said}"))
