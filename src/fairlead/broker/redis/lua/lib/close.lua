@@ -3,10 +3,14 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 local TYPES = { H = 'hash', L = 'list', R = 'list', Z = 'zset', S = 'set', X = 'stream', U = false }
 local MOST = 4000 -- arguments of one command; Lua's stack has room for 8000
-local pushes
+local pushes, entry
 -- @each
-pushes = {}
+pushes, entry = {}, nil
 -- @end
+
+-- The entry of this call in the stream of events. The server refuses a number that is not above all others, so
+-- it is tried while everything else can still be undone.
+function add_entry(key, ...) entry = { key, ... } end
 
 -- The fields of a hash that changed, by their values now; empty ones and false go.
 function write_fields(name, changed, values)
@@ -40,16 +44,26 @@ local function check_types()
   end
 end
 
+local function take_back(last)
+  for k = 1, last, 3 do
+    call(pushes[k] == 'RPUSH' and 'RPOP' or 'LPOP', pushes[k + 1], #pushes[k + 2])
+  end
+end
+
 -- Lines are many and of few entries, so their types are not asked: what was pushed is taken back.
 local function run_pushes()
   for i = 1, #pushes, 3 do
     local done = redis.pcall(pushes[i], pushes[i + 1], unpack(pushes[i + 2]))
     if type(done) == 'table' and done.err then
-      for k = 1, i - 1, 3 do
-        call(pushes[k] == 'RPUSH' and 'RPOP' or 'LPOP', pushes[k + 1], #pushes[k + 2])
-      end
+      take_back(i - 1)
       return redis.error_reply('WRONGTYPE ' .. pushes[i + 1] .. ' is not a list')
     end
+  end
+  if not entry then return end
+  local done = redis.pcall('XADD', unpack(entry))
+  if type(done) == 'table' and done.err then
+    take_back(#pushes)
+    return done
   end
 end
 
@@ -67,4 +81,4 @@ function run_plan()
   end
 end
 
-after[#after + 1] = function() plan, pushes = nil, nil end
+after[#after + 1] = function() plan, pushes, entry = nil, nil, nil end

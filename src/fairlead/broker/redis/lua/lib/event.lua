@@ -52,8 +52,12 @@ function write_events()
     texts[i] = concat(g, SEP)
   end
   local text = concat(texts, '\30')
+  if M.entry == 0 then -- a new shard, or one whose own record was lost: go on above what is there
+    local last = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
+    M.entry = last and tonumber(match(last[1], '^%d+')) or 0
+  end
   M.entry = next_number(M.entry)
-  write('XADD', P .. 'events', format('%.0f-0', M.entry), 'at', exact(now), 'rows', text)
+  add_entry(P .. 'events', format('%.0f-0', M.entry), 'at', exact(now), 'rows', text)
   M.bytes = M.bytes + #text + 100
   M.entries = M.entries + 1
   if M.bytes < M.cap / BLOCKS then return end
