@@ -30,8 +30,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "scripts instead",
         "a full server is drained by a release that it has never seen",
-        _FUNCTIONS
-        + "test_a_full_server_that_never_saw_this_release_is_drained_and_steered_by_it",
+        _FUNCTIONS + "test_a_full_server_that_never_saw_this_release_is_drained_and_steered_by_it",
         (
             Mutant(
                 "fairlead/broker/redis/functions.py",
