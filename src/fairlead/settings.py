@@ -1,7 +1,8 @@
 """What a program need not say itself: where its broker is.
 
 The first that says so counts: the argument of ``Fairlead``, the environment variable FAIRLEAD_URL,
-the file ``fairlead.toml`` in the working directory. An empty one says nothing.
+the file ``fairlead.toml`` in the working directory. An empty one says nothing. Folders above are
+not looked into: a file that somebody left there would silently name the broker.
 """
 
 from __future__ import annotations
@@ -10,24 +11,49 @@ import os
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("FILE", "VARIABLE", "configured_url")
+__all__ = ("FILE", "REQUIRE", "VARIABLE", "Configured", "configured", "requires_url")
 
 VARIABLE = "FAIRLEAD_URL"
+REQUIRE = "FAIRLEAD_REQUIRE_URL"  # set: nothing but a broker that somebody named will do
 FILE = "fairlead.toml"
 
-_KEYS = ("url",)
+_KEYS = ("shards", "url")
+_NO = ("", "0", "false", "no", "off")
 
 
-def configured_url(folder: str | os.PathLike[str] = ".") -> str | None:
-    """The URL of the broker as the environment or the file names it; None if neither does."""
-    return os.environ.get(VARIABLE, "").strip() or _read(Path(folder, FILE)).get("url")
+class Configured(NamedTuple):
+    """What the environment or the file says."""
+
+    url: str | None = None
+    source: str = ""  # the variable, or the path of the file
+    shards: dict[str, str] | None = None  # the shard of each queue that is not in the first one
 
 
-def _read(file: Path) -> dict[str, str]:
+def configured(folder: str | os.PathLike[str] = ".") -> Configured:
+    """The broker as the environment or the file names it; without a URL if neither does.
+
+    Shards are the file's, whoever of the two names the URL.
+    """
+    file = Path(folder, FILE)
+    found = _read(file)
+    shards = found.get("shards")
+    if url := os.environ.get(VARIABLE, "").strip():
+        return Configured(url, VARIABLE, shards)
+    if "url" in found:
+        return Configured(found["url"], str(file.absolute()), shards)
+    return Configured()
+
+
+def requires_url() -> bool:
+    """Whether a broker that nobody named is to be refused."""
+    return os.environ.get(REQUIRE, "").strip().lower() not in _NO
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
         text = file.read_bytes().decode()
     except FileNotFoundError:
@@ -43,11 +69,16 @@ def _read(file: Path) -> dict[str, str]:
     return {key: _checked(file, key, value) for key, value in found.items()}
 
 
-def _checked(file: Path, key: str, value: Any) -> str:
+def _checked(file: Path, key: str, value: Any) -> Any:
     if key not in _KEYS:
         close = get_close_matches(key, _KEYS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"it may have {', '.join(_KEYS)}"
         raise _wrong(file, f"has the key {key!r}, which Fairlead does not know; {hint}")
+    if key == "shards":
+        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            what = 'has no table of texts as shards; write [shards] and below it queue = "shard"'
+            raise _wrong(file, what)
+        return value
     if not isinstance(value, str) or not value.strip():
         # Not the value itself: what stands in the place of a URL may hold a password.
         kind = "an empty text" if isinstance(value, str) else type(value).__name__

@@ -13,11 +13,22 @@ import pytest
 from fairlead.broker import connect
 from fairlead.broker.views import Finding, WorkerRecord
 from fairlead.cli.main import cli, run
+from fairlead.settings import Configured
 from tests.cli.running import fairlead
 from tests.support.servers import Running, server
 from tests.support.store import Client, submit
 
-CHECKS = ("server", "role", "persistence", "memory", "eviction", "clock", "shard", "slow log")
+CHECKS = (
+    "broker",
+    "server",
+    "role",
+    "persistence",
+    "memory",
+    "eviction",
+    "clock",
+    "shard",
+    "slow log",
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +71,8 @@ def test_a_sound_server_is_all_ok(valkey: Running) -> None:
     assert all(line.startswith("ok    ") for line in lines), lines
     names = [*CHECKS, "workers", "queue default", "queue mail", "audit"]
     assert [line[6:].partition("  ")[0] for line in lines] == names
-    assert "Valkey" in lines[0]
+    assert f"unix://{valkey.path} (from FAIRLEAD_URL)" in lines[0]
+    assert "Valkey" in lines[1]
 
 
 def test_json_says_the_same(valkey: Running, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +224,7 @@ def test_a_terminal_sees_how_far_the_audit_is(
 def test_without_a_broker_it_says_how_to_name_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.cli.target.configured_url", lambda: None)
+    monkeypatch.setattr("fairlead.cli.target.configured", Configured)
     assert run(cli, ["doctor"]) == 2
     err = capsys.readouterr().err
     assert "--url redis://HOST" in err

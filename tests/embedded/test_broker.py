@@ -59,6 +59,15 @@ async def test_calls_that_come_first_at_the_same_time_share_a_connection(home: P
     ended(pid_of(home))
 
 
+async def test_its_queues_may_lie_in_several_shards(home: Path) -> None:
+    async with Fairlead(f"embedded://{home}?shards=far=other") as app:
+        task = app.task(name="work")(lambda: 1)
+        handles = await app.aenqueue_many([task.call(), task.using(queue="far").call()])
+        assert await app.drain() == 2
+        assert [await handle.aresult(timeout=5) for handle in handles] == [1, 1]
+    ended(pid_of(home))
+
+
 async def test_a_server_that_was_killed_is_started_again(home: Path) -> None:
     async with Fairlead(f"embedded://{home}") as app:
         work = app.task(name="work")(number)

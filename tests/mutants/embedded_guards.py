@@ -43,4 +43,27 @@ GUARDS: tuple[Guard, ...] = (
             ),
         ),
     ),
+    Guard(
+        "named",
+        "a worker without a terminal takes no broker that nobody named",
+        "tests/cli/test_worker_broker.py::"
+        "test_a_worker_without_a_terminal_takes_no_broker_that_nobody_named",
+        (
+            Mutant(
+                "fairlead/cli/child.py",
+                (("if not (app._is_named or plan.terminal):", "if False:"),),
+            ),
+        ),
+    ),
+    Guard(
+        "warned",
+        "whoever starts a server that nobody named is told",
+        "tests/test_choice.py::test_whoever_starts_a_server_that_nobody_named_is_warned_once",
+        (
+            Mutant(
+                "fairlead/app.py",
+                (("is_default=not self._is_named", "is_default=False"),),
+            ),
+        ),
+    ),
 )

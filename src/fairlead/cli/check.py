@@ -55,7 +55,9 @@ def check(pid: int | None, ready: bool, as_json: bool) -> int:
         running = sum(child.running for child in status.children)
         quiet = ", quiet" if status.quiet else ""
         text = f"{len(status.children)} of {status.wanted} children, {running} tasks run{quiet}"
-        click.echo(f"worker {status.pid}  {status.app}  {text}")
+        brokers = dict.fromkeys(child.broker for child in status.children if child.broker)
+        shown = ", ".join(brokers) or "no broker yet"
+        click.echo(f"worker {status.pid}  {status.app}  {shown}  {text}")
     for text in (*problems, *cut_off):
         click.echo(f"  {text}")
     if not found:

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 from fairlead.app import Fairlead
 from fairlead.cli.codes import exit_code
@@ -20,6 +21,7 @@ from fairlead.cli.loading import load_app
 from fairlead.model.errors import BrokerError, FairleadError, InvalidInput
 from fairlead.runtime.component import Outage, serving, within
 from fairlead.runtime.loops import new_runner
+from fairlead.settings import FILE, VARIABLE
 from fairlead.telemetry.log import configure
 from fairlead.worker.board import Board
 from fairlead.worker.channel import Channel, Plan, Refusal, SlotPlan, framed, receive_now
@@ -48,12 +50,7 @@ def main(fd: int) -> int:
     configure(plan.log_format, plan.log_level)
     try:
         app = load_app(plan.app)
-        url = app._url
-        if url is None or url.startswith("memory:"):
-            raise InvalidInput(
-                f"{plan.app!r} keeps its tasks inside of one process, where no other can run "
-                "them; give the app the URL of a server, or use `async with app.worker():`"
-            )
+        url = _url_of(app, plan)
     except FairleadError as error:
         log.debug("app not loaded", exc_info=error)
         end.sendall(framed(Refusal(str(error), exit_code(error))))
@@ -62,6 +59,27 @@ def main(fd: int) -> int:
     gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
     with new_runner() as runner:
         return runner.run(_serve(app, url, plan, end))
+
+
+def _url_of(app: Fairlead, plan: Plan) -> str:
+    """The URL that all processes of the worker open, or an error that says why there is none."""
+    if app._url is None:
+        raise InvalidInput(
+            f"{plan.app!r} was given a store that is open, which other processes cannot open as "
+            "well; give the app a URL (and shards), or use `async with app.worker():`"
+        )
+    if app._url.lower().startswith("memory:"):
+        raise InvalidInput(
+            f"{plan.app!r} keeps its tasks inside of one process, where no other can run "
+            "them; give the app the URL of a server, or use `async with app.worker():`"
+        )
+    if not (app._is_named or plan.terminal):
+        raise InvalidInput(
+            f"nobody named a broker for {plan.app!r}, and without a terminal a worker takes no "
+            f"private one, which others may not see: set {VARIABLE} to a URL (embedded:// for a "
+            f"server in ./.fairlead), or write url into {str(Path(FILE).absolute())!r}"
+        )
+    return app._url
 
 
 async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int:

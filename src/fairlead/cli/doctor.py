@@ -13,10 +13,10 @@ from typing import Any
 import click
 import msgspec
 
-from fairlead.broker import Store
+from fairlead.broker import Store, address_of
 from fairlead.broker.views import Finding, Snapshot, TaskRecord, WorkerRecord
 from fairlead.cli.commands import Command, talk
-from fairlead.cli.target import store_of, url_option
+from fairlead.cli.target import named, store_of, url_option
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
@@ -50,7 +50,10 @@ def doctor(url: str | None, audit: bool, as_json: bool) -> int:
     meanwhile is looked at twice. Exit codes: 0 all is fine, 1 there are warnings, 2 something
     failed or the audit found something (2 is wrong usage as well), 3 the broker cannot be reached.
     """
+    url, source = named(url)
     findings, wrong = asyncio.run(_look(store_of(url), audit=audit))
+    text = f"{address_of(url)} (from {source})"
+    findings = [Finding(name="broker", status="ok", text=text), *findings]
     if as_json:
         click.echo(json.dumps(_report(findings, wrong)))
     else:

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import click
 
 from fairlead.app import Fairlead
-from fairlead.broker import Store, connect
-from fairlead.settings import FILE, VARIABLE, configured_url
+from fairlead.broker import Store, connect, with_shards
+from fairlead.settings import FILE, VARIABLE, Configured, configured
 
-__all__ = ("asked", "look", "store_of", "url_option")
+__all__ = ("asked", "look", "named", "store_of", "url_option")
 
 T = TypeVar("T")
 
@@ -25,13 +25,18 @@ url_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 def store_of(url: str | None) -> Store:
     """The broker of a command: named there, in the environment, or in the file."""
-    url = url or configured_url()
-    if not url:
+    return connect(named(url)[0])
+
+
+def named(url: str | None) -> tuple[str, str]:
+    """The URL of a command's broker, and who says so."""
+    said = Configured(url, "--url") if url else configured()
+    if not said.url:
         raise click.UsageError(f"which broker? Give --url redis://HOST, or set {VARIABLE}")
-    if url.lower().startswith("memory:"):
+    if said.url.lower().startswith("memory:"):
         text = "memory:// lives inside the process that uses it, where no command can look"
         raise click.UsageError(f"{text}; give the --url of a server")
-    return connect(url)
+    return with_shards(said.url, said.shards or {}), said.source
 
 
 def look(url: str | None, read: Callable[[Store], Awaitable[T]]) -> T:

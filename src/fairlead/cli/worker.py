@@ -101,6 +101,7 @@ def worker(
     """
     plan = Plan(
         app=check_target(app),
+        terminal=any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)),
         queues=None if queues is None else parse_queues(queues),
         strict=strict,
         concurrency=concurrency,

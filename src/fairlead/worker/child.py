@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.broker import Store
+from fairlead.broker import Store, address_of
 from fairlead.broker.verbs import MAX_EXCHANGE, BeatReply, LeaseRef
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import BrokerError
@@ -87,6 +87,11 @@ class Child:
     def pid(self) -> int:
         """Of the process; 0 before it is started."""
         return 0 if self._process is None else self._process.pid
+
+    @property
+    def broker(self) -> str:
+        """Where its tasks come from, as people may see it; empty before it has said so."""
+        return "" if self.introduction is None else address_of(self.introduction.url)
 
     async def live(self) -> int:
         """Run the child until it ends, and clean up; its exit code, negative for a signal."""

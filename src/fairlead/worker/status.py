@@ -36,6 +36,7 @@ class ChildStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     pid: int
     incarnation: str
+    broker: str  # its address, without secrets; empty while it starts
     state: Literal["starting", "working", "failing", "hanging", "silent"]
     failing: float
     fetch_age: float
@@ -171,6 +172,7 @@ def _status_of(child: Child) -> ChildStatus:
     return ChildStatus(
         pid=child.pid,
         incarnation="" if who is None else who.incarnation,
+        broker=child.broker,
         state=state,
         failing=round(failing, 3),
         fetch_age=round(fetch_age, 3),

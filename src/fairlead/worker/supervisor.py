@@ -225,6 +225,7 @@ class Supervisor:
             "incarnation": who.incarnation,
             "pid": os.getpid(),
             "child": child.pid,
+            "broker": child.broker,
             "queues": list(who.queues),
             "tasks": list(who.tasks),
             "concurrency": who.concurrency,

@@ -378,6 +378,14 @@ async def test_shards_are_opened_by_an_address(nodes: list[Running], url: str) -
     await store.close()
 
 
+async def test_shards_are_said_by_a_url(nodes: list[Running], url: str) -> None:
+    store = connect(f"{url}?shards=far=other,farther=third")
+    assert isinstance(store, ShardedBroker)
+    shards = [store.shard_of(name) for name in ("far", "farther", "any")]
+    assert shards == ["other", "third", "0"]
+    await store.close()
+
+
 @pytest.mark.parametrize("name", ["", "a-b", "a.b", "x" * 33, "ä"])
 def test_a_shard_has_a_short_name(name: str) -> None:
     with pytest.raises(InvalidOption, match="shard"):

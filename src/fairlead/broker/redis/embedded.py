@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,8 +13,11 @@ from fairlead.broker.redis.broker import RedisBroker
 from fairlead.broker.redis.frame import Session
 from fairlead.embedded import EmbeddedValkey, Endpoint, parse_embedded
 from fairlead.model.errors import Refused
+from fairlead.settings import VARIABLE
 
 __all__ = ("EmbeddedBroker",)
+
+log = logging.getLogger("fairlead")
 
 T = TypeVar("T")
 
@@ -26,15 +30,19 @@ class EmbeddedBroker(RedisBroker):
     something afterwards joins it again.
     """
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, *, is_default: bool = False, **options: Any) -> None:
         path, chosen = parse_embedded(url)
+        self._path = path.absolute()
+        self._is_default = is_default  # nobody named it, and nobody was told so far
         self._valkey = EmbeddedValkey(path, **chosen)
         # Where it listens, and its password, are known once it runs.
         nowhere = Address(kind="unix", places=(Place(path=f"{path}/valkey"),))
         super().__init__(nowhere, revive=self._bring_back, **options)
 
     async def _new_session(self) -> Session:
-        self._found(await _in_thread(self._valkey.start))
+        endpoint = await _in_thread(self._valkey.start)
+        self._found(endpoint)
+        self._tell(endpoint)
         # Another call of this loop may have come so far while this one waited for its thread.
         session = self._sessions.get(asyncio.get_running_loop())
         if session is not None and session.pid == os.getpid():
@@ -48,6 +56,18 @@ class EmbeddedBroker(RedisBroker):
                 "emptied",
                 f"the directory of {self._valkey} was deleted, and a new server was started in "
                 "it; try again, and enqueue again what is missing",
+            )
+
+    def _tell(self, endpoint: Endpoint) -> None:
+        """Warn of a server that nobody asked for: tasks in it are seen by this machine only."""
+        if self._is_default and endpoint.owner:
+            self._is_default = False
+            log.warning(
+                "no broker was named, so tasks go to a private server in %s (pid %d), which no "
+                "other machine or container sees; set %s, to embedded:// if this is meant",
+                self._path,
+                endpoint.pid,
+                VARIABLE,
             )
 
     def _found(self, endpoint: Endpoint) -> bool:

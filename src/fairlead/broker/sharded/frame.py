@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ import msgspec
 
 from fairlead.broker.sharded.carrier import Carrier
 from fairlead.broker.sharded.post import Post
+from fairlead.broker.shards import check_shard
 from fairlead.broker.verbs import SHARD, Call
 from fairlead.model.errors import (
     Ambiguous,
@@ -26,23 +26,15 @@ from fairlead.model.errors import (
 )
 from fairlead.model.lifecycle import State
 
-__all__ = ("Frame", "Line", "check_shard", "together")
+__all__ = ("Frame", "Line", "together")
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-_SHARD = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 _MOST_LINES = 1_000  # incarnations whose last call is remembered
 _MOST_LEASES = 100_000  # tasks whose shard is remembered
 
 _log = logging.getLogger(__name__)
-
-
-def check_shard(name: object) -> str:
-    """The name itself, or ``InvalidOption``: event ids are taken apart at a dash."""
-    if not isinstance(name, str) or not _SHARD.match(name):
-        raise InvalidOption("shard", name, "1 to 32 characters out of A-Z a-z 0-9 _")
-    return name
 
 
 class Line(msgspec.Struct):
