@@ -55,7 +55,7 @@ def refused(folder: Path, app: str = "jobs:app", code: int = 2, **environment: s
     done = subprocess.run(
         [*COMMAND, "worker", app],
         cwd=folder, env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     return done.stderr.splitlines()[-1]
