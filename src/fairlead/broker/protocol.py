@@ -115,7 +115,8 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         releases dependents (at most 50 in the call, the rest by ``deliver``). If cancel was asked
         for, only success stands; anything else becomes ``cancelled``. A burnt attempt counts. Any
         settlement clears the crash count, but one with the reason ``crashed`` adds one to it. A
-        released task goes to the front of its level. Finished tasks (cancelled ones count with the
+        released task goes to the front of its level, and one that never began has waited since it
+        first could run. Finished tasks (cancelled ones count with the
         completed) beyond the queue's retention in age, count or bytes are forgotten, at most two
         per settlement.
 

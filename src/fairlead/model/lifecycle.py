@@ -17,6 +17,7 @@ from fairlead.model.errors import Reject, Retry, Snooze
 from fairlead.model.message import ErrorInfo, Leased
 
 __all__ = (
+    "ALONE",
     "CRASH_LIMIT",
     "CREATION",
     "FINAL",
@@ -97,6 +98,7 @@ ORIGINS: dict[State, frozenset[State]] = {
 }
 
 CRASH_LIMIT = 3  # crashes in a row that make a task poison
+ALONE = 2  # crashes in a row after which a task runs in a process of its own
 _UNROUTABLE_BACKOFF = Backoff(initial=5.0, factor=2.0, max=300.0, jitter="none")
 _UNROUTABLE_LIMIT = 292  # hand-backs with that backoff last a day
 

@@ -31,7 +31,7 @@ from fairlead.worker.context import Context
 from fairlead.worker.deadlines import Deadlines
 from fairlead.worker.extras import AroundRun
 from fairlead.worker.failure import describe
-from fairlead.worker.inflight import Stop
+from fairlead.worker.inflight import Kind, Stop
 from fairlead.worker.lanes import Lanes
 from fairlead.worker.router import Assignment
 from fairlead.worker.threads import Threads
@@ -87,6 +87,9 @@ class Attempt(ABC):
         "_ending", "_floor", "_loop", "assignment", "context", "error", "late", "lease",
         "over", "started", "why",
     )  # fmt: skip
+
+    #: What it needs besides a slot.
+    kind: Kind = "loop"
 
     #: What follows, where somebody else has decided that.
     decided: Settlement | None = None

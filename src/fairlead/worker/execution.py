@@ -21,6 +21,7 @@ from fairlead.worker.attempt import Attempt, Finished, Floor
 from fairlead.worker.cleanup import clean_up, clean_up_in_thread
 from fairlead.worker.context import Context, current
 from fairlead.worker.failure import stack_of_coroutine, stack_of_thread
+from fairlead.worker.inflight import Kind
 from fairlead.worker.router import Assignment
 
 __all__ = ("Attempt", "Finished", "Floor", "abandoned", "begin")
@@ -132,6 +133,8 @@ class _ThreadAttempt(Attempt):
     """A sync handler: asked by ``ctx.cancelled``, which it may look at or not."""
 
     __slots__ = ("_outcome", "_took", "_vars", "abandoned", "ident", "left", "quick")
+
+    kind: Kind = "thread"
 
     def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
         super().__init__(assignment, context, floor)

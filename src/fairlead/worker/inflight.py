@@ -11,11 +11,14 @@ from fairlead.broker.verbs import LeaseRef
 from fairlead.model.message import Leased
 from fairlead.worker.board import Board
 
-__all__ = ("Inflight", "Running", "Stop")
+__all__ = ("Inflight", "Kind", "Running", "Stop")
 
 #: Why an attempt has to stop: out of time, cancelled by somebody, handed back because the worker
 #: stops, or no longer ours.
 Stop = Literal["timeout", "cancel", "release", "lost"]
+
+#: What an attempt needs besides a slot: nothing, a thread, or a slot process.
+Kind = Literal["loop", "thread", "process"]
 
 
 class Running(Protocol):
@@ -26,6 +29,9 @@ class Running(Protocol):
 
     @property
     def task(self) -> str: ...
+
+    @property
+    def kind(self) -> Kind: ...
 
     def stop(self, why: Stop) -> None:
         """Ask it to stop. Whatever it does, it counts as finished soon after."""
@@ -52,6 +58,7 @@ class Inflight:
         self.release: Callable[[Leased], None] = _nothing  # gives back what was held
         self._incarnation = incarnation
         self.running: dict[tuple[str, int], Running] = {}
+        self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}  # of these
         self._some = asyncio.Event()
         self._board = board
         self._rows: dict[tuple[str, int], int] = {}
@@ -96,12 +103,16 @@ class Inflight:
         if not self.running:
             self._some.set()
         lease = attempt.lease
-        self.running[lease.message.id, lease.token] = attempt
+        key = lease.message.id, lease.token
+        if key not in self.running:  # otherwise it takes the place of what read its results
+            self.kinds[attempt.kind] += 1
+        self.running[key] = attempt
 
     def remove(self, attempt: Running) -> None:
         """Its slot is free again."""
         lease = attempt.lease
-        self.running.pop((lease.message.id, lease.token), None)
+        if self.running.pop((lease.message.id, lease.token), None) is not None:
+            self.kinds[attempt.kind] -= 1
         if not self.running:
             self._some.clear()
 

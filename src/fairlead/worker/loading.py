@@ -16,6 +16,7 @@ from fairlead.runtime.batcher import Batcher
 from fairlead.worker.attempt import Attempt, Floor
 from fairlead.worker.context import Context
 from fairlead.worker.failure import describe
+from fairlead.worker.inflight import Kind
 from fairlead.worker.results import Ended, Results, error_of
 from fairlead.worker.router import Assignment
 
@@ -89,7 +90,7 @@ def _named(ended: Ended, name: str) -> Ended:
 class Loading(Attempt):
     """An attempt whose handler waits for results; it has a slot, and can be taken back."""
 
-    __slots__ = ("_begin", "_loader", "_task")
+    __slots__ = ("_begin", "_loader", "_task", "kind")
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class Loading(Attempt):
         begin: Callable[[Loading], None],
     ) -> None:
         super().__init__(assignment, context, floor)
+        self.kind: Kind = "loop" if assignment.spec.is_async else "thread"
         self._loader = loader
         self._begin = begin  # called when all is there: the handler may start
         self._task = floor.loop.create_task(self._run(), name="results")

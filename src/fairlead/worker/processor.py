@@ -14,6 +14,7 @@ from fairlead.model.message import Leased
 from fairlead.model.ordering import QueueOrder
 from fairlead.runtime.component import within
 from fairlead.worker.attempt import Attempt
+from fairlead.worker.capacity import Ask, Capacity
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.pace import Pace
@@ -36,7 +37,7 @@ _HOLD = 0.25  # seconds after which what is held and cannot begin goes back
 
 
 class Processor:
-    """Fetches as much as there are free slots, and starts an attempt for each.
+    """Fetches as much as can begin, and starts an attempt for each.
 
     Outcomes and fetch share one exchange. What finishes while one is in flight goes with the next.
     So that short handlers need not wait for it, as many tasks are held in hand as they finish in
@@ -53,9 +54,9 @@ class Processor:
         runner: Runner,
         threads: Threads,
         forwarder: Forwarder,
+        capacity: Capacity,
         *,
         order: QueueOrder,
-        concurrency: int,
         patience: float,
     ) -> None:
         self._broker = broker
@@ -66,7 +67,8 @@ class Processor:
         self._runner = runner
         runner.over = self._attempt_over
         inflight.release = self._release
-        self.concurrency = concurrency
+        self._capacity = capacity
+        self.concurrency = capacity.concurrency
         self._kept = True  # somebody keeps our leases; otherwise nothing may be fetched
         self._patience = patience
         self._wake = asyncio.Event()  # something to exchange, or a slot that became free
@@ -105,27 +107,27 @@ class Processor:
         self._sleep()
         if self._inflight.held and self._runner.now() - self._lent_at > _HOLD:
             self.hand_back()  # other workers may be idle
-        free = self.concurrency - len(self._inflight)
-        wanted = self._wanted(free)
-        queues = self.order.order()
+        ask = self._ask()
         fetch = None
-        if wanted > 0:
-            at_once = max(min(free - len(self._inflight.held), wanted), 0)
-            fetch = Fetch(queues=queues, max=wanted, start=at_once, lease=self.lease)
+        if ask is not None:
+            at_once = max(min(ask.certain, ask.most), 0)
+            fetch = Fetch(queues=ask.queues, max=ask.most, start=at_once, lease=self.lease)
         reply = await self._exchange(fetch)
         if reply is None:
             return self._syncer.pending > 0
         self._forwarder.expect(reply.due_in)
-        if fetch is not None:
-            self._learn(queues, wanted, reply)
+        again = False
+        if ask is not None:
             self._take(reply.leased)
+            self._learn(ask, reply)
+            again = reply.more or ask.cut or len(reply.leased) == ask.most
         if self._threads.stuck:
             self._threads.give_back()
-        full = self._wanted(self.concurrency - len(self._inflight)) <= 0
-        again = not full and (reply.more or len(reply.leased) == wanted)
-        if self._syncer.pending > 0 or (again and fetch is not None):
+        if self._syncer.pending > 0 or (again and self._ask() is not None):
             return True
         self._fill()
+        ahead = self._pace.ahead(self._runner.now())
+        self._give_back(self._capacity.lacking(ahead))  # another worker may be idle
         return self._syncer.pending > 0  # what could not be begun goes back
 
     async def _exchange(self, fetch: Fetch | None) -> ExchangeReply | None:
@@ -147,18 +149,15 @@ class Processor:
             if exchange is not None:
                 exchange.cancel()  # unless it is done
 
-    def _wanted(self, free: int) -> int:
-        """How many tasks to ask for: the free slots, and what is held in hand beyond them."""
+    def _ask(self) -> Ask | None:
+        """What to fetch: what can begin, and what is held in hand beyond that; None: nothing."""
         if self.quiet or not self._kept:
-            return 0
+            return None
         if not self._threads.revive():
-            # What is fetched may need a thread, and would only be handed back again.
-            self._threads.give_back()
-            return 0
-        held = len(self._inflight.held)
-        wanted = min(free + self._pace.ahead(self._runner.now()) - held, MAX_EXCHANGE)
-        room = self._inflight.room
-        return wanted if room is None else min(wanted, room)
+            self._threads.give_back()  # what is fetched may need a thread
+            return None
+        now = self._runner.now()
+        return self._capacity.ask(self.order.order(), self._pace.ahead(now), now)
 
     def _take(self, leases: Sequence[Leased]) -> None:
         """Hold what was lent; what there are slots for begins as soon as the broker is busy."""
@@ -167,25 +166,29 @@ class Processor:
         self._inflight.held.extend(leases)
         self._lent_at = self._runner.now()
         if self._halt.is_set() or self.quiet or not self._kept:
-            # Nothing new begins once a stop was asked for, even if it was fetched before.
-            self.hand_back()
+            self.hand_back()  # nothing new begins once a stop was asked for
 
     def _fill(self) -> None:
-        """Begin what is held, as far as there are slots."""
+        """Begin what is held, as far as there are slots, and threads and processes."""
         running, held, start = self._inflight.running, self._inflight.held, self._runner.start
+        fits, passed = self._capacity.fits, []
         while held and len(running) < self.concurrency:
-            start(held.popleft())
+            lease = held.popleft()
+            if fits(lease):
+                start(lease)
+            else:
+                passed.append(lease)
+        held.extendleft(reversed(passed))
 
     def hand_back(self, queues: Collection[str] | None = None) -> None:
         """Give back what is held and has not begun: all of it, or that of some queues."""
         held = self._inflight.held
-        for _ in range(len(held)):
-            lease = held.popleft()
-            if queues is None or lease.message.queue in queues:
-                self._runner.release(lease)
-                self._wake.set()
-            else:
-                held.append(lease)
+        self._give_back([x for x in held if queues is None or x.message.queue in queues])
+
+    def _give_back(self, leases: Sequence[Leased]) -> None:
+        for lease in reversed(leases):  # each goes to the front of its line
+            self._inflight.held.remove(lease)
+            self._release(lease)
 
     def _release(self, lease: Leased) -> None:
         """Give back a task that was held: it was cancelled, and the broker knows that."""
@@ -195,8 +198,7 @@ class Processor:
     @property
     def wants(self) -> bool:
         """Whether it would fetch if there were anything: it has room, and nobody told it not to."""
-        free = len(self._inflight) < self.concurrency
-        return free and self._kept and not self.quiet and not self._halting
+        return not self._halting and self._ask() is not None
 
     def _begun(self) -> list[Attempt]:
         """What was held, and has begun since the broker last heard of it."""
@@ -232,7 +234,7 @@ class Processor:
         """
         started, dice = self._runner.started, self._runner.dice
         started.clear()
-        self._runner.dice = _full
+        self._runner.dice = lambda: _ALMOST_ONE
         try:
             while True:
                 again = await self.process()
@@ -304,14 +306,15 @@ class Processor:
         if self._older or self._runner.begun:
             await within(_TELL, self._wake)
             return
-        if self.quiet or not self._kept or len(self._inflight) >= self.concurrency:
-            await within(_HOLD if self._inflight.held else _SAFETY, self._wake)
+        ask, look_in = self._ask(), self._capacity.look_in(self._runner.now())
+        if ask is None:
+            await within(_HOLD if self._inflight.held else min(_SAFETY, look_in), self._wake)
             return
         if self._inflight and await self._soon():
             return
         loop = asyncio.get_running_loop()
-        since = loop.time()
-        bell = asyncio.ensure_future(self._broker.wait(self.order.order(), _SAFETY))
+        since, patience = loop.time(), min(_SAFETY, look_in)
+        bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience))
         bell.add_done_callback(self._rung)
         self._forwarder.covered = True
         try:
@@ -324,7 +327,7 @@ class Processor:
                 bell.cancel()
                 await asyncio.wait([bell])
         if not bell.cancelled():
-            timed_out = not bell.result() and loop.time() - since > _SAFETY / 2
+            timed_out = not bell.result() and loop.time() - since > patience / 2
             await self._distrust(0 if timed_out else self._empty + 1)
 
     async def _soon(self) -> bool:
@@ -344,16 +347,21 @@ class Processor:
         if empty > _EMPTY:
             await asyncio.sleep(min(0.001 * 2 ** min(empty - _EMPTY, 10), 0.1))
 
-    def _learn(self, queues: Sequence[str], asked: int, reply: ExchangeReply) -> None:
-        """Tell the order of queues what each of them gave."""
+    def _learn(self, ask: Ask, reply: ExchangeReply) -> None:
+        """Tell the order of queues what each of them gave, and the capacity what kind it was."""
         if reply.leased:
             self._empty = 0
         got = Counter(lease.message.queue for lease in reply.leased)
-        if len(reply.leased) < asked and not reply.more:
-            empty: Sequence[str] = queues
+        if len(reply.leased) < ask.most and not reply.more:
+            empty: Sequence[str] = ask.queues
         else:  # it went on to a queue only when those before it had nothing more
-            last = max((i for i, queue in enumerate(queues) if queue in got), default=0)
-            empty = queues[:last]
+            last = max((i for i, queue in enumerate(ask.queues) if queue in got), default=0)
+            empty = ask.queues[:last]
+        if self._capacity.mixed:
+            self._fill()
+            now = self._runner.now()
+            lacking = self._capacity.lacking(self._pace.ahead(now))
+            got = self._capacity.learn(ask.queues, reply.leased, lacking, empty, now)
         self.order.record(got, empty)
 
     # -- stopping ----------------------------------------------------------------------------
@@ -390,7 +398,3 @@ class Processor:
             self._wake.set()
         if self._halting and not self._inflight:
             self._syncer.insist_until(asyncio.get_running_loop().time() + _LAST_WORDS)
-
-
-def _full() -> float:
-    return _ALMOST_ONE

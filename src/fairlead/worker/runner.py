@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import FairleadError
 from fairlead.model.lifecycle import (
+    ALONE,
     Outcome,
     Released,
     Settlement,
@@ -39,7 +40,6 @@ __all__ = ("Raised", "Runner")
 
 log = logging.getLogger("fairlead.worker")
 
-_ALONE = 2  # crashes in a row after which a task runs in a process of its own
 _JITTER = 0.1  # of the time that a task is parked for: not all come back together
 _NO_TRACE = Trace(correlation_id="")
 _NO_POLICY = RetryPolicy()  # not asked for what no handler ran; settle() wants one
@@ -121,7 +121,7 @@ class Runner:
             extras=self._extras,
         )
         self.started[spec.name] += 1
-        if self._slots is not None and (spec.isolation or lease.crashes >= _ALONE):
+        if self._slots is not None and (spec.isolation or lease.crashes >= ALONE):
             self._inflight.add(self._slots.begin(route, context, self._floor))
         elif route.reads:
             loading = Loading(route, context, self._floor, self._loader, self._loaded)

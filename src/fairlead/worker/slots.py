@@ -26,6 +26,7 @@ from fairlead.worker.channel import Aloud, Channel, Outcome, Refusal, Run, SlotP
 from fairlead.worker.context import Context
 from fairlead.worker.execution import Attempt, Floor
 from fairlead.worker.failure import describe
+from fairlead.worker.inflight import Kind
 from fairlead.worker.router import Assignment
 
 __all__ = ("SlotAttempt", "Slots", "closing", "exit_text")
@@ -230,6 +231,8 @@ class SlotAttempt(Attempt):
     """An attempt in a slot process: asked by message, then killed."""
 
     __slots__ = ("_slot", "_slots", "decided")
+
+    kind: Kind = "process"
 
     def __init__(
         self, assignment: Assignment, context: Context, floor: Floor, slots: Slots

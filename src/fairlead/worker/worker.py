@@ -23,6 +23,7 @@ from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
 from fairlead.runtime.identity import host, identity
+from fairlead.worker.capacity import Capacity
 from fairlead.worker.channel import Introduction, SlotPlan
 from fairlead.worker.execution import abandoned
 from fairlead.worker.extras import NO_EXTRAS, Extras
@@ -159,8 +160,14 @@ class Worker:
             self.runner,
             self._threads,
             self.forwarder,
+            Capacity(
+                registry,
+                self.inflight,
+                concurrency=concurrency,
+                threads=threads,
+                processes=0 if self._slots is None else slots,
+            ),
             order=self._order(),
-            concurrency=concurrency,
             patience=patience,
         )
         self.healthchecker = Healthchecker(store, self.syncer)

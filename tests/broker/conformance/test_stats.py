@@ -11,7 +11,7 @@ from fairlead.broker import Store
 from fairlead.broker.stats import BUCKETS, Histogram, QueueStats, bucket
 from fairlead.broker.verbs import Call, Fetch, TenantChange
 from fairlead.model.lifecycle import Settlement, State
-from tests.support.store import NOW, Client, completed, dead, failed, submit
+from tests.support.store import NOW, Client, completed, dead, failed, released, submit
 
 HOUR = 3_600.0
 
@@ -218,6 +218,28 @@ async def test_held_tasks_know_since_when_they_could_run(broker: Store, c: Clien
     leases = await c.fetch(4, start=0, now=NOW + 3)
     await c.settle(*map(completed, leases), now=NOW + 4)
     assert (await counted(broker)).wait == times(4.0, 3.0, 4.0, 2.0)
+
+
+@pytest.mark.parametrize("way", ["released", "given back"])
+async def test_a_task_that_goes_back_before_it_began_has_waited_since_it_could_run(
+    broker: Store, c: Client, way: str
+) -> None:
+    await c.enqueue(submit("t"))
+    for _ in range(2):  # the short way of a task that was never lent, then the long way
+        (lease,) = await c.fetch(1, start=0, now=NOW + 1)
+        if way == "released":
+            await c.settle(released(lease), now=NOW + 2)
+        else:
+            await broker.give_back(c.incarnation, [], now=NOW + 2)
+    await c.fetch(1, now=NOW + 5)
+    assert (await counted(broker)).wait == times(5.0)
+
+
+async def test_a_task_that_goes_back_after_it_began_waits_anew(broker: Store, c: Client) -> None:
+    (lease,) = await c.run(submit("t"))
+    await c.settle(released(lease), now=NOW + 2)
+    await c.fetch(1, now=NOW + 5)
+    assert (await counted(broker)).wait == times(0.0, 3.0)
 
 
 async def test_run_times_are_those_of_the_settlements(broker: Store, c: Client) -> None:

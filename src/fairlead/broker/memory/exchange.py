@@ -47,6 +47,7 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     to = settlement.to
     if task.started_at is None and (settlement.burn or settlement.reason == "snoozed"):
         _begin(shard, task)  # nobody had said so
+    begun = task.started_at is not None
     if task.cancelling:
         to = overruled(to, cancel_requested=True)
     _count(task, settlement, to)
@@ -78,7 +79,7 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
             task.error = settlement.error
         task.reason = settlement.reason
         if to is State.QUEUED:
-            shard.queue_up(task, front=True)
+            shard.queue_up(task, front=True, waits_on=not begun)
         else:
             shard.schedule(task, to, shard.now + settlement.delay)
         shard.emit(_EVENTS.get(to, to), task, task.reason, attempt, settlement.token)

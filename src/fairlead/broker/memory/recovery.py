@@ -84,7 +84,7 @@ def _recover(shard: Shard, task: Task, *, crashed: bool) -> None:
         _count(shard, task, begun=begun, again=to is State.QUEUED)
     if to is State.QUEUED:
         task.reason = reason
-        shard.queue_up(task, front=True)
+        shard.queue_up(task, front=True, waits_on=not begun and not crashed)
         shard.emit("recovered", task, reason, attempt, task.token)
     else:
         error = None

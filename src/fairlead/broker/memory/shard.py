@@ -106,11 +106,12 @@ class Shard(Holdings):
             # It may be the new head of the line, and need no room there.
             self.make_ready(tenant)
 
-    def queue_up(self, task: Task, *, front: bool = False) -> None:
-        """Make a task of another state queued."""
+    def queue_up(self, task: Task, *, front: bool = False, waits_on: bool = False) -> None:
+        """Make a task of another state queued; ``waits_on``: it never began, and waits on."""
         self._back_from_work(task)
-        timed = task.state in (State.SCHEDULED, State.RETRYING)
-        task.since = task.due_at if timed else self.now
+        if not waits_on:
+            timed = task.state in (State.SCHEDULED, State.RETRYING)
+            task.since = task.due_at if timed else self.now
         self.move(task, State.QUEUED)
         task.due_at = None
         self.enter_level(task, front=front)

@@ -28,8 +28,10 @@ end
 
 function queue_up(task, front)
   if task.state == RUNNING then must_start(task) end
-  -- From now on, of a queued task, when it became runnable.
-  if task.state ~= SCHEDULED and task.state ~= RETRYING then task.due = now end
+  -- From now on, of a queued task, when it became runnable: of one that was held and never began,
+  -- the same moment as before.
+  local held = task.state == RUNNING and task.due > 0
+  if not held and task.state ~= SCHEDULED and task.state ~= RETRYING then task.due = now end
   local t = move(task, QUEUED)
   enter_level(task, t, front)
 end

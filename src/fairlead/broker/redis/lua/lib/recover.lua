@@ -12,7 +12,7 @@ local function recover(task, crashed)
   end
   end_lease(task)
   if crashed then
-    task.attempts = attempt
+    task.attempts, task.due = attempt, 0
     task.crashes = task.crashes + 1
   end
   local reason = crashed and 'crash' or ''

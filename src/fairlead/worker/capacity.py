@@ -1,0 +1,256 @@
+"""What a worker can begin: slots for all attempts, threads for sync, processes for isolated ones.
+
+A broker knows nothing of kinds; a worker learns the kind of a task from its name, once it has it.
+So it asks each queue for what it can begin of what comes from there: one thread free and nothing
+but sync tasks in the queue means one task. See docs/decisions/0021-capacity-by-kind.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from fairlead.broker.verbs import MAX_EXCHANGE
+from fairlead.model.lifecycle import ALONE
+from fairlead.model.message import Leased
+from fairlead.model.names import DEFAULT_QUEUE
+from fairlead.model.registry import Registry, TaskSpec
+from fairlead.worker.inflight import Inflight, Kind
+
+__all__ = ("Ask", "Capacity")
+
+_LOOK = 16  # tasks that are asked for behind those that cannot begin
+_MOST_HELD = 128  # tasks held that cannot begin; no look behind more of them
+_FIRST_PAUSE = 0.1  # seconds until the next look, doubled each time that nothing could begin
+_LONGEST_PAUSE = 1.0  # seconds
+_MEMORY = 8  # tasks over which the share of a kind in a queue forgets
+_SCARCE: tuple[Literal["thread", "process"], ...] = ("thread", "process")
+
+
+class Ask(NamedTuple):
+    """What to fetch: from these queues, in this order, so many."""
+
+    queues: tuple[str, ...]
+    most: int
+    certain: int  # of these, how many can begin whatever their kind
+    cut: bool = False  # another queue should be asked next, for another number
+
+
+class _Named(msgspec.Struct, array_like=True):
+    """The first field of a body; what stands behind it is not read."""
+
+    task: str
+
+
+_named = msgspec.msgpack.Decoder(_Named).decode
+
+
+class _Queue:
+    """What comes from one queue."""
+
+    __slots__ = ("empty", "kinds", "look_at", "pause", "shares")
+
+    def __init__(self, kinds: Collection[Kind]) -> None:
+        self.kinds = set(kinds)  # of its registered tasks, and of those that came
+        self.shares = {kind: float(self.kinds == {kind}) for kind in _SCARCE}
+        self.empty = True  # it had nothing more to give
+        self.look_at = 0.0  # when to look behind what cannot begin, by the loop's clock
+        self.pause = _FIRST_PAUSE
+
+    def rest(self, now: float) -> None:
+        """Nothing that came could begin: look later."""
+        self.look_at = now + self.pause
+        self.pause = min(2 * self.pause, _LONGEST_PAUSE)
+
+
+class Capacity:
+    """Counts what runs by kind, and says how much may be asked for."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        inflight: Inflight,
+        *,
+        concurrency: int,
+        threads: int,
+        processes: int,
+    ) -> None:
+        self._registry = registry
+        self._inflight = inflight
+        self.concurrency = concurrency
+        self._limits: dict[Kind, int] = {
+            "loop": concurrency,
+            "thread": threads,
+            "process": processes,
+        }
+        self._kinds: dict[str, Kind] = {}  # by task
+        self._only: Kind | None = None  # the kind of all tasks, if there is only one
+        self._queues: dict[str, _Queue] = {}
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the tasks are of several kinds."""
+        return self._only is None
+
+    def kind(self, lease: Leased) -> Kind:
+        """What an attempt needs; a slot alone if no handler here knows the task."""
+        if lease.crashes >= ALONE and self._limits["process"]:
+            return "process"
+        if self._only is not None:
+            return self._only
+        try:
+            return self._kinds.get(_named(lease.message.body).task, "loop")
+        except (msgspec.MsgspecError, ValueError):
+            return "loop"
+
+    def room(self, kind: Kind) -> int:
+        """How many attempts of this kind could begin now."""
+        inflight = self._inflight
+        free = self.concurrency - len(inflight)
+        return min(free, self._limits[kind] - inflight.kinds[kind])
+
+    def fits(self, lease: Leased) -> bool:
+        """Whether it could begin now."""
+        return self.room(self.kind(lease)) > 0
+
+    def lacking(self, ahead: int) -> list[Leased]:
+        """What is held beyond ``ahead`` tasks, and needs a thread or a process that is not free."""
+        held = self._inflight.held
+        if len(held) <= ahead or len(self._inflight) >= self.concurrency:
+            return []
+        return [lease for lease in held if not self.fits(lease)][ahead:]
+
+    # -- how much to ask for -------------------------------------------------------------------
+
+    def ask(self, order: Sequence[str], ahead: int, now: float) -> Ask | None:
+        """What to fetch; None if nothing could begin, and ``ahead`` tasks are held beyond that."""
+        inflight = self._inflight
+        self._look_up_tasks()
+        most = MAX_EXCHANGE if inflight.room is None else min(MAX_EXCHANGE, inflight.room)
+        if self._only is not None:
+            room = self.room(self._only)
+            most = min(most, room + ahead - len(inflight.held))
+            return Ask(tuple(order), most, room - len(inflight.held)) if most > 0 else None
+        # Beyond what is held of each kind; what cannot begin leaves the slots to others.
+        held = Counter(map(self.kind, inflight.held))
+        spare: dict[Kind, int] = {kind: self.room(kind) + ahead - held[kind] for kind in _SCARCE}
+        most = min(most, self.concurrency - len(inflight) + ahead - held["loop"])
+        if most <= 0:
+            return None
+        kinds: set[Kind] = set(self._kinds.values()) or {"loop"}
+        certain = min(self.room(kind) - held[kind] for kind in kinds)
+        queues: list[str] = []
+        waits = False  # one of them is likely to give something
+        for name in order:
+            queue = self._queue(name)
+            limit = self._most_of(queue, spare)
+            if limit < 1 and self._looks(queue, now):
+                limit = _LOOK
+            elif limit < 1:
+                continue
+            elif limit >= most or queue.empty:
+                queues.append(name)
+                waits = waits or not queue.empty
+                continue
+            if not waits:
+                queues.append(name)
+                most = int(limit)
+            return Ask(tuple(queues), most, certain, cut=True)
+        return Ask(tuple(queues), most, certain) if queues else None
+
+    def look_in(self, now: float) -> float:
+        """Seconds until a queue should be looked into that is left alone now."""
+        waiting = [queue.look_at - now for queue in self._queues.values() if queue.look_at > now]
+        return min(waiting, default=math.inf)
+
+    def _most_of(self, queue: _Queue, spare: Mapping[Kind, int]) -> float:
+        """How many tasks of this queue are likely to find room."""
+        most = math.inf
+        for kind in _SCARCE:
+            share = queue.shares[kind]
+            if share > 0.0:
+                most = min(most, (spare[kind] + 0.5) // share)
+        return most
+
+    def _looks(self, queue: _Queue, now: float) -> bool:
+        """Whether to look behind what cannot begin: there may be something that can."""
+        return (
+            len(queue.kinds) > 1
+            and now >= queue.look_at
+            and len(self._inflight.held) < _MOST_HELD
+            and (self._inflight.room is None or self._inflight.room > _LOOK)
+        )
+
+    # -- what came -----------------------------------------------------------------------------
+
+    def learn(
+        self,
+        asked: Sequence[str],
+        leases: Iterable[Leased],
+        lacking: Sequence[Leased],
+        empty: Collection[str],
+        now: float,
+    ) -> Counter[str]:
+        """Take note of what a fetch of these queues brought, and what is held and cannot begin.
+
+        Return how many of those that came can begin, by queue.
+        """
+        stuck = {(lease.message.id, lease.token) for lease in lacking}
+        came: set[str] = set()
+        worth: set[str] = set()  # looks into these queues found what there is more room for
+        began: Counter[str] = Counter()
+        for lease in leases:
+            kind, queue = self.kind(lease), self._queue(lease.message.queue)
+            came.add(lease.message.queue)
+            if (lease.message.id, lease.token) not in stuck:
+                began[lease.message.queue] += 1
+                if self.room(kind) > 0:
+                    worth.add(lease.message.queue)
+            queue.kinds.add(kind)
+            for each in _SCARCE:
+                share = queue.shares[each]
+                queue.shares[each] = share + (float(kind == each) - share) / _MEMORY
+        for name in asked:
+            self._queue(name).empty = name in empty
+        for lease in lacking:  # it will stand at the front of its line again
+            kind, queue = self.kind(lease), self._queue(lease.message.queue)
+            queue.empty = False
+            if kind != "loop":
+                queue.shares[kind] = 1.0
+        for name in came | {lease.message.queue for lease in lacking}.intersection(asked):
+            queue = self._queue(name)
+            if name in worth:
+                queue.pause, queue.look_at = _FIRST_PAUSE, 0.0
+            elif not began[name]:
+                queue.rest(now)
+        return began
+
+    def _queue(self, name: str) -> _Queue:
+        queue = self._queues.get(name)
+        if queue is None:
+            specs = [spec for spec in self._registry if _queue_of(spec) == name]
+            queue = self._queues[name] = _Queue({self._kinds[spec.name] for spec in specs})
+        return queue
+
+    def _look_up_tasks(self) -> None:
+        """Work out the kinds of the registered tasks; some may have come since."""
+        if len(self._kinds) == len(self._registry):
+            return
+        self._kinds = {spec.name: self._kind_of(spec) for spec in self._registry}
+        kinds = set(self._kinds.values())
+        self._only = kinds.pop() if len(kinds) == 1 else None
+        self._queues.clear()
+
+    def _kind_of(self, spec: TaskSpec) -> Kind:
+        if spec.isolation and self._limits["process"]:
+            return "process"
+        return "loop" if spec.is_async else "thread"
+
+
+def _queue_of(spec: TaskSpec) -> str:
+    return DEFAULT_QUEUE if spec.options.queue is UNSET else spec.options.queue
