@@ -14,6 +14,13 @@ PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
 SOURCES   := src tests $(wildcard benchmarks)
 INPUTS    := pyproject.toml constraints.txt Makefile
 
+# Tests start hundreds of Python processes, and each would compile everything: where bytecode may not
+# be written beside the source, it goes to the virtual environment.
+ifdef PYTHONDONTWRITEBYTECODE
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/.bytecode
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help run bench test suite soak check lint types imports mutants format clean FORCE
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+from tests.support import surroundings  # noqa: F401 - the first of ours
 from tests.support.fair import EXAMPLES
 
 # One slow example on a busy machine is no bug; what hangs is ended by pytest's own timeout. The

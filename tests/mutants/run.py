@@ -8,6 +8,7 @@ without any mutant.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -24,8 +25,10 @@ sys.path.insert(0, str(ROOT))
 
 from tests.mutants.guards import GUARDS  # noqa: E402 - the path comes first
 from tests.mutants.mutant import Guard, Mutant, mutants  # noqa: E402
+from tests.support import surroundings  # noqa: E402, F401 - for the processes to be started
 
 _TIMEOUT = 120  # seconds for one named test; a mutant that hangs is noticed by it
+_moments = itertools.count(1_000_000_000)
 _AT_ONCE = min(2, os.cpu_count() or 1)
 
 
@@ -52,6 +55,7 @@ def main(names: list[str]) -> int:
             survivors += not noticed
             said = "yes" if noticed else "NO"
             print(f"{guard.name:16} {mutant.where:7} {said:8} {spent:5.1f}  {test}", flush=True)
+        shutil.rmtree(Path(sys.prefix, ".bytecode", *Path(folder).parts[1:]), ignore_errors=True)
     print(f"{len(work) - survivors} of {len(work)} mutants noticed")
     return 1 if survivors else 0
 
@@ -87,17 +91,21 @@ def _noticed(copy: Path, name: str, mutant: Mutant, test: str) -> bool:
                 f"found {text.count(old)} times: {old!r}"
             )
         text = text.replace(old, new)
+    before = path.stat()
     path.write_text(text)
+    # Bytecode is told from a newer one by whole seconds: no two mutants may have the same.
+    os.utime(path, (0, next(_moments)))
     try:
         return bool(_red(copy, [test]))
     finally:
         path.write_text(whole)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def _red(copy: Path, tests: list[str]) -> str:
     """What pytest says if one of the tests fails; empty if all pass."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT

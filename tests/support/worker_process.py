@@ -112,12 +112,11 @@ class WorkerProcess:
 
         def look() -> bool:
             assert self.running, f"{self.name} has ended:\n{self.tail()}"
+            born = self.born().keys() - gone
+            if len(born) < self.processes:  # no need to look who lives
+                return False
             children = set(self.children())
-            return (
-                len(children) == self.processes
-                and not children & gone
-                and children <= self.born().keys()
-            )
+            return len(children) == self.processes and children <= born
 
         await until(look, lambda: f"the children of {self.name} to work\n{self.tail()}", seconds)
         return self.children()
@@ -305,15 +304,26 @@ def _guard() -> None:
 def _table() -> dict[int, tuple[int, str]]:
     """Parent and state of each process that is alive."""
     found = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
-            continue
-        with contextlib.suppress(OSError):
-            line = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-            state, parent = line.rpartition(")")[2].split()[:2]
-            if state not in "ZXx":
-                found[int(folder.name)] = (int(parent), state)
+    for name in os.listdir("/proc"):  # noqa: PTH208 - this runs a hundred times a second
+        if name.isdecimal() and (line := _read(f"/proc/{name}/stat")):
+            state, parent = line.rpartition(b")")[2].split(None, 2)[:2]
+            if state not in b"ZXx":
+                found[int(name)] = (int(parent), state.decode())
     return found
+
+
+def _read(path: str) -> bytes:
+    """The beginning of a file, nothing if its process has gone."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, 4096)
+    except ProcessLookupError:
+        return b""
+    finally:
+        os.close(file)
 
 
 def _send(pids: Iterable[int], number: signal.Signals) -> None:

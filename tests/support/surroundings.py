@@ -1,0 +1,21 @@
+"""Whoever starts the tests, they and what they start find the same surroundings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+__all__ = ()
+
+# A shell starts a job in the background (`make test &`) deaf to SIGINT, and whatever such a process
+# starts is deaf as well. Here interrupts are tested.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The tests start hundreds of Python processes. Where bytecode may not be written beside the source,
+# each of them would compile all of it; so it goes to the virtual environment.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(sys.prefix, ".bytecode"))
+    sys.dont_write_bytecode = False

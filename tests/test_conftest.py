@@ -1,0 +1,24 @@
+"""The tests do the same whoever starts them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+# As a shell does with `make test &`, and then what every test process does first.
+DEAF = """
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+import tests.conftest
+child = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+subprocess.run([sys.executable, "-c", child], check=True)
+"""
+
+
+def test_what_a_test_starts_hears_an_interrupt_even_if_the_tests_were_started_deaf_to_it() -> None:
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", DEAF], cwd=root, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
