@@ -26,6 +26,7 @@ from fairlead.client import (
     WorkerRecord,
 )
 from fairlead.model.backoff import Backoff
+from fairlead.model.custom_types import register_type
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
@@ -85,6 +86,7 @@ __all__ = (
     "Worker",
     "correlation",
     "current_context",
+    "register_type",
     # what is told of tasks, queues and workers
     "TaskInfo",
     "FlowInfo",

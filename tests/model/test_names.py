@@ -57,6 +57,10 @@ HOSTILE = {
     "lone surrogate": "a\ud800",
     "line separator": "a\u2028b",
     "paragraph separator": "a\u2029b",
+    "right-to-left override": "a\u202eb",
+    "isolate": "a\u2066b",
+    "a lone space": " ",
+    "spaces only": " \u00a0 ",
 }
 #: Fine in a tenant or a key, refused where the alphabet is fixed.
 ODD = {
@@ -284,15 +288,19 @@ def test_a_hostile_id_is_refused_by_both(id: object) -> None:
             scope("acme", id)
 
 
+TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
 class Customer(str, enum.Enum):  # noqa: UP042 - the older form is what many programs have
     ACME = "acme"
 
 
-def test_control_characters_and_line_separators_are_all_that_is_refused() -> None:
+def test_controls_line_separators_changes_of_direction_and_lone_spaces_are_refused() -> None:
     refused_ones = {
         chr(code)
         for code in range(0x110000)
-        if unicodedata.category(chr(code)) in ("Cc", "Cs") or code in (0x2028, 0x2029)
+        if unicodedata.category(chr(code)) in ("Cc", "Cs", "Zl", "Zp", "Zs")
+        or unicodedata.bidirectional(chr(code)) in TURNS
     }
     for code in range(0x110000):
         if chr(code) in refused_ones:

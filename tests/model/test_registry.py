@@ -475,7 +475,9 @@ def test_a_value_of_the_wrong_type_is_refused_by_the_name_of_its_argument(
     annotation: Any, value: Any
 ) -> None:
     for args, kwargs in (([value], {}), ([], {"value": value})):
-        with pytest.raises(NotSerializable, match=r"^argument 'value' cannot be stored") as caught:
+        with pytest.raises(
+            NotSerializable, match=r"^argument 'value' cannot be read back"
+        ) as caught:
             annotated(annotation).convert(args, kwargs)
         assert caught.value.where == "argument 'value'"
         assert caught.value.type == type(value).__name__

@@ -154,8 +154,10 @@ class UnknownTask(InvalidInput):
 class NotSerializable(InvalidInput):
     """A value of a kind that is not stored. Names where it stands and its type, not its content."""
 
-    def __init__(self, where: str, value: object, why: str) -> None:
-        super().__init__(f"{where} cannot be stored: {why}")
+    def __init__(
+        self, where: str, value: object, why: str, *, what: str = "cannot be stored"
+    ) -> None:
+        super().__init__(f"{where} {what}: {why}")
         self.where, self.type, self.why = where, type(value).__name__, why
 
 

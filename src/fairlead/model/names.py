@@ -36,9 +36,11 @@ _SCHEDULE_RULE = "1 to 100 characters out of A-Z a-z 0-9 _ . -"
 _MADE = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}\Z")  # a UUIDv7 in hex
 _TASK = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}\Z")
 _TASK_RULE = "1 to 200 characters out of A-Z a-z 0-9 _ . : < > -, starting with a letter or _"
-# Unicode's control characters (category Cc, which is closed for good) and its two line separators.
-# Joiners, marks and letters that this Python has no name for yet are text like any other.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Unicode's control characters (category Cc, which is closed for good), its two line separators, and
+# what turns the direction of the text behind it: a name could look like another one, or hide what
+# follows it in a log. Joiners, marks and letters that this Python has no name for yet are text like
+# any other.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _TENANT_BYTES = 128
 _KEY_BYTES = 256
 
@@ -114,10 +116,13 @@ def _text(kind: str, value: object, limit: int) -> str:
         size = len(text.encode())
     except UnicodeEncodeError:  # lone surrogates
         raise InvalidName(kind, value, _text_rule(limit)) from None
-    if not 1 <= size <= limit or _CONTROL.search(text):
+    if not 1 <= size <= limit or _CONTROL.search(text) or text.isspace():
         raise InvalidName(kind, value, _text_rule(limit))
     return text
 
 
 def _text_rule(limit: int) -> str:
-    return f"1 to {limit} bytes of UTF-8 without control characters or line breaks"
+    return (
+        f"1 to {limit} bytes of UTF-8, not only spaces, without control characters, line breaks or "
+        "changes of direction"
+    )

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from fairlead.model import custom_types
 from fairlead.model.errors import InvalidInput, NotSerializable, TooLarge
 from fairlead.model.outputs import Output
 
@@ -151,12 +152,12 @@ def unpack_arguments(data: bytes) -> tuple[list[Any], dict[str, Any]]:
 def convert(value: Any, wanted: Any, where: str) -> Any:
     """Turn plain data into what an annotation asks for; as it is where msgspec knows no way."""
     try:
-        return msgspec.convert(value, wanted, builtin_types=(bytes,))
+        return msgspec.convert(value, wanted, builtin_types=(bytes,), dec_hook=custom_types.loaded)
     except msgspec.ValidationError as error:
         place = _place(error)
         name = getattr(wanted, "__name__", None) or wanted
         why = f"it does not fit {name}{f' at {place}' if place else ''}"
-        raise NotSerializable(where, value, why) from None
+        raise NotSerializable(where, value, why, what="cannot be read back") from None
     except TypeError:
         return value
 
@@ -250,6 +251,9 @@ def _reduced(value: Any, where: str) -> Any:
             return dict(value)
         if isinstance(value, list | tuple | set | frozenset):
             return list(value)
+        dump = custom_types.dump_of(type(value))
+        if dump is not None:
+            return dump(value)
         # Not only bytes: msgspec would make base64 of the other two, wherever they stand inside.
         reduced = msgspec.to_builtins(
             value, builtin_types=(bytes, bytearray, memoryview), order="deterministic"

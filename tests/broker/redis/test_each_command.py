@@ -93,6 +93,10 @@ def changed(made: Shard) -> list[bytes]:
     return [key for key in made.changed(without=b"") if key not in OURS]
 
 
+def traced(made: Shard) -> list[bytes]:
+    return [bytes(each) for each in made.client.lrange("trace", 0, -1)]  # type: ignore[arg-type]
+
+
 def functions_of(trace: list[bytes]) -> Iterator[tuple[int, list[str]]]:
     """The commands of each function that was called, and how many came before them."""
     before, commands = 0, list[str]()
@@ -134,7 +138,7 @@ async def test_a_command_that_fails_leaves_everything_as_it_was(
         await broker.hello()
         made.restore()
         await probe(numbered(broker), made.tokens)
-        [*_, (before, commands)] = functions_of(made.client.lrange("trace", 0, -1))
+        [*_, (before, commands)] = functions_of(traced(made))
         write = first_write(commands)
         assert list(uncertain(commands, write)) == [], f"behind the first write of {name}"
         assert commands[:write]
