@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Guard
+from tests.mutants.mutant import SUITE, Guard, lua, memory
 
 __all__ = ("GUARDS",)
 
-GUARDS: tuple[Guard, ...] = ()
+GUARDS: tuple[Guard, ...] = (
+    Guard(
+        "unclaimed",
+        "what a worker does not know of does not stay on loan to it",
+        SUITE + "test_unclaimed.py::test_what_an_answered_exchange_lent_and_nobody_names_goes_back"
+        "_uncharged",
+        (
+            memory("recovery.py", ("        if answered is not None:\n", "        if False:\n")),
+            lua("beat.lua", ("local count = min(#ids, STEP)", "local count = 0")),
+        ),
+    ),
+    Guard(
+        "answered",
+        "a loan whose reply is on its way stays with its worker",
+        SUITE + "test_unclaimed.py::test_what_a_later_exchange_lent_stays_its_reply_may_be_on_its"
+        "_way",
+        (
+            memory("recovery.py", ("if task.lent_by <= answered and ", "if ")),
+            lua("beat.lua", ("if number <= answered and not", "if not")),
+        ),
+    ),
+)

@@ -20,8 +20,7 @@ def test_a_task_stands_on_the_board_from_its_loan_to_the_answer() -> None:
     board = Board.made(4)
     inflight = Inflight("w", board)
     one, two = lease("one"), lease("two", 8)
-    inflight.lent(one)
-    inflight.lent(two)
+    inflight.lent([one, two], 4)
     inflight.begun(two, 3)
 
     assert board.lent() == [Row("one", 7, 0, False), Row("two", 8, 3, True)]

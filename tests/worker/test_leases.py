@@ -7,6 +7,7 @@ import logging
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.broker import Caller
@@ -531,3 +532,56 @@ async def test_a_sync_handler_that_is_lost_and_out_of_time_gives_its_slot_up(slo
         await until(lambda: len(worker.inflight) == 0)
         assert worker.abandoned == 1
         go.set()
+
+
+class Forgetful(MemoryBroker):
+    """Loses what its first exchanges lent: nobody hears of it, and nothing is raised."""
+
+    lost = 0
+
+    async def exchange(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        reply = await super().exchange(call, *args, **kwargs)
+        if reply.leased and self.lost < 2:
+            self.lost += 1
+            return msgspec.structs.replace(reply, leased=[])
+        return reply
+
+
+async def test_a_lease_that_the_worker_does_not_know_of_goes_back_with_its_next_beat(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(Forgetful())
+    ran = []
+
+    @rig.task()
+    async def quick(ctx: Context) -> None:
+        ran.append(ctx.attempt)
+
+    ids = [await rig.enqueue("quick") for _ in range(3)]
+    async with rig.worker(lease=0.3) as worker:
+        with caplog.at_level(logging.WARNING, "fairlead.worker"):
+            for id in ids:
+                await rig.finished(id)
+        assert worker.syncer.fenced == 0
+    assert ran == [1, 1, 1]
+    told = [line for line in caplog.records if "did not know of" in line.message]
+    assert sum(vars(line)["tasks"] for line in told) == 6  # twice three
+
+
+async def test_an_outcome_that_is_not_answered_for_yet_is_still_named() -> None:
+    broker = Flaky()
+    rig = Rig(broker)
+
+    @rig.task()
+    async def quick() -> None: ...
+
+    id = await rig.enqueue("quick")
+    broker.errors = [None, *[Unreachable("away")] * 4]
+    async with rig.worker(lease=15.0) as worker:
+        await until(lambda: worker.syncer.pending == 1)
+        assert not worker.inflight.running
+        assert [ref.id for ref in worker.inflight.leases()] == [id]
+        reply = await worker.heartbeater.beat()
+        assert (reply.lost, reply.unclaimed) == ([], 0)
+        await rig.finished(id)
+    assert worker.inflight.leases() == []

@@ -161,6 +161,7 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         incarnation: str,
         held: Sequence[LeaseRef] = (),
         *,
+        answered: int | None = None,
         worker: WorkerRecord | None = None,
         lease: float = 30.0,
         now: float | None = None,
@@ -170,6 +171,12 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         Of the leases named in ``held`` the answer tells which are lost, and of all its leases for
         which cancel was asked. ``worker`` is kept in the registry for 15 seconds, and then for as
         long as the incarnation has leases.
+
+        ``answered`` is the number of the last exchange whose reply the incarnation had when it put
+        ``held`` together. What exchanges up to that number lent and ``held`` does not name is known
+        to nobody: it goes back as after ``give_back``, charged to nobody and with the reason
+        ``unclaimed``, at most 50 in a call. What later ones lent stays: their replies may be on
+        their way. Without ``answered`` nothing goes back.
         """
         ...
 

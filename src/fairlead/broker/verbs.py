@@ -165,6 +165,8 @@ class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[LeaseRef] = []  # named in the call, but no longer its own: stop these
     cancelled: list[LeaseRef] = []  # its own, and cancel was asked for: stop these
     paused: list[str] = []  # of the queues it serves
+    unclaimed: int = 0  # its own, but not named: so many went back
+    more: bool = False  # there is more to take back; beat again at once
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,9 @@ EventKind = Literal[
     "retrying",  # an attempt failed, another will follow
     "snoozed",
     "released",  # handed back without an attempt used up
-    "recovered",  # its worker was gone; ``reason`` is "crash" if it had started
+    # Its worker was gone; ``reason`` is "crash" if it had started. "unclaimed": its worker lives but
+    # did not know of it, since a reply was lost.
+    "recovered",
     "dead",
     "cancelling",  # cancel was asked for while it ran
     "cancelled",

@@ -17,7 +17,7 @@ __all__ = ("Board", "Row", "memory_file")
 
 _TICKS, _ANSWERS, _ON_STACK, _SETTLED, _FENCED, _UNSENT, _ENDED, _ABANDONED = range(8)
 _FETCHED, _LAG, _FAILING = range(8, 11)  # read as floats
-_WANTS = 11
+_WANTS, _ANSWERED = 11, 12
 _HEADER = 128  # bytes
 
 FREE, HELD, STARTED = range(3)
@@ -112,6 +112,10 @@ class Board:
         self._times[_FETCHED], self._times[_FAILING] = at, failing
         self._numbers[_WANTS] = wants
 
+    def answered(self, number: int) -> None:
+        """Show up to which exchange all that was lent stands here."""
+        self._numbers[_ANSWERED] = number
+
     def answer(self, row: int | None) -> None:
         """Say whose handler is on the stack of the loop."""
         self._numbers[_ON_STACK] = _NONE if row is None else row
@@ -136,6 +140,11 @@ class Board:
             return None
         state, length, _, _, name = _ROW.unpack_from(self._memory, _HEADER + row * _SIZE)
         return name[:length].decode(errors="replace") if state == STARTED else None
+
+    @property
+    def last_answered(self) -> int:
+        """The number of the last exchange of which all that was lent stands here, or did."""
+        return self._numbers[_ANSWERED]
 
     @property
     def ticks(self) -> int:

@@ -227,6 +227,7 @@ class Child:
         return Heartbeater(
             store,
             incarnation=who.incarnation,
+            answered=lambda: self.board.last_answered,
             held=lambda: [
                 LeaseRef(row.id, who.incarnation, row.token) for row in self.board.lent()
             ],

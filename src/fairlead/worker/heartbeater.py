@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Broker
@@ -11,6 +12,8 @@ from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import every
 
 __all__ = ("Heartbeater",)
+
+log = logging.getLogger("fairlead.worker")
 
 
 class Heartbeater:
@@ -27,6 +30,7 @@ class Heartbeater:
         broker: Broker,
         *,
         incarnation: str,
+        answered: Callable[[], int],
         held: Callable[[], Sequence[LeaseRef]],
         describe: Callable[[], WorkerRecord],
         heard: Callable[[BeatReply | None], None],
@@ -34,6 +38,7 @@ class Heartbeater:
     ) -> None:
         self._broker = broker
         self._incarnation = incarnation
+        self._answered = answered  # the exchange up to which it knows what it was lent
         self._held = held  # the leases that the worker believes to have
         self._describe = describe
         self._heard = heard  # told of every answer, and with None that there was none
@@ -44,13 +49,30 @@ class Heartbeater:
         await every(lambda: min(self.lease / 3, HEARTBEAT), self.beat)
 
     async def beat(self) -> BeatReply:
-        """Keep the leases, describe the worker, and pass on what is lost or cancelled."""
+        """Keep the leases, describe the worker, and pass on what is lost or cancelled.
+
+        What the broker believes to be on loan here and nobody here knows of goes back.
+        """
+        unclaimed = 0
         try:
-            reply = await self._broker.beat(
-                self._incarnation, self._held(), worker=self._describe(), lease=self.lease
-            )
+            while True:
+                answered = self._answered()  # first: what is lent meanwhile is not compared
+                reply = await self._broker.beat(
+                    self._incarnation,
+                    self._held(),
+                    answered=answered,
+                    worker=self._describe(),
+                    lease=self.lease,
+                )
+                unclaimed += reply.unclaimed
+                if not reply.more:
+                    break
         except BrokerError:
             self._heard(None)
             raise
+        finally:
+            if unclaimed:
+                fields = {"incarnation": self._incarnation, "tasks": unclaimed}
+                log.warning("gave back leases that this worker did not know of", extra=fields)
         self._heard(reply)
         return reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Protocol
 
 from fairlead.broker.verbs import LeaseRef
@@ -49,8 +49,8 @@ class Running(Protocol):
 class Inflight:
     """Attempts by task id and token: a task may come back while its last attempt still ends.
 
-    ``held`` are leases whose turn comes when a slot is free. Where there is a board, everything on
-    loan stands on it from the reply that lent it until the answer to its outcome.
+    ``held`` are leases whose turn comes when a slot is free. Everything on loan is known here from
+    the reply that lent it until the answer to its outcome, and where there is a board stands on it.
     """
 
     def __init__(self, incarnation: str, board: Board | None = None) -> None:
@@ -61,7 +61,8 @@ class Inflight:
         self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}  # of these
         self._some = asyncio.Event()
         self._board = board
-        self._rows: dict[tuple[str, int], int] = {}
+        self._lent: dict[tuple[str, int], int | None] = {}  # and where it stands on the board
+        self._answered = 0
 
     def __len__(self) -> int:
         return len(self.running)
@@ -72,31 +73,38 @@ class Inflight:
     @property
     def room(self) -> int | None:
         """How many more the board can show; None without one."""
-        return None if self._board is None else self._board.rows - len(self._rows)
+        return None if self._board is None else self._board.rows - len(self._lent)
 
-    def lent(self, lease: Leased) -> None:
-        """It is ours from now on, though nothing has begun."""
-        if self._board is not None:
+    @property
+    def answered(self) -> int:
+        """The number of the last exchange of which all that it lent is known here."""
+        return self._answered
+
+    def lent(self, leases: Iterable[Leased], number: int) -> None:
+        """An exchange was answered: what it lent is ours from now on, though nothing has begun."""
+        for lease in leases:
             key = (lease.message.id, lease.token)
-            self._rows[key] = self._board.take(*key)
+            self._lent[key] = None if self._board is None else self._board.take(*key)
+        self._answered = number
+        if self._board is not None:
+            self._board.answered(number)  # last: whoever reads it first finds all of them
 
     def begun(self, lease: Leased, task: int) -> None:
         """Its handler is about to run: a crash is charged to it from now on."""
         if self._board is not None:
-            row = self._rows.get((lease.message.id, lease.token))
+            row = self.row(lease.message.id, lease.token)
             if row is not None:
                 self._board.start(row, task)
 
     def over(self, id: str, token: int) -> None:
         """The broker has answered for its outcome, or it is lost: it is not ours any more."""
-        if self._board is not None:
-            row = self._rows.pop((id, token), None)
-            if row is not None:
-                self._board.drop(row)
+        row = self._lent.pop((id, token), None)
+        if row is not None and self._board is not None:
+            self._board.drop(row)
 
     def row(self, id: str, token: int) -> int | None:
         """Where it stands on the board."""
-        return self._rows.get((id, token))
+        return self._lent.get((id, token))
 
     def add(self, attempt: Running) -> None:
         """It takes a slot from now on."""
@@ -149,9 +157,8 @@ class Inflight:
         return LeaseRef(lease.message.id, self._incarnation, lease.token)
 
     def leases(self) -> list[LeaseRef]:
-        """The leases of all that is held or under way."""
-        held = [(lease.message.id, lease.token) for lease in self.held]
-        return [LeaseRef(id, self._incarnation, token) for id, token in (*self.running, *held)]
+        """All that is on loan, also what is over and unsent, in the order in which it was lent."""
+        return [LeaseRef(id, self._incarnation, token) for id, token in self._lent]
 
     def _drop(self, id: str, token: int) -> Leased | None:
         """Of what is held, keep all but this; the lease, if it was held."""

@@ -161,8 +161,6 @@ class Processor:
 
     def _take(self, leases: Sequence[Leased]) -> None:
         """Hold what was lent; what there are slots for begins as soon as the broker is busy."""
-        for lease in leases:
-            self._inflight.lent(lease)
         self._inflight.held.extend(leases)
         self._lent_at = self._runner.now()
         if self._halt.is_set() or self.quiet or not self._kept:

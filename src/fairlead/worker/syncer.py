@@ -99,10 +99,15 @@ class Syncer:
         fetch: Fetch | None,
         started: Sequence[LeaseRef] = (),
     ) -> ExchangeReply:
+        number = 0
+
         async def verb(call: Call) -> ExchangeReply:
+            nonlocal number
+            number = call.number
             return await self._exchange(call, batch, fetch, started)
 
         reply = await self._caller.call(verb)
+        self._inflight.lent(reply.leased, number)
         for settlement, answer in zip(batch, reply.settled, strict=True):
             self._outbox.popleft()
             self._inflight.over(settlement.id, settlement.token)

@@ -129,6 +129,7 @@ class Worker:
         self.heartbeater = Heartbeater(
             store,
             incarnation=incarnation,
+            answered=lambda: self.inflight.answered,
             held=self.inflight.leases,
             describe=self.describe,
             heard=self.heard,

@@ -175,12 +175,12 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda s: s.do("DEL", "held:w1"),
         "task running is running but w1 does not hold it",
     ),
-    "a count of loans": (
-        lambda s: s.do("HINCRBY", "held:w1", s.token("running"), 1),
-        "incarnation w1 counts 6 loans of token 1800000000000001, there are 5",
+    "a loan too many": (
+        lambda s: s.do("ZADD", "held:w1", 7, "1\x1frunning"),
+        "incarnation w1 counts a loan of running, which it does not have",
     ),
     "loans of none": (
-        lambda s: s.do("HSET", "held:w1", "7", 1, "ids:7", "running"),
+        lambda s: s.do("ZADD", "held:w1", 7, "1"),
         "incarnation w1 is kept without leases under token 7",
     ),
     "a lease without an end": (

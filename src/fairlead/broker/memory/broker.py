@@ -103,7 +103,7 @@ class MemoryBroker(Flowing, Planning, Looking):
             more = False
             if fetch is not None and not shard.closed:
                 _, left = upkeep.promote(shard)
-                taken, more = exchanging.fetch(shard, incarnation, fetch)
+                taken, more = exchanging.fetch(shard, call, fetch)
                 more = more or left
                 for name in shard.queues.keys() & fetch.queues:
                     shard.rung.add(name)  # whoever leaves work behind wakes the next
@@ -182,12 +182,16 @@ class MemoryBroker(Flowing, Planning, Looking):
         incarnation: str,
         held: Sequence[LeaseRef] = (),
         *,
+        answered: int | None = None,
         worker: WorkerRecord | None = None,
         lease: float = LEASE,
         now: float | None = None,
     ) -> BeatReply:
         checks.check_lease("lease", lease)
-        return self._do(now, lambda shard: recovery.beat(shard, incarnation, held, worker, lease))
+        return self._do(
+            now,
+            lambda shard: recovery.beat(shard, incarnation, held, answered, worker, lease),
+        )
 
     async def give_back(
         self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None

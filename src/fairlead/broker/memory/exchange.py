@@ -8,7 +8,7 @@ from fairlead.broker.memory import release, upkeep
 from fairlead.broker.memory.fair import IDLE, Queue, Tenant
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import Fetch, LeaseRef, Settled
+from fairlead.broker.verbs import Call, Fetch, LeaseRef, Settled
 from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import FINAL, Settlement, State, overruled, went_well
 from fairlead.model.message import Leased
@@ -140,7 +140,7 @@ def _begin(shard: Shard, task: Task) -> None:
 # -- fetch -------------------------------------------------------------------------------------
 
 
-def fetch(shard: Shard, incarnation: str, request: Fetch) -> tuple[list[Task], bool]:
+def fetch(shard: Shard, call: Call, request: Fetch) -> tuple[list[Task], bool]:
     """Lend up to ``request.max`` tasks, and say whether the call stopped before seeing all."""
     budget = _Budget(request.max)
     taken: list[Task] = []
@@ -150,7 +150,7 @@ def fetch(shard: Shard, incarnation: str, request: Fetch) -> tuple[list[Task], b
             _serve(shard, queue, request.max, taken, budget)
             queue.drop_saved(2 * request.max)
     if taken:
-        _lend(shard, incarnation, request, taken)
+        _lend(shard, call, request, taken)
     release.follow_up(shard)
     return taken, budget.spent
 
@@ -255,8 +255,8 @@ def _take(shard: Shard, queue: Queue, tenant: Tenant, task: Task) -> None:
         shard.pass_on(tenant)
 
 
-def _lend(shard: Shard, name: str, request: Fetch, taken: list[Task]) -> None:
-    now = shard.now
+def _lend(shard: Shard, call: Call, request: Fetch, taken: list[Task]) -> None:
+    now, name = shard.now, call.incarnation
     token = shard.token = next_number(shard.token, now)
     incarnation = shard.incarnations.get(name)
     if incarnation is None:
@@ -269,6 +269,7 @@ def _lend(shard: Shard, name: str, request: Fetch, taken: list[Task]) -> None:
     for index, task in enumerate(taken):
         leases[task.id] = task
         task.token = token
+        task.lent_by = call.number
         task.incarnation = name
         if task.deadline_at is not None:
             shard.deadlines.discard(task.id)

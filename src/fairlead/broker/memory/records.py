@@ -46,6 +46,7 @@ class Task:
     checkpoint: bytes | None = None
     token = 0
     incarnation = ""
+    lent_by = 0  # the number of the exchange that lent it
     cancelling = False
     held: tuple[Limiter, ...] = ()  # named limiters it holds room in while it runs
     policy: DependencyPolicy = "dead"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from fairlead.broker.memory import release
-from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef
 from fairlead.broker.views import WorkerRecord
@@ -23,17 +23,24 @@ def beat(
     shard: Shard,
     name: str,
     held: Sequence[LeaseRef],
+    answered: int | None,
     worker: WorkerRecord | None,
     lease: float,
 ) -> BeatReply:
-    """Keep an incarnation's leases, and say what it must stop."""
+    """Keep an incarnation's leases, say what it must stop, take back what it does not know of."""
     now = shard.now
     incarnation = shard.incarnations.get(name)
     cancelled: list[LeaseRef] = []
+    unclaimed: list[Task] = []
     if incarnation is not None:
         if now + lease > incarnation.lease_end:
             incarnation.lease_end = now + lease
             shard.lease_ends.set(name, incarnation.lease_end)
+        if answered is not None:
+            unclaimed = _unclaimed(incarnation, held, answered)
+        for each in unclaimed[:MAX_STEP]:
+            _recover(shard, each, crashed=False, why="unclaimed")
+        release.follow_up(shard)
         cancelled = [
             LeaseRef(task.id, name, task.token)
             for task in incarnation.leases.values()
@@ -51,7 +58,24 @@ def beat(
         )
         shard.worker_ends.set(name, now + _REGISTERED)
         paused = [q for q in worker.queues if q in shard.queues and shard.queues[q].paused]
-    return BeatReply(now=now, lost=lost, cancelled=cancelled, paused=paused)
+    return BeatReply(
+        now=now,
+        lost=lost,
+        cancelled=cancelled,
+        paused=paused,
+        unclaimed=len(unclaimed[:MAX_STEP]),
+        more=len(unclaimed) > MAX_STEP,
+    )
+
+
+def _unclaimed(incarnation: Incarnation, held: Sequence[LeaseRef], answered: int) -> list[Task]:
+    """What answered exchanges lent and nobody names, the latest loan first."""
+    named = {(ref.id, ref.token) for ref in held}
+    return [
+        task
+        for task in reversed(incarnation.leases.values())
+        if task.lent_by <= answered and (task.id, task.token) not in named
+    ]
 
 
 def give_back(
@@ -71,7 +95,7 @@ def give_back(
     return len(tasks), name in shard.incarnations
 
 
-def _recover(shard: Shard, task: Task, *, crashed: bool) -> None:
+def _recover(shard: Shard, task: Task, *, crashed: bool, why: str = "") -> None:
     attempt = task.attempts + 1
     begun = task.started_at is not None
     shard.end_lease(task)
@@ -79,7 +103,7 @@ def _recover(shard: Shard, task: Task, *, crashed: bool) -> None:
         task.attempts = attempt
         task.crashes += 1
     to = after_crash(task.crashes if crashed else 0, cancel_requested=task.cancelling)
-    reason = "crash" if crashed else ""
+    reason = "crash" if crashed else why
     if crashed:
         _count(shard, task, begun=begun, again=to is State.QUEUED)
     if to is State.QUEUED:

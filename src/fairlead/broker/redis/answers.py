@@ -189,13 +189,21 @@ def altered(reply: bytes, orders: Sequence[Alter]) -> list[Altered]:
     ]
 
 
-def beat_reply(reply: bytes, incarnation: str, held: Sequence[LeaseRef]) -> BeatReply:
+def beat_reply(reply: bytes, incarnation: str) -> BeatReply:
     """What a worker must know after a heartbeat."""
-    now, lost, cancelled, paused = reply.decode().split("\x1e")
-    refs = [each.split("\x1d") for each in cancelled.split("\x1f")] if cancelled else []
+    now, lost, cancelled, paused, count, more = reply.decode().split("\x1e")
     return BeatReply(
         now=float(now),
-        lost=[held[int(place)] for place in lost.split(",")] if lost else [],
-        cancelled=[LeaseRef(id, incarnation, int(token)) for id, token in refs],
+        lost=_refs(lost, incarnation),
+        cancelled=_refs(cancelled, incarnation),
         paused=paused.split("\x1f") if paused else [],
+        unclaimed=int(count),
+        more=more == "1",
     )
+
+
+def _refs(text: str, incarnation: str) -> list[LeaseRef]:
+    if not text:
+        return []
+    pairs = (each.split("\x1d") for each in text.split("\x1f"))
+    return [LeaseRef(id, incarnation, int(token)) for id, token in pairs]

@@ -102,6 +102,7 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         incarnation: str,
         held: Sequence[LeaseRef] = (),
         *,
+        answered: int | None = None,
         worker: WorkerRecord | None = None,
         lease: float = LEASE,
         now: float | None = None,
@@ -109,11 +110,21 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         checks.check_lease("lease", lease)
         queues = () if worker is None else worker.queues
         record = worker_bytes(worker, incarnation)
-        args: list[Value] = [self._clock(now), incarnation, lease, record, len(queues)]
-        args += queues
-        for ref in held:
-            args += (ref.id, ref.token)
-        return answers.beat_reply(await self._run("beat", args), incarnation, held)
+        first: list[Value] = [self._clock(now), incarnation, lease, record, len(queues), *queues]
+        first.append(-1 if answered is None else answered)
+        replies = [
+            answers.beat_reply(await self._run("beat", first + part), incarnation)
+            for part in codec.held_args(held)
+        ]
+        lost = {ref for reply in replies for ref in reply.lost}
+        return BeatReply(
+            now=replies[-1].now,
+            lost=[ref for ref in held if LeaseRef(ref.id, incarnation, ref.token) in lost],
+            cancelled=replies[-1].cancelled,
+            paused=replies[-1].paused,
+            unclaimed=sum(reply.unclaimed for reply in replies),
+            more=any(reply.more for reply in replies),
+        )
 
     async def give_back(
         self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None

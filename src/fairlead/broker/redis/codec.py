@@ -7,7 +7,7 @@ as the work itself.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET
 
@@ -230,6 +230,30 @@ def _more(item: Settlement) -> str:
         f"{'-' if item.result is None else 'R'}\x1f{item.delay!r}\x1f{'1' if item.burn else '0'}"
         f"\x1f{keep}\x1f{item.reason[:_LONGEST_REASON]}"
     )
+
+
+_NAMED = 1_000  # leases that one call of beat compares
+
+
+def held_args(held: Sequence[LeaseRef]) -> Iterator[list[Value]]:
+    """For each call of beat: between which tokens it compares, and what is named there.
+
+    The parts meet: whatever token an incarnation has a loan under, it is looked at once.
+    """
+    tokens: dict[int, list[str]] = {}
+    for ref in held:
+        tokens.setdefault(ref.token, []).append(ref.id)
+    above: Value = "-inf"
+    args: list[Value] = []
+    count = 0
+    for token in sorted(tokens):
+        named = tokens[token]
+        if args and count + len(named) > _NAMED:
+            yield [above, args[-2], *args]
+            above, args, count = args[-2], [], 0
+        args += (token, "\x1f".join(named))
+        count += len(named)
+    yield [above, "+inf", *args]
 
 
 def order_args(orders: Iterable[Alter]) -> list[Value]:

@@ -20,7 +20,7 @@ KINDS: dict[str, str] = {
         (
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
-            *("unique", "answers", "workers", "xcom", "schedules", "readers", "tenants:", "held:"),
+            *("unique", "answers", "workers", "xcom", "schedules", "readers", "tenants:"),
             *("flows", "reserved", "pins", "uses", "aside", "tally:"),
         ),
         "hash",
@@ -29,6 +29,7 @@ KINDS: dict[str, str] = {
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
             *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
+            "held:",
             *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
             *("undone:", "ticks", "tallies"),
         ),

@@ -77,6 +77,7 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         incarnation: str,
         held: Sequence[LeaseRef] = (),
         *,
+        answered: int | None = None,
         worker: WorkerRecord | None = None,
         lease: float = LEASE,
         now: float | None = None,
@@ -91,7 +92,13 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         answers = await self._all(
             {
                 shard: partial(
-                    store.beat, incarnation, named[shard], worker=worker, lease=lease, now=now
+                    store.beat,
+                    incarnation,
+                    named[shard],
+                    answered=answered,
+                    worker=worker,
+                    lease=lease,
+                    now=now,
                 )
                 for shard, store in self._stores.items()
             }
@@ -108,6 +115,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
             lost=[ref for ref in held if ref not in kept],
             cancelled=[ref for answer in answers.values() for ref in answer.cancelled],
             paused=[queue for queue in queues if queue in paused],
+            unclaimed=sum(answer.unclaimed for answer in answers.values()),
+            more=any(answer.more for answer in answers.values()),
         )
 
     async def give_back(

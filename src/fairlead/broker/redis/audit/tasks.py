@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fairlead.broker.redis.audit.values import (
@@ -168,25 +168,25 @@ def _shelves(shard: Shard) -> Iterator[str]:
 def _leases(shard: Shard) -> Iterator[str]:
     """A lease belongs to one incarnation, and every one of those has an end.
 
-    What was lent by one call is written down once; of it the count tells what is left.
+    What was lent by one call stands in one member, by its token, for as long as it is on loan.
     """
     leases = shard.order("leases")
-    running: Counter[tuple[str, str]] = Counter()
-    for task in shard.tasks.values():
-        if task.state == RUNNING:
-            running[task.record.incarnation, str(task.record.token)] += 1
-    for name, fields in shard.family("held:"):
+    for name, calls in shard.family("held:"):
         if name not in leases:
             yield f"incarnation {name} has a lease that the sweep would not find"
-        tokens = {field.removeprefix("ids:") for field in fields}
-        for token in tokens:
-            said, there = fields.get(token, "0"), running[name, token]
-            if said != str(there):
-                yield f"incarnation {name} counts {said} loans of token {token}, there are {there}"
-            if not there:
-                yield f"incarnation {name} is kept without leases under token {token}"
+        for member, token in calls.items():
+            number, *ids = member.split("\x1f")
+            if not number.isdigit() or not ids:
+                yield f"incarnation {name} is kept without leases under token {token:.0f}"
+            for id in ids:
+                task = shard.tasks.get(id)
+                if task is None or not (
+                    task.state == RUNNING
+                    and (task.record.incarnation, task.record.token) == (name, token)
+                ):
+                    yield f"incarnation {name} counts a loan of {id}, which it does not have"
     for name in leases:
-        if f"held:{name}" not in shard.hashes:
+        if not shard.order(f"held:{name}"):
             yield f"'leases' has an end for incarnation {name}, which holds nothing"
 
 
@@ -198,11 +198,17 @@ def _running(shard: Shard) -> Iterator[str]:
         for name, order in shard.family("cancelling:")
         for id, token in order.items()
     }
+    on_loan = {
+        (name, token, id)
+        for name, calls in shard.family("held:")
+        for member, token in calls.items()
+        for id in member.split("\x1f")[1:]
+    }
     for id, task in shard.tasks.items():
         if task.state != RUNNING:
             continue
         holder, token = task.record.incarnation, task.record.token
-        if id not in shard.hash(f"held:{holder}").get(f"ids:{token}", "").split("\x1f"):
+        if (holder, token, id) not in on_loan:
             yield f"task {id} is running but {holder} does not hold it"
         if not 0 < token <= last:
             yield f"task {id} runs under token {token}, which was never given"

@@ -23,6 +23,7 @@ end
 -- Tasks `first` to `last` of `ids` ended alike.
 local function end_alike(t, f, o, ids, first, last, life, bytes, runs, base)
   local n, q, d = last - first + 1, t[QUEUE], t[QUEUE].counts
+  end_loans(CALLER, f.number, ids, first, last)
   t[COUNT + RUNNING], t[COUNT + COMPLETED], t[CHANGED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n, true
   d[RUNNING], d[COMPLETED], q.changed = d[RUNNING] - n, d[COMPLETED] + n, true
   q.done_bytes = q.done_bytes + n * COUNTED + bytes
@@ -37,18 +38,17 @@ local function end_alike(t, f, o, ids, first, last, life, bytes, runs, base)
   add_rows(group_of('completed', COMPLETED, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
   if o.member then flows.count(o.member, COMPLETED, n) end
   if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
-  return n
 end
 
 function end_run(i, first, step, count, n, ids, records, owners, codes, settle_one)
-  local token, results, times, m, done = ARGV[i + 1], step == 2, ARGV[i + 4], #written, 0
+  local token, results, times, m = ARGV[i + 1], step == 2, ARGV[i + 4], #written
   local base, runs = n, { unpacked('<' .. ('d'):rep(count), times) } span = nil -- a call may have failed
   local last, from, bytes, t, f, begin, life, size, own = nil, 0, 0, nil, nil, nil, 0, 0, nil
   for k = 0, count - 1 do
     n = n + 1
     local id, r = ids[n], records[n]
     if r ~= last then
-      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
+      if t and n > from then end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
       t, last, from, bytes = nil, r, n, 0
       if r then t, f, begin, life, size = way_out(r, owners[n], token, results) end
       own = t and sub(r, FATE_END + 1, results and -5 or -1)
@@ -66,15 +66,13 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
       written[m + 1], written[m + 2], latest[id], codes[n] = id, now_is, now_is, 'a'
       m = m + 2
     else
-      if t and n > from then done = done + end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
+      if t and n > from then end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
       last, t = nil, nil
       codes[n] = settle_one(id, tonumber(token), COMPLETED, runs[k + 1], results and 'R' or '',
         results and ARGV[first + 2 * k + 1] or nil, '')
     end
   end
-  if t then done = done + end_alike(t, f, owners[from], ids, from, n, life, bytes, runs, base) end
+  if t then end_alike(t, f, owners[from], ids, from, n, life, bytes, runs, base) end
   took(nil, runs, 0, -1)
-  local ended_of, number = loans_of(CALLER).ended, tonumber(token)
-  if done > 0 then ended_of[number] = (ended_of[number] or 0) + done end
   return n
 end

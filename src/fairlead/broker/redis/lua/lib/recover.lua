@@ -3,7 +3,8 @@
 -- The twin of memory/recovery.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 local CRASH_LIMIT = 3
 
-local function recover(task, crashed)
+-- `why` says what became of a loan that is charged to nobody, if there is anything to say.
+function recover(task, crashed, why)
   local attempt, token = task.attempts + 1, task.token
   local t = tenant_of(task)
   if crashed then
@@ -15,7 +16,7 @@ local function recover(task, crashed)
     task.attempts, task.due = attempt, 0
     task.crashes = task.crashes + 1
   end
-  local reason = crashed and 'crash' or ''
+  local reason = crashed and 'crash' or why or ''
   if task.cancelling then
     finish(task, CANCELLED, '')
     emit('cancelled', task, '', attempt, token)
@@ -32,43 +33,42 @@ local function recover(task, crashed)
   has_room_again(t)
 end
 
--- What an incarnation holds, the latest loan first.
-local function holdings(incarnation)
-  local ids, tokens, places, cursor = {}, {}, {}, '0'
-  repeat
-    local page = call('HSCAN', P .. 'held:' .. incarnation, cursor, 'COUNT', 100)
-    cursor = page[1]
-    for i = 1, #page[2], 2 do
-      local token = tonumber(match(page[2][i], '^ids:(%d+)$'))
-      for id in string.gmatch(token and page[2][i + 1] or '', '[^\31]+') do
-        ids[#ids + 1], tokens[#tokens + 1] = id, token
-      end
+-- Up to `most` loans of an incarnation, the latest first, and whether it has more. Calls are looked at
+-- from the last one on, and no further than needed.
+local function holdings(incarnation, most)
+  local key = P .. 'held:' .. incarnation
+  local ids, tokens, n, place, calls = {}, {}, 0, 0, call('ZCARD', key)
+  local left = false
+  while n < most and place < calls do
+    local row = call('ZREVRANGE', key, place, place, 'WITHSCORES')
+    local _, start = opened_loans(row[1])
+    local all = split(sub(row[1], start + 1), SEP)
+    place = place + 1
+    for i = #all, 1, -1 do
+      if n == most then left = true break end
+      n = n + 1
+      ids[n], tokens[n] = all[i], tonumber(row[2])
     end
-  until cursor == '0'
-  for i = 1, #ids, 1000 do load_tasks({ unpack(ids, i, min(i + 999, #ids)) }) end
-  local found = {}
-  for i = 1, #ids do -- what was lent and has ended since, or was lent again, is not of this loan
-    local task = tasks[ids[i]]
-    if task and leased_as(task, incarnation, tokens[i]) then found[#found + 1], places[task] = task, i end
   end
-  sort(found, function(a, b)
-    if a.token ~= b.token then return a.token > b.token end
-    return places[a] > places[b]
-  end)
-  return found
+  load_tasks(ids)
+  return ids, tokens, left or place < calls
 end
 
 -- Up to `most` loans go back, from the last to the first: each goes to the front of its level,
 -- which restores their order. `started` (or nil: what is marked) says to whom a crash is charged.
 function give_back(incarnation, started, most)
-  local found = holdings(incarnation)
-  local count = min(#found, most)
-  for i = 1, count do
-    local crashed
-    if started then crashed = started[found[i].id] or false else crashed = found[i].started > 0 end
-    recover(found[i], crashed)
+  local ids, tokens, more = holdings(incarnation, most)
+  for i = 1, #ids do
+    local task = tasks[ids[i]]
+    if task and leased_as(task, incarnation, tokens[i]) then
+      local crashed
+      if started then crashed = started[task.id] or false else crashed = task.started > 0 end
+      recover(task, crashed)
+    else
+      end_loans(incarnation, tokens[i], ids, i, i)
+    end
   end
-  if #found <= count then drop(lease_ends, incarnation) end
+  if not more then drop(lease_ends, incarnation) end
   follow_up()
-  return count, #found > count
+  return #ids, more
 end
