@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fairlead.broker.standing import StandingReads
 from fairlead.broker.stats import StatsReads
-from fairlead.broker.views import Finding, Library, Page, Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.views import Finding, Library, Page, Parts, Snapshot, TaskRecord, WorkerRecord
 from fairlead.model.lifecycle import State
 
 __all__ = ("Inspector",)
@@ -21,9 +21,13 @@ class Inspector(StatsReads, StandingReads, Protocol):
         ...
 
     async def find(
-        self, ids: Sequence[str], *, now: float | None = None
+        self, ids: Sequence[str], *, parts: Parts = "all", now: float | None = None
     ) -> list[TaskRecord | None]:
-        """What is known of these tasks; None for unknown ones and those past their retention."""
+        """What is known of these tasks; None for unknown ones and those past their retention.
+
+        ``parts`` says what of them: the body and the result may be large. However much it is, no
+        call to a server moves more than 4 MiB and one task.
+        """
         ...
 
     async def page(
@@ -38,7 +42,8 @@ class Inspector(StatsReads, StandingReads, Protocol):
     ) -> Page:
         """Tasks in an order of the store's own; examines at most 1,000 in a call.
 
-        A task that is there from the first page to the last is listed at least once.
+        A task that is there from the first page to the last is listed at least once. Of each the
+        page has the beginning of its body, and neither its result nor its checkpoint.
         """
         ...
 

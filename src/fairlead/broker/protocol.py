@@ -137,8 +137,8 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         until an event makes room; nothing is taken from any limit unless there is room in all of
         them. Paused queues and tenants are passed over. A task past its deadline is not handed out
         but ``dead`` (``expired``), be it the first attempt or a later one. Cancelled entries are
-        dropped, at most 256 in a call; ``more`` says that the call stopped before it had seen
-        everything.
+        dropped, at most 256 in a call. The task whose message fills 4 MiB is the last of a call.
+        ``more`` says that the call stopped before it had seen everything.
 
         All leases of a call share a token, which is greater than any token before it and at least
         the broker's time in microseconds. The first ``fetch.start`` tasks count as started at
@@ -260,7 +260,8 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
     ) -> list[Altered]:
         """Cancel, requeue or delete up to 50 tasks.
 
-        Cancel of a waiting task ends it at once and drops its body; of a running one it is
+        Cancel of a waiting task ends it at once and drops its body (of the bodies of a call up to
+        1 MiB, and that of the first); of a running one it is
         ``requested`` and its worker told; of a finished one ``unchanged``. Requeue puts a dead task
         back with a new generation, no attempts, no crashes and no deadline; it does not take its
         unique key again, and whoever went on without it does not wait for it again. Delete forgets

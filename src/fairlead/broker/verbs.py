@@ -16,6 +16,7 @@ __all__ = (
     "LAYOUT",
     "LEAST_LAYOUT",
     "LEASE",
+    "MAX_BYTES",
     "MAX_ENQUEUE",
     "MAX_EXCHANGE",
     "MAX_LETTERS",
@@ -54,6 +55,7 @@ MAX_ENQUEUE = 500  # submissions in one call
 MAX_TENANTS = 200  # distinct tenants in one such call
 MAX_EXCHANGE = 128  # settlements, started marks, and fetched tasks in one call
 MAX_STEP = 50  # tasks that one call of upkeep, or one batch of orders, moves
+MAX_BYTES = 4 * 1024 * 1024  # of messages or results that one call moves; at least one of them
 MAX_PAGE = 1_000  # entries that one page examines
 MAX_XCOM = 64 * 1024  # bytes of one XCom value
 MAX_LETTERS = 10_000  # unconfirmed, in one mailbox

@@ -19,12 +19,21 @@ __all__ = (
     "Hello",
     "Library",
     "LimiterState",
+    "BODY_BEGIN",
     "Page",
+    "Parts",
     "QueueCounts",
     "Snapshot",
     "TaskRecord",
     "WorkerRecord",
 )
+
+
+#: What is read of a task: ``all`` of it; its ``result`` (and its error), but neither progress nor
+#: checkpoint; ``info``: progress and error, but neither result nor checkpoint. Where not all was
+#: asked for, the body is its beginning.
+Parts = Literal["all", "result", "info"]
+BODY_BEGIN = 512  # bytes of it; the name of the task is among them
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +126,10 @@ class Snapshot(Counts, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of a listing; ``cursor`` is None at its end. A page may be empty and not the last."""
+    """Part of a listing; ``cursor`` is None at its end. A page may be empty and not the last.
+
+    Of its tasks it has what ``info`` stands for.
+    """
 
     tasks: list[TaskRecord] = []
     cursor: str | None = None

@@ -17,9 +17,8 @@ from fairlead.broker import Store, address_of
 from fairlead.broker.views import Finding, Snapshot, TaskRecord, WorkerRecord
 from fairlead.cli.commands import Command, talk
 from fairlead.cli.target import named, store_of, url_option
-from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
-from fairlead.model.message import Body
+from fairlead.model.message import task_name
 
 __all__ = ("doctor",)
 
@@ -137,10 +136,7 @@ async def _unroutable(store: Store, workers: list[WorkerRecord]) -> list[Finding
 
 
 def _called(task: TaskRecord) -> str:
-    try:
-        return Body.decode(task.message.body).task
-    except InvalidInput:
-        return "(unreadable)"
+    return task_name(task.message.body) or "(unreadable)"
 
 
 def _worst(findings: list[Finding], wrong: list[str] | None) -> str:

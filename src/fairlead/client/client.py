@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TypedDict
+from typing import TypedDict, get_args
 
 import msgspec
 
@@ -24,7 +24,7 @@ from fairlead.broker.verbs import (
     Receipt,
     Submission,
 )
-from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.views import Page, Parts, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.flow_sending import Draft, send
 from fairlead.client.redirecting import redirected
@@ -73,7 +73,10 @@ class Client:
         self._batcher: Batcher[Submission, Receipt] = Batcher(
             self._enqueue, limit=MAX_ENQUEUE, fits=_Room()
         )
-        self._finder: Batcher[str, TaskRecord | None] = Batcher(store.find, limit=_MAX_FIND)
+        self._finders: dict[Parts, Batcher[str, TaskRecord | None]] = {
+            parts: Batcher(partial(store.find, parts=parts), limit=_MAX_FIND)
+            for parts in get_args(Parts)
+        }
         self._waiter = Waiter(store, self.incarnation)
 
     async def submit(self, submission: Submission) -> Receipt:
@@ -181,15 +184,15 @@ class Client:
         return count
 
     async def find(self, ids: Sequence[str]) -> list[TaskRecord | None]:
-        """What the broker knows of these tasks; None where it knows nothing."""
+        """What the broker knows of these tasks but their results; None where it knows nothing."""
         found: list[TaskRecord | None] = []
         for start in range(0, len(ids), _MAX_FIND):
-            found += await self._store.find(ids[start : start + _MAX_FIND])
+            found += await self._store.find(ids[start : start + _MAX_FIND], parts="info")
         return found
 
-    async def find_one(self, id: str) -> TaskRecord | None:
+    async def find_one(self, id: str, parts: Parts) -> TaskRecord | None:
         """What the broker knows of one task; concurrent calls share a trip."""
-        return await self._finder.submit(id)
+        return await self._finders[parts].submit(id)
 
     async def snapshot(self) -> Snapshot:
         """The counts of the whole shard."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from fairlead.broker.verbs import Alter
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.views import Parts, TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.explaining import Explaining
@@ -125,15 +125,15 @@ class Handle(Explaining, Generic[R]):
     async def _info(self, client: Client) -> TaskInfo:
         return info_of(await self._record(client))
 
-    async def _record(self, client: Client) -> TaskRecord:
-        record = await client.find_one(self.id)
+    async def _record(self, client: Client, parts: Parts = "info") -> TaskRecord:
+        record = await client.find_one(self.id, parts)
         if record is None or record.message.tenant != self.tenant:
             raise ResultGone(self.id)
         return record
 
     async def _result(self, client: Client, limit: float | None) -> R:
         if limit == 0.0:
-            record = await self._record(client)
+            record = await self._record(client, "result")
             if record.state not in FINAL:
                 raise ResultTimeout(self.id, limit)
             return self._outcome(record)
@@ -146,7 +146,7 @@ class Handle(Explaining, Generic[R]):
         while True:
             if await client.wait_final(self.id) is State.CANCELLED:
                 raise TaskCancelled(self.id)
-            record = await self._record(client)
+            record = await self._record(client, "result")
             if record.state in FINAL:  # it may have been put back from the dead meanwhile
                 return record
 

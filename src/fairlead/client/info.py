@@ -8,7 +8,7 @@ import msgspec
 
 from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import State
-from fairlead.model.message import Body, ErrorInfo
+from fairlead.model.message import ErrorInfo, task_name
 from fairlead.model.values import unpack
 
 __all__ = ("TaskInfo", "info_of")
@@ -40,7 +40,7 @@ def info_of(record: TaskRecord) -> TaskInfo:
     message = record.message
     return TaskInfo(
         id=message.id,
-        task=Body.decode(message.body).task if message.body else "",
+        task=task_name(message.body),
         queue=message.queue,
         tenant=message.tenant,
         state=record.state,

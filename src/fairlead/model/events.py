@@ -19,8 +19,8 @@ EventKind = Literal[
     "retrying",  # an attempt failed, another will follow
     "snoozed",
     "released",  # handed back without an attempt used up
-    # Its worker was gone; ``reason`` is "crash" if it had started. "unclaimed": its worker lives but
-    # did not know of it, since a reply was lost.
+    # Its worker was gone; ``reason`` is "crash" if it had started. "unclaimed": its worker lives
+    # but did not know of it, since a reply was lost.
     "recovered",
     "dead",
     "cancelling",  # cancel was asked for while it ran

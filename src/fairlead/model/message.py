@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("LEVELS", "VERSION", "Body", "ErrorInfo", "Leased", "Message", "Trace")
+__all__ = ("LEVELS", "VERSION", "Body", "ErrorInfo", "Leased", "Message", "Trace", "task_name")
 
 VERSION = 1
 LEVELS = ("critical", "high", "normal", "low")  # a message's level is an index into these
@@ -122,6 +122,23 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             return _decode_body(data)
         except _UNREADABLE as error:
             raise InvalidInput(f"not a stored body: {type(error).__name__}") from None
+
+
+def task_name(body: bytes) -> str:
+    """The name of the task in a body, or in the beginning of one; empty if it is not there.
+
+    The name is the first field, so that whoever only shows it need not read the arguments.
+    """
+    kind = body[1] if len(body) > 1 and body[0] & 0xF0 == 0x90 else 0
+    if 0xA0 <= kind <= 0xBF:  # MessagePack: a text of up to 31 bytes, 255, 65,535
+        start, size = 2, kind - 0xA0
+    elif kind == 0xD9:
+        start, size = 3, int.from_bytes(body[2:3])
+    elif kind == 0xDA:
+        start, size = 4, int.from_bytes(body[2:4])
+    else:
+        return ""
+    return body[start : start + size].decode(errors="replace")
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

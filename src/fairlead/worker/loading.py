@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from fairlead.broker import Inspector
 from fairlead.broker.views import TaskRecord
-from fairlead.model.errors import BrokerError, InvalidInput, Reject, TaskError
+from fairlead.model.errors import BrokerError, Reject, TaskError
 from fairlead.model.lifecycle import Failed, Outcome, Released
-from fairlead.model.message import Body, ErrorInfo
+from fairlead.model.message import ErrorInfo, task_name
 from fairlead.model.outputs import Output, with_results
 from fairlead.model.values import unpack
 from fairlead.runtime.batcher import Batcher
@@ -53,7 +53,7 @@ class Loader:
         return found
 
     async def _flush(self, wanted: list[tuple[str, str]]) -> list[Ended]:
-        records = await self._store.find([id for _, id in wanted])
+        records = await self._store.find([id for _, id in wanted], parts="result")
         return [_ended(tenant, record) for (tenant, _), record in zip(wanted, records, strict=True)]
 
 
@@ -62,19 +62,12 @@ def _ended(tenant: str, record: TaskRecord | None) -> Ended:
         return Ended()
     error = record.error
     return Ended(
-        task=_task_of(record.message.body),
+        task=task_name(record.message.body),
         state=record.state,
         result=record.result,
         reason=record.reason,
         error="" if error is None else f"{error.type}: {error.message}",
     )
-
-
-def _task_of(body: bytes) -> str:
-    try:
-        return Body.decode(body).task if body else ""
-    except InvalidInput:  # of a later release
-        return ""
 
 
 def _named(ended: Ended, name: str) -> Ended:

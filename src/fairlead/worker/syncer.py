@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from itertools import islice
 
 from fairlead.broker import Broker, Caller
-from fairlead.broker.verbs import MAX_EXCHANGE, Call, ExchangeReply, Fetch, LeaseRef, Settled
+from fairlead.broker.verbs import (
+    MAX_BYTES,
+    MAX_EXCHANGE,
+    Call,
+    ExchangeReply,
+    Fetch,
+    LeaseRef,
+    Settled,
+)
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.runtime.component import Outage, within
@@ -78,7 +86,7 @@ class Syncer:
         ``started`` are tasks that were held and have begun since: the broker should know.
         """
         async with self._line:  # from choosing the outcomes to crossing them off
-            batch = list(islice(self._outbox, MAX_EXCHANGE))
+            batch = self._batch()
             if not batch and fetch is None and not started:
                 return None
             try:
@@ -92,6 +100,17 @@ class Syncer:
             for settlement in batch:
                 await self._send_alone(settlement)
             return await self._send([], fetch) if fetch is not None else None
+
+    def _batch(self) -> list[Settlement]:
+        """The oldest outcomes, as many as one exchange carries: 128 of them, or 4 MiB."""
+        batch: list[Settlement] = []
+        size = 0
+        for settlement in islice(self._outbox, MAX_EXCHANGE):
+            batch.append(settlement)
+            size += len(settlement.result or b"")
+            if size >= MAX_BYTES:
+                break
+        return batch
 
     async def _send(
         self,

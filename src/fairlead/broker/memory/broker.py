@@ -48,6 +48,7 @@ from fairlead.broker.views import (
     Hello,
     Library,
     Page,
+    Parts,
     Snapshot,
     TaskRecord,
     WorkerRecord,
@@ -343,12 +344,12 @@ class MemoryBroker(Flowing, Planning, Looking):
         return self._do(now, inspector.snapshot)
 
     async def find(
-        self, ids: Sequence[str], *, now: float | None = None
+        self, ids: Sequence[str], *, parts: Parts = "all", now: float | None = None
     ) -> list[TaskRecord | None]:
         return self._do(
             now,
             lambda shard: [
-                task.record() if (task := shard.find(id)) is not None else None for id in ids
+                task.record(parts) if (task := shard.find(id)) is not None else None for id in ids
             ],
         )
 

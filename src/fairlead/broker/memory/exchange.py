@@ -8,7 +8,7 @@ from fairlead.broker.memory import release, upkeep
 from fairlead.broker.memory.fair import IDLE, Queue, Tenant
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import Call, Fetch, LeaseRef, Settled
+from fairlead.broker.verbs import MAX_BYTES, Call, Fetch, LeaseRef, Settled
 from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import FINAL, Settlement, State, overruled, went_well
 from fairlead.model.message import Leased
@@ -156,22 +156,23 @@ def fetch(shard: Shard, call: Call, request: Fetch) -> tuple[list[Task], bool]:
 
 
 class _Budget:
-    """What one call may look at: visits of tenants, and entries of tasks that are gone."""
+    """What one call may look at and lend: visits of tenants, dropped entries, bytes."""
 
-    __slots__ = ("drops", "visits")
+    __slots__ = ("bytes", "drops", "visits")
 
     def __init__(self, wanted: int) -> None:
         self.visits = 4 * wanted + 64
         self.drops = _DROPPED
+        self.bytes = MAX_BYTES
 
     @property
     def spent(self) -> bool:
-        return self.visits <= 0 or self.drops <= 0
+        return self.visits <= 0 or self.drops <= 0 or self.bytes <= 0
 
 
 def _serve(shard: Shard, queue: Queue, wanted: int, taken: list[Task], budget: _Budget) -> None:
     now = shard.now
-    while len(taken) < wanted and budget.visits > 0 and budget.drops > 0:
+    while len(taken) < wanted and not budget.spent:
         tenant = queue.first()
         if tenant is None:
             return
@@ -191,6 +192,7 @@ def _serve(shard: Shard, queue: Queue, wanted: int, taken: list[Task], budget: _
             continue
         _take(shard, queue, tenant, task)
         taken.append(task)
+        budget.bytes -= len(task.message.body) + len(task.message.trace)
 
 
 def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:

@@ -48,6 +48,7 @@ class Holdings:
         self.xcom_ends: Agenda[tuple[str, str]] = Agenda()  # when to look at a value
         # Pins to be set again (True) or taken away, in order: id and sequence of the pinned task.
         self.unpins: deque[tuple[bool, str, int]] = deque()
+        self.digested = 0  # bytes of bodies that were dropped, or were to be, in this call
         self.told = 0  # tasks that were told of such an end, in this call
         # Parents, how they ended, and who has to be told.
         self.releases: deque[tuple[Task | Guard, State | None, deque[Task]]] = deque()

@@ -106,7 +106,7 @@ def page(
             and (queue is None or message.queue == queue)
             and (tenant is None or message.tenant == tenant)
         ):
-            found.append(item.record())
+            found.append(item.record("info"))
             if len(found) >= limit:
                 break
     complete = examined < MAX_PAGE and len(found) < limit

@@ -6,9 +6,11 @@ from collections import deque
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fairlead.broker.memory.bell import Sleeper
 from fairlead.broker.verbs import MAX_LETTERS, Mail
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.views import BODY_BEGIN, Parts, TaskRecord
 from fairlead.model.lifecycle import DependencyPolicy, State
 from fairlead.model.message import ErrorInfo, Message
 from fairlead.model.options import Unique
@@ -95,21 +97,24 @@ class Task:
             message = message.without_body()
         return self.message.same_content(message)
 
-    def record(self) -> TaskRecord:
-        """All of it, for people."""
+    def record(self, parts: Parts = "all") -> TaskRecord:
+        """What is asked for of it, for people."""
+        message = self.message
+        if parts != "all" and len(message.body) > BODY_BEGIN:
+            message = msgspec.structs.replace(message, body=message.body[:BODY_BEGIN])
         running = self.state is State.RUNNING
         waits = self.state in (State.SCHEDULED, State.RETRYING)
         return TaskRecord(
-            message=self.message,
+            message=message,
             state=self.state,
             attempts=self.attempts,
             generation=self.generation,
             crashes=self.crashes,
             reason=self.reason,
             error=self.error,
-            result=self.result,
-            progress=self.progress,
-            checkpoint=self.checkpoint,
+            result=self.result if parts != "info" else None,
+            progress=self.progress if parts != "result" else None,
+            checkpoint=self.checkpoint if parts == "all" else None,
             enqueued_at=self.enqueued_at,
             due_at=self.due_at if waits else None,
             deadline_at=self.deadline_at,

@@ -21,6 +21,7 @@ from fairlead.model.message import ErrorInfo
 __all__ = ("Shard",)
 
 _TRIMMED = 2  # finished tasks that one ending may push out of the retention
+_DIGESTED = 1024 * 1024  # bytes of bodies that one call replaces by their digests
 _STALE = 64  # holes in the order of acceptance that are not worth closing
 
 
@@ -177,13 +178,20 @@ class Shard(Holdings):
         if task.unique is not None and task.unique.until != "window":
             self.release_unique(task)
         if to is State.CANCELLED and not may_return(to, reason):
-            task.drop_body()  # nothing will ever run it: the body goes at once
+            self._drop_body(task)
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
         task.tenant.queue.tally.count(to.value, task.tenant.name, self.now)
         if task.flow is not None:
             flow.count(self, task.flow, to)
         self._keep(task, keep)
+
+    def _drop_body(self, task: Task) -> None:
+        """Nothing will ever run it: the body goes at once, but for those beyond 1 MiB in a call."""
+        size = len(task.message.body) + len(task.message.trace)
+        self.digested += size
+        if self.digested <= _DIGESTED or self.digested <= size:
+            task.drop_body()
 
     def _keep(self, task: Task, keep: float | None) -> None:
         if task.uses:

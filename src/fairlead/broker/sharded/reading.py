@@ -17,6 +17,7 @@ from fairlead.broker.views import (
     Library,
     LimiterState,
     Page,
+    Parts,
     QueueCounts,
     Snapshot,
     TaskRecord,
@@ -64,11 +65,14 @@ class Reading(Frame):
         )
 
     async def find(
-        self, ids: Sequence[str], *, now: float | None = None
+        self, ids: Sequence[str], *, parts: Parts = "all", now: float | None = None
     ) -> list[TaskRecord | None]:
         """What is known of these tasks; of an id in two shards, what the first one knows."""
         answers = await self._all(
-            {shard: partial(store.find, ids, now=now) for shard, store in self._stores.items()}
+            {
+                shard: partial(store.find, ids, parts=parts, now=now)
+                for shard, store in self._stores.items()
+            }
         )
         return [
             next((record for record in each if record is not None), None)

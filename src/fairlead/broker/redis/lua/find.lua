@@ -1,9 +1,9 @@
--- find: all that is stored of some tasks.
+-- find: what is stored of some tasks, as far as one call may read.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, ids
--- Returns  eight for each: message, record, error, result, progress, checkpoint (nil: none), what it
---          waits for by US, how many wait for it; all nil if it is unknown or past its retention
+-- ARGV     clock, what is asked for (Parts in broker/views.py), ids
+-- Returns  eight for each of the first so many ids: message, record, error, result, progress, checkpoint (nil:
+--          none), what it waits for by US, how many wait for it; all nil if it is unknown or past its retention
 -- @reads
 -- @include text
 -- @include base
@@ -13,6 +13,10 @@
 -- @include whole
 -- @include read
 keep_clock()
-local found = {}
-for i = 2, #ARGV do whole(ARGV[i], found, #found) end
+local found, left = {}, BUDGET
+for i = 3, #ARGV do
+  if left <= 0 then break end
+  local _, _, bytes = whole(ARGV[i], found, #found, ARGV[2])
+  left = left - bytes
+end
 return found

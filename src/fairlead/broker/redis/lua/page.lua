@@ -8,6 +8,11 @@
 -- @include base
 -- @include read
 keep_clock()
-local ids, page = {}, call('HSCAN', P .. 'tasks', ARGV[2], 'COUNT', ARGV[3])
+-- Messages may be large. Servers before Redis 7.4 return them with their ids: from these, a few at a time.
+local FEW = 25
+local page = redis.pcall('HSCAN', P .. 'tasks', ARGV[2], 'COUNT', ARGV[3], 'NOVALUES')
+if not page.err then return { page[1], page[2] } end
+local ids = {}
+page = call('HSCAN', P .. 'tasks', ARGV[2], 'COUNT', min(tonumber(ARGV[3]), FEW))
 for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
 return { page[1], ids }

@@ -18,7 +18,7 @@
 -- @include read
 keep_clock()
 local reply, id = { exact(now) }, ARGV[2]
-local task, parents = whole(id, reply, 1)
+local task, parents = whole(id, reply, 1, 'info')
 if not task then return reply end
 local queue, tenant = task.h.queue, task.h.tenant
 reply[10], reply[11] = call('HGET', P .. 'queues', queue), call('HGET', P .. 'settings', queue)

@@ -8,7 +8,8 @@
 -- Returns the receipt: a<state> accepted, d<state>,id duplicate, c<state> conflict, q,limit and
 -- t,limit full, u,id unknown dependency, f fenced.
 -- @include reserve
--- @const USES_RESULTS=4
+-- TRACE: the largest trace, MAX_TRACE in model/checks.py.
+-- @const USES_RESULTS=4 TRACE=16384
 function fenced(o)
   if o[7] == '' then return false end
   local parent = known(o[7])
@@ -17,12 +18,14 @@ end
 
 function same_content(t, head, blob)
   if (t.h.base or t.head) ~= head then return false end
+  local other, _, from = unpacked('<II', blob)
+  local gone = has(t, BODY_GONE)
+  if not gone and (other > t.size or t.size - other > TRACE) then return false end -- unread: it may be large
   local value = values[t.id] or call('HGET', P .. 'tasks', t.id)
   local _, _, _, rest = opened(value)
   local size, _, start = unpacked('<II', value, rest)
-  local other, _, from = unpacked('<II', blob)
   local stored, body = sub(value, start, start + size - 1), sub(blob, from, from + other - 1)
-  if has(t, BODY_GONE) then body = redis.sha1hex(body) end
+  if gone then body = redis.sha1hex(body) end
   return stored == body
 end
 

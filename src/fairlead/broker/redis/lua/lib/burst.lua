@@ -22,6 +22,7 @@ function burst(q, t, level, budget, taken)
   local l = line(t, level)
   local i, n, most = l[L_TAKEN] - l[L_BASE], 0, min(budget.wanted - #taken, budget.visits + 1)
   if #l[L_FRONT] > 0 then return 0 end
+  if budget.counted then most = min(most, 1) end
   if level > 0 and t[LEN + level] < t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] then most = 1 end
   local window, found, at, place = l[L_WINDOW], l[L_VALUES], l[L_FIRST] + i, #taken
   local tag, clock, pace, rival_tag, other = t[TAG], q.clock, STRIDE * UNIT / q.weight, rival(q)

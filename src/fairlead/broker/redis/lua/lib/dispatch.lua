@@ -47,10 +47,23 @@ local function move_on(q, t)
   if t[WOKEN] ~= '' then pass_on(t) end
 end
 
+-- Note how much was taken. It takes a large task to fill the budget, so up to the first of them nothing is counted.
+local function count_bytes(budget, taken)
+  for i = (budget.counted or 0) + 1, #taken do
+    local size = drawn[i] and 0 or taken[i].size
+    if drawn[i] then
+      local body, trace = unpacked('<II', stored[i], 15 + #drawn[i].head)
+      size = body + trace
+    end
+    budget.bytes = budget.bytes - size
+  end
+  budget.counted = #taken
+end
+
 function serve(q, budget, taken)
   open_heap(q)
   local limited = q.concurrency >= 0 or q.rate > 0
-  while #taken < budget.wanted and budget.visits > 0 and budget.drops > 0 do
+  while #taken < budget.wanted and budget.visits > 0 and budget.drops > 0 and budget.bytes > 0 do
     local t = lowest(q, budget.wanted - #taken)
     if not t then break end
     budget.visits = budget.visits - 1
@@ -61,12 +74,14 @@ function serve(q, budget, taken)
       park(t, nil, till)
     elseif level and burst(q, t, level, budget, taken) > 0 then
       move_on(q, t)
+      if budget.counted then count_bytes(budget, taken) end
     else
       local task, level = head_of(t, budget)
       if task and take_room(t, task) then
         dispatch(q, t, task, level)
         move_on(q, t)
         taken[#taken + 1] = task
+        if budget.counted or task.size > LARGE then count_bytes(budget, taken) end
       end
     end
   end

@@ -25,10 +25,10 @@ end
 
 -- Lend up to `wanted` tasks of the queues in ARGV[from] to ARGV[to], looked into in this order.
 function fetch(wanted, start, lease, from, to)
-  local budget, taken = { wanted = wanted, visits = 4 * wanted + 64, drops = 256 }, {}
+  local budget, taken = { wanted = wanted, visits = 4 * wanted + 64, drops = 256, bytes = BUDGET, counted = false }, {}
   for i = from, to do
     local q = read_queue(ARGV[i])
-    if q and q.paused == 0 and #taken < wanted then serve(q, budget, taken) end
+    if q and q.paused == 0 and #taken < wanted and budget.bytes > 0 then serve(q, budget, taken) end
   end
   if #taken > 0 then lend(taken, start, lease) end
   follow_up()
@@ -39,5 +39,5 @@ function fetch(wanted, start, lease, from, to)
       set_alarm(q)
     end
   end
-  return #taken > 0 and loans_of(CALLER).ids or {}, budget.visits <= 0 or budget.drops <= 0
+  return #taken > 0 and loans_of(CALLER).ids or {}, budget.visits <= 0 or budget.drops <= 0 or budget.bytes <= 0
 end

@@ -1,6 +1,10 @@
 -- leave: what a task leaves behind that will never run.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
+local digested
+-- @each
+digested = 0
+-- @end
 -- Fetch may never come across an entry; when most of what stands there is gone, tidy closes the gaps.
 function note_gaps(t)
   local holes = t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] - t[COUNT + QUEUED]
@@ -18,8 +22,11 @@ function leave_level(task, t)
   note_gaps(t)
 end
 
--- Nothing will ever run it: keep only what tells its content from another.
+-- Nothing will ever run it: keep only what tells its content from another. A call does so for some bytes; what is
+-- beyond that stays as it is until the task is forgotten.
 function drop_body(t)
+  digested = digested + t.size
+  if digested > DIGESTED and digested > t.size then return end
   local value = values[t.id] or call('HGET', P .. 'tasks', t.id)
   local _, _, _, rest = opened(value)
   local body, trace, start = unpacked('<II', value, rest)

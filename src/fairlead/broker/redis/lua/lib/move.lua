@@ -22,6 +22,10 @@ function admit(task, state)
   local t = tenant_of(task)
   local q = t[QUEUE]
   task.state = state
+  if task.size > LARGE then -- what there is to know of it is known without reading its message
+    changed[task.id], task.recorded = task, true
+    if state == QUEUED and task.due == 0 then task.due = now end
+  end
   t[COUNT + state] = t[COUNT + state] + 1
   q.counts[state] = q.counts[state] + 1
   t[CHANGED], q.changed = true, true
