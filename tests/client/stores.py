@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from fairlead.broker import Store, connect
 from fairlead.broker.verbs import Call, Fetch, Mail, Receipt, Submission, Watched
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.views import Parts, TaskRecord
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Body, Message
 from fairlead.model.options import Dependency, Unique
@@ -60,11 +60,11 @@ class Counting:
             self.collecting -= 1
             self.begun.clear()
 
-    async def find(self, ids: Sequence[str]) -> list[TaskRecord | None]:
+    async def find(self, ids: Sequence[str], parts: Parts) -> list[TaskRecord | None]:
         self._lose("find")
         if self.before_find is not None:
             await self.before_find()
-        return await self.inner.find(ids)
+        return await self.inner.find(ids, parts=parts)
 
     async def watch(self, incarnation: str, ids: Sequence[str]) -> list[Watched]:
         self._lose("watch")

@@ -12,6 +12,7 @@ import pytest
 
 from fairlead import Context, Fairlead, Handle, State, TaskCancelled, TaskFailed, Unreachable
 from fairlead.broker import Store
+from fairlead.broker.views import Parts
 from fairlead.model.errors import BrokerError, ResultGone, TaskError
 from fairlead.worker.loading import MAX_RESULTS
 from fairlead.worker.results import NO_RESULTS, Ended, Results
@@ -290,13 +291,13 @@ class Reading:
         self._find = store.find
         store.find = self.find  # type: ignore[method-assign, assignment]
 
-    async def find(self, ids: Sequence[str]) -> Any:
+    async def find(self, ids: Sequence[str], parts: Parts) -> Any:
         self.calls.append(list(ids))
         if self.held is not None:
             await self.held.wait()
         if self.failures:
             raise self.failures.pop(0)
-        return await self._find(ids)
+        return await self._find(ids, parts=parts)
 
 
 async def test_attempts_of_one_moment_share_a_call(app: Fairlead) -> None:
