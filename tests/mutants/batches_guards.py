@@ -27,4 +27,24 @@ GUARDS: tuple[Guard, ...] = (
             lua("beat.lua", ("if number <= answered and not", "if not")),
         ),
     ),
+    Guard(
+        "bytes of a fetch",
+        "large tasks do not hold up a worker's link, nor the server",
+        SUITE + "test_bytes.py::test_the_task_that_fills_4_mib_is_the_last_of_a_fetch",
+        (
+            memory(
+                "exchange.py", ("        self.bytes = MAX_BYTES\n", "        self.bytes = 2**60\n")
+            ),
+            lua("lib/fetch.lua", ("bytes = BUDGET, counted", "bytes = 2 ^ 50, counted")),
+        ),
+    ),
+    Guard(
+        "bytes of a cancel",
+        "ending many large tasks does not read them all",
+        SUITE + "test_bytes.py::test_cancelled_tasks_drop_their_bodies_up_to_1_mib_in_a_call",
+        (
+            memory("shard.py", ("if self.digested <= _DIGESTED or", "if True or")),
+            lua("lib/leave.lua", ("if digested > DIGESTED and", "if false and")),
+        ),
+    ),
 )

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 
 Matches = Callable[[bytes], bool]
 
+_PIECE = 32 * 1024  # bytes
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset, not with a goodbye
 
 
@@ -33,6 +34,9 @@ class Proxy:
         self.seen = 0
         self.connections = 0  # accepted so far
         self.delay = 0.0  # seconds, each way
+        self.rate = 0.0  # bytes a second of replies, over all connections; 0: no limit
+        self.replied = 0  # bytes of replies that were passed on
+        self._link = asyncio.Lock()
         self._path, self._port, self._matching = path, port, matching
         self._faults: list[Fault] = []
         self._up, self._down = asyncio.Event(), asyncio.Event()
@@ -131,7 +135,20 @@ class Proxy:
                 self._faults.remove(fault)
                 fault.happened.set()
                 return
-            await self._pass(reply, self._down, pair.client)
+            if self.rate:
+                await self._trickle(reply, pair.client)
+            else:
+                await self._pass(reply, self._down, pair.client)
+
+    async def _trickle(self, reply: bytes, to: asyncio.StreamWriter) -> None:
+        """Pass a reply on at the rate of the link, which connections share piece by piece."""
+        for start in range(0, len(reply), _PIECE):
+            piece = reply[start : start + _PIECE]
+            async with self._link:
+                await asyncio.sleep(len(piece) / self.rate)
+                await self._down.wait()
+                self.replied += len(piece)
+                to.write(piece)
 
     async def _pass(self, frame: bytes, gate: asyncio.Event, to: asyncio.StreamWriter) -> None:
         if self.delay:
