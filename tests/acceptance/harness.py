@@ -14,7 +14,7 @@ from typing import Any, TypeVar, Unpack
 
 import msgspec
 
-from fairlead import Ambiguous, Fairlead, Handle, Task, Unreachable
+from fairlead import Ambiguous, Fairlead, Handle, Refused, Task, Unreachable
 from fairlead.broker import Store, connect
 from fairlead.broker.views import TaskRecord, WorkerRecord
 from fairlead.client import CallOptions
@@ -22,9 +22,12 @@ from fairlead.model.events import Event, EventId
 from fairlead.model.lifecycle import FINAL
 from tests.support.worker_process import PATIENCE, WorkerProcess, until
 
-__all__ = ("Record", "Site", "Stream", "opened")
+__all__ = ("PASSING", "Record", "Site", "Stream", "opened")
 
 T = TypeVar("T")
+
+#: Why a server refuses for a while: the faults that tests cause, and what follows a start.
+PASSING = ("busy", "loading", "noreplicas", "oom")
 
 # What every app module begins with. A line of the records is one write to a file that all share.
 PRELUDE = """
@@ -91,6 +94,11 @@ class Stream:
             except (Unreachable, Ambiguous):
                 await asyncio.sleep(0.05)
                 continue
+            except Refused as refused:
+                if refused.cause not in PASSING:
+                    raise
+                await asyncio.sleep(0.05)
+                continue
             assert not page.gap, "events were dropped before they were read"
             last = page.last
             async with self._changed:
@@ -142,6 +150,7 @@ class Site:
 
     def __init__(self, url: str, folder: Path, tasks: str) -> None:
         self.url, self.folder = url, folder
+        self.workers_url = url  # of all other processes: a proxy may stand between
         self.store = connect(url)
         self.app = Fairlead(store=self.store)
         self.stream = Stream(self.store)
@@ -153,7 +162,7 @@ class Site:
     def environment(self, host: str = "here") -> dict[str, str]:
         """What a process of this site is told."""
         return {
-            "TEST_URL": self.url,
+            "TEST_URL": self.workers_url,
             "TEST_RECORDS": str(self._records),
             "FAIRLEAD_HOST": host,
             "FAIRLEAD_URL": "",
