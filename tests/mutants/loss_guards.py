@@ -7,6 +7,8 @@ from tests.mutants.mutant import SUITE, Guard, lua, memory
 __all__ = ("GUARDS",)
 
 _NUMBERS = SUITE + "test_numbers.py::"
+_TIME = SUITE + "test_time.py::"
+_CLOCK = "fairlead/model/clock.py"
 _LOSS = "tests/broker/redis/test_loss.py::"
 
 GUARDS: tuple[Guard, ...] = (
@@ -35,6 +37,35 @@ GUARDS: tuple[Guard, ...] = (
         (
             memory("stream.py", ("            gap = True\n", "            gap = foreign\n")),
             lua("events.lua", ("gap = gap or (entry > dropped and", "gap = gap or (false and")),
+        ),
+    ),
+    Guard(
+        "slew",
+        "time agrees with a clock again that was set back",
+        _TIME + "test_a_clock_that_was_set_back_is_waited_for_at_nine_tenths_of_its_pace",
+        (
+            memory(_CLOCK, ("max(ahead - less, 0.0) if", "ahead if")),
+            lua("lib/clock.lua", ("ahead = math.max(ahead - less, 0)", "ahead = ahead")),
+        ),
+    ),
+    Guard(
+        "leap",
+        "a clock that is set forward ends no retention, deadline, window or lease at once",
+        _TIME
+        + "test_a_leap_of_the_clock_ends_no_retention_no_deadline_no_window_and_no_lease[*-3600.0]",
+        (
+            memory(_CLOCK, ("if not 0.0 <= passed <= seen + SILENCE:", "if not 0.0 <= passed:")),
+            lua("hello.lua", ("elseif seen and last > 0 and", "elseif false and")),
+            lua("lib/base.lua", ("elseif passed > SILENCE and M.now > 0", "elseif false")),
+        ),
+    ),
+    Guard(
+        "silence",
+        "time does not stay behind after a weekend without calls",
+        _TIME + "test_time_goes_on_while_nobody_calls[*-259200.0]",
+        (
+            memory("frame.py", ("steady - self._steady, steady", "0.0, steady")),
+            lua("hello.lua", ("passed > seen + SILENCE", "passed > SILENCE")),
         ),
     ),
     Guard(

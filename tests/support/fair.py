@@ -28,7 +28,7 @@ from tests.support.store import NOW, Client, completed, submit
 WITH_TEST_CLOCK: dict[str, Callable[[], Store]] = {
     "memory": lambda: MemoryBroker(test_clock=True),
 }
-WITH_REAL_CLOCK: dict[str, Callable[[], Store]] = {"memory": MemoryBroker}
+WITH_REAL_CLOCK: dict[str, Callable[..., Store]] = {"memory": MemoryBroker}
 
 #: A factor: more examples for long runs, a part of them in `make test`.
 EXAMPLES = float(os.environ.get("FAIRLEAD_EXAMPLES", "1"))

@@ -13,9 +13,11 @@ in those tests is not in the contract. The rules that hold for all verbs:
   reply is simply asked again.
 * **Fencing.** A worker's write names id, incarnation and token. All three must match a lease that
   is in force; otherwise the answer is ``fenced`` (or ``unknown``) and nothing changes.
-* **Time** is the broker's, in unix seconds, and never goes backwards. Whatever a caller can observe
-  is compared with it. ``now`` is accepted only by a broker opened with a test clock; a moment
-  before the last one counts as the last one.
+* **Time** is the broker's, in unix seconds, and never goes backwards. It follows the clock of its
+  machine; when that is set back, or forward by more than 20 seconds beyond what a caller saw pass,
+  time goes on from where it was, a tenth slower or faster, until both agree again. Whatever a
+  caller can observe is compared with it. ``now`` is accepted only by a broker opened with a test
+  clock; a moment before the last one counts as the last one.
 * **Numbers** that callers remember (tokens, letters, entries of events, revisions of schedules)
   grow, and are at least the broker's time in microseconds. So a broker that was emptied, or lost
   its last writes, does not give one out again.

@@ -43,6 +43,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     generation: str
     replication: str
     layout: int = LAYOUT
+    ahead: float = 0.0  # of its server's clock, in seconds; negative: behind it
     shard: str = SHARD
     heartbeat: float = HEARTBEAT
     lease: float = LEASE

@@ -1,10 +1,34 @@
-"""The broker's time, and the numbers that are made of it."""
+"""The broker's time, and the numbers that are made of it.
+
+Time follows a clock that people and machines may set. It never goes back, and it does not leap with
+that clock either: see ``follow``. ``lua/lib/clock`` is the twin of this file.
+"""
 
 from __future__ import annotations
 
-__all__ = ("next_number",)
+__all__ = ("SILENCE", "SLEW", "follow", "next_number")
+
+SILENCE = 20.0  # seconds that a clock may leap ahead at once; workers call more often than that
+SLEW = 0.1  # by which part time goes slower or faster until it agrees with the clock again
 
 _MICROSECONDS = 1_000_000
+
+
+def follow(now: float, ahead: float, clock: float, seen: float) -> tuple[float, float]:
+    """Return what time it is when the clock says ``clock``, and how far that is ahead of it.
+
+    ``now`` and ``ahead`` are those of the moment before, and ``seen`` is how long ago that was at
+    most, by somebody who counts seconds and does not look at clocks. A clock that went back, or
+    more than 20 seconds further than anybody saw pass, was set: time goes on by what was seen. From
+    then on it goes a tenth slower or faster, until it agrees with the clock.
+    """
+    passed = clock - (now - ahead)
+    if not 0.0 <= passed <= seen + SILENCE:
+        ahead += seen - passed
+        passed = 0.0
+    less = SLEW * passed
+    ahead = max(ahead - less, 0.0) if ahead > 0.0 else min(ahead + less, 0.0)
+    return max(now, clock + ahead), ahead
 
 
 def next_number(last: int, now: float) -> int:

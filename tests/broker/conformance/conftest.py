@@ -16,6 +16,7 @@ import pytest
 import redis
 
 from fairlead.broker import Store
+from fairlead.broker.clock import Clock
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
 from fairlead.model.errors import Refused
@@ -36,14 +37,18 @@ def _server(kind: Literal["valkey", "redis"]) -> servers.Running:
 
 
 def _on_server(
-    kind: Literal["valkey", "redis"], *, test_clock: bool, event_bytes: int = _EVENT_BYTES
+    kind: Literal["valkey", "redis"],
+    *,
+    test_clock: bool,
+    event_bytes: int = _EVENT_BYTES,
+    clock: Clock | None = None,
 ) -> Store:
     """A broker on an empty database: as good as a new server, and much sooner there."""
     running, database = _server(kind), next(_databases)
     with redis.Redis(unix_socket_path=running.path, db=database) as client:
         client.flushdb()
     url = f"{running.url}?db={database}"
-    return RedisBroker(url, test_clock=test_clock, event_bytes=event_bytes)
+    return RedisBroker(url, test_clock=test_clock, event_bytes=event_bytes, clock=clock)
 
 
 @cache
@@ -51,14 +56,18 @@ def _nodes() -> list[servers.Running]:
     return _servers.enter_context(servers.cluster(3))
 
 
-def _on_cluster(*, test_clock: bool, event_bytes: int = _EVENT_BYTES) -> Store:
+def _on_cluster(
+    *, test_clock: bool, event_bytes: int = _EVENT_BYTES, clock: Clock | None = None
+) -> Store:
     """A broker on a new shard of a cluster, wherever that lies; old shards are thrown away."""
     number = next(_shards)
     for node in _nodes():
         if keys := node.admin("KEYS", f"fl1:{{t{number - 16}}}:*"):
             node.admin("UNLINK", *keys)
     url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in _nodes())
-    return RedisBroker(url, shard=f"t{number}", test_clock=test_clock, event_bytes=event_bytes)
+    return RedisBroker(
+        url, shard=f"t{number}", test_clock=test_clock, event_bytes=event_bytes, clock=clock
+    )
 
 
 # Redis where it is installed. FAIRLEAD_BROKERS=valkey,cluster leaves the others out.

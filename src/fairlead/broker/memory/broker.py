@@ -68,7 +68,10 @@ class MemoryBroker(Flowing, Planning, Looking):
         return self._do(
             None,
             lambda shard: Hello(
-                now=shard.now, generation=self._generation, replication=self._generation
+                now=shard.now,
+                generation=self._generation,
+                replication=self._generation,
+                ahead=self._ahead,
             ),
         )
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+from fairlead.broker.clock import Clock
 from fairlead.broker.memory import flow
 from fairlead.broker.memory.bell import Bell, Sleeper
 from fairlead.broker.memory.records import Answered
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import Call
+from fairlead.model.clock import follow
 from fairlead.model.errors import InvalidInput, InvalidOption, OutOfOrder
 
 __all__ = ("Frame",)
@@ -21,16 +22,23 @@ __all__ = ("Frame",)
 T = TypeVar("T")
 
 _EVENT_BYTES = 16 * 1024 * 1024
-_JUMP = 1.0  # seconds by which the wall clock must run ahead before we follow it
 _frames: weakref.WeakSet[Frame] = weakref.WeakSet()
 
 
 class Frame:
     """One lock, one shard, one verb at a time; callers may be on loops of several threads."""
 
-    def __init__(self, *, test_clock: bool = False, event_bytes: int = _EVENT_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        test_clock: bool = False,
+        event_bytes: int = _EVENT_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
         self._test_clock = test_clock
-        self._ahead = time.time() - time.monotonic()  # of the wall clock
+        self._clock = clock or Clock()
+        self._steady = self._clock.steady()  # at the last verb
+        self._ahead = 0.0  # of the clock
         self._lock = threading.Lock()
         self._generation = os.urandom(8).hex()
         self._shard = Shard(self._generation, event_bytes)
@@ -59,15 +67,13 @@ class Frame:
             self._shard.now = now
 
     def _time(self) -> float:
-        """Unix seconds that go on at the pace of the monotonic clock.
-
-        When the wall clock is set back, time goes on all the same: if it stood still instead,
-        nothing would become due and no lease would end until the wall clock had caught up.
-        """
-        monotonic, wall = time.monotonic(), time.time()
-        if wall - monotonic > self._ahead + _JUMP:  # set forward, or back from a long sleep
-            self._ahead = wall - monotonic
-        return monotonic + self._ahead
+        wall, steady = self._clock.wall(), self._clock.steady()
+        seen, self._steady = steady - self._steady, steady
+        last = self._shard.now
+        if last == 0.0:
+            return wall
+        now, self._ahead = follow(last, self._ahead, wall, seen)
+        return now
 
     def _conclude(self, before: float | None) -> None:
         """After a step: write the events, wake whoever has to know."""

@@ -9,6 +9,7 @@ from typing import Any
 from fairlead.broker.redis.audit.walk import Command
 from fairlead.broker.redis.keys import Keys
 from fairlead.broker.views import Finding
+from fairlead.model.clock import SLEW, follow
 from fairlead.model.errors import Refused
 
 __all__ = ("diagnose",)
@@ -113,12 +114,16 @@ async def _clock(command: Command, keys: Keys) -> list[Finding]:
     before = time.time()
     seconds, micros = await command("TIME")
     after = time.time()
-    there, last = int(seconds) + int(micros) / 1e6, await command("HGET", keys.meta, "now")
+    there = int(seconds) + int(micros) / 1e6
     ahead = there - (before + after) / 2
-    back = float(last or 0) - there
-    if back > _CLOCKS:
-        text = f"the server's clock was set back: it is {_shown(back)} behind its last write"
-        hint = "let it follow a time server; until it has caught up, time goes on from there"
+    off = _off(there, *await command("HMGET", keys.meta, "now", "ahead"))
+    if abs(off) > _CLOCKS:
+        way = ("back", "ahead of", "slower") if off > 0 else ("forward", "behind", "faster")
+        text = (
+            f"the server's clock was set {way[0]}: the broker's time is {_shown(abs(off))} {way[1]} "
+            f"it, and goes a tenth {way[2]} for another {_shown(abs(off) / SLEW)}"
+        )
+        hint = "let the server follow a time server; delays and schedules are judged by this time"
         return [Finding(name="clock", status="warn", text=text, hint=hint)]
     if abs(ahead) - (after - before) / 2 > _CLOCKS:
         side = "ahead of" if ahead > 0 else "behind"
@@ -128,6 +133,15 @@ async def _clock(command: Command, keys: Keys) -> list[Finding]:
     return [
         Finding(name="clock", status="ok", text="the server's clock agrees with this machine's")
     ]
+
+
+def _off(clock: float, now: bytes | None, ahead: bytes | None) -> float:
+    """By how much the broker's time is ahead of its server's clock."""
+    if not now:
+        return 0.0
+    last, known = float(now), float(ahead or 0)
+    silence = max(clock - (last - known), 0.0)  # its next caller will say whether that is true
+    return follow(last, known, clock, silence)[1]
 
 
 async def _shard(command: Command, keys: Keys) -> list[Finding]:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from fairlead.broker import checks
+from fairlead.broker.clock import Clock
 from fairlead.broker.redis.address import Address, parse
 from fairlead.broker.redis.connection import Server, Value
 from fairlead.broker.redis.finder import Ask
@@ -97,21 +98,27 @@ class Frame:
         test_clock: bool = False,
         event_bytes: int = _EVENT_BYTES,
         patience: float = 10.0,
+        clock: Clock | None = None,
         revive: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """``patience`` and ``revive`` are those of ``connection.Server``."""
+        """``patience`` and ``revive`` are those of ``connection.Server``.
+
+        ``clock`` is for tests: it stands for the server's clock as well.
+        """
         self.address = parse(url) if isinstance(url, str) else url
         self.shard = shard
         self.keys = Keys(shard)
         self.changes: list[str] = []  # what became of the server since it was first met
         self._test_clock = test_clock
+        self._set = clock  # if it is not the server's
+        self._steady = (clock or Clock()).steady
+        self._wrote: float | None = None  # when the last call was sent that wrote something
         self._event_bytes = event_bytes
         self._patience = patience
         self._revive = revive
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
         self._lock = threading.Lock()  # around what loops share: the sessions, the two below
         self._generation = ""
-        self._layout = LAYOUT
         self._facts = Facts()
         self._alarm_held = False  # by a wait that is over; the next exchange passes it on
         self._closed = False
@@ -128,20 +135,26 @@ class Frame:
         session = await self._session()
         script = load(verb, reads=not (writes or self._test_clock))
         session.calls += 1
+        began = self._steady()
         try:
             try:
-                return await session.server.run(script, self.keys.prefix, args)
+                reply = await session.server.run(script, self.keys.prefix, args)
             except ScriptError as error:
-                if error.code != "layout" or error.fields[:1] != ("0",):
+                if error.code != "silence" and (error.code, *error.fields) != ("layout", "0"):
                     raise
-            await self._greet()
-            return await session.server.run(script, self.keys.prefix, args)
+                ahead = (await self.hello()).ahead
+                if error.code == "silence":
+                    args = [f"{self._clock(None)}a{ahead!r}", *args[1:]]
+                reply = await session.server.run(script, self.keys.prefix, args)
         except ScriptError as error:
             raise _meaning(error, verb, call) from None
         except UnicodeEncodeError:
             raise InvalidInput("a text of the call has lone surrogates: it is no text") from None
         finally:
             session.calls -= 1
+        if not script.reads:
+            self._wrote = began
+        return reply
 
     async def _numbered(
         self, verb: str, call: Call, now: float | None, args: Sequence[Value]
@@ -165,46 +178,46 @@ class Frame:
             return "t" if now is None else f"t{now!r}"
         if now is not None:
             checks.refuse_now(now)
-        return ""
+        return "" if self._set is None else f"r{self._set.wall()!r}"
 
     # -- who the server is ---------------------------------------------------------------------
 
     async def hello(self) -> Hello:
         """Say who the broker is: time, generation and layout."""
-        now = await self._greet()
-        return Hello(
-            now=now,
-            generation=self._generation,
-            replication=self._facts.replication,
-            layout=self._layout,
-            shard=self.shard,
-        )
-
-    async def _greet(self) -> float:
         server = (await self._session()).server
         return await self._meet(lambda script, args: server.run(script, self.keys.prefix, args))
 
-    async def _meet(self, run: Callable[[Script, Sequence[Value]], Awaitable[Any]]) -> float:
+    async def _meet(self, run: Callable[[Script, Sequence[Value]], Awaitable[Any]]) -> Hello:
         """Ask who the shard is. Only one that has no name yet is written to."""
-        look: list[Value] = [self._clock(None), "", LAYOUT, LEAST_LAYOUT, self._event_bytes]
+        wrote = self._wrote
+        seen = "" if wrote is None else repr(max(self._steady() - wrote, 0.0))
+        look: list[Value] = [self._clock(None), "", LAYOUT, LEAST_LAYOUT, self._event_bytes, seen]
         reply = await run(load("hello", reads=True), look)
         if not reply[1]:
             look[1] = os.urandom(8).hex()
             reply = await run(load("hello"), look)
         return self._met(reply)
 
-    def _met(self, reply: Sequence[bytes]) -> float:
+    def _met(self, reply: Sequence[bytes]) -> Hello:
         """Take in the answer to hello: the time, the generation, the layout."""
-        now, generation, layout, least = (text.decode() for text in reply)
+        now, generation, layout, least, ahead = (text.decode() for text in reply)
         if int(layout) < LAYOUT or int(least) > LAYOUT:
             raise _wrong_layout(layout)
         with self._lock:
-            known, self._generation, self._layout = self._generation, generation, int(layout)
+            known, self._generation = self._generation, generation
+            replication = self._facts.replication
         if known not in ("", generation):
             self._changed(
                 "the server was emptied, or is another one: its tasks are not those it had before"
             )
-        return float(now)
+        return Hello(
+            now=float(now),
+            generation=generation,
+            replication=replication,
+            layout=int(layout),
+            ahead=float(ahead),
+            shard=self.shard,
+        )
 
     async def _on_connect(self, ask: Ask) -> None:
         facts = await examine(ask)

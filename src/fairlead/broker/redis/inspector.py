@@ -190,7 +190,7 @@ class Inspecting(Frame):
         """What the server says of itself."""
         from fairlead.broker.redis.diagnosis import diagnose
 
-        await self._greet()
+        await self.hello()
         return await diagnose((await self._session()).server.command, self.keys)
 
 

@@ -2,8 +2,8 @@
 --
 -- A script computes on copies and writes at its very end (lib/close): an error on the way, such as
 -- a key of another type, leaves everything as it was. All libraries read KEYS[1], the shard's
--- prefix 'fl1:{<shard>}:', and ARGV[1], the clock: '' for the server's, or 't' and a test's moment
--- ('t' alone: the last one). Nothing here Returns to the caller.
+-- prefix 'fl1:{<shard>}:', and ARGV[1], the clock (lib/clock). Nothing here Returns to the caller.
+-- @include clock
 -- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan sound writers M before now
 SEP = '\31'
 -- What one call of upkeep moves at most: MAX_STEP in broker/verbs.py.
@@ -44,7 +44,6 @@ function write_meta()
   if n > 0 then write_all('HSET', P .. 'meta', args) end
 end
 
--- Time never goes back. A server clock that was set back keeps its pace from the last moment on.
 -- @each
 -- None of these is there yet while a library loads.
 call = redis.call
@@ -70,14 +69,16 @@ end
 if sub(ARGV[1], 1, 1) == 't' then
   M.now = max(M.now, tonumber(sub(ARGV[1], 2)) or 0)
 else
-  local t = call('TIME')
-  local raw = t[1] + t[2] / 1000000
-  if raw >= M.now then
-    M.now, M.ahead = raw, 0
-  else
-    if raw + M.ahead < M.now then M.ahead = M.now - raw end
-    M.now = raw + M.ahead
+  local clock, ahead = server_clock(ARGV[1]), M.ahead
+  local passed = clock - (M.now - ahead)
+  if passed < 0 then
+    ahead, passed = M.now - clock, 0
+  elseif passed > SILENCE and M.now > 0 then
+    -- Nobody wrote for so long, or the clock was set: the caller has to ask hello which of them it is.
+    ahead, passed = tonumber(match(ARGV[1], 'a(.+)$')), 0
+    if not ahead then return redis.error_reply('FAIRLEAD silence') end
   end
+  M.now, M.ahead = slewed(M.now, ahead, clock, passed)
 end
 now = M.now
 -- @end

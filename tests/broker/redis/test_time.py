@@ -1,0 +1,89 @@
+"""Time on a server: what callers say of it, and what its own clock does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from fairlead.broker.redis.broker import RedisBroker
+from fairlead.model.lifecycle import State
+from tests.support.clock import SetClock
+from tests.support.fair import LiveClient
+from tests.support.servers import Running
+from tests.support.store import NOW, submit
+
+META = "fl1:{0}:meta"
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+async def test_a_process_that_has_just_started_takes_a_silence_for_one(valkey: Running) -> None:
+    clock = SetClock()
+    before = RedisBroker(valkey.url, clock=clock)
+    await LiveClient(before).enqueue(submit("late", deadline=30.0))
+    await before.close()
+    clock.go_on(3 * DAY)
+
+    fresh = RedisBroker(valkey.url, clock=clock)
+    (found,) = await fresh.find(["late"])  # a read, which writes nothing down
+    assert found is not None
+    assert (await fresh.hello()).now == pytest.approx(NOW + 3 * DAY)
+    assert (await fresh.promote()).now == pytest.approx(NOW + 3 * DAY)
+    (found,) = await fresh.find(["late"])
+    assert found is not None
+    assert found.state is State.DEAD
+    await fresh.close()
+
+
+async def test_the_first_who_saw_time_pass_speaks_for_all(valkey: Running) -> None:
+    clock = SetClock()
+    worker, fresh = (RedisBroker(valkey.url, clock=clock) for _ in range(2))
+    await LiveClient(worker).enqueue(submit("waits", deadline=30.0))
+    clock.go_on(1.0)
+    clock.set_by(DAY)
+
+    assert (await worker.promote()).now == pytest.approx(NOW + 1.0)
+    assert (await fresh.promote()).now == pytest.approx(NOW + 1.0, abs=1.0)
+    (found,) = await fresh.find(["waits"])
+    assert found is not None
+    assert found.state is State.QUEUED
+    await worker.close()
+    await fresh.close()
+
+
+async def test_reads_after_a_leap_do_not_take_it_for_time(valkey: Running) -> None:
+    clock = SetClock()
+    broker = RedisBroker(valkey.url, clock=clock)
+    live = LiveClient(broker)
+    await live.enqueue(submit("t"))
+    clock.set_by(8 * DAY)
+
+    assert (await broker.snapshot()).now == pytest.approx(NOW)
+    assert valkey.admin("HGET", META, "now") == b"1800000000"
+    await broker.close()
+
+
+async def test_the_servers_own_clock_is_judged_likewise(valkey: Running) -> None:
+    broker = RedisBroker(valkey.url)
+    await broker.promote()
+    valkey.admin("HSET", META, "now", time.time() - HOUR, "ahead", 0)  # as if it leapt since
+
+    assert (await broker.promote()).now == pytest.approx(time.time() - HOUR, abs=5.0)
+    assert (await broker.hello()).ahead == pytest.approx(-HOUR, abs=5.0)
+    await broker.close()
+
+
+async def test_time_that_is_ahead_of_the_servers_clock_loses_a_tenth(valkey: Running) -> None:
+    broker = RedisBroker(valkey.url)
+    await broker.promote()
+    valkey.admin("HSET", META, "now", time.time() + HOUR)
+    first = await broker.promote()
+    began = (await broker.hello()).ahead
+    await asyncio.sleep(0.5)
+    assert (await broker.promote()).now > first.now
+
+    lost = began - (await broker.hello()).ahead
+    assert 0.04 < lost < 0.5
+    await broker.close()
