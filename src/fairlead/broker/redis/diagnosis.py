@@ -120,8 +120,8 @@ async def _clock(command: Command, keys: Keys) -> list[Finding]:
     if abs(off) > _CLOCKS:
         way = ("back", "ahead of", "slower") if off > 0 else ("forward", "behind", "faster")
         text = (
-            f"the server's clock was set {way[0]}: the broker's time is {_shown(abs(off))} {way[1]} "
-            f"it, and goes a tenth {way[2]} for another {_shown(abs(off) / SLEW)}"
+            f"the server's clock was set {way[0]}: the broker's time is {_shown(abs(off))} "
+            f"{way[1]} it, and goes a tenth {way[2]} for another {_shown(abs(off) / SLEW)}"
         )
         hint = "let the server follow a time server; delays and schedules are judged by this time"
         return [Finding(name="clock", status="warn", text=text, hint=hint)]
