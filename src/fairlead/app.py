@@ -37,6 +37,7 @@ from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, fu
 from fairlead.model.options import Priorities, Priority
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
+from fairlead.runtime.natives import are_threads_patched
 from fairlead.runtime.surrounding import surrounding
 from fairlead.settings import FILE, REQUIRE, VARIABLE, Configured, configured, requires_url
 from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, SlotPlan, Worker
@@ -280,6 +281,11 @@ class Fairlead(Operating, Flowing, Scheduling):
         return list(self._raised)
 
     def _worker(self, *, log_tasks: bool = False, **options: Any) -> Worker:
+        if are_threads_patched():
+            raise InvalidInput(
+                "gevent has replaced the threads of this process, which a worker needs for its "
+                "handlers; run `fairlead worker`, and patch only in the program that enqueues"
+            )
         options.setdefault("incarnation", new_id())
         options.setdefault("slot_plan", self._slot_plan)
         return Worker(

@@ -66,4 +66,15 @@ GUARDS: tuple[Guard, ...] = (
             ),
         ),
     ),
+    Guard(
+        "client only",
+        "a client needs nothing that Windows does not have",
+        "tests/test_client_only.py::test_a_client_enqueues_and_reads",
+        (
+            Mutant(
+                "fairlead/runtime/forks.py",
+                (('if hasattr(os, "register_at_fork"):', "if True:"),),
+            ),
+        ),
+    ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,7 @@ from weakref import WeakKeyDictionary
 from fairlead.broker import Store
 from fairlead.client.client import Client
 from fairlead.client.enqueuing import AroundEnqueue
+from fairlead.runtime.forks import at_fork
 from fairlead.runtime.portal import portal
 
 __all__ = ("Clients",)
@@ -79,4 +79,4 @@ def _renew_all() -> None:
         clients._renew()
 
 
-os.register_at_fork(after_in_child=_renew_all)
+at_fork(after_in_child=_renew_all)

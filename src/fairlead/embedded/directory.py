@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import secrets
@@ -27,6 +26,11 @@ import msgspec
 
 from fairlead.model.errors import Refused
 from fairlead.runtime.identity import exists, has_ended, is_near, machine
+
+try:
+    import fcntl
+except ImportError:  # Windows, where find_binary refuses before anything is locked
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ("Directory", "Holder", "LockFile", "State")
 

