@@ -77,4 +77,10 @@ GUARDS: tuple[Guard, ...] = (
             ),
         ),
     ),
+    Guard(
+        "private folder",
+        "nothing is written through a link that somebody else made",
+        "tests/worker/test_status.py::test_a_link_is_not_followed",
+        (Mutant("fairlead/runtime/folders.py", (("folder.lstat()", "folder.stat()"),)),),
+    ),
 )

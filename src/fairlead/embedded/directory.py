@@ -15,7 +15,6 @@ import errno
 import hashlib
 import os
 import secrets
-import stat
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.model.errors import Refused
+from fairlead.runtime.folders import make_private
 from fairlead.runtime.identity import exists, has_ended, is_near, machine
 
 try:
@@ -172,7 +172,7 @@ class Directory:
         """Make it, for this user only, or refuse what cannot be used."""
         with self.explained():
             self.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _private(self.root)
+            make_private(self.root)
             ignored = self.root / ".gitignore"  # a password and the data are not to be committed
             if not ignored.exists():
                 ignored.touch(0o600)
@@ -257,30 +257,9 @@ class Directory:
         name = f"fairlead-{os.geteuid()}-{digest}"
         places = [Path(base) / name / "valkey.sock" for base in (tempfile.gettempdir(), "/tmp")]  # noqa: S108 - private below it
         place = next((place for place in places if _fits(place)), places[-1])
-        _private(place.parent)
+        make_private(place.parent)
         return place
 
 
 def _fits(socket: Path) -> bool:
     return len(os.fsencode(socket)) <= _LONGEST_SOCKET
-
-
-def _private(folder: Path) -> None:
-    """Make a folder that only this user can enter, or refuse the one that is there."""
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise Refused(
-            "directory",
-            f"the embedded server needs a directory at {str(folder)!r}, and something else is "
-            "there; move it away, or choose another path",
-        )
-    if found.st_uid != os.geteuid():
-        raise Refused(
-            "permission",
-            f"{str(folder)!r} belongs to another user (uid {found.st_uid}, and this process runs "
-            f"as {os.geteuid()}); run it as that user, or choose another path",
-        )
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        folder.chmod(0o700)

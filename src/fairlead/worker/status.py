@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import tempfile
 import time
@@ -17,11 +18,15 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.model.errors import Refused
+from fairlead.runtime.folders import check_private, make_private
 from fairlead.runtime.identity import host, identity, is_gone
 from fairlead.worker.child import Child
 from fairlead.worker.supervisor import Supervisor
 
 __all__ = ("VARIABLE", "ChildStatus", "Status", "StatusWriter", "read_all", "run_dir")
+
+log = logging.getLogger("fairlead.worker")
 
 VARIABLE = "FAIRLEAD_RUN_DIR"
 
@@ -92,7 +97,9 @@ class StatusWriter:
     def __init__(self, supervisor: Supervisor, app: str, folder: Path | None = None) -> None:
         self._supervisor = supervisor
         self._app = app
+        self._folder = folder
         self._path = (folder or run_dir()) / f"worker-{os.getpid()}.json"
+        self._failed = False
 
     async def run(self) -> None:
         """Write every two seconds; take the file away at the end."""
@@ -105,7 +112,7 @@ class StatusWriter:
                 self._path.unlink(missing_ok=True)
 
     def write(self) -> None:
-        """Write once; what cannot be written is no reason to stop working."""
+        """Write once; what cannot be written is no reason to stop working, but is said once."""
         status = Status(
             pid=os.getpid(),
             host=host(),
@@ -117,20 +124,42 @@ class StatusWriter:
             children=[_status_of(child) for child in self._supervisor.children if child.pid],
         )
         fresh = self._path.with_suffix(".new")
-        with contextlib.suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self._path.parent.stat().st_uid != os.getuid():
-                return  # somebody else was there first: we leave nothing with strangers
-            fresh.write_bytes(msgspec.json.encode(status))
+        try:
+            self._path.parent.parent.mkdir(parents=True, exist_ok=True)
+            if self._folder is not None or _named():  # whose it is was for its chooser to decide
+                self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            else:
+                make_private(self._path.parent)
+            fresh.unlink(missing_ok=True)  # what is written is ours, whoever was here before
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(msgspec.json.encode(status))
             fresh.replace(self._path)
+        except (OSError, Refused) as error:
+            if not self._failed:
+                log.warning(
+                    "status not written, so `fairlead check` does not see this worker: %s; "
+                    "set %s to a directory that it may write to",
+                    error,
+                    VARIABLE,
+                )
+            self._failed = True
+        else:
+            self._failed = False
 
 
 def read_all(folder: Path | None = None) -> list[Status]:
-    """The workers of this user on this machine; files of those that were killed are removed."""
+    """The workers of this user on this machine; files of those that were killed are removed.
+
+    Files of other users are not read. Raises ``Refused`` if the directory itself is another's.
+    """
+    place = folder or run_dir()
+    if folder is None and not _named() and os.path.lexists(place):
+        check_private(place)
     found = []
-    for path in sorted((folder or run_dir()).glob("worker-*.json")):
+    for path in sorted(place.glob("worker-*.json")):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            status = msgspec.json.decode(path.read_bytes(), type=Status)
+            status = msgspec.json.decode(_own(path), type=Status)
             if is_gone(host(), status.pid, status.identity):
                 path.unlink(missing_ok=True)
             else:
@@ -140,13 +169,24 @@ def read_all(folder: Path | None = None) -> list[Status]:
 
 def run_dir() -> Path:
     """Where the files are."""
-    named = os.environ.get(VARIABLE)
-    if named:
+    if named := _named():
         return Path(named)
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime:
         return Path(runtime) / "fairlead"
     return Path(tempfile.gettempdir()) / f"fairlead-{os.getuid()}"
+
+
+def _named() -> str | None:
+    return os.environ.get(VARIABLE)
+
+
+def _own(path: Path) -> bytes:
+    """What a file of this user holds; others may leave files where they can, not words."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if os.fstat(file.fileno()).st_uid != os.geteuid():
+            raise PermissionError(f"{path} belongs to another user")
+        return file.read()
 
 
 def _status_of(child: Child) -> ChildStatus:

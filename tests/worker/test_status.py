@@ -1,0 +1,129 @@
+"""The files that probes read: whose they are, and what is said where none can be written."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.broker import connect
+from fairlead.model.errors import Refused
+from fairlead.worker.channel import Plan
+from fairlead.worker.status import StatusWriter, read_all, run_dir
+from fairlead.worker.supervisor import Supervisor
+
+NOBODY = 65534
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+
+
+@pytest.fixture(autouse=True)
+def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for name in ("FAIRLEAD_RUN_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+async def writer() -> StatusWriter:
+    await asyncio.sleep(0)
+    return StatusWriter(Supervisor(("true",), Plan(app="jobs:app"), connect, count=1), "jobs:app")
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+async def test_a_folder_for_this_user_alone_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    (await writer()).write()
+    assert stat.S_IMODE(run_dir().stat().st_mode) == 0o700
+    (status,) = read_all()
+    assert (status.pid, status.app) == (os.getpid(), "jobs:app")
+    run_dir().chmod(0o777)
+    (await writer()).write()
+    assert stat.S_IMODE(run_dir().stat().st_mode) == 0o700
+    assert warnings(caplog) == []
+
+
+@only_root
+async def test_a_folder_of_another_user_gets_nothing_and_says_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (await writer()).write()
+    os.chown(run_dir(), NOBODY, NOBODY)
+    before = sorted((each.name, each.stat().st_mtime_ns) for each in run_dir().iterdir())
+    made = await writer()
+    for _ in range(3):
+        made.write()
+    after = sorted((each.name, each.stat().st_mtime_ns) for each in run_dir().iterdir())
+    assert before == after
+    (warning,) = warnings(caplog)
+    assert "belongs to another user (uid 65534" in warning
+    assert "set FAIRLEAD_RUN_DIR" in warning
+    with pytest.raises(Refused, match="belongs to another user"):
+        read_all()
+
+
+async def test_a_link_is_not_followed(temporary: Path, caplog: pytest.LogCaptureFixture) -> None:
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    run_dir().symlink_to(elsewhere)
+    (await writer()).write()
+    assert list(elsewhere.iterdir()) == []
+    assert "something else is there" in warnings(caplog)[0]
+    with pytest.raises(Refused, match="something else is there"):
+        read_all()
+
+
+@only_root
+async def test_files_of_others_in_a_folder_that_was_named_are_not_read(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> None:
+    shared = temporary / "shared"
+    shared.mkdir()
+    os.chown(shared, NOBODY, NOBODY)  # as a volume that several users have
+    monkeypatch.setenv("FAIRLEAD_RUN_DIR", str(shared))
+    (await writer()).write()
+    mine = next(shared.iterdir())
+    invented = shared / "worker-1.json"
+    invented.write_bytes(mine.read_bytes())
+    os.chown(invented, NOBODY, NOBODY)
+    (shared / "worker-2.json").symlink_to(mine)
+    os.mkfifo(shared / "worker-3.json")
+    os.chown(shared / "worker-3.json", NOBODY, NOBODY)
+    assert [status.pid for status in read_all()] == [os.getpid()]
+    assert stat.S_IMODE(mine.stat().st_mode) == 0o600
+
+
+async def test_what_cannot_be_written_is_said_once_until_it_can(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (temporary / "file").touch()
+    monkeypatch.setenv("FAIRLEAD_RUN_DIR", str(temporary / "file/run"))
+    made = await writer()
+    made.write()
+    made.write()
+    assert len(warnings(caplog)) == 1
+    (temporary / "file").unlink()
+    made.write()
+    assert len(read_all()) == 1
+    assert len(warnings(caplog)) == 1
+
+
+@only_root
+def test_a_probe_says_whose_folder_it_is(temporary: Path) -> None:
+    folder = temporary / f"fairlead-{os.getuid()}"
+    folder.mkdir()
+    os.chown(folder, NOBODY, NOBODY)
+    done = subprocess.run(
+        [sys.executable, "-m", "fairlead", "check"],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "belongs to another user" in done.stderr
