@@ -33,7 +33,7 @@ def test_if_nobody_names_a_broker_it_is_a_server_of_its_own(
     monkeypatch.setattr("fairlead.app.find_binary", lambda: tmp_path / "valkey-server")
     asked: list[tuple[str, bool]] = []
 
-    def connected(url: str, *, is_default: bool) -> Store:
+    def connected(url: str, *, is_default: bool, timeout: float | None = None) -> Store:
         asked.append((url, is_default))
         return connect("memory://")
 

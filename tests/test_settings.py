@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fairlead import InvalidInput
+from fairlead import Fairlead, InvalidInput, InvalidOption
 from fairlead.settings import Configured, configured
 
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FAIRLEAD_URL", raising=False)
+    monkeypatch.delenv("FAIRLEAD_TIMEOUT", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -60,7 +62,7 @@ def test_only_the_working_directory_is_looked_into(monkeypatch: pytest.MonkeyPat
         ('ulr = "redis://host"', r"the key 'ulr'.*did you mean url\?"),
         ('url = "redis://host"\nshards = 3', r"no table of texts as shards; write \[shards\]"),
         ("[shards]\nmail = 3", "no table of texts as shards"),
-        ("[broker]\nurl = 5", "the key 'broker'.*it may have shards, url"),
+        ("[broker]\nurl = 5", "the key 'broker'.*it may have shards, timeout, url"),
         ("url = 5", "has int as url; write a URL"),
         ('url = ""', "has an empty text as url"),
         ("url = redis://host", r"is not TOML .*a line of it looks like"),
@@ -78,3 +80,25 @@ def test_what_cannot_be_read_is_not_taken_for_missing() -> None:
     Path("fairlead.toml").mkdir()
     with pytest.raises(InvalidInput, match="cannot be read"):
         configured()
+
+
+def test_the_time_of_a_call_is_said_by_argument_url_environment_or_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def limit(url: str = "memory://", **options: Any) -> float:
+        return Fairlead(url, **options)._clients.limit
+
+    assert limit() == 10.0
+    write('timeout = "4s"')
+    assert limit() == 4.0
+    monkeypatch.setenv("FAIRLEAD_TIMEOUT", "3")
+    assert limit() == 3.0
+    assert limit("memory://?timeout=250ms") == 0.25
+    assert limit("memory://?timeout=250ms", timeout="1m") == 60.0
+    for wrong in ("soon", "0", "-1", "nan"):
+        with pytest.raises(InvalidOption, match="timeout"):
+            limit(f"memory://?timeout={wrong}")
+    write("timeout = true")
+    monkeypatch.delenv("FAIRLEAD_TIMEOUT")
+    with pytest.raises(InvalidInput, match="as timeout; write a duration"):
+        limit()

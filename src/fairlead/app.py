@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
-from fairlead.broker import Store, connect, with_shards
+from fairlead.broker import LIMIT, Store, call_limit, connect, split_limit, with_shards
 from fairlead.client import (
     AsyncTask,
     Children,
@@ -32,6 +32,7 @@ from fairlead.client import (
     submissions_of,
 )
 from fairlead.embedded import SCHEME, find_binary
+from fairlead.model.durations import Duration
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
 from fairlead.model.options import Priorities, Priority
@@ -39,7 +40,15 @@ from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.natives import are_threads_patched
 from fairlead.runtime.surrounding import surrounding
-from fairlead.settings import FILE, REQUIRE, VARIABLE, Configured, configured, requires_url
+from fairlead.settings import (
+    FILE,
+    REQUIRE,
+    VARIABLE,
+    Configured,
+    configured,
+    configured_timeout,
+    requires_url,
+)
 from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, SlotPlan, Worker
 
 __all__ = ("Fairlead", "TaskDecorator")
@@ -88,6 +97,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     spreads queues over shards of a server or cluster: the shard of each queue by its name.
     ``store`` takes a broker that is open already, for example one that is wrapped.
     ``priorities`` names further priorities, each for one of critical, high, normal and low.
+    ``timeout`` is how long a call may take that does not say so itself, whatever happens to it;
+    without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is ten seconds.
 
     May be used from any number of threads and event loops, and after ``os.fork``.
     """
@@ -99,6 +110,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         shards: Mapping[str, str] | None = None,
         priorities: Mapping[Priority, str] | None = None,
         store: Store | None = None,
+        timeout: Duration | None = None,
     ) -> None:
         if url is not None and store is not None:
             raise InvalidOption("url", url, "left out when a store is given")
@@ -110,12 +122,14 @@ class Fairlead(Operating, Flowing, Scheduling):
             raise InvalidOption("priorities", priorities, "a level for each name or number")
         self._url: str | None = None  # as other processes would open it
         self._is_named = True  # somebody said which broker
+        limit = call_limit(timeout)
         if store is None:
             said = Configured(url) if url else configured()
             self._is_named = said.url is not None
             self._url = _with_shards(said.url or _own_server(), shards, said.shards)
-            store = connect(self._url, is_default=not self._is_named)
-        self._clients = Clients(store)
+            limit = limit or split_limit(self._url)[1] or call_limit(configured_timeout())
+            store = connect(self._url, is_default=not self._is_named, timeout=limit)
+        self._clients = Clients(store, limit or LIMIT)
         self._priorities = Priorities(priorities)
         self._registry = Registry()
         self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
@@ -160,21 +174,28 @@ class Fairlead(Operating, Flowing, Scheduling):
         """The task that is registered under a name, to be enqueued or scheduled."""
         return Sender(Kind(self._registry.get(name), self._priorities), self._clients)
 
-    def enqueue_many(self, calls: Iterable[TaskCall[R]]) -> list[Handle[R]]:
+    def enqueue_many(
+        self, calls: Iterable[TaskCall[R]], *, timeout: Duration | None = None
+    ) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
         made, submissions = submissions_of(calls, self._registry)
-        receipts = self._clients.sync(lambda client: client.submit_many(submissions))
+        limit = call_limit(timeout)
+        receipts = self._clients.sync(lambda client: client.submit_many(submissions, limit))
         return handles_of(self._clients, made, submissions, receipts)
 
-    async def aenqueue_many(self, calls: Iterable[TaskCall[R]]) -> list[Handle[R]]:
+    async def aenqueue_many(
+        self, calls: Iterable[TaskCall[R]], *, timeout: Duration | None = None
+    ) -> list[Handle[R]]:
         """Enqueue calls, which may depend on each other, with up to 500 in one trip.
 
         All are checked before any is written, a cycle of dependencies among them too. If the
         broker refuses some (a full queue, for example), the error is raised once all were tried;
         the same calls may be enqueued again, and those that were accepted are recognized.
+        ``timeout`` is for all of them together; without one it is that of the app.
         """
         made, submissions = submissions_of(calls, self._registry)
-        receipts = await self._clients.current().submit_many(submissions)
+        limit = call_limit(timeout)
+        receipts = await self._clients.current().submit_many(submissions, limit)
         return handles_of(self._clients, made, submissions, receipts)
 
     def handle(self, id: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:

@@ -1,8 +1,8 @@
-"""What a program need not say itself: where its broker is.
+"""What a program need not say itself: where its broker is, and how long calls to it may take.
 
-The first that says so counts: the argument of ``Fairlead``, the environment variable FAIRLEAD_URL,
-the file ``fairlead.toml`` in the working directory. An empty one says nothing. Folders above are
-not looked into: a file that somebody left there would silently name the broker.
+The first that says so counts: the argument of ``Fairlead``, the environment variable (FAIRLEAD_URL,
+FAIRLEAD_TIMEOUT), the file ``fairlead.toml`` in the working directory. An empty one says nothing.
+Folders above are not looked into: a file that somebody left there would silently name the broker.
 """
 
 from __future__ import annotations
@@ -13,15 +13,25 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairlead.model.durations import in_seconds
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("FILE", "REQUIRE", "VARIABLE", "Configured", "configured", "requires_url")
+__all__ = (
+    "FILE",
+    "REQUIRE",
+    "VARIABLE",
+    "Configured",
+    "configured",
+    "configured_timeout",
+    "requires_url",
+)
 
 VARIABLE = "FAIRLEAD_URL"
 REQUIRE = "FAIRLEAD_REQUIRE_URL"  # set: nothing but a broker that somebody named will do
 FILE = "fairlead.toml"
 
-_KEYS = ("shards", "url")
+_TIMEOUT = "FAIRLEAD_TIMEOUT"
+_KEYS = ("shards", "timeout", "url")
 _NO = ("", "0", "false", "no", "off")
 
 
@@ -53,6 +63,11 @@ def requires_url() -> bool:
     return os.environ.get(REQUIRE, "").strip().lower() not in _NO
 
 
+def configured_timeout(folder: str | os.PathLike[str] = ".") -> str | None:
+    """How long a call may take, as the environment or the file says it; None if neither does."""
+    return os.environ.get(_TIMEOUT, "").strip() or _read(Path(folder, FILE)).get("timeout")
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         text = file.read_bytes().decode()
@@ -79,6 +94,10 @@ def _checked(file: Path, key: str, value: Any) -> Any:
             what = 'has no table of texts as shards; write [shards] and below it queue = "shard"'
             raise _wrong(file, what)
         return value
+    if key == "timeout":
+        if in_seconds(value) is None:
+            raise _wrong(file, f'has {value!r} as timeout; write a duration, like timeout = "10s"')
+        return str(value)
     if not isinstance(value, str) or not value.strip():
         # Not the value itself: what stands in the place of a URL may hold a password.
         kind = "an empty text" if isinstance(value, str) else type(value).__name__

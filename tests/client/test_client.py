@@ -74,21 +74,22 @@ async def test_a_lost_reply_is_asked_again_and_nothing_is_enqueued_twice(
 
 
 async def test_a_batch_whose_reply_never_came_may_be_enqueued_again(
-    client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
+    client: Client, counting: Counting
 ) -> None:
-    monkeypatch.setattr("fairlead.broker.caller._PAUSE", 0.0)
     items = [submission() for _ in range(3)]
-    counting.late_failures = [Ambiguous("the reply was lost")] * 9
+    counting.late_failures = [Ambiguous("the reply was lost")] * 1000
     with pytest.raises(Ambiguous) as caught:
-        await client.submit_many(items)
+        await client.submit_many(items, 0.2)
+    counting.late_failures.clear()
+    assert caught.value.ids == tuple(item.message.id for item in items)
     assert "The same calls may be enqueued again" in caught.value.__notes__[0]
     assert [receipt.code for receipt in await client.submit_many(items)] == ["duplicate"] * 3
 
 
 async def test_everyone_in_a_failed_call_hears_of_it(client: Client, counting: Counting) -> None:
-    counting.failures = [Unreachable("no route")]
+    counting.failures = [Unreachable("no route")] * 1000
     answers = await asyncio.gather(
-        *(client.submit(submission()) for _ in range(3)), return_exceptions=True
+        *(client.submit(submission(), 0.2) for _ in range(3)), return_exceptions=True
     )
     assert all(isinstance(answer, Unreachable) for answer in answers)
     assert (await client.snapshot()).depth == 0

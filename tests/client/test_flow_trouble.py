@@ -129,7 +129,7 @@ async def test_room_of_a_flow_that_cannot_be_written_is_free_at_once(error: Exce
     await app.aconfigure_queue("default", max_waiting=1_000)
     calls = [task.call() for _ in range(800)]
     with pytest.raises(type(error)):
-        await app.aenqueue_flow(calls)
+        await app.aenqueue_flow(calls, timeout="200ms")
     store.verb = ""
     await app.aenqueue_flow([task.call() for _ in range(800)])
 
@@ -204,9 +204,8 @@ async def test_a_parent_that_turned_out_to_be_another_is_read_all_the_same() -> 
 async def test_a_commit_that_is_never_answered_leaves_a_flow_that_can_be_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fairlead.broker.caller._PAUSE", 0.0)
     inner = connect("memory://")
-    app = Fairlead(store=inner)
+    app = Fairlead(store=inner, timeout=0.2)
     task: Any = app.task(name="t")(lambda: None)
     commit = inner.commit
 

@@ -336,14 +336,12 @@ class Interrupted(MemoryBroker):
         return await super().deliver(*args, **kwargs)
 
 
-async def test_a_commit_whose_answer_is_lost_says_how_to_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fairlead.broker.caller._PAUSE", 0.0)
+async def test_a_commit_whose_answer_is_lost_says_how_to_go_on() -> None:
     shop = Shop(Interrupted("commit"))
     with pytest.raises(Ambiguous) as caught:
-        await shop.app.aenqueue_flow(shop.calls("ab"), id="mine")
+        await shop.app.aenqueue_flow(shop.calls("ab"), id="mine", timeout="200ms")
     assert "default:mine" in caught.value.__notes__[0]
+    assert caught.value.id == "default:mine"
     assert (await shop.app.flow("mine").ainfo()).total == 2
 
 

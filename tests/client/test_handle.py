@@ -309,12 +309,6 @@ async def test_a_timeout_is_a_duration_and_what_is_left_may_be_nothing(app: Fair
 # -- a broker that cannot be reached -----------------------------------------------------------
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.client.patience._PAUSE", 0.001)
-
-
-@pytest.mark.usefixtures("impatient")
 async def test_a_wait_outlasts_a_broker_that_cannot_be_reached() -> None:
     counting = Counting()
     app = Fairlead(store=counting.store)
@@ -331,7 +325,6 @@ async def test_a_wait_outlasts_a_broker_that_cannot_be_reached() -> None:
     assert counting.lost == {"watch": [], "find": []}
 
 
-@pytest.mark.usefixtures("impatient")
 async def test_a_wait_that_never_reached_the_broker_says_so() -> None:
     counting = Counting()
     app = Fairlead(store=counting.store)

@@ -41,16 +41,15 @@ def test_threads_share_calls_and_every_task_is_accepted_once() -> None:
     assert [call.number for call in counting.calls] == list(range(1, len(counting.calls) + 1))
 
 
-def test_after_a_lost_reply_the_error_names_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.broker.caller._PAUSE", 0.0)
+def test_after_a_lost_reply_the_error_names_the_task() -> None:
     counting = Counting()
-    app = Fairlead(store=counting.store)
+    app = Fairlead(store=counting.store, timeout="200ms")
 
     @app.task
     def pay() -> None: ...
 
     def lost() -> str:
-        counting.late_failures = [Ambiguous("the reply was lost") for _ in range(9)]
+        counting.late_failures = [Ambiguous("the reply was lost") for _ in range(1000)]
         with pytest.raises(Ambiguous) as caught:
             pay.using(tenant="acme").enqueue()
         (note,) = caught.value.__notes__
@@ -58,7 +57,7 @@ def test_after_a_lost_reply_the_error_names_the_task(monkeypatch: pytest.MonkeyP
         return str(note)
 
     async def alost() -> str:
-        counting.late_failures = [Ambiguous("the reply was lost") for _ in range(9)]
+        counting.late_failures = [Ambiguous("the reply was lost") for _ in range(1000)]
         with pytest.raises(Ambiguous) as caught:
             await pay.using(tenant="acme").aenqueue()
         (note,) = caught.value.__notes__
@@ -66,14 +65,16 @@ def test_after_a_lost_reply_the_error_names_the_task(monkeypatch: pytest.MonkeyP
 
     for attempt in (lost, lambda: asyncio.run(alost())):
         note = attempt()
+        counting.late_failures.clear()
         id = counting.batches[-1][0].message.id
         assert f"Task '{id}' of tenant 'acme' may have been accepted" in note
         assert app.handle(id, "acme").state is State.QUEUED
 
     mine = pay.using(id="order-17")
-    counting.late_failures = [Ambiguous("the reply was lost") for _ in range(9)]
+    counting.late_failures = [Ambiguous("the reply was lost") for _ in range(1000)]
     with pytest.raises(Ambiguous):
         mine.enqueue()
+    counting.late_failures.clear()
     assert mine.enqueue().duplicate
 
 

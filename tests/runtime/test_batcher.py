@@ -239,3 +239,63 @@ async def test_each_caller_of_a_failed_flush_may_add_a_note_of_its_own() -> None
     assert [getattr(error, "__notes__", None) for error in errors] == [
         ["from the flush", f"from caller {n}"] for n in range(3)
     ]
+
+
+# -- time -------------------------------------------------------------------------------------
+
+
+def late(in_flight: bool) -> Exception:
+    return TimeoutError("in flight" if in_flight else "waiting")
+
+
+def soon(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def test_who_is_late_is_told_whether_a_flush_has_the_item() -> None:
+    sink = Sink(open=False)
+    batcher = Batcher(sink, late=late)
+    flying = asyncio.create_task(batcher.submit(1, soon(0.1)))
+    await sink.begun.acquire()
+    waiting = asyncio.create_task(batcher.submit(2, soon(0.05)))
+    patient = asyncio.create_task(batcher.submit(3))
+    with pytest.raises(TimeoutError, match="waiting"):
+        await waiting
+    with pytest.raises(TimeoutError, match="in flight"):
+        await flying
+    sink.gate.set()
+    assert await patient == 30
+    assert sink.batches == [[1], [3]]
+
+
+async def test_a_flush_knows_the_times_of_its_batch() -> None:
+    times: list[tuple[float, float]] = []
+
+    async def flush(items: list[int]) -> list[int]:
+        times.append((batcher.earliest, batcher.latest))
+        return items
+
+    batcher: Batcher[int, int] = Batcher(flush, late=late)
+    await asyncio.gather(batcher.submit(1, 5e9), batcher.submit(2, 4e9), batcher.submit(3, 6e9))
+    assert times == [(4e9, 6e9)]
+
+
+async def test_a_failure_before_anything_was_done_is_for_those_whose_time_is_over() -> None:
+    batches: list[list[int]] = []
+
+    async def flush(items: list[int]) -> list[int]:
+        batches.append(items)
+        if len(batches) < 3:
+            raise ConnectionError("not yet")
+        return items
+
+    batcher: Batcher[int, int] = Batcher(
+        flush, again=lambda error: isinstance(error, ConnectionError), late=late
+    )
+    items = [(1, 60.0), (2, 0.0), (3, 60.0)]
+    answers = await asyncio.gather(
+        *(batcher.submit(item, soon(left)) for item, left in items), return_exceptions=True
+    )
+    assert isinstance(answers[1], ConnectionError)
+    assert (answers[0], answers[2]) == (1, 3)
+    assert batches == [[1, 2, 3], [1, 3], [1, 3]]

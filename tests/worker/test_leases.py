@@ -295,8 +295,8 @@ async def test_a_lost_reply_is_asked_for_again_under_the_same_number() -> None:
 async def test_a_fetch_is_repeated_until_its_answer_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fairlead.worker.syncer._FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("fairlead.worker.syncer._LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr("fairlead.broker.repeats._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("fairlead.broker.repeats._LONGEST_PAUSE", 0.001)
     broker = Flaky()
     rig = Rig(broker)
 

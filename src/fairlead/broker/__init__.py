@@ -9,7 +9,9 @@ from fairlead.broker.caller import Caller
 from fairlead.broker.inspector import Inspector
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.protocol import Broker
+from fairlead.broker.repeats import LIMIT
 from fairlead.broker.shards import split_shards, with_shards
+from fairlead.broker.time_limit import call_limit, split_limit
 from fairlead.broker.verbs import SHARD
 from fairlead.embedded import SCHEME as _EMBEDDED
 from fairlead.embedded import parse_embedded
@@ -18,7 +20,18 @@ from fairlead.model.errors import InvalidOption
 if TYPE_CHECKING:
     from fairlead.broker.sharded import Post
 
-__all__ = ("Broker", "Caller", "Inspector", "Store", "address_of", "connect", "with_shards")
+__all__ = (
+    "LIMIT",
+    "Broker",
+    "Caller",
+    "Inspector",
+    "Store",
+    "address_of",
+    "call_limit",
+    "connect",
+    "split_limit",
+    "with_shards",
+)
 
 _SERVERS = frozenset(
     {
@@ -40,7 +53,11 @@ class Store(Broker, Inspector, Protocol):
 
 
 def connect(
-    url: str, *, shards: Mapping[str, str] | None = None, is_default: bool = False
+    url: str,
+    *,
+    shards: Mapping[str, str] | None = None,
+    is_default: bool = False,
+    timeout: float | None = None,
 ) -> Store:
     """The broker that a URL stands for. Nothing is opened before the first call.
 
@@ -52,7 +69,12 @@ def connect(
     ``shards`` spreads queues over shards of that server or cluster: the shard of each queue by its
     name, shard ``0`` for all others; ``fairlead.broker.sharded`` says what holds between them. The
     URL may say them itself, see ``fairlead.broker.shards``.
+
+    ``timeout`` is how many seconds a call may take that does not say so itself; without it the
+    URL's option of this name says so, or it is ten.
     """
+    url, said = split_limit(url)
+    limit = timeout or said or LIMIT
     url, routes = split_shards(url if shards is None else with_shards(url, shards))
     scheme = _scheme(url)
     if scheme == "memory":
@@ -63,12 +85,13 @@ def connect(
         # A program whose tasks live in memory need not load a client for servers.
         from fairlead.broker.redis import RedisBroker
 
-        return _sharded(lambda shard: RedisBroker(url, shard=shard), routes)
+        return _sharded(lambda shard: RedisBroker(url, shard=shard, patience=limit), routes)
     if scheme == _EMBEDDED:
         from fairlead.broker.redis.embedded import EmbeddedBroker
 
         return _sharded(
-            lambda shard: EmbeddedBroker(url, shard=shard, is_default=is_default), routes
+            lambda shard: EmbeddedBroker(url, shard=shard, is_default=is_default, patience=limit),
+            routes,
         )
     names = ", ".join(f"{name}://" for name in ("memory", _EMBEDDED, *sorted(_SERVERS)))
     raise InvalidOption("url", f"{scheme}://…", f"one of {names}")

@@ -3,42 +3,93 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from fairlead.broker.repeats import LIMIT, Limit, Rounds, late, repeated
 from fairlead.broker.verbs import Call
-from fairlead.model.errors import Ambiguous
+from fairlead.model.errors import BrokerError
 
 __all__ = ("Caller",)
 
 T = TypeVar("T")
 
-_REPEATS = 8  # of one call whose reply was lost, before the caller hears of it
-_PAUSE = 0.05  # seconds before the first repeat, doubled each time
-
 
 class Caller:
-    """Numbers the calls of one incarnation to one shard."""
+    """Numbers the calls of one incarnation to one shard.
 
-    def __init__(self, incarnation: str) -> None:
+    Whoever must never wait for another's calls has a line, and so an incarnation, of its own.
+    """
+
+    def __init__(self, incarnation: str, *, limit: float = LIMIT) -> None:
+        """``limit`` is how many seconds a call may take that does not say so itself."""
         self.incarnation = incarnation
+        self.limit = limit
         self._number = 0
         self._line = asyncio.Lock()
+        self._here = 0  # calls in the line, the one in flight included
+        self._trouble: BrokerError | None = None  # of the one in flight
 
-    async def call(self, verb: Callable[[Call], Awaitable[T]]) -> T:
-        """Carry out ``verb`` under the next number; after ``Ambiguous`` under the same again.
+    async def call(
+        self,
+        verb: Callable[[Call], Awaitable[T]],
+        limit: Limit | None = None,
+        *,
+        failed: Callable[[BrokerError], None] | None = None,
+    ) -> T:
+        """Carry out ``verb`` under the next number, and again under it as ``repeats`` says.
 
         Whoever is cancelled while waiting for a reply leaves a number behind that is never
-        repeated; the broker's answer to it is simply not read.
+        repeated; the broker's answer to it is simply not read, and should it arrive behind the next
+        number, it is not carried out. ``failed`` hears of every round that failed.
         """
-        async with self._line:
-            self._number += 1
-            call = Call(self.incarnation, self._number)
-            pause = _PAUSE
-            for _ in range(_REPEATS):
-                try:
-                    return await verb(call)
-                except Ambiguous:
-                    await asyncio.sleep(pause)
-                    pause *= 2
+        if limit is None:
+            limit = Limit(asyncio.get_running_loop().time() + self.limit)
+        self._here += 1
+        try:
+            if self._here == 1:
+                await self._line.acquire()  # it is free
+            else:
+                await self._queue(limit.until)
+            try:
+                return await self._carry_out(verb, limit, failed)
+            finally:
+                self._line.release()
+        finally:
+            self._here -= 1
+
+    async def _carry_out(
+        self,
+        verb: Callable[[Call], Awaitable[T]],
+        limit: Limit,
+        failed: Callable[[BrokerError], None] | None,
+    ) -> T:
+        self._number += 1
+        call = Call(self.incarnation, self._number, None if limit.insists else limit.until)
+        try:
             return await verb(call)
+        except BrokerError as error:
+            first = error
+
+        def ask(rounds: Rounds) -> Awaitable[T]:
+            until = None if limit.insists else rounds.until
+            return verb(Call(call.incarnation, call.number, until))
+
+        def heard(error: BrokerError) -> None:
+            self._trouble = error
+            if failed is not None:
+                failed(error)
+
+        try:
+            return await repeated(ask, limit, after=first, failed=heard)
+        finally:
+            self._trouble = None
+
+    async def _queue(self, until: float) -> None:
+        """Wait for one's turn, no longer than there is time for the call."""
+        try:
+            async with asyncio.timeout_at(None if until == math.inf else until):
+                await self._line.acquire()
+        except TimeoutError:
+            raise late(in_flight=False) from self._trouble

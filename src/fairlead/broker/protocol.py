@@ -8,7 +8,8 @@ in those tests is not in the contract. The rules that hold for all verbs:
 * **Batches.** One answer per item, in order; the items of a batch are carried out in order. A batch
   over its limit, or input that breaks its type's rules, raises and changes nothing.
 * **Numbered calls.** Verbs that take a ``Call`` keep the last number of each incarnation and the
-  answers to it, until an hour after its last call. The last number again returns the same answers
+  answers to it, until an hour after its last call, and for as long as it has leases. The last
+  number again returns the same answers
   and changes nothing (as another verb it raises); an older one raises ``OutOfOrder``. So a lost
   reply is simply asked again.
 * **Fencing.** A worker's write names id, incarnation and token. All three must match a lease that

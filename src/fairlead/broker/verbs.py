@@ -66,6 +66,9 @@ class Call(msgspec.Struct, frozen=True):
 
     incarnation: str
     number: int
+    #: When its caller stops to wait for it, by the clock of the running loop; None: whenever the
+    #: broker gives up by itself. Not part of what the broker remembers.
+    until: float | None = None
 
 
 class LeaseRef(msgspec.Struct, frozen=True):

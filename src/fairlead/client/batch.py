@@ -9,8 +9,8 @@ from fairlead.broker.verbs import LeaseRef, Submission
 from fairlead.client.call import TaskCall
 from fairlead.client.clients import Clients
 from fairlead.client.receipts import raise_for
-from fairlead.client.task import add_id, handles_of
-from fairlead.model.errors import Ambiguous, InvalidInput
+from fairlead.client.task import handles_of
+from fairlead.model.errors import InvalidInput
 from fairlead.model.registry import Registry
 
 __all__ = ("Children", "submissions_of")
@@ -53,11 +53,8 @@ class Children:
             raise InvalidInput(f"{type(call).__name__} is not a call; use task.call(...)")
         self._registry.get(call.spec.name)
         submission = call.submission(fence)
-        try:
-            receipt = await self._clients.current().submit(submission)
-        except Ambiguous as error:
-            add_id(error, submission)
-            raise
+        limit = call.enqueue_timeout
+        receipt = await self._clients.current().submit(submission, limit)
         raise_for(receipt, submission)
         return call.accepted(self._clients, receipt, submission)
 

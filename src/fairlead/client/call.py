@@ -28,6 +28,7 @@ from fairlead.model.options import (
     Resolved,
     merged,
     resolved,
+    seconds,
 )
 from fairlead.model.outputs import Output
 from fairlead.model.registry import TaskSpec
@@ -58,19 +59,27 @@ class CallOptions(TypedDict, total=False):
     cost: float
     limiters: Sequence[str]
     max_retries: int
-    timeout: Duration
+    timeout: Duration  # of an attempt
     retention: Duration
+    enqueue_timeout: Duration  # how long the call may take until the broker has accepted the task
 
 
 class Kind:
     """A task with what was said about its calls so far."""
 
-    __slots__ = ("_found", "options", "priorities", "said", "spec")
+    __slots__ = ("_found", "enqueue_timeout", "options", "priorities", "said", "spec")
 
-    def __init__(self, spec: TaskSpec, priorities: Priorities, said: Options | None = None) -> None:
+    def __init__(
+        self,
+        spec: TaskSpec,
+        priorities: Priorities,
+        said: Options | None = None,
+        enqueue_timeout: float | None = None,
+    ) -> None:
         self.spec = spec
         self.priorities = priorities
         self.said = said or Options()
+        self.enqueue_timeout = enqueue_timeout  # seconds; None: that of the app
         self.options = merged(spec.options, self.said)
         self._found: Resolved | None = None
 
@@ -85,7 +94,11 @@ class Kind:
 
     def using(self, options: CallOptions) -> Kind:
         """The same with more said. Values are checked together, when a call is enqueued."""
-        return Kind(self.spec, self.priorities, merged(self.said, _stated(options)))
+        check_stated(options, CallOptions, "task.using")
+        limit = self.enqueue_timeout
+        if "enqueue_timeout" in options:
+            limit = seconds("enqueue_timeout", options["enqueue_timeout"], least=0.001)
+        return Kind(self.spec, self.priorities, merged(self.said, _stated(options)), limit)
 
 
 class TaskCall(Part, Generic[R]):
@@ -105,6 +118,11 @@ class TaskCall(Part, Generic[R]):
     def spec(self) -> TaskSpec:
         """The task to be called."""
         return self._kind.spec
+
+    @property
+    def enqueue_timeout(self) -> float | None:
+        """How many seconds it may take until the broker has accepted it; None: as the app says."""
+        return self._kind.enqueue_timeout
 
     @property
     def output(self) -> Any:
@@ -197,7 +215,6 @@ def _returned(handler: Callable[..., Any]) -> Any:
 
 
 def _stated(options: CallOptions) -> Options:
-    check_stated(options, CallOptions, "task.using")
     if options.get("timeout", UNSET) is None:
         raise InvalidOption("timeout", None, "a duration; leave it out for the task's own")
     if "depends_on" in options and not isinstance(options["depends_on"], str):
@@ -207,7 +224,9 @@ def _stated(options: CallOptions) -> Options:
             raise InvalidOption(
                 "depends_on", options["depends_on"], "a list of handles or ids"
             ) from None
-    return Options(**options)
+    said: dict[str, Any] = {**options}
+    said.pop("enqueue_timeout", None)  # not about the task
+    return Options(**said)
 
 
 def _chosen_id(options: Options) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ import msgspec
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.flows import FlowOrder, FlowRecord
+from fairlead.broker.repeats import LIMIT, Limit, late, undone
 from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
 from fairlead.broker.standing import Standing
 from fairlead.broker.stats import Stats
@@ -27,10 +29,11 @@ from fairlead.broker.verbs import (
 from fairlead.broker.views import Page, Parts, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.flow_sending import Draft, send
+from fairlead.client.receipts import about
 from fairlead.client.redirecting import redirected
 from fairlead.client.stated import check_stated
 from fairlead.client.waiter import Waiter
-from fairlead.model.errors import Ambiguous, InvalidOption, Unreachable
+from fairlead.model.errors import BrokerError, InvalidOption
 from fairlead.model.graph import sort
 from fairlead.model.lifecycle import State
 from fairlead.model.names import check_queue, check_tenant
@@ -65,13 +68,16 @@ class Client:
         *,
         incarnation: str | None = None,
         around: Sequence[AroundEnqueue] = (),
+        limit: float = LIMIT,
     ) -> None:
+        """``limit`` is how many seconds a call may take that does not say so itself."""
         self.incarnation = incarnation or new_id()
         self._around = around  # the app's, and may still grow
         self._store = store
-        self._caller = Caller(self.incarnation)
+        self._limit = limit
+        self._caller = Caller(self.incarnation, limit=limit)
         self._batcher: Batcher[Submission, Receipt] = Batcher(
-            self._enqueue, limit=MAX_ENQUEUE, fits=_Room()
+            self._flush, limit=MAX_ENQUEUE, fits=_Room(), again=undone, late=late
         )
         self._finders: dict[Parts, Batcher[str, TaskRecord | None]] = {
             parts: Batcher(partial(store.find, parts=parts), limit=_MAX_FIND)
@@ -79,17 +85,27 @@ class Client:
         }
         self._waiter = Waiter(store, self.incarnation)
 
-    async def submit(self, submission: Submission) -> Receipt:
-        """Enqueue one task; concurrent calls share a trip. A refusal is in the receipt."""
-        if self._around:
+    async def submit(self, submission: Submission, limit: float | None = None) -> Receipt:
+        """Enqueue one task; concurrent calls share a trip. A refusal is in the receipt.
+
+        ``limit`` is how many seconds it may take. A ``BrokerError`` has the task's id.
+        """
+        until = self._until(limit)
+        try:
+            if not self._around:
+                return await self._batcher.submit(submission, until)
 
             async def send(submissions: Sequence[Submission]) -> list[Receipt]:
-                return [await self._batcher.submit(submissions[0])]
+                return [await self._batcher.submit(submissions[0], until)]
 
             return (await through(self._around, [submission], send))[0]
-        return await self._batcher.submit(submission)
+        except BrokerError as error:
+            about(error, submission)
+            raise
 
-    async def submit_many(self, submissions: Sequence[Submission]) -> list[Receipt]:
+    async def submit_many(
+        self, submissions: Sequence[Submission], limit: float | None = None
+    ) -> list[Receipt]:
         """Enqueue tasks that may depend on each other, in as few calls as the limits allow.
 
         Receipts come in the order given. A cycle raises before anything is written. A task whose
@@ -97,22 +113,26 @@ class Client:
         parent was a duplicate depends on the task that stands for it.
 
         If a call in the middle fails, those before it stand; the same list again is safe, because
-        the broker knows the ids it has accepted.
+        the broker knows the ids it has accepted. The error has the ids of the call that failed.
         """
+        send = partial(self._submit_many, until=self._until(limit))
         if self._around:
-            return await through(self._around, submissions, self._submit_many)
-        return await self._submit_many(submissions)
+            return await through(self._around, submissions, send)
+        return await send(submissions)
 
-    async def _submit_many(self, submissions: Sequence[Submission]) -> list[Receipt]:
+    async def _submit_many(self, submissions: Sequence[Submission], until: float) -> list[Receipt]:
         todo = _ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}
+        chunk: list[Submission] = []
         try:
             while todo:
                 for chunk in _chunks(todo):
-                    for submission, receipt in zip(chunk, await self._enqueue(chunk), strict=True):
+                    sent = await self._enqueue(chunk, Limit(until))
+                    for submission, receipt in zip(chunk, sent, strict=True):
                         receipts.setdefault(submission.message.id, []).append(receipt)
                 todo = _redirected(todo, receipts)
-        except (Unreachable, Ambiguous) as error:
+        except BrokerError as error:
+            error.ids = tuple(submission.message.id for submission in chunk)
             error.add_note(
                 "Some of the tasks may have been accepted. The same calls may be enqueued again: "
                 "those that were accepted are recognized by their ids."
@@ -127,12 +147,21 @@ class Client:
         answers: list[Altered] = []
         for start in range(0, len(orders), MAX_STEP):
             part = orders[start : start + MAX_STEP]
-            answers += await self._caller.call(partial(self._store.alter, orders=part))
+            try:
+                answers += await self._caller.call(partial(self._store.alter, orders=part))
+            except BrokerError as error:
+                error.ids = tuple(order.id for order in part)
+                raise
         return answers
 
-    async def submit_flow(self, draft: Draft) -> bool:
+    async def submit_flow(self, draft: Draft, limit: float | None = None) -> bool:
         """Enqueue a flow as one unit; False if one of this id exists already."""
-        return await send(self._store, self._caller, self._around, draft)
+        until = Limit(self._until(limit))
+        try:
+            return await send(self._store, self._caller, self._around, draft, until)
+        except BrokerError as error:
+            error.ids = (draft.id,)
+            raise
 
     async def alter_flow(self, order: FlowOrder) -> bool:
         """Cancel a flow, or retry its failed part; False if there was nothing to do."""
@@ -239,8 +268,18 @@ class Client:
         await self._batcher.close()
         await self._waiter.close()
 
-    async def _enqueue(self, submissions: list[Submission]) -> list[Receipt]:
-        return await self._caller.call(lambda call: self._store.enqueue(call, submissions))
+    def _until(self, limit: float | None) -> float:
+        """When a call that begins now is out of time, by the loop's clock."""
+        return asyncio.get_running_loop().time() + (self._limit if limit is None else limit)
+
+    async def _flush(self, submissions: list[Submission]) -> list[Receipt]:
+        # As long as nothing was done, those whose time is over are told so, and the others go into
+        # the next call. Once something may have been, they all have to wait for the same reply.
+        limit = Limit(self._batcher.earliest, self._batcher.latest)
+        return await self._enqueue(submissions, limit)
+
+    async def _enqueue(self, submissions: list[Submission], limit: Limit) -> list[Receipt]:
+        return await self._caller.call(lambda call: self._store.enqueue(call, submissions), limit)
 
 
 class _Room:

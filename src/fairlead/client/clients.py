@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import traceback
 import weakref
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from fairlead.broker import Store
+from fairlead.broker.repeats import LIMIT
 from fairlead.client.client import Client
 from fairlead.client.enqueuing import AroundEnqueue
 from fairlead.runtime.forks import at_fork
@@ -19,16 +23,24 @@ __all__ = ("Clients",)
 
 T = TypeVar("T")
 
+_PACKAGE = str(Path(__file__).parents[1])
+_running_loop = asyncio._get_running_loop  # unlike the public one it raises nothing
+
+_log = logging.getLogger("fairlead.client")
+
 
 class Clients:
     """Finds the client for whoever asks. The store behind them is one."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limit: float = LIMIT) -> None:
+        """``limit`` is how many seconds a call may take that does not say so itself."""
         self.store = store
+        self.limit = limit
         self.around: list[AroundEnqueue] = []  # middleware; the first is outermost
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._inherited: list[object] = []
+        self._warned = False
         _all.add(self)
 
     def current(self) -> Client:
@@ -40,12 +52,35 @@ class Clients:
                 # A client may hold on to its loop, and so keep the weak key alive.
                 for closed in [each for each in self._by_loop if each.is_closed()]:
                     del self._by_loop[closed]
-                client = self._by_loop[loop] = Client(self.store, around=self.around)
+                client = self._by_loop[loop] = Client(
+                    self.store, around=self.around, limit=self.limit
+                )
             return client
 
     def sync(self, action: Callable[[Client], Awaitable[T]]) -> T:
         """Carry out ``action`` with the portal's client and wait for it. For sync code."""
+        if _running_loop() is not None and not self._warned:
+            self._warn()
         return portal.run(lambda: action(self.current()))
+
+    def _warn(self) -> None:
+        """Once: whoever does it does it often."""
+        self._warned = True
+        where = next(
+            (
+                f"{frame.filename}:{frame.lineno}"
+                for frame in reversed(traceback.extract_stack())
+                if not frame.filename.startswith(_PACKAGE)
+            ),
+            "unknown",
+        )
+        _log.warning(
+            "sync call on the thread of a running event loop, which stands still meanwhile "
+            "(up to %g s in an outage); in async code use the form with an a in front: "
+            "await task.aenqueue(...)",
+            self.limit,
+            extra={"where": where},
+        )
 
     def sync_wait(self, action: Callable[[Client], Awaitable[T]]) -> T:
         """``sync`` for what only waits: the end of the process does not wait with it."""

@@ -170,8 +170,14 @@ class FlowHandle:
             )
         if limit == 0.0:
             await self._check(client, await self._record(client))
-        else:
-            await until_answered(self.id, limit, lambda: self._ended(client))
+            return await self._results(client)
+        return await until_answered(self.id, limit, lambda: self._after_end(client))
+
+    async def _after_end(self, client: Client) -> Any:
+        await self._ended(client)
+        return await self._results(client)
+
+    async def _results(self, client: Client) -> Any:
         results = await asyncio.gather(*(handle._result(client, 0.0) for handle in self._last))
         return results[0] if len(results) == 1 else list(results)
 

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.flows import MAX_FLOW, FlowOrder, FlowPart, Share, Staged
+from fairlead.broker.repeats import Limit
 from fairlead.broker.verbs import MAX_ENQUEUE, MAX_STEP, MAX_TENANTS, Receipt, Submission
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.flow import Flow, Parts, plan_of
@@ -133,7 +134,13 @@ def _tenant(submissions: Sequence[Submission], tenant: str | None) -> str:
 # -- sending ----------------------------------------------------------------------------------
 
 
-async def send(store: Store, caller: Caller, around: Sequence[AroundEnqueue], draft: Draft) -> bool:
+async def send(
+    store: Store,
+    caller: Caller,
+    around: Sequence[AroundEnqueue],
+    draft: Draft,
+    limit: Limit,
+) -> bool:
     """Write a flow and commit it, with the middleware around each of its calls.
 
     False if a flow of this id exists already. Once it is committed the broker goes on with it by
@@ -143,7 +150,7 @@ async def send(store: Store, caller: Caller, around: Sequence[AroundEnqueue], dr
 
     async def write(submissions: Sequence[Submission]) -> list[Receipt]:
         nonlocal fresh
-        fresh = await _write(store, caller, draft, submissions)
+        fresh = await _write(store, caller, draft, submissions, limit)
         return [Receipt(id=each.message.id, code="accepted") for each in submissions]
 
     if around:
@@ -159,13 +166,13 @@ async def send(store: Store, caller: Caller, around: Sequence[AroundEnqueue], dr
 
 
 async def _write(
-    store: Store, caller: Caller, draft: Draft, submissions: Sequence[Submission]
+    store: Store, caller: Caller, draft: Draft, submissions: Sequence[Submission], limit: Limit
 ) -> bool:
     staged = Staged(code="unknown")
     for _ in range(_TRIES):
-        staged = await _stage(store, caller, draft, submissions)
+        staged = await _stage(store, caller, draft, submissions, limit)
         if staged.code == "staged":
-            staged = await _commit(store, caller, draft)
+            staged = await _commit(store, caller, draft, limit)
         if staged.code != "unknown" or not _is_chosen(draft.id):
             break  # or somebody else who writes this flow began anew, and so do we
     if staged.code == "duplicate":
@@ -175,12 +182,12 @@ async def _write(
 
 
 async def _stage(
-    store: Store, caller: Caller, draft: Draft, submissions: Sequence[Submission]
+    store: Store, caller: Caller, draft: Draft, submissions: Sequence[Submission], limit: Limit
 ) -> Staged:
     staged = Staged(code="staged")
     try:
         for part in _parts(draft, submissions):
-            staged = await caller.call(partial(store.stage, part=part))
+            staged = await caller.call(partial(store.stage, part=part), limit)
             if staged.code != "staged":
                 break
     except BaseException:
@@ -200,14 +207,14 @@ async def _give_up(store: Store, caller: Caller, id: str) -> None:
     Whatever went wrong before goes wrong again, as a rule, and nobody wants to wait for that.
     """
     order = FlowOrder(flow=id, action="cancel")
-    with contextlib.suppress(BrokerError, TimeoutError):
-        async with asyncio.timeout(_GIVING_UP):
-            await caller.call(partial(store.alter_flow, order=order))
+    limit = Limit(asyncio.get_running_loop().time() + _GIVING_UP)
+    with contextlib.suppress(BrokerError):
+        await caller.call(partial(store.alter_flow, order=order), limit)
 
 
-async def _commit(store: Store, caller: Caller, draft: Draft) -> Staged:
+async def _commit(store: Store, caller: Caller, draft: Draft, limit: Limit) -> Staged:
     try:
-        return await caller.call(partial(store.commit, flow=draft.id))
+        return await caller.call(partial(store.commit, flow=draft.id), limit)
     except Ambiguous as error:
         error.add_note(
             f"Flow {draft.id!r} of tenant {draft.tenant!r} may have been committed; its state "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead.broker import call_limit
 from fairlead.broker.verbs import Receipt
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
@@ -9,6 +10,7 @@ from fairlead.client.flow import Parts
 from fairlead.client.flow_handle import FlowHandle
 from fairlead.client.flow_sending import Draft, drafted
 from fairlead.client.info import info_of
+from fairlead.model.durations import Duration
 from fairlead.model.errors import Conflict
 from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
 from fairlead.model.registry import Registry
@@ -31,10 +33,12 @@ class Flowing:
         id: str | None = None,
         tenant: str | None = None,
         name: str = "",
+        timeout: Duration | None = None,
     ) -> FlowHandle:
         """Enqueue a flow from sync code; see ``aenqueue_flow``."""
         draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
-        return self._clients.sync(lambda client: self._submit_flow(client, draft))
+        limit = call_limit(timeout)
+        return self._clients.sync(lambda client: self._submit_flow(client, draft, limit))
 
     async def aenqueue_flow(
         self,
@@ -43,6 +47,7 @@ class Flowing:
         id: str | None = None,
         tenant: str | None = None,
         name: str = "",
+        timeout: Duration | None = None,
     ) -> FlowHandle:
         """Enqueue calls that depend on each other as one unit: all of them or none.
 
@@ -51,17 +56,18 @@ class Flowing:
         It is checked in full before anything is written: a cycle, options, arguments, and room in
         its queues for all of it. Nothing of it runs before the last task is there. With an ``id``
         of your own, belonging to the tenant, the same flow enqueued again is recognized. ``tenant``
-        must be given only where the calls belong to several.
+        must be given only where the calls belong to several. ``timeout`` is for writing all of it;
+        without one it is that of the app.
         """
         draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
-        return await self._submit_flow(self._clients.current(), draft)
+        return await self._submit_flow(self._clients.current(), draft, call_limit(timeout))
 
     def flow(self, id: str, tenant: str = DEFAULT_TENANT) -> FlowHandle:
         """A handle for a flow that was enqueued before, by its id."""
         return FlowHandle(self._clients, full_id(check_tenant(tenant), id), tenant)
 
-    async def _submit_flow(self, client: Client, draft: Draft) -> FlowHandle:
-        fresh = await client.submit_flow(draft)
+    async def _submit_flow(self, client: Client, draft: Draft, limit: float | None) -> FlowHandle:
+        fresh = await client.submit_flow(draft, limit)
         ids = [call.id for call in draft.calls] if fresh else await _stored(client, draft)
         handles = [
             call.accepted(

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fairlead.model.errors import (
-    Ambiguous,
-    BrokerError,
-    InvalidInput,
-    ResultTimeout,
-    Unreachable,
-)
+from fairlead.broker.repeats import Limit, Rounds, repeated
+from fairlead.model.errors import BrokerError, InvalidInput, ResultTimeout
 from fairlead.model.options import Duration, seconds
 
 __all__ = ("limit_of", "refuse_to_block", "until_answered")
 
 T = TypeVar("T")
-
-_PAUSE = 0.5  # seconds before the next try when the broker cannot be reached
 
 
 def limit_of(timeout: Duration | None) -> float | None:
@@ -46,15 +40,22 @@ def refuse_to_block(limit: float | None, what: str) -> None:
 
 
 async def until_answered(id: str, limit: float | None, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask, and again while the broker cannot be reached: only for what may be repeated."""
+    """Ask, and again after whatever passes by itself: only for what may be repeated.
+
+    The time is the caller's: an outage, a server that loads its data or has no replica ends it no
+    sooner than a task that takes long.
+    """
     lost: BrokerError | None = None
+
+    def failed(error: BrokerError) -> None:
+        nonlocal lost
+        lost = error
+
+    async def round(_: Rounds) -> T:
+        return await ask()
+
     try:
         async with asyncio.timeout(limit):
-            while True:
-                try:
-                    return await ask()
-                except (Unreachable, Ambiguous) as error:
-                    lost = error
-                    await asyncio.sleep(_PAUSE)
+            return await repeated(round, Limit(math.inf), failed=failed)
     except TimeoutError:
         raise ResultTimeout(id, limit or 0.0) from lost

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from fairlead.broker.verbs import Receipt, Submission
-from fairlead.model.errors import Conflict, Fenced, QueueFull, Refused, UnknownDependency
+from fairlead.model.errors import (
+    Ambiguous,
+    BrokerError,
+    Conflict,
+    Fenced,
+    QueueFull,
+    Refused,
+    UnknownDependency,
+)
 
-__all__ = ("error_of", "raise_for")
+__all__ = ("about", "error_of", "raise_for")
+
+
+def about(error: BrokerError, submission: Submission) -> None:
+    """Say which task an error is about: the caller has no handle, and may have no id."""
+    message = submission.message
+    error.ids = (message.id,)
+    if isinstance(error, Ambiguous):
+        error.add_note(
+            f"Task {message.id!r} of tenant {message.tenant!r} may have been accepted; its state "
+            "(app.handle) tells. enqueue() again is safe with an id of your own, using(id=...); "
+            "otherwise it makes another task."
+        )
 
 
 def raise_for(receipt: Receipt, submission: Submission) -> None:
     """Raise the typed error that a refusal stands for."""
     error = error_of(receipt, submission)
     if error is not None:
+        if isinstance(error, BrokerError):
+            error.ids = (submission.message.id,)
         raise error
 
 

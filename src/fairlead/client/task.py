@@ -11,11 +11,10 @@ from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
 from fairlead.client.receipts import error_of, raise_for
-from fairlead.model.errors import Ambiguous
 from fairlead.model.options import Priorities
 from fairlead.model.registry import TaskSpec
 
-__all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "add_id", "handles_of")
+__all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "handles_of")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,11 +44,8 @@ class Sender(Generic[P, R]):
         """Enqueue the task from sync code and return once the broker has accepted it."""
         call = self.call(*args, **kwargs)
         submission = call.submission()
-        try:
-            receipt = self._clients.sync(lambda client: client.submit(submission))
-        except Ambiguous as error:
-            add_id(error, submission)
-            raise
+        limit = self._kind.enqueue_timeout
+        receipt = self._clients.sync(lambda client: client.submit(submission, limit))
         raise_for(receipt, submission)
         return call.accepted(self._clients, receipt, submission)
 
@@ -60,11 +56,8 @@ class Sender(Generic[P, R]):
         """
         call = self.call(*args, **kwargs)
         submission = call.submission()
-        try:
-            receipt = await self._clients.current().submit(submission)
-        except Ambiguous as error:
-            add_id(error, submission)
-            raise
+        limit = self._kind.enqueue_timeout
+        receipt = await self._clients.current().submit(submission, limit)
         raise_for(receipt, submission)
         return call.accepted(self._clients, receipt, submission)
 
@@ -127,13 +120,3 @@ def handles_of(
         call.accepted(clients, receipt, submission)
         for call, receipt, submission in zip(calls, receipts, submissions, strict=True)
     ]
-
-
-def add_id(error: Ambiguous, submission: Submission) -> None:
-    """Say which task it is about: the caller has no handle, and may have no id."""
-    message = submission.message
-    error.add_note(
-        f"Task {message.id!r} of tenant {message.tenant!r} may have been accepted; its state "
-        "(app.handle) tells. enqueue() again is safe with an id of your own, using(id=...); "
-        "otherwise it makes another task."
-    )

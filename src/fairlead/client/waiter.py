@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Sequence
 
 from fairlead.broker import Store
-from fairlead.model.errors import Ambiguous, Refused, Unreachable
+from fairlead.broker.repeats import pause
+from fairlead.model.errors import BrokerError, Refused
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.runtime.batcher import Batcher
 
 __all__ = ("Waiter",)
 
 _COLLECT = 10.0  # seconds of one collecting call, and between two renewals of the watches
-_PAUSE = 0.5  # seconds before the next try when the broker cannot be reached
+_PAUSE = 0.5  # seconds before it is asked again whether it is closed
 _MAX_WATCH = 500  # ids in one call
 
 _Ended = State | None | Exception
@@ -75,7 +76,7 @@ class Waiter:
 
     async def _collect(self) -> None:
         clock = asyncio.get_running_loop().time
-        renewed = clock()
+        renewed, failures = clock(), 0
         while True:
             began = clock()
             try:
@@ -90,12 +91,15 @@ class Waiter:
                     renewed = clock()
                 if not mails and clock() - began < _COLLECT / 2:
                     await self._check_open()  # woken without mail: closed, as it seems
-            except (Unreachable, Ambiguous):
-                await asyncio.sleep(_PAUSE)
             except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+                if isinstance(error, BrokerError) and error.passes:
+                    failures += 1
+                    await asyncio.sleep(pause(failures))  # each waits for as long as it has time
+                    continue
                 self._collector = None
                 self._fail(error)
                 return
+            failures = 0
 
     async def _check_open(self) -> None:
         if (await self._store.snapshot()).shutdown:

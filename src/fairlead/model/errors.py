@@ -221,15 +221,31 @@ class Conflict(FairleadError):
 
 
 class BrokerError(FairleadError):
-    """The broker did not do what was asked; the subclass says what may be assumed."""
+    """The broker did not do what was asked; the subclass says what may be assumed.
+
+    ``ids`` are the tasks that the call was about, as far as it was about tasks. ``passes`` says
+    that it is likely to go better a while later, without anybody doing anything.
+    """
+
+    ids: tuple[str, ...] = ()
+    passes = False
+
+    @property
+    def id(self) -> str | None:
+        """The task that the call was about; None if it was about none, or about several."""
+        return self.ids[0] if len(self.ids) == 1 else None
 
 
 class Unreachable(BrokerError):
     """The call was not executed."""
 
+    passes = True
+
 
 class Ambiguous(BrokerError):
     """The call may have been executed: repeat it with the same number."""
+
+    passes = True
 
 
 class OutOfOrder(BrokerError):
@@ -243,12 +259,19 @@ class OutOfOrder(BrokerError):
         self.incarnation, self.number, self.last = incarnation, number, last
 
 
+# Causes of ``Refused`` that pass by themselves: whoever has time waits for their end.
+_PASSING = frozenset(
+    {"busy", "clusterdown", "forgetful", "loading", "misconf", "moving", "noreplicas"}
+)
+
+
 class Refused(BrokerError):
     """The broker understood and refused; nothing changed. ``cause`` is one word."""
 
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
         self.cause = cause
+        self.passes = cause in _PASSING
 
 
 class QueueFull(Refused):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
@@ -13,6 +14,11 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _LIMIT = 500
+_GRACE = 0.1  # seconds that a flush is given to say itself what came of an item that is late
+_STEP = 0.05  # seconds between two looks at who is late, and that somebody may be told too early
+
+
+_Entry = tuple[Item, "asyncio.Future[Answer | Exception]", float]
 
 
 class Batcher(Generic[Item, Answer]):
@@ -25,6 +31,12 @@ class Batcher(Generic[Item, Answer]):
     ``fits`` may end a batch before ``limit`` does. It is asked once for each item of a batch, in
     order, with the items before it, so it may keep a running total; for the first item, which has
     an empty list before it, the answer does not count.
+
+    An item may have a moment by which its caller must have an answer. ``earliest`` and ``latest``
+    are those of the batch under way, for ``flush`` to keep to. What it fails with before anything
+    was done, says ``again``, is for those whose time is over; the others get into the next batch.
+    Whoever hears nothing in time is told what ``late`` makes of it, which is given whether a flush
+    has the item.
     """
 
     def __init__(
@@ -33,18 +45,27 @@ class Batcher(Generic[Item, Answer]):
         *,
         limit: int = _LIMIT,
         fits: Callable[[list[Item], Item], bool] | None = None,
+        again: Callable[[Exception], bool] | None = None,
+        late: Callable[[bool], Exception] | None = None,
     ) -> None:
         self._flush = flush
         self._limit = limit
         self._fits = fits
-        self._waiting: deque[tuple[Item, asyncio.Future[Answer | Exception]]] = deque()
+        self._again = again
+        self._late = late
+        self._waiting: deque[_Entry[Item, Answer]] = deque()
+        self._flying: list[_Entry[Item, Answer]] = []
+        self.earliest = self.latest = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = math.inf  # when the timer goes off
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def submit(self, item: Item) -> Answer:
+    async def submit(self, item: Item, until: float = math.inf) -> Answer:
         """Hand in one item and return its answer, or raise its error.
 
-        A caller that is cancelled takes its item back unless a flush has it already.
+        A caller that is cancelled takes its item back unless a flush has it already. ``until`` is
+        a moment of the loop's clock.
         """
         if self._closed:
             raise RuntimeError("the batcher is closed")
@@ -52,7 +73,9 @@ class Batcher(Generic[Item, Answer]):
         # Errors travel as results: an exception set on a future whose caller was cancelled in the
         # same tick would be logged as never retrieved.
         future: asyncio.Future[Answer | Exception] = loop.create_future()
-        self._waiting.append((item, future))
+        self._waiting.append((item, future, until))
+        if until < self._looks_at:
+            self._look_again(until)
         if self._runner is None:
             # A new task begins in the next turn of the loop, after everyone who is ready now.
             self._runner = loop.create_task(self._run(), name="batcher")
@@ -72,43 +95,76 @@ class Batcher(Generic[Item, Answer]):
         await self.flush()
 
     async def _run(self) -> None:
-        batch: list[tuple[Item, asyncio.Future[Answer | Exception]]] = []
         try:
             while batch := self._next():
-                for (_, future), answer in zip(batch, await self._answers(batch), strict=True):
+                answers = await self._answers(batch)
+                for (_, future, _), answer in zip(self._flying, answers, strict=True):
                     if not future.done():
                         future.set_result(answer)
         finally:
             # Nothing is left here unless the runner itself was cancelled, with its loop.
-            for _, future in (*batch, *self._waiting):
+            for _, future, _ in (*self._flying, *self._waiting):
                 future.cancel()
             self._waiting.clear()
+            self._flying = []
             self._runner = None
 
-    def _next(self) -> list[tuple[Item, asyncio.Future[Answer | Exception]]]:
-        batch: list[tuple[Item, asyncio.Future[Answer | Exception]]] = []
+    def _next(self) -> list[_Entry[Item, Answer]]:
+        batch: list[_Entry[Item, Answer]] = []
         items: list[Item] = []
+        earliest, latest = math.inf, -math.inf
         while self._waiting and len(batch) < self._limit:
-            item, future = self._waiting[0]
-            if not future.cancelled():
+            entry = self._waiting[0]
+            item, future, until = entry
+            if not future.done():
                 if self._fits is not None and not self._fits(items, item) and items:
                     break
                 items.append(item)
-                batch.append((item, future))
+                batch.append(entry)
+                if until < earliest:
+                    earliest = until
+                if until > latest:
+                    latest = until
             self._waiting.popleft()
+        self._flying, self.earliest, self.latest = batch, earliest, latest
         return batch
 
-    async def _answers(
-        self, batch: list[tuple[Item, asyncio.Future[Answer | Exception]]]
-    ) -> Sequence[Answer | Exception]:
+    async def _answers(self, batch: list[_Entry[Item, Answer]]) -> Sequence[Answer | Exception]:
+        """One answer for each that is still in ``_flying``."""
         try:
-            answers = await self._flush([item for item, _ in batch])
+            answers = await self._flush([item for item, _, _ in batch])
         except Exception as error:  # noqa: BLE001 - it belongs to the callers, whatever it is
-            return [error, *(_own(error) for _ in batch[1:])]
+            if self._again is not None and self._again(error):
+                over = asyncio.get_running_loop().time() + _STEP
+                self._waiting.extendleft(entry for entry in reversed(batch) if entry[2] > over)
+                self._flying = [entry for entry in batch if entry[2] <= over]
+            return [error, *(_own(error) for _ in self._flying[1:])][: len(self._flying)]
         if len(answers) != len(batch):
             wrong = RuntimeError(f"{len(answers)} answers came back for {len(batch)} items")
             return [_own(wrong) for _ in batch]
         return answers
+
+    # -- who is late -------------------------------------------------------------------------
+
+    def _look_again(self, moment: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = moment
+        loop = asyncio.get_running_loop()
+        self._timer = None if moment == math.inf else loop.call_at(moment, self._look)
+
+    def _look(self) -> None:
+        """Tell those who are late. One timer serves all, and most items never touch it."""
+        self._timer, now, next = None, asyncio.get_running_loop().time(), math.inf
+        for entries, flying, grace in ((self._flying, True, _GRACE), (self._waiting, False, 0.0)):
+            for _, future, until in entries:
+                if future.done():
+                    continue
+                if until + grace > now:
+                    next = min(next, until + grace)
+                elif self._late is not None:
+                    future.set_result(self._late(flying))
+        self._look_again(max(next, now + _STEP))
 
 
 def _own(error: Exception) -> Exception:

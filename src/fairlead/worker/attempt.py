@@ -237,6 +237,10 @@ class Attempt(ABC):
             return self._failed(_chained(RuntimeError(unreadable), worse))
 
     def _judged(self, error: BaseException) -> Outcome | None:
+        if error is self.context._outage and self.why is None:
+            # The broker failed a call of the handler's context: not the task's fault.
+            log.warning("attempt released in an outage", extra=self.fields())
+            return Released()
         if self.why is not None and (self.why != "timeout" or self._obeyed(error)):
             return self._stopped(error)
         if isinstance(error, CancelledError):

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, M
 from contextvars import ContextVar
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fairlead.broker.verbs import MAX_XCOM, LeaseRef, Write
-from fairlead.model.errors import Fenced, InvalidInput, TaskCancelled
+from fairlead.model.errors import BrokerError, Fenced, InvalidInput, TaskCancelled
 from fairlead.model.message import Leased
 from fairlead.model.names import check_key
 from fairlead.model.options import Duration, seconds
@@ -59,6 +59,7 @@ class Context:
         "_headers",
         "_lease",
         "_loop",
+        "_outage",
         "_over",
         "_results",
         "_writer",
@@ -90,6 +91,7 @@ class Context:
         self._cleanups: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
         self._cancelled = False  # both are set by the attempt that owns this context
         self._over = False
+        self._outage: BrokerError | None = None  # what the last call failed with, if it passes
 
     @property
     def id(self) -> str:
@@ -194,8 +196,15 @@ class Context:
             raise TaskCancelled(self.id)
 
     async def aprogress(self, value: Any) -> None:
-        """Record how far the attempt has come: a number, a text, any small value."""
-        await self._write("progress", pack(value, "progress", MAX_XCOM))
+        """Record how far the attempt has come: a number, a text, any small value.
+
+        Best effort: if the broker cannot take it soon, the worker logs that, and the handler goes
+        on. ``Fenced`` if the attempt is over, or another worker has the task.
+        """
+        self._check()
+        data = pack(value, "progress", MAX_XCOM)
+        write = Write(lease=self._fence(), kind="progress", key="", value=data, ttl=_DAY)
+        await self._on_loop(self._writer.report(write))
 
     def progress(self, value: Any) -> None:
         """``aprogress`` for sync handlers."""
@@ -236,11 +245,9 @@ class Context:
     def _fence(self) -> LeaseRef:
         return LeaseRef(self.id, self._writer.incarnation, self.token)
 
-    async def _write(
-        self, kind: Literal["progress", "xcom"], value: bytes, key: str = "", ttl: float = _DAY
-    ) -> None:
+    async def _push(self, key: str, value: bytes, ttl: float) -> None:
         self._check()
-        write = Write(lease=self._fence(), kind=kind, key=key, value=value, ttl=ttl)
+        write = Write(lease=self._fence(), kind="xcom", key=key, value=value, ttl=ttl)
         await self._on_loop(self._writer.write(write))
 
     async def _pull(self, key: str) -> bytes | None:
@@ -249,9 +256,14 @@ class Context:
 
     async def _on_loop(self, call: Coroutine[Any, Any, T]) -> T:
         # A sync handler may run a loop of its own; what the attempts share belongs to the worker's.
-        if asyncio.get_running_loop() is self._loop:
-            return await call
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+        try:
+            if asyncio.get_running_loop() is self._loop:
+                return await call
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
+        except BrokerError as error:
+            if error.passes:
+                self._outage = error
+            raise
 
     def _check(self) -> None:
         # A handler that was given up on may still run: the broker would refuse what it writes.
@@ -294,7 +306,7 @@ class XCom:
         where = f"xcom value {check_key('xcom key', key)!r}"
         data = pack(value, where, MAX_XCOM, advice=_TOO_LARGE)
         life = seconds("ttl", ttl, least=0.001)
-        await self._context._write("xcom", data, key, life)
+        await self._context._push(key, data, life)
 
     async def apull(self, key: str, default: Any = None) -> Any:
         """The value under a key of this tenant, as plain data; ``default`` if there is none.

@@ -25,8 +25,7 @@ from fairlead.worker.threads import Threads
 __all__ = ("Processor",)
 
 _SAFETY = 15.0  # seconds; brokers look after lost wake-ups themselves, this is in case one does not
-_FIRST_PAUSE = 0.1  # seconds after an exchange that was refused, doubled each time
-_LONGEST_PAUSE = 5.0  # seconds
+_PAUSE = 0.1  # seconds after a wait that failed
 _LAST_WORDS = 2.0  # seconds to deliver outcomes in once nothing runs any more
 _EMPTY = 8  # wake-ups in a row for nothing before we distrust them
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
@@ -87,18 +86,15 @@ class Processor:
     async def run(self) -> None:
         """Fetch and run until ``stop`` is called, which settles the rest."""
         self._left.clear()
-        failures = 0
         try:
             while not self._halt.is_set():
                 try:
                     if not await self.process():
                         await self._rest()
-                    failures = 0
                 except BrokerError as error:
+                    # Of the wait for work: the next exchange is repeated until the broker answers.
                     self._syncer.outage.failed(error)
-                    pause = min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE)
-                    failures = min(failures + 1, 16)
-                    await within(pause, self._halt)
+                    await within(_PAUSE, self._halt)
         finally:
             self._left.set()
 
@@ -375,7 +371,7 @@ class Processor:
                 self._syncer.outage.failed(error)
                 if loop.time() >= self._syncer.until:
                     return
-                await asyncio.sleep(_FIRST_PAUSE)
+                await asyncio.sleep(_PAUSE)
                 continue
             if self._syncer.pending:
                 continue

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from fairlead.broker import Broker, Caller
+from fairlead.broker.repeats import Insistence
 from fairlead.broker.verbs import (
     MAX_BYTES,
     MAX_EXCHANGE,
@@ -19,18 +20,15 @@ from fairlead.broker.verbs import (
     LeaseRef,
     Settled,
 )
-from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
+from fairlead.model.errors import BrokerError
 from fairlead.model.lifecycle import Settlement, State
-from fairlead.runtime.component import Outage, within
+from fairlead.runtime.component import Outage
 from fairlead.worker.failure import describe
 from fairlead.worker.inflight import Inflight
 
 __all__ = ("Syncer",)
 
 log = logging.getLogger("fairlead.worker")
-
-_FIRST_PAUSE = 0.05  # seconds before an exchange without an answer is repeated, doubled each time
-_LONGEST_PAUSE = 2.0  # seconds
 
 
 class Syncer:
@@ -39,6 +37,10 @@ class Syncer:
     An outcome leaves the outbox when the broker has answered for it, whatever the answer. Until
     then it is repeated, even beyond the lease by our own clock: in an outage nobody else could
     take the task either, and the broker refuses what comes too late.
+
+    An exchange is repeated under its number until there is a reply, whatever is said in between,
+    unless the worker stops: the next number after a lost reply would leave tasks on loan that
+    nobody here knows of, while our heartbeats keep them.
     """
 
     name = "syncer"
@@ -49,12 +51,19 @@ class Syncer:
         self._caller = caller
         self._outbox: deque[Settlement] = deque()
         self._line = asyncio.Lock()
-        self._news = asyncio.Event()  # ``until`` has changed
-        self.until = math.inf  # how long an exchange is repeated, by the loop's clock
+        self._outcomes, self._fetches = (
+            Insistence(),
+            Insistence(),
+        )  # exchanges with outcomes, without
         self.outage = Outage(self.name)
         self.answered_at = -math.inf  # when the broker last answered, by the loop's clock
         self.settled = 0  # outcomes that were applied
         self.fenced = 0  # outcomes that do not count: another worker has the task, or had it
+
+    @property
+    def until(self) -> float:
+        """How long outcomes are repeated, by the loop's clock."""
+        return self._outcomes.until
 
     @property
     def pending(self) -> int:
@@ -74,9 +83,8 @@ class Syncer:
 
         One without outcomes is not repeated at all then: whoever stops wants no more leases.
         """
-        self.until = moment
-        self._news.set()
-        self._news.clear()
+        self._outcomes.end(moment)
+        self._fetches.end(math.inf if moment == math.inf else -math.inf)
 
     async def sync(
         self, fetch: Fetch | None = None, started: Sequence[LeaseRef] = ()
@@ -123,9 +131,12 @@ class Syncer:
         async def verb(call: Call) -> ExchangeReply:
             nonlocal number
             number = call.number
-            return await self._exchange(call, batch, fetch, started)
+            return await self._broker.exchange(call, batch, started=started, fetch=fetch)
 
-        reply = await self._caller.call(verb)
+        limit = self._outcomes if batch else self._fetches
+        reply = await self._caller.call(verb, limit, failed=self.outage.failed)
+        self.outage.over()
+        self.answered_at = asyncio.get_running_loop().time()
         self._inflight.lent(reply.leased, number)
         for settlement, answer in zip(batch, reply.settled, strict=True):
             self._outbox.popleft()
@@ -172,33 +183,3 @@ class Syncer:
                 "answer": answer,
             },
         )
-
-    async def _exchange(
-        self,
-        call: Call,
-        batch: Sequence[Settlement],
-        fetch: Fetch | None,
-        started: Sequence[LeaseRef],
-    ) -> ExchangeReply:
-        # Under the same number until there is an answer: a new number after a lost reply would
-        # leave tasks on loan that nobody here knows of, while our heartbeats keep them.
-        loop = asyncio.get_running_loop()
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                reply = await self._broker.exchange(call, batch, started=started, fetch=fetch)
-            except (Ambiguous, Unreachable) as error:
-                self.outage.failed(error)
-                left = self.until - loop.time()
-                if left <= 0 or (left < math.inf and not batch):
-                    raise _GaveUp("no answer from the broker before the worker stops") from error
-            else:
-                self.outage.over()
-                self.answered_at = loop.time()
-                return reply
-            await within(min(pause, left), self._news)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-class _GaveUp(BrokerError):
-    """Not Ambiguous, which would have the caller repeat it."""

@@ -143,7 +143,7 @@ class Worker:
             self.syncer,
             self.inflight,
             Router(registry),
-            Writer(store, caller, incarnation),
+            Writer(store, Caller(f"{line or incarnation}:writes"), incarnation),
             Loader(store),
             self._threads,
             self._slots,

@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from fairlead.broker import Broker, Caller
+from fairlead.broker import LIMIT, Broker, Caller
+from fairlead.broker.repeats import Limit, late, undone
 from fairlead.broker.verbs import MAX_EXCHANGE, Call, Settled, Write
-from fairlead.model.errors import Fenced
+from fairlead.model.errors import BrokerError, Fenced
 from fairlead.runtime.batcher import Batcher
+from fairlead.runtime.component import Outage
 
 __all__ = ("Writer",)
+
+
+_SOON = 2.0  # seconds that progress may take to be written
 
 
 class Writer:
     """Carries the writes of all attempts to the broker, those of one moment in one call."""
 
     def __init__(self, broker: Broker, caller: Caller, incarnation: str) -> None:
+        """``caller`` is nobody else's: an exchange is repeated for as long as an outage lasts."""
         self.incarnation = incarnation  # whose leases they are; in a slot process not the caller's
         self._broker = broker
         self._caller = caller
-        self._batcher: Batcher[Write, Settled] = Batcher(self._flush, limit=MAX_EXCHANGE)
+        self._batcher: Batcher[Write, Settled] = Batcher(
+            self._flush, limit=MAX_EXCHANGE, again=undone, late=late
+        )
+        self._unwritten = Outage("progress")
 
-    async def write(self, write: Write) -> None:
-        """Return once it is written; Fenced if the lease is over."""
-        if await self._batcher.submit(write) != "applied":
+    async def write(self, write: Write, limit: float = LIMIT) -> None:
+        """Return once it is written, within so many seconds; Fenced if the lease is over."""
+        until = asyncio.get_running_loop().time() + limit
+        if await self._batcher.submit(write, until) != "applied":
             raise Fenced(write.lease.id, write.lease.token)
+
+    async def report(self, write: Write) -> None:
+        """Write what nobody depends on; Fenced if the lease is over.
+
+        A broker that cannot take it is logged once, and is not the handler's business.
+        """
+        try:
+            await self.write(write, _SOON)
+        except BrokerError as error:
+            self._unwritten.failed(error)
+        else:
+            self._unwritten.over()
 
     async def pull(self, tenant: str, key: str) -> bytes | None:
         """One XCom value of a tenant, or None."""
@@ -35,4 +58,5 @@ class Writer:
         async def verb(call: Call) -> list[Settled]:
             return await self._broker.write(call, writes)
 
-        return await self._caller.call(verb)
+        limit = Limit(self._batcher.earliest, self._batcher.latest)
+        return await self._caller.call(verb, limit)

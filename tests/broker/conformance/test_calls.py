@@ -272,6 +272,28 @@ async def test_answers_are_forgotten_more_than_an_hour_after_the_last_call(broke
     assert codes(receipts) == ["accepted"]
 
 
+async def test_answers_are_kept_for_as_long_as_the_incarnation_has_leases(broker: Store) -> None:
+    """A worker whose reply was lost in an outage of hours must not be lent others beside them."""
+    c = Client(broker)
+    await c.enqueue(*(submit(f"t.{n}") for n in range(6)))
+    fetch = Fetch(queues=("default",), max=2)
+    first = await broker.exchange(Call("w1", 7), fetch=fetch, now=NOW)
+    later = NOW + 5 * HOUR
+    await broker.beat("w1", lease=60.0, now=later)
+    for _ in range(2):
+        await broker.tidy(now=later)
+        again = await broker.exchange(Call("w1", 7), fetch=fetch, now=later)
+        assert ids(again.leased) == ids(first.leased) == ["t.0", "t.1"]
+        assert again.leased[0].token == first.leased[0].token
+    with pytest.raises(OutOfOrder):
+        await broker.exchange(Call("w1", 6), now=later)
+    await broker.exchange(Call("w1", 8), [completed(each) for each in first.leased], now=later)
+    much_later = later + HOUR + 1
+    await broker.tidy(now=much_later)
+    anew = await broker.exchange(Call("w1", 1), fetch=fetch, now=much_later)
+    assert ids(anew.leased) == ["t.2", "t.3"]
+
+
 async def test_each_call_keeps_the_numbers_for_another_hour(broker: Store) -> None:
     c = Client(broker)
     for turn in range(4):

@@ -30,7 +30,7 @@ from tests.support.servers import (
 @pytest.mark.parametrize(
     ("text", "cause", "remedy"),
     [
-        ("MISCONF Errors writing to the AOF file: No space left on device", "misconf", "raise"),
+        ("MISCONF Errors writing to the AOF file: No space left on device", "misconf", "repeat"),
         ("OOM command not allowed when used memory > 'maxmemory'.", "oom", "raise"),
         ("NOAUTH Authentication required.", "auth", "raise"),
         ("NOPERM this user has no permissions to run the 'evalsha' command", "auth", "raise"),

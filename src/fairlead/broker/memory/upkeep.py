@@ -100,8 +100,8 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         done += each.tally.forget(MAX_STEP - done, now)
     while done < MAX_STEP and (name := shard.idle_ends.pop_due(now)) is not None:
         box = shard.mailboxes.get(name)
-        if box is not None and box.listened_to:  # somebody still listens
-            shard.touch(name)
+        if (box is not None and box.listened_to) or name in shard.incarnations:
+            shard.touch(name)  # somebody still listens, or has leases and may repeat its last call
             continue
         shard.answers.pop(name, None)
         shard.mailboxes.pop(name, None)

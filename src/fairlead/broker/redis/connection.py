@@ -2,7 +2,7 @@
 
 All calls share one connection and are pipelined on it; each blocking call has a connection of its
 own. Whatever goes through ``run`` and ``command`` is idempotent or numbered, so a lost reply is
-simply asked for again until the caller's patience ends.
+simply asked for again, by the rules of ``broker.repeats``, until the caller's time is over.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from fairlead.broker.redis.address import Address
 from fairlead.broker.redis.finder import Ask, Finder, finder_for
 from fairlead.broker.redis.functions import Functions
-from fairlead.broker.redis.link import Link, pause
-from fairlead.broker.redis.replies import TRANSIENT, understand
+from fairlead.broker.redis.link import Link, closed
+from fairlead.broker.redis.replies import understand
 from fairlead.broker.redis.scripts import Script
 from fairlead.broker.redis.wire import ReplyError, Value, Wire, pack
+from fairlead.broker.repeats import LIMIT, Limit, Rounds
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 
 __all__ = ("OnStray", "Server", "Value")
@@ -51,14 +53,15 @@ class Server:
         revive: Callable[[], Awaitable[None]] | None = None,
         connect_timeout: float = 5.0,
         call_timeout: float = 5.0,
-        patience: float = 10.0,
+        patience: float = LIMIT,
     ) -> None:
         """``key`` is any key of the shard: in a cluster it decides which node serves it.
 
         ``on_connect`` is given a function that issues commands on the new connection, before
         anybody else may use it. ``revive`` runs before a reconnect that follows a failure.
-        ``patience`` is for how long after its begin a call is repeated; the last attempt keeps its
-        own timeouts, and 0 means a single attempt.
+        A connection that is silent for ``call_timeout`` while a reply is due is given up.
+        ``patience`` is how long a call may take that has no time limit of its own; 0 means a single
+        attempt, for as long as the connection is not given up.
         """
         self._new_link: Callable[[], Link] = lambda: Link(
             address,
@@ -89,35 +92,47 @@ class Server:
         args: Sequence[Value],
         *,
         patience: float | None = None,
+        until: float | None = None,
     ) -> Any:
-        """Run a script on the shard and give its reply.
+        """Run a script on the shard and give its reply, by ``until`` if that is given.
 
         Raises ``ScriptError`` for the script's own refusals and ``Refused`` where the server
-        refused for good; once patience is over ``Ambiguous`` if any attempt may have been
+        refused for good; once the time is over ``Ambiguous`` if any attempt may have been
         executed, otherwise ``Unreachable``, or ``Refused`` with a cause that may pass.
         """
-        return await self._call(pack(("FCALL", script.function, 1, key, *args)), script, patience)
+        packed = pack(("FCALL", script.function, 1, key, *args))
+        return await self._call(packed, script, patience, until)
 
     async def command(self, *args: Value, patience: float | None = None) -> Any:
         """Issue a plain command, under the same rules as ``run``: it must be safe to repeat."""
-        return await self._call(pack(args), None, patience)
+        return await self._call(pack(args), None, patience, None)
 
-    async def _call(self, packed: bytes, script: Script | None, patience: float | None) -> Any:
+    async def _call(
+        self,
+        packed: bytes,
+        script: Script | None,
+        patience: float | None,
+        until: float | None,
+    ) -> Any:
         link = self._enter()
         began = link.loop.time()
+        waits = until  # for the reply of one attempt
+        if until is None or waits is None:
+            limit = self._patience if patience is None else patience
+            until = began + limit
+            waits = until if limit else math.inf
         wire = link.wire
         outcome: Any = None
         if wire is not None and not wire.lost:
             try:
-                outcome = await wire.send(packed, began)
+                outcome = await wire.send(packed, began, waits)
             except Ambiguous as error:
                 outcome = error
             else:
                 if outcome.__class__ is not ReplyError:
                     link.failures = 0
                     return outcome
-        until = began + (self._patience if patience is None else patience)
-        return await self._persist(link, packed, script, until, wire, outcome)
+        return await self._persist(link, packed, script, until, waits, wire, outcome)
 
     async def _persist(
         self,
@@ -125,31 +140,31 @@ class Server:
         packed: bytes,
         script: Script | None,
         until: float,
+        waits: float,
         wire: Wire | None,
         outcome: Any,
     ) -> Any:
         """Go on with a call whose first try had no outcome, or not a good one."""
-        attempts = _Attempts()
+        rounds = Rounds(Limit(until))
         while True:
             try:
                 if isinstance(outcome, BrokerError):
                     raise outcome
                 if wire is None or outcome is None:
-                    wire = await link.connected()
-                    outcome = await wire.send(packed, link.loop.time())
+                    wire = await _connected(link, waits, rounds)
+                    outcome = await wire.send(packed, link.loop.time(), waits)
                 if outcome.__class__ is ReplyError:
-                    outcome = await _remedied(self._functions, link, wire, packed, script, outcome)
-            except Refused as error:
-                attempts.note(error)
-                wait = pause(attempts.count)
-                if error.cause not in TRANSIENT or link.loop.time() + wait >= until:
-                    attempts.give_up()
-                await asyncio.sleep(wait)
-            except (Ambiguous, Unreachable) as error:
-                attempts.note(error)  # the pause is in connecting anew, where all callers share it
+                    outcome = await _remedied(
+                        self._functions, link, wire, packed, script, outcome, waits
+                    )
+            except BrokerError as error:
                 self.doubts += isinstance(error, Ambiguous)
-                if link.loop.time() >= until or self._closed:
-                    attempts.give_up()
+                # A lost connection is opened anew with a pause that all callers share.
+                shared = None if isinstance(error, Refused) else 0.0
+                wait = rounds.failed(error, link.loop.time(), shared)
+                if self._closed:
+                    rounds.give_up()
+                await asyncio.sleep(wait)
             else:
                 link.failures = 0
                 return outcome
@@ -260,7 +275,7 @@ class Server:
             self._pid = os.getpid()
             link = self._link = self._new_link()
         if self._closed:
-            raise Unreachable("the connection was closed with close()")
+            raise closed()
         return link
 
     def _leave(self) -> None:
@@ -309,26 +324,16 @@ class Server:
         return [*self._chores, *([] if connecting is None else [connecting])]
 
 
-class _Attempts:
-    """What the attempts of one call came to."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._last: BrokerError = Unreachable("the call was not tried")
-        self._doubtful = False
-
-    def note(self, error: BrokerError) -> None:
-        self.count += 1
-        self._last = error
-        self._doubtful = self._doubtful or isinstance(error, Ambiguous)
-
-    def give_up(self) -> NoReturn:
-        """Raise what the caller may assume after all of them, not only after the last."""
-        if self._doubtful and not isinstance(self._last, Ambiguous):
-            raise Ambiguous(
-                f"the call may have been executed; repeating it failed: {self._last}"
-            ) from self._last
-        raise self._last
+async def _connected(link: Link, until: float, rounds: Rounds) -> Wire:
+    """The connection, if there is one in time."""
+    if until == math.inf:
+        return await link.connected()
+    try:
+        async with asyncio.timeout_at(until):
+            return await link.connected()
+    except TimeoutError:
+        why = link.trouble or (rounds.last if rounds.count else None)
+        raise Unreachable(str(why or "there was no connection in time")) from why
 
 
 async def _remedied(
@@ -338,13 +343,14 @@ async def _remedied(
     packed: bytes,
     script: Script | None,
     reply: ReplyError,
+    waits: float,
 ) -> Any:
     """The reply after what the server asked for was done; raises the error to go on with."""
     verdict = understand(str(reply))
     if verdict.remedy == "reload" and script is not None:
         now = link.loop.time
         again = await functions.call_unknown(
-            lambda request: wire.send(request, now()), packed, script, now()
+            lambda request: wire.send(request, now(), waits), packed, script, now()
         )
         if again.__class__ is not ReplyError:
             return again

@@ -22,6 +22,7 @@ from fairlead.broker.redis.greeting import Facts, examine, warn_about
 from fairlead.broker.redis.keys import Keys
 from fairlead.broker.redis.replies import ScriptError
 from fairlead.broker.redis.scripts import Script, load
+from fairlead.broker.repeats import LIMIT
 from fairlead.broker.verbs import LAYOUT, LEAST_LAYOUT, SHARD, Call
 from fairlead.broker.views import Hello
 from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption, OutOfOrder, Refused
@@ -97,7 +98,7 @@ class Frame:
         shard: str = SHARD,
         test_clock: bool = False,
         event_bytes: int = _EVENT_BYTES,
-        patience: float = 10.0,
+        patience: float = LIMIT,
         clock: Clock | None = None,
         revive: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -134,18 +135,19 @@ class Frame:
         """
         session = await self._session()
         script = load(verb, reads=not (writes or self._test_clock))
+        until = None if call is None else call.until
         session.calls += 1
         began = self._steady()
         try:
             try:
-                reply = await session.server.run(script, self.keys.prefix, args)
+                reply = await session.server.run(script, self.keys.prefix, args, until=until)
             except ScriptError as error:
                 if error.code != "silence" and (error.code, *error.fields) != ("layout", "0"):
                     raise
                 ahead = (await self.hello()).ahead
                 if error.code == "silence":
                     args = [f"{self._clock(None)}a{ahead!r}", *args[1:]]
-                reply = await session.server.run(script, self.keys.prefix, args)
+                reply = await session.server.run(script, self.keys.prefix, args, until=until)
         except ScriptError as error:
             raise _meaning(error, verb, call) from None
         except UnicodeEncodeError:

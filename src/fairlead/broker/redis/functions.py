@@ -19,7 +19,7 @@ from fairlead.broker.redis.replies import understand
 from fairlead.broker.redis.scripts import Script, evaluated, libraries
 from fairlead.broker.redis.wire import ReplyError, Value, pack
 from fairlead.broker.views import Library
-from fairlead.model.errors import Refused
+from fairlead.model.errors import Ambiguous, Refused, Unreachable
 
 __all__ = ("Functions", "delete", "installed", "load_all", "run_on")
 
@@ -43,7 +43,10 @@ class Functions:
         ``send`` gives a reply or a ``ReplyError``, as this does.
         """
         if self._refused.get(script.library, 0.0) <= now:
-            loaded = await send(pack(("FUNCTION", "LOAD", "REPLACE", script.source)))
+            try:
+                loaded = await send(pack(("FUNCTION", "LOAD", "REPLACE", script.source)))
+            except Ambiguous as error:  # about the loading, not about the caller's call
+                raise Unreachable(str(error)) from error
             if loaded.__class__ is not ReplyError:
                 self._refused.pop(script.library, None)
                 return await send(packed)

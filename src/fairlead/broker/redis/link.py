@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 
 from fairlead.broker.redis.address import Address, Place
 from fairlead.broker.redis.finder import Ask, Finder
 from fairlead.broker.redis.wire import Wire, open_wire
+from fairlead.broker.repeats import pause
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 
-__all__ = ("Link", "pause")
-
-_FIRST_PAUSE = 0.05  # seconds; doubles with each failure in a row
-_LONGEST_PAUSE = 1.0
-_MOST_DOUBLINGS = 10
+__all__ = ("Link", "closed")
 
 
 class Link:
@@ -34,6 +30,7 @@ class Link:
     ) -> None:
         self.wire: Wire | None = None  # the last one opened; it may be lost
         self.failures = 0  # in a row, since the last good reply
+        self.trouble: BrokerError | None = None  # why it could not be opened, the last time
         self.loop = asyncio.get_running_loop()
         self.connecting: asyncio.Task[Wire] | None = None
         self._address = address
@@ -55,13 +52,13 @@ class Link:
             self.wire = None
             self._failed()
         if self._closed:
-            raise Unreachable("the connection was closed with close()")
+            raise closed()
         task = self.connecting
         if task is None:
             task = self.connecting = self.loop.create_task(self._connect())
         await asyncio.wait((task,))
         if task.cancelled():
-            raise Unreachable("the connection was closed with close()")
+            raise closed()
         return task.result()
 
     async def open(self, place: Place, call_timeout: float | None) -> Wire:
@@ -112,13 +109,15 @@ class Link:
                 raise
         except Ambiguous as error:  # about a question of ours, not about the caller's call
             self._failed()
-            raise Unreachable(str(error)) from error
-        except BrokerError:
+            self.trouble = Unreachable(str(error))
+            raise self.trouble from error
+        except BrokerError as error:
             self._failed()
+            self.trouble = error
             raise
         finally:
             self.connecting = None
-        self.wire = wire
+        self.wire, self.trouble = wire, None
         self._opened(wire)
         return wire
 
@@ -127,7 +126,8 @@ class Link:
         self._not_before = self.loop.time() + pause(self.failures)
 
 
-def pause(failures: int) -> float:
-    """How long to wait after so many failures in a row: full jitter, so that no crowd stays one."""
-    longest = _FIRST_PAUSE * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
-    return random.random() * min(_LONGEST_PAUSE, longest)
+def closed() -> Unreachable:
+    """What is left to say once somebody here has closed the connection; another try ends alike."""
+    error = Unreachable("the connection was closed with close()")
+    error.passes = False
+    return error

@@ -10,7 +10,7 @@ import msgspec
 from fairlead.model.errors import BrokerError, FairleadError, Refused, Unreachable
 from fairlead.model.shown import one_line
 
-__all__ = ("TRANSIENT", "Remedy", "ScriptError", "Verdict", "understand")
+__all__ = ("Remedy", "ScriptError", "Verdict", "understand")
 
 _LONGEST = 200  # characters of a server's text that an error repeats
 
@@ -38,11 +38,6 @@ _RAISE = {
         "the server is out of memory (maxmemory) and takes no new tasks; "
         "give it more memory or let the workers catch up",
     ),
-    "MISCONF": (
-        "misconf",
-        "the server cannot write to its disk and refuses all writes; "
-        "free disk space, or see its log for the failing AOF or snapshot",
-    ),
     "NOAUTH": ("auth", "the server asks for a password; put it into the URL"),
     "WRONGPASS": ("auth", "the server did not accept the user name or password of the URL"),
     "NOPERM": (
@@ -59,7 +54,13 @@ _RAISE = {
     ),
 }
 
+# What passes by itself, says ``Refused.passes`` of their causes.
 _REPEAT = {
+    "MISCONF": (
+        "misconf",
+        "the server cannot write to its disk and refuses all writes; "
+        "free disk space, or see its log for the failing AOF or snapshot",
+    ),
     "LOADING": ("loading", "the server is still loading its data"),
     "BUSY": ("busy", "the server is busy running somebody's script or function"),
     "NOREPLICAS": (
@@ -72,9 +73,6 @@ _REPEAT = {
     # ASK until the move is over, and MOVED from then on.
     "ASK": ("moving", "the hash slot of this shard is being moved to another node"),
 }
-
-# The causes of ``Refused`` that pass by themselves.
-TRANSIENT = frozenset({"forgetful", *(cause for cause, _ in _REPEAT.values())})
 
 _RELOCATE = {
     "READONLY": "the server is a replica and takes no writes",

@@ -16,12 +16,12 @@ from typing import Any, cast
 from fairlead.broker import checks
 from fairlead.broker.redis.connection import Value
 from fairlead.broker.redis.frame import Frame, Session
-from fairlead.broker.redis.link import pause
 from fairlead.broker.redis.scripts import load
 from fairlead.broker.redis.stored import STATES
+from fairlead.broker.repeats import pause
 from fairlead.broker.verbs import Mail
 from fairlead.broker.views import EventPage
-from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
+from fairlead.model.errors import BrokerError
 from fairlead.model.events import Event, EventId, EventKind
 
 __all__ = ("Waiting",)
@@ -110,7 +110,9 @@ class Waiting(Frame):
             return False
         try:
             rung = await self._block(session, ("BLPOP", *bells), seconds, self._ring_back)
-        except (Ambiguous, Unreachable):
+        except BrokerError as error:
+            if not error.passes:
+                raise
             # Perhaps a token went with the connection: look again, without hurrying.
             waiter.failures += 1
             await asyncio.sleep(min(pause(waiter.failures), left))
@@ -207,7 +209,9 @@ class Waiting(Frame):
         """Sleep until there may be more to read."""
         try:
             await self._block(session, command, seconds, on_stray)
-        except (Ambiguous, Unreachable):
+        except BrokerError as error:
+            if not error.passes:
+                raise
             await asyncio.sleep(min(pause(1), seconds))
 
     # -- events --------------------------------------------------------------------------------

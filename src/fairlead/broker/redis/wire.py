@@ -4,13 +4,18 @@ redis-py knows TLS, logins and address families. Its reading of one reply costs 
 rest of a call, so once it has logged in, the transport gets another protocol: this one. Calls are
 pipelined, replies come in order, and a caller that gives up leaves its place in the line, so that
 nobody reads the reply of another.
+
+Time limits are for silence, not for length: as long as bytes of a request or of a reply move, the
+connection is good, and the call they belong to goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
+import struct
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,6 +45,11 @@ Value = bytes | str | int | float
 _CLIENT_NAME = "fairlead"
 _LONGEST = 200  # characters of another library's message that an error repeats
 _NOTHING_YET = object()
+_COUNT = struct.Struct("i")
+_LARGE = 64 * 1024  # bytes of a request that may take a while to be written
+_FLOWING = 1.0  # seconds after its last bytes that a reply still counts as coming
+_LOOKS = 5  # at how much of a large request is written, in the time that it may be silent
+_CLOSEST = 0.01  # seconds between two looks at the clock
 
 # Its own annotation says "a tuple of one".
 pack: Callable[[tuple[Value, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
@@ -58,14 +68,19 @@ class Wire(asyncio.Protocol):
     def __init__(
         self, place: Place, transport: asyncio.WriteTransport, timeout: float | None
     ) -> None:
-        """Every call must be answered within ``timeout`` seconds, or the connection is given up."""
+        """After ``timeout`` seconds of silence while a call waits the connection is given up."""
         self.place = place
         self.client_id = 0  # known for those that block
         self.lost = False
         self._loop = asyncio.get_running_loop()
-        self._timeout = timeout
+        self._timeout = math.inf if timeout is None else timeout
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._looks_at = math.inf  # when the timer goes off
+        # By call: its future, when it was sent, when its caller stops to wait, and where in all
+        # that was ever sent a large request ends.
+        self._waiting: deque[tuple[asyncio.Future[Any], float, float, int]] = deque()
+        self._heard = 0.0  # when the last bytes came
+        self._sent = self._written = 0  # bytes given to the transport, and written when last looked
         self._reader = hiredis.Reader(notEnoughData=_NOTHING_YET)
         self._why = "the server closed it"
         self._retiring = False
@@ -73,19 +88,25 @@ class Wire(asyncio.Protocol):
         self._transport = transport
         transport.set_protocol(self)
 
-    def send(self, packed: bytes, now: float) -> asyncio.Future[Any]:
+    def send(self, packed: bytes, now: float, until: float = math.inf) -> asyncio.Future[Any]:
         """Write a command; its reply, which may be a ``ReplyError``, comes through the future.
 
         Raises ``Unreachable`` when the connection is already known to be lost. A connection that
-        is lost later fails the future with ``Ambiguous``.
+        is lost later fails the future with ``Ambiguous``, and so does the moment ``until``.
         """
         if self.lost:
             raise Unreachable(f"the connection to {self.place} was lost: {self._why}")
         future = self._loop.create_future()
-        self._waiting.append((future, now))
+        size = len(packed)
+        self._sent += size
+        self._waiting.append((future, now, until, self._sent if size > _LARGE else 0))
         self._transport.write(packed)
-        if self._timer is None and self._timeout is not None:
-            self._timer = self._loop.call_later(self._timeout, self._look_at_clock)
+        if self._timer is None:
+            self._look_again(min(now + self._timeout, until))
+        elif until < self._looks_at:
+            self._look_again(until)
+        if size > _LARGE:
+            self._written = self._sent - self._unsent()
         return future
 
     async def ask(self, *args: Value) -> Any:
@@ -97,11 +118,12 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
+        self._heard = self._loop.time()
         try:
             reader.feed(data)
             reply = reader.gets()
             while reply is not _NOTHING_YET:
-                future, _ = self._waiting.popleft()
+                future = self._waiting.popleft()[0]
                 if not future.done():  # done: its caller was cancelled
                     future.set_result(reply)
                 reply = reader.gets()
@@ -160,16 +182,61 @@ class Wire(asyncio.Protocol):
         sock.close()  # asyncio would do so in a callback, which never comes
         bottom._sock = None
 
-    def _look_at_clock(self) -> None:
-        """Checks the oldest call only: one timer serves all, and most calls never touch it."""
+    def _look_again(self, moment: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = moment
+        self._timer = None if moment == math.inf else self._loop.call_at(moment, self._look)
+
+    def _look(self) -> None:
+        """See whose time is over: one timer serves all, and most calls never touch it."""
         self._timer = None
-        if self._timeout is None or not self._waiting:
+        if not self._waiting:
             return
-        left = self._waiting[0][1] + self._timeout - self._loop.time()
-        if left <= 0:
+        now = self._loop.time()
+        writing = self._is_writing(now)
+        silent_at = max(self._waiting[0][1], self._heard) + self._timeout
+        if silent_at <= now:
             self.drop(f"no reply within {self._timeout:g} s")
-        else:
-            self._timer = self._loop.call_later(left, self._look_at_clock)
+            return
+        flows = now - self._heard < _FLOWING and (writing or self._reader.has_data())
+        again = min(silent_at, now + self._timeout / _LOOKS if writing else math.inf)
+        for place, (future, _, until, _) in enumerate(self._waiting):
+            if until == math.inf or future.done():
+                continue
+            if until > now:
+                again = min(again, until)
+            elif place == 0 and flows:
+                again = min(again, self._heard + _FLOWING)
+            else:  # its place in the line stays: should the reply still come, nobody else reads it
+                future.set_exception(
+                    Ambiguous(f"{self.place} gave no reply within the time of the call")
+                )
+        self._look_again(max(again, now + _CLOSEST))
+
+    def _is_writing(self, now: float) -> bool:
+        """Whether the oldest request is still on its way out; if it moves, that counts as heard."""
+        ends = self._waiting[0][3]
+        if self._written >= ends:
+            return False
+        written = self._sent - self._unsent()
+        if written > self._written:
+            self._written = written
+            self._heard = now
+        return written < ends
+
+    def _unsent(self) -> int:
+        """Bytes that wait here, or in the kernel for the other side to take them."""
+        waiting = self._transport.get_write_buffer_size()
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            # Not every system knows; then what the kernel holds counts as written.
+            with suppress(ImportError, OSError):
+                from fcntl import ioctl
+                from termios import TIOCOUTQ
+
+                waiting += _COUNT.unpack(ioctl(sock.fileno(), TIOCOUTQ, bytes(_COUNT.size)))[0]
+        return waiting
 
     def _end(self) -> None:
         if self.lost:
@@ -179,7 +246,7 @@ class Wire(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         waiting, self._waiting = self._waiting, deque()
-        for future, _ in waiting:
+        for future, *_ in waiting:
             if not future.done():
                 future.set_exception(
                     Ambiguous(f"the connection to {self.place} was lost during a call: {self._why}")

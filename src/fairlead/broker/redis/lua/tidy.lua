@@ -68,6 +68,9 @@ for _, each in ipairs(done < STEP and firsts(flows.stages, STEP - done, now) or 
   done = done + 1
 end
 expire_from('seen', 'workers', SILENT, lease_ends)
+for _, each in ipairs(done < STEP and firsts(idle_ends, STEP - done, now) or {}) do
+  if at_of(lease_ends, each[2]) then keep_incarnation(each[2]) end
+end
 for _, name in ipairs(expire_from('idle', 'answers')) do drop_mail(name) end
 for _, each in ipairs(done < STEP and firsts(agenda('tallies'), STEP - done, now) or {}) do
   drop(agenda('tallies'), each[2])

@@ -4,6 +4,7 @@
 -- ARGV     clock, incarnation, number; seven for each: id, incarnation, token, kind (p progress,
 --          c checkpoint, x xcom), key, value, ttl
 -- Returns  codes: a applied, f fenced, u unknown
+-- @flags allow-oom
 -- @library upkeep
 -- @include engine
 -- @include once

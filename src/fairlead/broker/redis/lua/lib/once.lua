@@ -9,7 +9,8 @@ function once(name, again)
   local kept = call('HGET', P .. 'answers', CALLER)
   sound[P .. 'answers'] = true
   local ends = kept and at_of(idle_ends, CALLER)
-  if not ends or ends <= now then return nil end
+  -- Whoever was cut off for long repeats its last call; a new one would lend beside its old loans.
+  if not ends or (ends <= now and not at_of(lease_ends, CALLER)) then return nil end
   local last, made_by, start = match(kept, '^(%d+)\31(%a+)\31()')
   last = tonumber(last)
   if number < last then return redis.error_reply(format('FAIRLEAD outoforder %.0f', last)) end

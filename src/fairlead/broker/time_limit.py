@@ -1,0 +1,43 @@
+"""How long a call may take, as people say it: in code, in settings, or in a URL."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote_plus
+
+from fairlead.model.durations import Duration, duration_rule, in_seconds
+from fairlead.model.errors import InvalidOption
+
+__all__ = ("call_limit", "split_limit")
+
+_OPTION = "timeout="
+_LEAST = 0.001  # seconds
+
+
+def call_limit(timeout: Duration | None) -> float | None:
+    """A time limit in seconds, checked; None: nothing was said. Text may be a bare number."""
+    if timeout is None:
+        return None
+    value: object = timeout
+    if isinstance(timeout, str):
+        try:
+            value = float(timeout)
+        except ValueError:
+            value = timeout
+    limit = in_seconds(value, _LEAST)
+    if limit is None:
+        raise InvalidOption("timeout", timeout, duration_rule(_LEAST))
+    return limit
+
+
+def split_limit(url: str) -> tuple[str, float | None]:
+    """A URL without its option ``timeout``, which every broker has, and what that says."""
+    head, question, query = url.partition("?")
+    options = query.split("&") if question else []
+    found = [option for option in options if option.startswith(_OPTION)]
+    if not found:
+        return url, None
+    if len(found) > 1:
+        raise InvalidOption("timeout", len(found), "given once in a URL")
+    rest = "&".join(option for option in options if option not in found)
+    limit = call_limit(unquote_plus(found[0].removeprefix(_OPTION)))
+    return f"{head}?{rest}" if rest else head, limit

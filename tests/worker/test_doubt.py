@@ -1,0 +1,219 @@
+"""A worker in doubt: lost replies, refusals that pass, and what handlers write meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fairlead import Context, Fairlead
+from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.verbs import Call, Settled
+from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
+from fairlead.model.lifecycle import State
+from tests.support.proxy import proxy
+from tests.support.servers import Running, server
+from tests.worker.harness import Rig, until
+from tests.worker.test_leases import Flaky
+
+
+@pytest.fixture
+def valkey() -> Iterator[Running]:
+    with server() as running:
+        yield running
+
+
+@pytest.mark.parametrize("cause", ["noreplicas", "loading", "misconf", "auth", "oom"])
+async def test_a_refusal_after_a_lost_reply_leaves_no_lease_behind(cause: str) -> None:
+    broker = Flaky()
+    rig = Rig(broker)
+
+    @rig.task()
+    async def nothing() -> None: ...
+
+    id = await rig.enqueue("nothing")
+    broker.errors = [Ambiguous("x"), Refused(cause, "x"), Unreachable("x"), Refused(cause, "x")]
+    async with rig.worker():
+        await rig.finished(id)
+    assert broker.numbers[:5] == [1] * 5
+    record = await rig.find(id)
+    assert (record.state, record.attempts) == (State.COMPLETED, 1)
+
+
+async def test_after_a_cut_reply_and_a_server_without_replicas_nothing_is_left_running(
+    valkey: Running,
+) -> None:
+    lent = b"fairlead_exchange_"
+    matching = lambda command: lent in command[:200]  # noqa: E731
+    async with proxy(path=valkey.path, matching=matching) as between:
+        app = Fairlead(f"{between.url}?timeout=400ms")
+        runs: list[int] = []
+
+        @app.task
+        async def work(n: int) -> None:
+            runs.append(n)
+
+        direct = Fairlead(valkey.url)
+        task = direct.task(name=work.name)(lambda n: None)
+        first = await task.aenqueue(0)
+        async with app.worker(concurrency=5):
+            await first.aresult(timeout=10)
+            await asyncio.sleep(0.1)
+            cut = between.cut_reply()
+            handles = await direct.aenqueue_many(task.call(n) for n in range(1, 11))
+            await cut.happened.wait()
+            valkey.admin("CONFIG", "SET", "min-replicas-to-write", "1")
+            await asyncio.sleep(1.5)
+            valkey.admin("CONFIG", "SET", "min-replicas-to-write", "0")
+            for handle in handles:
+                await handle.aresult(timeout=20)
+        assert sorted(runs) == list(range(11))
+        assert (await direct.asnapshot()).running == 0
+        await direct.aclose()
+        await app.aclose()
+
+
+# -- what handlers write ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_handlers_that_report_progress_complete_on_a_full_server(
+    valkey: Running, sync: bool
+) -> None:
+    app = Fairlead(valkey.url)
+
+    def plain(ctx: Context) -> str:
+        ctx.progress(0.5)
+        ctx.xcom.push("where", "here")
+        ctx.progress("done")
+        return "well"
+
+    async def awaiting(ctx: Context) -> str:
+        await ctx.aprogress(0.5)
+        await ctx.xcom.apush("where", "here")
+        await ctx.aprogress("done")
+        return "well"
+
+    task: Any = app.task(name="task", max_retries=0)(plain if sync else awaiting)
+    handles = [await task.aenqueue() for _ in range(2)]
+    async with app.worker(concurrency=1):
+        await handles[0].aresult(timeout=10)  # whatever has to be loaded is there
+        valkey.admin("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(Refused, match="memory"):
+            await task.aenqueue()
+        assert await handles[1].aresult(timeout=10) == "well"
+        info = await handles[1].ainfo()
+    assert info.progress == "done"
+    valkey.admin("CONFIG", "SET", "maxmemory", "0")
+    await app.aclose()
+
+
+class Mute(MemoryBroker):
+    """Takes no writes of handlers while ``error`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: BrokerError | None = None
+        self.tries = 0
+
+    async def write(self, call: Call, writes: Any, *, now: float | None = None) -> list[Settled]:
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        return await super().write(call, writes, now=now)
+
+
+@pytest.mark.parametrize(
+    "error", [Unreachable("x"), Ambiguous("x"), Refused("oom", "x"), Refused("noreplicas", "x")]
+)
+async def test_progress_that_cannot_be_written_is_logged_once_and_not_the_handler_s_business(
+    error: BrokerError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fairlead.worker.writer._SOON", 0.1)
+    broker = Mute()
+    broker.error = error
+    rig = Rig(broker)
+
+    @rig.task()
+    async def reports(ctx: Context) -> str:
+        await ctx.aprogress(1)
+        await ctx.aprogress(2)
+        broker.error = None
+        await ctx.aprogress(3)
+        return "well"
+
+    id = await rig.enqueue("reports")
+    with caplog.at_level(logging.INFO, "fairlead.runtime"):
+        assert await rig.worker().drain() == 1
+    record = await rig.find(id)
+    assert (record.state, record.attempts) == (State.COMPLETED, 1)
+    assert record.progress is not None
+    said = [each.message for each in caplog.records if each.__dict__.get("component") == "progress"]
+    assert said == ["broker failed", "broker answers again"]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_context_call_that_fails_in_an_outage_releases_the_attempt(
+    monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    monkeypatch.setattr("fairlead.worker.writer.Writer.write.__defaults__", (0.1,))
+    broker = Mute()
+    rig = Rig(broker)
+    runs: list[int] = []
+
+    def plain(ctx: Context) -> None:
+        runs.append(ctx.attempt)
+        broker.error = Refused("noreplicas", "x") if len(runs) < 6 else None
+        ctx.xcom.push("k", 1)
+
+    async def awaiting(ctx: Context) -> None:
+        runs.append(ctx.attempt)
+        broker.error = Unreachable("x") if len(runs) < 6 else None
+        await ctx.xcom.apush("k", 1)
+
+    rig.task(name="pushes")(plain if sync else awaiting)
+    id = await rig.enqueue("pushes", max_retries=0)
+    assert await rig.worker().drain() == 6
+    assert runs == [1] * 6
+    record = await rig.find(id)
+    assert (record.state, record.attempts, record.crashes) == (State.COMPLETED, 1, 0)
+
+
+async def test_an_error_of_another_broker_is_the_handler_s_own() -> None:
+    rig = Rig()
+
+    @rig.task()
+    async def fails() -> None:
+        raise Unreachable("somebody else's server")
+
+    id = await rig.enqueue("fails", max_retries=0)
+    assert await rig.worker().drain() == 1
+    assert (await rig.find(id)).state is State.DEAD
+
+
+async def test_what_handlers_write_does_not_wait_for_an_exchange_in_doubt() -> None:
+    broker = Flaky()
+    rig = Rig(broker)
+    began, wrote = asyncio.Event(), asyncio.Event()
+
+    @rig.task()
+    async def writes(ctx: Context) -> None:
+        began.set()
+        await until(lambda: broker.errors == [] or len(broker.errors) < 900)
+        await ctx.xcom.apush("k", 1)
+        wrote.set()
+
+    @rig.task()
+    async def short() -> None: ...
+
+    await rig.enqueue("writes")
+    async with rig.worker(concurrency=2):
+        await began.wait()
+        broker.errors = [Ambiguous("x")] * 901
+        await rig.enqueue("short")
+        await asyncio.wait_for(wrote.wait(), 5)
+        assert broker.errors  # the exchange is still being repeated
+        broker.errors.clear()
