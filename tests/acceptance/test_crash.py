@@ -110,6 +110,7 @@ async def test_the_other_child_goes_on_while_one_is_killed(site: Site) -> None:
     assert other in worker.children()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 async def test_a_machine_that_is_gone_is_made_up_for_by_another_when_its_lease_ends(
     site: Site,
@@ -178,6 +179,7 @@ async def test_a_worker_that_starts_takes_nothing_from_one_that_lives_on_the_sam
     assert {tuple(site.stream.kinds(id)) for id in ids} == {("enqueued", "started", "completed")}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 async def test_what_a_stopped_worker_says_after_its_lease_changes_nothing(site: Site) -> None:
     await site.store.sweep()
@@ -277,6 +279,7 @@ async def test_a_child_that_stands_still_is_ended_and_its_tasks_finish(site: Sit
     assert judged(site, ids).verdict().defects == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["child", "tree"])
 async def test_who_stands_still_beyond_the_lease_and_goes_on_leaves_no_task_behind(
     site: Site, what: str

@@ -81,6 +81,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_and_pays_for_it_alone(sit
     assert record.attempts == 2
 
 
+@pytest.mark.slow
 async def test_a_loop_that_hangs_longer_than_the_lease_and_goes_on_loses_nothing(
     site: Site,
 ) -> None:

@@ -140,6 +140,7 @@ async def test_workers_fetch_again_after_all_their_connections_were_killed(
         await fetch_again(site, workers, back)
 
 
+@pytest.mark.slow
 async def test_workers_fetch_again_after_a_server_that_was_away_for_a_while(
     durable: Running, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ async def test_workers_fetch_again_after_a_server_that_was_away_for_a_while(
         await fetch_again(site, workers, time.time())
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(150)
 async def test_workers_fetch_again_after_a_freeze_of_forty_seconds(
@@ -171,6 +173,7 @@ async def test_workers_fetch_again_after_a_freeze_of_forty_seconds(
         assert site.stream.counts["recovered"] == 0
 
 
+@pytest.mark.slow
 async def test_workers_fetch_again_when_a_black_hole_between_them_and_the_server_is_gone(
     durable: Running, tmp_path: Path
 ) -> None:
@@ -189,6 +192,7 @@ async def test_workers_fetch_again_when_a_black_hole_between_them_and_the_server
         await fetch_again(site, workers, time.time())
 
 
+@pytest.mark.slow
 async def test_workers_give_up_connections_that_lead_nowhere(
     durable: Running, tmp_path: Path
 ) -> None:

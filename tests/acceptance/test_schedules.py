@@ -27,6 +27,7 @@ def slots(site: Site) -> Counter[int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 async def test_a_worker_that_stood_still_does_no_harm(site: Site) -> None:
     one, two = site.worker(), site.worker()
@@ -52,6 +53,7 @@ async def test_a_worker_that_stood_still_does_no_harm(site: Site) -> None:
     assert len(during) >= STOPPED - 4
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 async def test_no_slot_is_lost_or_run_twice_when_workers_are_killed(site: Site) -> None:
     one, two = site.worker(), site.worker()

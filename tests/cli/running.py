@@ -7,7 +7,9 @@ import sys
 __all__ = ("fairlead",)
 
 
-def fairlead(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def fairlead(
+    *args: str, seconds: float = 90.0, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "fairlead", *args],
         env={**os.environ, "FAIRLEAD_DEBUG": "", **environment},
@@ -15,5 +17,5 @@ def fairlead(*args: str, **environment: str) -> subprocess.CompletedProcess[str]
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=90,
+        timeout=seconds,
     )

@@ -87,10 +87,12 @@ async def test_the_collector_is_as_it_was_afterwards() -> None:
 # -- worker processes -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(360)
 def test_worker_processes_are_measured_from_first_start_to_last_outcome(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    answer = fairlead("bench", "worker", "--quick", "--json", "--scale", "0.1")
+    answer = fairlead("bench", "worker", "--quick", "--json", "--scale", "0.1", seconds=300.0)
     assert answer.returncode == 0, answer.stderr
     found = json.loads(answer.stdout)
     assert [row["name"] for row in found["rows"]] == [row.name for row in workers.ROWS]
@@ -105,6 +107,7 @@ def test_worker_processes_are_measured_from_first_start_to_last_outcome(
     assert "cores of an idle worker" in out
 
 
+@pytest.mark.slow
 def test_a_flow_is_measured_beside_plain_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     answer = fairlead("bench", "flow", "--quick", "--json", "--scale", "0.02")
     assert answer.returncode == 0, answer.stderr
@@ -124,15 +127,21 @@ def test_a_flow_is_measured_beside_plain_tasks(capsys: pytest.CaptureFixture[str
 # -- on a server ------------------------------------------------------------------------------
 
 
-def test_everything_is_measured_in_memory_and_on_a_server_of_its_own(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    answer = fairlead("bench", "--quick", "--json", "--scale", "0.001")
+@pytest.mark.slow
+@pytest.mark.timeout(360)
+def test_without_a_choice_everything_is_measured() -> None:
+    answer = fairlead("bench", "--quick", "--json", "--scale", "0.001", seconds=300.0)
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    assert found.keys() == {"memory", "worker", "flow", "server"}
+    assert [found[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
+
+
+def test_a_server_of_its_own_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = fairlead("bench", "server", "--quick", "--json", "--scale", "0.001")
     assert answer.returncode == 0, answer.stderr
     assert "bench: server, features: round 3 of 3\n" in answer.stderr
-    both = json.loads(answer.stdout)
-    assert [both[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
-    found = both["server"]
+    found = json.loads(answer.stdout)
     assert len(found["rows"]) == 7
     for row in found["rows"]:
         assert min(row[key] for key in ("tasks_per_second", "function_us", "python_us")) > 0
