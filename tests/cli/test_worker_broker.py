@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from fairlead import Fairlead
 from fairlead.broker import connect
 from tests.embedded import processes
 from tests.support.servers import Running, server
-from tests.support.worker_process import WorkerProcess, until
+from tests.support.worker_process import PATIENCE, WorkerProcess, until
 
 COMMAND = [sys.executable, "-m", "fairlead"]
 
@@ -138,16 +140,19 @@ async def test_a_worker_serves_queues_of_several_shards(folder: Path, valkey: Ru
             handles = await app.aenqueue_many([hello.call(), afar.call()])
             results = [await each.aresult(timeout=20) for each in handles]
             assert results == ["hello", "hello from afar"]
-        workers = await _workers(f"{valkey.url}?shards=far=other")
-        assert workers == 1
+        await _registered(f"{valkey.url}?shards=far=other")
     finally:
         worker.close()
     assert any(b"{other}" in key for key in valkey.admin("KEYS", "fl1:*"))
 
 
-async def _workers(url: str) -> int:
+async def _registered(url: str) -> None:
+    """Wait until one worker has told of itself, which may be after its first tasks."""
     store = connect(url)
+    deadline = time.monotonic() + PATIENCE
     try:
-        return len(await store.workers())
+        while len(await store.workers()) != 1:
+            assert time.monotonic() < deadline, "no worker told of itself"
+            await asyncio.sleep(0.02)
     finally:
         await store.close()
