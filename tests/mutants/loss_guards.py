@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import SUITE, Guard, lua, memory
+from tests.mutants.mutant import SUITE, Guard, Mutant, lua, memory
 
 __all__ = ("GUARDS",)
 
@@ -65,7 +65,11 @@ GUARDS: tuple[Guard, ...] = (
         _TIME + "test_time_goes_on_while_nobody_calls[*-259200.0]",
         (
             memory("frame.py", ("steady - self._steady, steady", "0.0, steady")),
-            lua("hello.lua", ("passed > seen + SILENCE", "passed > SILENCE")),
+            Mutant(
+                "fairlead/broker/redis/frame.py",
+                (("repr(max(self._steady() - wrote, 0.0))", '"0.0"'),),
+                "valkey",
+            ),
         ),
     ),
     Guard(
