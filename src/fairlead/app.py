@@ -31,6 +31,7 @@ from fairlead.client import (
     handles_of,
     submissions_of,
 )
+from fairlead.client.declared_limits import DeclaredLimits
 from fairlead.embedded import SCHEME, find_binary
 from fairlead.model.durations import Duration
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
@@ -136,6 +137,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         self._around: list[AroundRun] = []
         self._lifespan = Lifespan()
         self._schedules = Schedules(self._clients)
+        self._limits = DeclaredLimits()
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -318,10 +320,15 @@ class Fairlead(Operating, Flowing, Scheduling):
                 around=self._around,
                 lifespan=self._lifespan,
                 log_tasks=log_tasks,
-                declare=self._schedules.adeclare,
+                declare=self._declare,
             ),
             **options,
         )
+
+    async def _declare(self) -> None:
+        """Write what this program declares: schedules and limits."""
+        await self._limits.write(self._clients.current())
+        await self._schedules.adeclare()
 
     def _slot_plan(self) -> SlotPlan:
         for name, module in list(sys.modules.items()):

@@ -23,11 +23,11 @@ from fairlead.broker.verbs import (
     Altered,
     BeatReply,
     Call,
-    Change,
     ExchangeReply,
     LeaseRef,
     Mail,
     Moved,
+    Setting,
     Settled,
     TenantChange,
     Watched,
@@ -281,7 +281,7 @@ class BrokerMachine(Core):
         return len(tied) > 1 or len(doomed) > MAX_STEP
 
     @op(4, client=CLIENTS, changes=st.lists(CHANGES, min_size=1, max_size=2))
-    def configure(self, client: str, changes: list[Change]) -> None:
+    def configure(self, client: str, changes: list[Setting]) -> None:
         now = self.model.now
         self.numbered(client, lambda call: self.broker.configure(call, changes, now=now))
         for change in changes:

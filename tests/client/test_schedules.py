@@ -114,7 +114,7 @@ async def test_a_worker_starts_even_if_its_schedules_do_not_fit(
     app.schedule(every="1h")(report(app))
     await report(app).aenqueue()
     assert await app.drain() == 1
-    assert "schedules not written" in caplog.messages
+    assert "declarations not written" in caplog.messages
 
 
 async def test_its_task_knows_its_slot_and_has_an_id_that_tells_it(

@@ -73,6 +73,28 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "declared",
+        "what was set at run time outlives an unchanged declaration",
+        SUITE + "test_declarations.py::"
+        "test_the_same_declaration_again_leaves_what_was_set_meanwhile",
+        (
+            memory("orders.py", ("    return known != change\n", "    return True\n")),
+            lua("lib/configured.lua", ("return known == digest", "return false")),
+        ),
+    ),
+    Guard(
+        "declared again",
+        "schedules and limits come back after a data loss",
+        "tests/worker/test_declarations.py::"
+        "test_schedules_and_limits_hold_again_after_the_server_was_emptied",
+        (
+            Mutant(
+                "fairlead/worker/declarer.py",
+                (("or met == self._known:", "or self._known is not None:"),),
+            ),
+        ),
+    ),
+    Guard(
         "life",
         "chosen ids run when the counter of their lives has gone round",
         _LOSS + "test_chosen_ids_run_after_the_counter_of_their_lives_has_gone_round",

@@ -17,6 +17,7 @@ from fairlead.broker.verbs import (
     Change,
     Fetch,
     QueueChange,
+    Setting,
     Submission,
     TenantChange,
 )
@@ -167,7 +168,7 @@ class Settings:
     def __init__(self) -> None:
         self.places: dict[tuple[str, ...], dict[str, object]] = {}
 
-    def change(self, change: Change) -> None:
+    def change(self, change: Setting) -> None:
         """Take over what a change says; what is UNSET stays."""
         if isinstance(change, QueueChange):
             place: tuple[str, ...] = ("queue", change.queue)

@@ -22,11 +22,13 @@ from fairlead.broker.verbs import (
     MAX_XCOM,
     Alter,
     Change,
+    Declaration,
     Fetch,
     Firing,
     LeaseRef,
     LimiterChange,
     QueueChange,
+    Setting,
     Submission,
     TenantChange,
     Write,
@@ -216,6 +218,9 @@ def check_orders(orders: Sequence[Alter]) -> None:
 def check_changes(changes: Sequence[Change]) -> None:
     """Refuse what cannot be set."""
     for change in changes:
+        if isinstance(change, Declaration):
+            check_changes([change.change])
+            continue
         changed_limit(UNLIMITED, change)
         if isinstance(change, TenantChange):
             check_tenant(change.tenant)
@@ -235,7 +240,7 @@ def check_changes(changes: Sequence[Change]) -> None:
             changed_breaker(NO_BREAKER, change)
 
 
-def changed_limit(limit: Limit, change: Change) -> Limit:
+def changed_limit(limit: Limit, change: Setting) -> Limit:
     """The limit with what the change says laid over it; refuses what no limit can be."""
     said: dict[str, Any] = {
         name: value

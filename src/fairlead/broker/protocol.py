@@ -277,6 +277,10 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
     ) -> None:
         """Set limits, weights and pauses; they hold for the existing backlog from now on.
 
+        A ``Declaration`` is made unless the last one about the same queue, tenant or limiter was
+        the same: so what is set at run time outlives it until it is changed, and an emptied broker
+        takes it again.
+
         A breaker keeps its state under other settings: another ``cooldown`` counts from when it
         opened, and it opens at once if as many failed already. None for ``failures`` ends it.
         """

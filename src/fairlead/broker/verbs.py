@@ -30,6 +30,7 @@ __all__ = (
     "BeatReply",
     "Call",
     "Change",
+    "Declaration",
     "ExchangeReply",
     "Fetch",
     "Firing",
@@ -39,6 +40,7 @@ __all__ = (
     "Moved",
     "QueueChange",
     "Receipt",
+    "Setting",
     "Settled",
     "Submission",
     "TenantChange",
@@ -279,4 +281,13 @@ class LimiterChange(msgspec.Struct, frozen=True, kw_only=True):
     probes: int | UnsetType = UNSET  # at a time, while it is half open
 
 
-Change = QueueChange | TenantChange | LimiterChange
+Setting = QueueChange | TenantChange | LimiterChange
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """A change that a program declares: it is made unless the last declaration was the same."""
+
+    change: Setting
+
+
+Change = Setting | Declaration

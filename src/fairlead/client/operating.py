@@ -16,6 +16,7 @@ from fairlead.client.changes import (
 )
 from fairlead.client.client import Client, PageSelection
 from fairlead.client.clients import Clients
+from fairlead.client.declared_limits import DeclaredLimits
 from fairlead.model.names import check_queue, check_tenant
 
 __all__ = ("Operating",)
@@ -25,6 +26,7 @@ class Operating:
     """The part of an app that is about queues, tenants and workers, not about tasks of its own."""
 
     _clients: Clients
+    _limits: DeclaredLimits
 
     async def aconfigure_queue(self, name: str, /, **settings: Unpack[QueueSettings]) -> None:
         """Set limits, pause and retention of a queue; what is not named stays as it is."""
@@ -56,6 +58,24 @@ class Operating:
         """Set a named limiter, from sync code."""
         change = limiter_change(name, **settings)
         self._clients.sync(lambda client: client.configure([change]))
+
+    def declare_queue(self, name: str, /, **settings: Unpack[QueueSettings]) -> None:
+        """Declare limits and retention of a queue; workers write them, now and after a data loss.
+
+        What ``configure_queue`` sets at run time stays so until the declaration is changed. A
+        declaration that is taken out of the program stays in force until something else is set.
+        """
+        self._limits.add(queue_change(name, **settings))
+
+    def declare_tenant(
+        self, name: str, /, *, queue: str | None = None, **settings: Unpack[TenantSettings]
+    ) -> None:
+        """Declare weight and limits of a tenant, in one queue or in all; see ``declare_queue``."""
+        self._limits.add(tenant_change(name, queue, **settings))
+
+    def declare_limiter(self, name: str, /, **settings: Unpack[LimiterSettings]) -> None:
+        """Declare a named limiter; see ``declare_queue``."""
+        self._limits.add(limiter_change(name, **settings))
 
     async def asnapshot(self) -> Snapshot:
         """How many tasks there are, by state, queue and tenant."""

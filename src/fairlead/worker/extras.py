@@ -59,7 +59,7 @@ class Extras:
         self.around = around  # the first is outermost; may still grow
         self.lifespan = lifespan or Lifespan()
         self.log_tasks = log_tasks  # a line for each attempt that succeeds
-        self.declare = declare  # writes the schedules that the program declares
+        self.declare = declare  # writes the schedules and limits that the program declares
 
 
 NO_EXTRAS = Extras()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from fairlead.broker import Broker
+from fairlead.broker.views import Hello
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import Outage
 from fairlead.worker.syncer import Syncer
@@ -33,10 +34,15 @@ class Healthchecker:
     name = "healthchecker"
 
     def __init__(
-        self, broker: Broker, syncer: Syncer, told: Callable[[Health], None] | None = None
+        self,
+        broker: Broker,
+        syncer: Syncer,
+        met: Callable[[Hello], Awaitable[None]],
+        told: Callable[[Health], None] | None = None,
     ) -> None:
         self._broker = broker
         self._syncer = syncer
+        self._met = met
         self._told = told
         self._outage = Outage(self.name)
         self._began = time.monotonic()
@@ -54,9 +60,10 @@ class Healthchecker:
 
     async def check(self) -> Health:
         """Ask the broker once; how the worker is."""
+        hello: Hello | None = None
         try:
             async with asyncio.timeout(_ANSWER):
-                await self._broker.hello()
+                hello = await self._broker.hello()
         except (BrokerError, TimeoutError) as error:
             self._outage.failed(error if isinstance(error, BrokerError) else _silent())
         else:
@@ -71,6 +78,8 @@ class Healthchecker:
         )
         if self._told is not None:
             self._told(self.health)
+        if hello is not None:
+            await self._met(hello)
         return self.health
 
 

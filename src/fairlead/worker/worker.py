@@ -18,13 +18,14 @@ from typing import Self
 from fairlead.broker import Caller, Store
 from fairlead.broker.verbs import BeatReply
 from fairlead.broker.views import WorkerRecord
-from fairlead.model.errors import BrokerError, InvalidInput, Refused
+from fairlead.model.errors import BrokerError, InvalidInput
 from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
 from fairlead.runtime.identity import host, identity
 from fairlead.worker.capacity import Capacity
 from fairlead.worker.channel import Introduction, SlotPlan
+from fairlead.worker.declarer import Declarer
 from fairlead.worker.execution import abandoned
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.forwarder import Forwarder
@@ -112,7 +113,7 @@ class Worker:
         self._life: AbstractAsyncContextManager[None] | None = None
         self._threads = Threads(threads)
         self._lifespan = extras.lifespan
-        self._declare = extras.declare
+        self.declarer = Declarer(extras.declare)
 
         self._tether = tether
         self._own_process = tether is not None or line is not None
@@ -171,7 +172,7 @@ class Worker:
             order=self._order(),
             patience=patience,
         )
-        self.healthchecker = Healthchecker(store, self.syncer)
+        self.healthchecker = Healthchecker(store, self.syncer, self.declarer.declare)
 
     @property
     def exceptions(self) -> deque[Raised]:
@@ -255,11 +256,7 @@ class Worker:
         self.heartbeater.lease = lease
         self._started_at = hello.now
         await self.recoverer.reclaim()
-        if self._declare is not None:
-            try:
-                await self._declare()
-            except Refused as error:  # tasks are run all the same
-                log.error("schedules not written", extra={"reason": str(error)})  # noqa: TRY400
+        await self.declarer.declare(hello)
         if self._tether is not None:
             self.runner.number([spec.name for spec in self._registry])
             self._tether.introduce(self, self._introduction())

@@ -15,7 +15,7 @@ from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
 from fairlead.broker.memory.stream import Stream
 from fairlead.broker.schedules import ScheduleRecord
-from fairlead.broker.verbs import SHARD, Mail, TenantChange
+from fairlead.broker.verbs import SHARD, Mail, Setting, TenantChange
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import State
@@ -40,6 +40,7 @@ class Holdings:
         self.incarnations: dict[str, Incarnation] = {}
         self.lease_ends: Agenda[str] = Agenda()
         self.limiters: dict[str, Limiter] = {}
+        self.declared: dict[tuple[str, ...], Setting] = {}
         self.tenant_settings: dict[tuple[str, str], TenantChange] = {}  # ("", t): in all queues
         self.unique: dict[tuple[str, str], str] = {}  # (tenant, key) -> id of the holder
         self.windows: Agenda[tuple[str, str]] = Agenda()  # unique keys held for a time

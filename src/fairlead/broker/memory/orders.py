@@ -18,8 +18,10 @@ from fairlead.broker.verbs import (
     Alter,
     Altered,
     Change,
+    Declaration,
     LimiterChange,
     QueueChange,
+    Setting,
     Settled,
     TenantChange,
     Watched,
@@ -101,13 +103,31 @@ def cancel(shard: Shard, task: Task) -> Altered:
 
 def configure(shard: Shard, changes: Sequence[Change]) -> None:
     """Carry out changes that were checked."""
-    for change in changes:
+    for each in changes:
+        change = each
+        if isinstance(change, Declaration):
+            change = change.change
+            if not _is_new(shard, change):
+                continue
         if isinstance(change, QueueChange):
             _configure_queue(shard, change)
         elif isinstance(change, TenantChange):
             _configure_tenant(shard, change)
         else:
             _configure_limiter(shard, change)
+
+
+def _is_new(shard: Shard, change: Setting) -> bool:
+    """Whether something else was declared last, or nothing; keep what is declared now."""
+    if isinstance(change, QueueChange):
+        target: tuple[str, ...] = ("q", change.queue)
+    elif isinstance(change, TenantChange):
+        target = ("t", change.tenant, change.queue or "")
+    else:
+        target = ("l", change.name)
+    known = shard.declared.get(target)
+    shard.declared[target] = change
+    return known != change
 
 
 def _configure_queue(shard: Shard, change: QueueChange) -> None:

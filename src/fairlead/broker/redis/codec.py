@@ -6,6 +6,7 @@ as the work itself.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,11 +25,13 @@ from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import (
     Alter,
     Change,
+    Declaration,
     Fetch,
     Firing,
     LeaseRef,
     LimiterChange,
     QueueChange,
+    Setting,
     Submission,
     TenantChange,
     Write,
@@ -60,6 +63,7 @@ _SEPARATORS = str.maketrans("\x1d\x1e\x1f", "\0\0\0")
 _QUEUE_FIELDS = QueueChange.__struct_fields__[1:]
 _TENANT_FIELDS = TenantChange.__struct_fields__[2:]
 _LIMITER_FIELDS = LimiterChange.__struct_fields__[1:]
+_DIGEST = 16  # characters of a digest of what is declared
 
 
 # -- enqueue, fire -----------------------------------------------------------------------------
@@ -265,20 +269,29 @@ def order_args(orders: Iterable[Alter]) -> list[Value]:
 
 
 def change_args(changes: Iterable[Change]) -> list[Value]:
-    """A letter for the kind of each change, what it is about, and its values."""
+    """A letter for the kind of each change, what it is about, and its values.
+
+    Before one that is declared stand another letter and the digest of what is declared.
+    """
     args: list[Value] = []
     for change in changes:
-        if isinstance(change, QueueChange):
-            args += ("q", change.queue)
-            fields = _QUEUE_FIELDS
-        elif isinstance(change, TenantChange):
-            args += ("t", change.tenant, change.queue or "")
-            fields = _TENANT_FIELDS
+        if isinstance(change, Declaration):
+            declared = _one_change(change.change)
+            digest = hashlib.sha256("\x1f".join(declared).encode()).hexdigest()
+            args += ("d", digest[:_DIGEST], *declared)
         else:
-            args += ("l", change.name)
-            fields = _LIMITER_FIELDS
-        args += (_said(getattr(change, field)) for field in fields)
+            args += _one_change(change)
     return args
+
+
+def _one_change(change: Setting) -> list[str]:
+    if isinstance(change, QueueChange):
+        args, fields = ["q", change.queue], _QUEUE_FIELDS
+    elif isinstance(change, TenantChange):
+        args, fields = ["t", change.tenant, change.queue or ""], _TENANT_FIELDS
+    else:
+        args, fields = ["l", change.name], _LIMITER_FIELDS
+    return [*args, *(_said(getattr(change, field)) for field in fields)]
 
 
 def _said(value: object) -> str:

@@ -20,6 +20,7 @@ KINDS: dict[str, str] = {
         (
             *("meta", "tasks", "records", "errors", "results", "progress", "checkpoints", "ties"),
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
+            "declared",
             *("unique", "answers", "workers", "xcom", "schedules", "readers", "tenants:"),
             *("flows", "reserved", "pins", "uses", "aside", "tally:"),
         ),
@@ -70,6 +71,7 @@ class Keys:
         self.queues = f"{prefix}queues"
         self.settings = f"{prefix}settings"
         self.tenant_settings = f"{prefix}tenant-settings"
+        self.declared = f"{prefix}declared"
         self.gates = f"{prefix}gates"
         self.limiters = f"{prefix}limiters"
         # Moments: sorted sets.

@@ -40,6 +40,7 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
+    Declaration,
     LeaseRef,
     LimiterChange,
     Moved,
@@ -216,8 +217,9 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         parts: dict[str, list[Change]] = {}
         for change in changes:
             shards: Iterable[str] = self._stores
-            if not isinstance(change, LimiterChange) and change.queue is not None:
-                shards = [self.shard_of(change.queue)]
+            target = change.change if isinstance(change, Declaration) else change
+            if not isinstance(target, LimiterChange) and target.queue is not None:
+                shards = [self.shard_of(target.queue)]
             for shard in shards:
                 parts.setdefault(shard, []).append(change)
         if not changes:

@@ -3,7 +3,8 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; changes: 'q', queue and 13 values (lib/configured), 't',
 --          tenant, queue or '', paused, weight, concurrency, rate, burst, or 'l', limiter,
---          concurrency, rate, burst, failures, cooldown, probes. '' is left as it is, '-' lifts a limit
+--          concurrency, rate, burst, failures, cooldown, probes. '' is left as it is, '-' lifts a limit.
+--          Before a change that a program declares stand 'd' and a digest of it
 -- Returns  ''
 -- @flags allow-oom
 -- @library upkeep
@@ -14,15 +15,20 @@ local kept = once('configure', tostring)
 if kept then return kept end
 local i = 4
 while i <= #ARGV do
-  local kind = ARGV[i]
+  local kind, same = ARGV[i], false
+  if kind == 'd' then
+    same = was_declared(ARGV[i + 1], i + 2)
+    i = i + 2
+    kind = ARGV[i]
+  end
   if kind == 'q' then
-    configure_queue(ARGV[i + 1], i + 2)
+    if not same then configure_queue(ARGV[i + 1], i + 2) end
     i = i + 15
   elseif kind == 't' then
-    configure_tenant(ARGV[i + 1], ARGV[i + 2], { unpack(ARGV, i + 3, i + 7) })
+    if not same then configure_tenant(ARGV[i + 1], ARGV[i + 2], { unpack(ARGV, i + 3, i + 7) }) end
     i = i + 8
   else
-    configure_limiter(ARGV[i + 1], i + 2)
+    if not same then configure_limiter(ARGV[i + 1], i + 2) end
     i = i + 8
   end
 end

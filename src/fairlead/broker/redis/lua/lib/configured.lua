@@ -6,6 +6,21 @@ local VALUES = { 'paused', 'max', 'tenant_max', 'warn', 'concurrency', 'rate', '
   'keep_count', 'keep_bytes', 'keep_dead', 'dead_max' }
 local NONE = { max = -1, tenant_max = -1, warn = -1, concurrency = -1, rate = 0, failures = 0 }
 
+local declared -- digests by what they are about, as far as they were read or written
+-- @each
+declared = {}
+-- @end
+
+-- Whether the last declaration about what stands in ARGV from `i` on was the same; keep this one.
+function was_declared(digest, i)
+  local about = ARGV[i] .. SEP .. ARGV[i + 1]
+  if ARGV[i] == 't' then about = about .. SEP .. ARGV[i + 2] end
+  local known = declared[about] or call('HGET', P .. 'declared', about)
+  declared[about] = digest
+  if known ~= digest then write('HSET', P .. 'declared', about, digest) end
+  return known == digest
+end
+
 local function said(target, name, text)
   if text ~= '' then target[name] = text == '-' and NONE[name] or tonumber(text) end
 end

@@ -1,0 +1,49 @@
+"""Limits and weights that a program declares; workers write them, as they write schedules."""
+
+from __future__ import annotations
+
+from fairlead.broker.checks import check_changes
+from fairlead.broker.verbs import (
+    MAX_STEP,
+    Declaration,
+    LimiterChange,
+    QueueChange,
+    Setting,
+)
+from fairlead.client.client import Client
+from fairlead.model.errors import InvalidInput, InvalidOption
+
+__all__ = ("DeclaredLimits",)
+
+
+class DeclaredLimits:
+    """What was declared, each queue, tenant and limiter once."""
+
+    def __init__(self) -> None:
+        self._declared: dict[tuple[str, ...], Declaration] = {}
+
+    def add(self, change: Setting) -> None:
+        """Remember a declaration; refuse a second one about the same, and a pause."""
+        if not isinstance(change, LimiterChange) and isinstance(change.paused, bool):
+            rule = "left out of a declaration: pauses are made at run time, by configure_..."
+            raise InvalidOption("paused", change.paused, rule)
+        check_changes([change])  # now, not when a worker starts
+        about = _about(change)
+        if about in self._declared:
+            raise InvalidInput(f"{' '.join(about)} is declared twice; say all of it at once")
+        self._declared[about] = Declaration(change)
+
+    async def write(self, client: Client) -> None:
+        """Let the broker know what is declared; what it knows already changes nothing."""
+        declared = list(self._declared.values())
+        for start in range(0, len(declared), MAX_STEP):
+            await client.configure(declared[start : start + MAX_STEP])
+
+
+def _about(change: Setting) -> tuple[str, ...]:
+    if isinstance(change, QueueChange):
+        return "queue", change.queue
+    if isinstance(change, LimiterChange):
+        return "limiter", change.name
+    where = () if change.queue is None else ("in", "queue", change.queue)
+    return "tenant", change.tenant, *where
