@@ -10,7 +10,15 @@ import redis
 from fairlead.broker.flows import FlowPart
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.schedules import ScheduleOrder
-from fairlead.broker.verbs import MAX_STEP, Firing, LimiterChange, QueueChange, TenantChange, Write
+from fairlead.broker.verbs import (
+    MAX_STEP,
+    Declaration,
+    Firing,
+    LimiterChange,
+    QueueChange,
+    TenantChange,
+    Write,
+)
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.options import Dependency, Unique
 from tests.support.flows import commit, make, parts_of, stage
@@ -57,6 +65,7 @@ class Spoiler:
 async def fill(broker: RedisBroker) -> None:
     """Tasks in every state, tenants of every status, and all that may hang on them."""
     c = Client(broker, "w1")
+    await c.configure(Declaration(QueueChange(queue="declared", warn_depth=1000)))
     await c.configure(
         LimiterChange(name="gpu", concurrency=1),
         LimiterChange(name="api", failures=1),
