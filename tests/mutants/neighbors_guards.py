@@ -2,8 +2,87 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Guard
+from tests.mutants.mutant import SUITE, Guard, lua, memory
 
 __all__ = ("GUARDS",)
 
-GUARDS: tuple[Guard, ...] = ()
+_NEIGHBORS = SUITE + "test_neighbors.py::"
+
+GUARDS: tuple[Guard, ...] = (
+    Guard(
+        "who gives",
+        "nobody's finished tasks go because of another's",
+        _NEIGHBORS + "test_a_flood_of_completed_tasks_does_not_push_out_what_others_keep",
+        (
+            memory(
+                "shelf.py",
+                ("order = self._of_giver() if over else None", "order = None"),
+            ),
+            lua("lib/trim.lua", ("if over > 0 or full then t, many = giver(s) end", "")),
+            lua(
+                "lib/trim.lua",
+                ("if over > 0 or full then t, many", "if over > 0 then t, many"),
+                test=_NEIGHBORS + "test_a_flood_of_dead_tasks_does_not_push_out_those_of_others",
+            ),
+        ),
+    ),
+    Guard(
+        "the largest gives",
+        "of two tenants that keep much the one with more gives first",
+        _NEIGHBORS + "test_of_two_that_keep_much_the_one_that_keeps_more_gives_first",
+        (
+            memory(
+                "shelf.py",
+                (
+                    "self._large.set(tenant, -self._share(tenant))",
+                    "self._large.set(tenant, self._share(tenant))",
+                ),
+            ),
+            lua(
+                "lib/shelf.lua",
+                (
+                    "set_at(s.large, t[NAME], -shelves.share(s, t))",
+                    "set_at(s.large, t[NAME], shelves.share(s, t))",
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "its own order ages",
+        "what a large tenant keeps is forgotten at its time",
+        _NEIGHBORS + "test_what_a_tenant_keeps_in_an_order_of_its_own_is_forgotten_at_its_time",
+        (
+            memory("shelf.py", ("return self._own[own[1]]", "return self._common")),
+            lua(
+                "lib/trim.lua",
+                (
+                    "local heads = s.q[s.larges] > 0 and firsts(s.heads, 2) or {}",
+                    "local heads = {}",
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "tomb",
+        "a chosen id is known for its own time though its task was forgotten for want of room",
+        _NEIGHBORS + "test_a_chosen_id_is_known_for_its_own_time_though_its_task_was_forgotten"
+        "_for_want_of_room",
+        (
+            memory("shard.py", ("        self.tombs.put(task, task.expires_at or 0.0)\n", "")),
+            lua("lib/past.lua", ("if life > 0 then tombs.put", "if false then tombs.put")),
+            lua(
+                "lib/reading.lua",
+                ("  if M.tombs > 0 then tombs.look_at(ids) end\n", ""),
+            ),
+        ),
+    ),
+    Guard(
+        "dropped",
+        "a dead task that is dropped for want of room leaves an event",
+        _NEIGHBORS + "test_a_dead_task_that_is_dropped_for_want_of_room_leaves_an_event",
+        (
+            memory("shard.py", ('            self.emit("dropped", task, "keep_dead_bytes")\n', "")),
+            lua("lib/past.lua", ("row('dropped', DEAD", "row('deleted', DEAD")),
+        ),
+    ),
+)

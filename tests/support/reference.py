@@ -95,6 +95,7 @@ class Reference:
     settings: Settings = field(default_factory=Settings)
     xcom: dict[tuple[str, str], tuple[bytes, float]] = field(default_factory=dict)  # till when
     slots: dict[str, float] = field(default_factory=dict)  # of schedules: the last that was fired
+    buried: dict[str, Task] = field(default_factory=dict)  # forgotten before their time
     last_token: int = 0
     arrivals: int = 0
 
@@ -148,6 +149,12 @@ class Reference:
         """Check one receipt against every reason to refuse, and take the task in if accepted."""
         message = given.message
         refusals = dict(self._refusals(given))
+        buried = self.buried.get(message.id)
+        if buried is not None and receipt.code in ("duplicate", "conflict") and not refusals:
+            same = message.same_content(buried.message)
+            assert (receipt.code == "duplicate") == same or buried.state is State.CANCELLED
+            assert (receipt.id, receipt.state) == (message.id, buried.state)
+            return
         perhaps = given.unique is not None and (message.tenant, given.unique.key) in self.unsure
         if receipt.code != "accepted":
             assert receipt.code in refusals, (receipt, refusals)
@@ -165,6 +172,7 @@ class Reference:
         self.arrivals += 1
         task = Task(given, State.QUEUED, self.now, (1, self.arrivals))
         self.tasks[message.id] = task
+        self.buried.pop(message.id, None)
         task.due = self.now + given.delay if given.delay else None
         task.waits_for = {id for id, outcome in outcomes.items() if outcome == "wait"}
         if final := [o for o in outcomes.values() if isinstance(o, State)]:
@@ -336,6 +344,7 @@ class Reference:
             queue = ("queue", task.message.queue)
             changed = any(self.settings.get(name, queue) is not None for name in RETENTION)
             assert changed or self.now >= task.finished + keep, f"{id} was forgotten too soon"
+            self.buried[id] = task
             del self.tasks[id]
             return
         if (task.state, record.state) == (State.DEFERRED, State.SCHEDULED):  # no event tells of it

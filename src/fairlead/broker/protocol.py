@@ -121,7 +121,9 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         released task goes to the front of its level, and one that never began has waited since it
         first could run. Finished tasks (cancelled ones count with the
         completed) beyond the queue's retention in age, count or bytes are forgotten, at most two
-        per settlement.
+        per settlement. Beyond count or bytes the tenant that holds most of them, if it is more than
+        a 32nd of the room, loses its oldest; else the oldest of all goes. What is dead and goes
+        before its time leaves the event ``dropped``.
 
         **Breakers.** A limiter with ``failures`` opens after so many in a row: tasks that were
         retried or are dead for an error of their handler. A success begins the row anew; whatever

@@ -67,14 +67,15 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     dead: int = 0
     cancelled: int = 0
     fenced: int = 0  # outcomes that came too late
+    dropped: int = 0  # dead tasks that were forgotten before their time, for want of room
     deferred: int = 0  # now
     wait: Histogram = Histogram()  # from runnable (accepted, due, released, given back) to started
     run: Histogram = Histogram()  # from started to settled, as workers measured
     release: Histogram = Histogram()  # from the end of the last parent to queued
 
 
-COUNTERS = QueueStats.__struct_fields__[:8]
-HISTOGRAMS = QueueStats.__struct_fields__[9:]
+COUNTERS = QueueStats.__struct_fields__[:9]
+HISTOGRAMS = QueueStats.__struct_fields__[10:]
 
 
 class TenantStats(msgspec.Struct, frozen=True, kw_only=True):

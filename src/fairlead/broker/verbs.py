@@ -22,6 +22,7 @@ __all__ = (
     "MAX_LETTERS",
     "MAX_PAGE",
     "MAX_STEP",
+    "MAX_TOMBS",
     "MAX_TENANTS",
     "MAX_XCOM",
     "SHARD",
@@ -56,6 +57,7 @@ HEARTBEAT = 10.0  # seconds between two of them
 MAX_ENQUEUE = 500  # submissions in one call
 MAX_TENANTS = 200  # distinct tenants in one such call
 MAX_EXCHANGE = 128  # settlements, started marks, and fetched tasks in one call
+MAX_TOMBS = 10_000  # chosen ids of one tenant that are known without their tasks
 MAX_STEP = 50  # tasks that one call of upkeep, or one batch of orders, moves
 MAX_BYTES = 4 * 1024 * 1024  # of messages or results that one call moves; at least one of them
 MAX_PAGE = 1_000  # entries that one page examines

@@ -27,6 +27,7 @@ EventKind = Literal[
     "cancelled",
     "requeued",  # an operator put it back from the dead
     "deleted",  # an operator removed a finished task
+    "dropped",  # a dead task was forgotten before its time; ``reason`` names the setting
     "fenced",  # a write with a lease that was over; nothing changed
     "progress",
     "configured",  # limits, weights or pause of a queue, tenant or limiter changed

@@ -53,6 +53,9 @@ async def test_each_kind_of_event_can_be_told(broker: Store, c: Client) -> None:
     await c.delete("done")
     await broker.promote(now=NOW + 1)  # queued
     await broker.give_back("w1", now=NOW + 1)  # recovered
+    await c.configure(QueueChange(queue="small", keep_dead_bytes=0))
+    (lease,) = await c.run(submit("small", queue="small"), queues=["small"])
+    await c.settle(dead(lease))  # dropped
     for end in (completed, dead, cancelled):
         await make(c, f"flow-{end.__name__}", submit(f"of-{end.__name__}", queue="flow"))
         (lease,) = await c.fetch(1, ["flow"])

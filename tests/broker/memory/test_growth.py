@@ -190,7 +190,9 @@ async def test_agendas_do_not_pile_up_what_was_called_off(broker: MemoryBroker, 
     assert [len(agenda) for agenda in (shard.due, shard.deadlines)] == [1, 1]
     assert max(heap(agenda) for agenda in (shard.due, shard.deadlines)) <= SLACK
     assert shard.unique == {}
-    assert heap(shard.queues["default"].finished._agenda) <= SLACK
+    assert heap(shard.queues["default"].finished._common) <= SLACK
+    assert heap(shard.queues["default"].finished._heads) <= SLACK
+    assert heap(shard.queues["default"].finished._large) <= SLACK
     assert heap(shard.idle_ends) <= SLACK  # 10,000 calls of one incarnation
 
 

@@ -88,6 +88,7 @@ async def fill(broker: RedisBroker) -> None:
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
     await broker.events(reader="reader")
     await _pinned(c)
+    await _crowded(c)
     await _in_transit(c)
 
 
@@ -112,6 +113,20 @@ async def _finished(c: Client) -> None:
     await c.enqueue(submit("cancelled"))
     await c.settle(completed(done, b"result"), completed(too), dead(gone), dead(again))
     await c.cancel("cancelled")
+
+
+async def _crowded(c: Client) -> None:
+    """Tenants that hold much of what a queue keeps, and have an order of their own."""
+    keep = QueueChange(queue="crowded", keep_completed_count=10, keep_dead_bytes=1_000)
+    await c.configure(keep)
+    names = (f"{MADE[1:]}1", f"{MADE[1:]}2", "crowded-dead", "crowded")
+    listed, too, gone, chosen = await c.run(
+        *(submit(id, "large", "crowded") for id in names), queues=["crowded"]
+    )
+    await c.settle(completed(listed), completed(too), dead(gone), completed(chosen))
+    await c.configure(QueueChange(queue="tombs", keep_completed_count=0))
+    (lease,) = await c.run(submit("buried", "large", "tombs"), queues=["tombs"])
+    await c.settle(completed(lease))
 
 
 async def _running(c: Client) -> None:

@@ -14,6 +14,7 @@ from fairlead.broker.memory.fair import IDLE, PARKED, READY, Queue
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.schedules import due
 from fairlead.broker.memory.shard import Shard
+from fairlead.broker.memory.shelf import Shelf
 from fairlead.model.lifecycle import FINAL, WAITING, State
 
 __all__ = ("audit",)
@@ -24,6 +25,7 @@ def audit(shard: Shard) -> list[str]:
     return [
         *_places(shard),
         *_counts(shard),
+        *_bytes(shard),
         *_leases(shard),
         *_dependencies(shard),
         *_pins(shard),
@@ -56,7 +58,7 @@ def _places(shard: Shard) -> Iterator[str]:
             State.DEFERRED: int(bool(task.blocked_by)),
         }
         places[State.SCHEDULED] = places[State.RETRYING] = int(id in shard.due)
-        kept = int(task.state in FINAL and id in task.tenant.queue.shelf(task.state))
+        kept = int(task.state in FINAL and task in task.tenant.queue.shelf(task.state))
         if task.aside:
             kept += 1  # where it is for as long as it is pinned
         expected = kept if task.state in FINAL else places[task.state]
@@ -108,6 +110,19 @@ def _counts(shard: Shard) -> Iterator[str]:
             busy = bool(tenant.waiting) or tenant.counts[State.RUNNING] > 0
             if busy != (tenant.name in queue.active):
                 yield f"tenant {tenant.name} of {queue.name} is wrongly listed as active or not"
+
+
+def _bytes(shard: Shard) -> Iterator[str]:
+    """It is known how much each tenant keeps; what is pinned stands on no shelf."""
+    kept: Counter[tuple[Shelf, str]] = Counter()
+    for task in shard.tasks.values():
+        if task.state in FINAL and not task.aside:
+            kept[task.tenant.queue.shelf(task.state), task.tenant.name] += task.kept_bytes()
+    for queue in shard.queues.values():
+        for shelf in (queue.finished, queue.dead):
+            for tenant in queue.tenants.values():
+                if shelf.held(tenant) != kept[shelf, tenant.name]:
+                    yield f"tenant {tenant.name} of {queue.name} miscounts the bytes it keeps"
 
 
 def _leases(shard: Shard) -> Iterator[str]:

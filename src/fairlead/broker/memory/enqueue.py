@@ -95,6 +95,9 @@ def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
     if known is not None:
         same = known.same_content(message)
         return Receipt(id=id, code="duplicate" if same else "conflict", state=known.state)
+    tomb = shard.tombs.find(message, shard.now)
+    if tomb is not None:
+        return Receipt(id=id, code="duplicate" if tomb[1] else "conflict", state=tomb[0])
     if submission.unique is not None:
         holder = _holder(shard, (message.tenant, submission.unique.key))
         if holder is not None:

@@ -77,7 +77,7 @@ class Tenant:
         self._turn = 0
 
     def __lt__(self, other: Tenant) -> bool:
-        return False  # heaps order tenants by tag and name; two entries of one tenant are equal
+        return self.name < other.name  # where tags, or whatever else orders them, are equal
 
     @property
     def empty(self) -> bool:
@@ -152,10 +152,13 @@ class Queue:
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
         self.depth = 0  # all that waits
         self.tally = Tally()
-        self.finished = Shelf(  # completed and cancelled
-            keep=_KEEP_COMPLETED, count=_KEEP_COMPLETED_COUNT, size=_KEEP_COMPLETED_BYTES
+        self.finished = Shelf(
+            states=(State.COMPLETED, State.CANCELLED),
+            keep=_KEEP_COMPLETED,
+            count=_KEEP_COMPLETED_COUNT,
+            size=_KEEP_COMPLETED_BYTES,
         )
-        self.dead = Shelf(keep=_KEEP_DEAD, size=_KEEP_DEAD_BYTES)
+        self.dead = Shelf(states=(State.DEAD,), keep=_KEEP_DEAD, size=_KEEP_DEAD_BYTES)
         self.clock = 0.0
         self.ready_weight = 0
         self._heap: list[tuple[float, str, Tenant]] = []

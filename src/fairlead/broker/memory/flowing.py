@@ -132,7 +132,8 @@ def _refusal(shard: Shard, flow: Flow, part: FlowPart) -> Staged | None:
     many: Counter[tuple[str, str]] = Counter()
     for member in part.members:
         id = member.message.id
-        if shard.find(id) is not None or id in flow.ids:
+        buried = shard.tombs.tenant(id, shard.now) is not None
+        if shard.find(id) is not None or buried or id in flow.ids:
             return Staged(code="known", detail=id)
         for dependency in member.depends_on:
             known = dependency.known or dependency.id in new or dependency.id in flow.ids

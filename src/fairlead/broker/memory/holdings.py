@@ -14,6 +14,7 @@ from fairlead.broker.memory.flow import Flow, Guard
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
 from fairlead.broker.memory.stream import Stream
+from fairlead.broker.memory.tombs import Tombs
 from fairlead.broker.schedules import ScheduleRecord
 from fairlead.broker.verbs import SHARD, Mail, Setting, TenantChange
 from fairlead.broker.views import WorkerRecord
@@ -48,6 +49,7 @@ class Holdings:
         self.xcom: dict[tuple[str, str], tuple[bytes, float, str]] = {}
         self.xcom_ends: Agenda[tuple[str, str]] = Agenda()  # when to look at a value
         # Pins to be set again (True) or taken away, in order: id and sequence of the pinned task.
+        self.tombs = Tombs()
         self.unpins: deque[tuple[bool, str, int]] = deque()
         self.digested = 0  # bytes of bodies that were dropped, or were to be, in this call
         self.told = 0  # tasks that were told of such an end, in this call

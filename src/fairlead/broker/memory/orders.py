@@ -56,6 +56,10 @@ def alter(shard: Shard, orders: Sequence[Alter]) -> list[Altered]:
 
 def _alter(shard: Shard, order: Alter) -> Altered:
     task = shard.find(order.id)
+    tomb = shard.tombs.tenant(order.id, shard.now) if task is None else None
+    if tomb is not None and order.action == "delete" and order.tenant in (None, tomb):
+        shard.tombs.remove(order.id)
+        return Altered(id=order.id, code="done")
     if task is None or (order.tenant is not None and order.tenant != task.message.tenant):
         return Altered(id=order.id, code="unknown")
     state = task.state

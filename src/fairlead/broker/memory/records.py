@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Answered", "Incarnation", "Mailbox", "Task")
 
+_OVERHEAD = 100  # bytes that a kept task counts for beside its contents
+
 
 class Task:
     """One task. What few tasks need is a class attribute until it is set on one."""
@@ -83,6 +85,17 @@ class Task:
     def waited(self, now: float) -> float:
         """Seconds since it became runnable."""
         return now - (self.enqueued_at if self.since is None else self.since)
+
+    def kept_bytes(self) -> int:
+        """What it counts for while it is kept."""
+        message, error = self.message, self.error
+        size = _OVERHEAD + len(message.body) + len(message.trace)
+        for part in (self.result, self.progress, self.checkpoint):
+            if part is not None:
+                size += len(part)
+        if error is not None:
+            size += len(error.message) + len(error.traceback)
+        return size
 
     def drop_body(self) -> None:
         """Nothing will ever run it: keep only what tells its content from another."""

@@ -232,6 +232,7 @@ class Shard(Holdings):
         tenant.known -= 1
         tenant.counts[task.state] -= 1
         queue.counts[task.state] -= 1
+        queue.shelf(task.state).rank(tenant)
         if task.dependents and task.state is not State.COMPLETED:
             self.releases.append((task, None, deque(task.dependents.values())))
         if tenant.known == 0:
@@ -242,9 +243,22 @@ class Shard(Holdings):
         trimmed = 0
         for shelf in (self.queues[queue].finished, self.queues[queue].dead):
             while trimmed < most and (id := shelf.pop_overdue(self.now)) is not None:
-                self.forget(self.tasks[id])
+                task = self.tasks[id]
+                if (task.expires_at or 0.0) > self.now:
+                    self._drop(task)
+                self.forget(task)
                 trimmed += 1
         return trimmed
+
+    def _drop(self, task: Task) -> None:
+        """A task is forgotten before its time, to make room: its id is known on, if it was chosen.
+
+        What is dead leaves an event.
+        """
+        self.tombs.put(task, task.expires_at or 0.0)
+        if task.state is State.DEAD:
+            task.tenant.queue.tally.add("dropped")
+            self.emit("dropped", task, "keep_dead_bytes")
 
     def trim_ended(self) -> None:
         """Let each task that ended in this call push at most two others out of the retention."""

@@ -91,6 +91,7 @@ def tidy(shard: Shard) -> tuple[int, bool]:
     while done < MAX_STEP and (key := shard.windows.pop_due(now)) is not None:
         shard.unique.pop(key, None)
         done += 1
+    done += shard.tombs.expire(MAX_STEP - done, now)
     done += flow.trim(shard, MAX_STEP - done)
     while done < MAX_STEP and (first := shard.stages.first()) is not None and first[0] <= now:
         flow.drop(shard, shard.flows[first[1]])

@@ -22,7 +22,7 @@ KINDS: dict[str, str] = {
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
             "declared",
             *("unique", "answers", "workers", "xcom", "schedules", "readers", "tenants:"),
-            *("flows", "reserved", "pins", "uses", "aside", "tally:"),
+            *("flows", "reserved", "pins", "uses", "aside", "tally:", "tombs"),
         ),
         "hash",
     ),
@@ -33,6 +33,8 @@ KINDS: dict[str, str] = {
             "held:",
             *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
             *("undone:", "ticks", "tallies"),
+            *("tombs:", "tomb-ends"),
+            *("large-done:", "large-dead:", "heads-done:", "heads-dead:"),
         ),
         "zset",
     ),
@@ -133,17 +135,30 @@ class Keys:
         """Sorted set: what waits without standing in a line."""
         return f"{self.prefix}asleep:{queue}:{tenant}"
 
-    def kept(self, queue: str) -> str:
+    # What is kept of finished tasks: of all tenants, or of one that holds much of it.
+
+    def kept(self, queue: str, tenant: str = "") -> str:
         """List: tasks that completed in the usual way, in the order they are forgotten in."""
-        return f"{self.prefix}kept:{queue}"
+        return self._shelf("kept", queue, tenant)
 
-    def done(self, queue: str) -> str:
+    def done(self, queue: str, tenant: str = "") -> str:
         """Sorted set: other completed and cancelled tasks by when they are forgotten."""
-        return f"{self.prefix}done:{queue}"
+        return self._shelf("done", queue, tenant)
 
-    def dead(self, queue: str) -> str:
+    def dead(self, queue: str, tenant: str = "") -> str:
         """Sorted set: dead tasks by when they are forgotten."""
-        return f"{self.prefix}dead:{queue}"
+        return self._shelf("dead", queue, tenant)
+
+    def large(self, shelf: str, queue: str) -> str:
+        """Sorted set: tenants with an order of their own by the share they hold, largest first."""
+        return f"{self.prefix}large-{shelf}:{queue}"
+
+    def heads(self, shelf: str, queue: str) -> str:
+        """Sorted set: the same by a moment before which nothing in that order is over."""
+        return f"{self.prefix}heads-{shelf}:{queue}"
+
+    def _shelf(self, name: str, queue: str, tenant: str) -> str:
+        return f"{self.prefix}{name}:{queue}:{tenant}" if tenant else f"{self.prefix}{name}:{queue}"
 
     # -- of a limiter ------------------------------------------------------------------------------
 

@@ -31,15 +31,17 @@ from fairlead.model.limits import Limit
 from fairlead.model.message import Message
 from fairlead.model.turns import goes_before
 
-__all__ = ("TALLY", "TENANT_HOUR", "Counters", "Looking", "counters")
+__all__ = ("TALLY", "TENANT_BYTES", "TENANT_HOUR", "Counters", "Looking", "counters")
 
 TALLY = Struct("<5Id")  # TALLIED, longest wait in seconds: lua/lib/counted
-TENANT_HOUR = Struct("<I5Id")  # how a tenant ends: an hour, and the same of it
+TENANT_HOUR = Struct("<I5Id")  # near the end of a tenant: an hour, and the same of it
+# How it ends: bytes that are finished, dead, waiting, pinned; shelves with an order of its own.
+TENANT_BYTES = Struct("<ddddB")
 # What stands behind a queue: lua/lib/stats.
-_STATE = Struct("<dd8IdddBddd")
-_COUNTERS = Struct("<11d")  # _STORED; a minute, attempts that began in it and in the one before
+_STATE = Struct("<dd8IdddBdddII")
+_COUNTERS = Struct("<12d")  # _STORED; a minute, attempts that began in it and in the one before
 _TIMES = Struct("<27d")  # buckets, sum and largest in microseconds
-_STORED = (*TALLIED, "failed", "retried", "fenced")
+_STORED = (*TALLIED, "failed", "retried", "fenced", "dropped")
 # As lua/lib/queue, tenant and limiter write them.
 _QUEUE = Struct("<dd8Idd")  # clock, ready weight; tasks by state; what the rate remembers
 _CONF = Struct("<BdddddI")  # paused, three caps, concurrency, rate, burst
@@ -149,9 +151,9 @@ def counters(state: bytes) -> Counters:
         place += 2 + size
     if place != len(state):
         raise ValueError("counters have another length than they say")
-    minute, current, previous = numbers[8:]
+    minute, current, previous = numbers[9:]
     return Counters(
-        dict(zip(_STORED, numbers[:8], strict=True)), (minute, current, previous), times
+        dict(zip(_STORED, numbers[:9], strict=True)), (minute, current, previous), times
     )
 
 
@@ -182,7 +184,8 @@ def _tenants(told: Sequence[Any], now: float) -> dict[str, TenantStats]:
         name, *hours, record, everywhere, here = told[i : i + 6]
         parts = [TALLY.unpack(hour) for hour in hours if hour is not None]
         if record is not None:
-            hour, *own = TENANT_HOUR.unpack_from(record, len(record) - TENANT_HOUR.size)
+            place = len(record) - TENANT_HOUR.size - TENANT_BYTES.size
+            hour, *own = TENANT_HOUR.unpack_from(record, place)
             if hour >= now // HOUR - 1:
                 parts.append(tuple(own))
         counts: dict[str, Any] = {

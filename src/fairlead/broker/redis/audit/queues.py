@@ -29,12 +29,14 @@ from fairlead.broker.redis.stored import STATES
 __all__ = ("check_queues",)
 
 _LEVELS = 4
+_SHELVES = ("kept:", "done:", "dead:", "large-done:", "large-dead:", "heads-done:", "heads-dead:")
 
 
 def check_queues(shard: Shard) -> Iterator[str]:
     """Everything that is wrong with queues, tenants and limiters."""
     yield from _counts(shard)
     yield from _bytes(shard)
+    yield from _shelves(shard)
     yield from _lines(shard)
     yield from _homes(shard)
     for name, queue in shard.queues.items():
@@ -89,7 +91,9 @@ def _bytes(shard: Shard) -> Iterator[str]:
     dead: Counter[str] = Counter()
     for task in shard.tasks.values():
         if task.state in FINAL and not (task.state == COMPLETED and task.id in pins):
-            (dead if task.state == DEAD else done)[task.queue] += task.bytes
+            by = dead if task.state == DEAD else done
+            by[task.queue] += task.bytes
+            by[f"{task.queue}\x1f{task.tenant}"] += task.bytes
     for name, queue in shard.queues.items():
         for what, said, there in (
             ("finished", queue.done_bytes, done[name]),
@@ -97,6 +101,45 @@ def _bytes(shard: Shard) -> Iterator[str]:
         ):
             if said != there:
                 yield f"queue {name} counts {said:.0f} bytes of {what} tasks, there are {there}"
+        for tenant_name, tenant in shard.tenants.get(name, {}).items():
+            who, field = f"tenant {tenant_name} of {name}", f"{name}\x1f{tenant_name}"
+            for what, said, there in (
+                ("finished", tenant.done_bytes, done[field]),
+                ("dead", tenant.dead_bytes, dead[field]),
+            ):
+                if said != there:
+                    yield f"{who} counts {said:.0f} bytes of {what} tasks, there are {there}"
+
+
+def _shelves(shard: Shard) -> Iterator[str]:
+    """It is known which tenants have an order of their own on a shelf, and they are looked at."""
+    for bit, shelf in ((1, "done"), (2, "dead")):
+        for name, queue in shard.queues.items():
+            own = {key for key, t in shard.tenants.get(name, {}).items() if t.large & bit}
+            if queue.large[bit - 1] != len(own):
+                said = queue.large[bit - 1]
+                yield f"queue {name} counts {said} tenants that keep much, there are {len(own)}"
+            for index in (f"large-{shelf}:{name}", f"heads-{shelf}:{name}"):
+                for tenant in sorted(own ^ shard.order(index).keys()):
+                    yield f"{index!r} has tenant {tenant}, or lacks it, against its record"
+            yield from _heads(shard, shelf, name)
+
+
+def _heads(shard: Shard, shelf: str, name: str) -> Iterator[str]:
+    """Nothing in the order of one tenant is over before the moment at which it is looked at."""
+    heads = shard.order(f"heads-{shelf}:{name}")
+    families = ("kept:", "done:") if shelf == "done" else ("dead:",)
+    for family in families:
+        for where, entries in shard.family(family):
+            queue, colon, tenant = where.partition(":")
+            if not colon or queue != name:
+                continue
+            tasks = [shard.tasks[id] for id in entries if id in shard.tasks]
+            kept = [task.record.expires for task in tasks if task.state in FINAL]
+            if tenant not in heads:
+                yield f"'{family}{where}' is never looked at"
+            elif any(0 < expires < heads[tenant] for expires in kept):
+                yield f"'{family}{where}' is looked at only after something in it is over"
 
 
 def _lines(shard: Shard) -> Iterator[str]:
@@ -126,9 +169,9 @@ def _homes(shard: Shard) -> Iterator[str]:
     for name in shard.confs:
         if name not in shard.queues:
             yield f"'settings' has some for {name}, which is no queue"
-    for family in ("ready:", "active:", "saved:", "kept:", "done:", "dead:"):
+    for family in ("ready:", "active:", "saved:", *_SHELVES):
         for name, _ in shard.family(family):
-            if name not in shard.queues:
+            if name.partition(":")[0] not in shard.queues:
                 yield f"'{family}{name}' belongs to no queue"
     said = shard.hash("tenant-settings")
     for field in shard.gates:

@@ -24,7 +24,7 @@ from fairlead.broker.redis.audit.values import (
     Tenant,
 )
 from fairlead.broker.redis.flow_codec import FORM, MEMBER, ROW, flow_texts
-from fairlead.broker.redis.looking import TALLY, TENANT_HOUR, counters
+from fairlead.broker.redis.looking import TALLY, TENANT_BYTES, TENANT_HOUR, counters
 from fairlead.broker.redis.stored import (
     SIZES,
     STORED,
@@ -53,6 +53,7 @@ __all__ = (
     "read_settings",
     "read_tally",
     "read_tenant",
+    "read_tomb",
     "read_uses",
     "read_watchers",
     "read_worker",
@@ -63,10 +64,12 @@ _FATE = Struct("<BBBIBHHdddddd")
 _HOLD = Struct("<B")
 _SIZE = Struct("<III")  # life, bytes of body and trace, bytes of parts
 _TENANT = Struct("<13IdIBBBBB")
-_QUEUE = Struct("<dd8IdddBdd")
+_QUEUE = Struct("<dd8IdddBdddII")
 _CONF = Struct("<BdddddIBddddd")
 _GATE = Struct("<ddIdd")
 _USED = Struct("<d")
+_TOMB = Struct("<dB")  # until when, how it ended; then a digest in hex, and the tenant
+_SHA1 = 40
 _LIMITERS = (44, 100)  # bytes, without a breaker and with one
 _HEAD = 7  # fields of a head, before the flow of a member and its life
 _SETTINGS = 5  # paused, weight, concurrency, rate, burst
@@ -160,8 +163,10 @@ def read_tenant(stored: bytes) -> Tenant:
     *numbers, tag, weight, status, _, pause, gated, busy = _unpack(_TENANT, stored)
     spot, place = _text(stored, _TENANT.size, 1)
     woken, place = _text(stored, place, 1)
-    if len(stored) != place + TENANT_HOUR.size or status >= len(STATUSES):
+    bytes_at = place + TENANT_HOUR.size
+    if len(stored) != bytes_at + TENANT_BYTES.size or status >= len(STATUSES):
         raise ValueError("a tenant is stored as no script does it")
+    done, dead, waiting, pinned, large = TENANT_BYTES.unpack_from(stored, bytes_at)
     return Tenant(
         counts=tuple(numbers[:8]),
         lengths=tuple(numbers[8:12]),
@@ -174,6 +179,11 @@ def read_tenant(stored: bytes) -> Tenant:
         busy=busy == 1,
         spot=spot.decode(),
         woken=woken.decode(),
+        done_bytes=done,
+        dead_bytes=dead,
+        wait_bytes=waiting,
+        pin_bytes=pinned,
+        large=large,
     )
 
 
@@ -183,9 +193,17 @@ def read_tally(stored: bytes) -> tuple[float, ...]:
     return TALLY.unpack(stored)
 
 
+def read_tomb(stored: bytes) -> tuple[float, str]:
+    """Until when an id is known, and whose it is."""
+    till, state = _unpack(_TOMB, stored)
+    if not SCHEDULED <= state <= CANCELLED or len(stored) <= _TOMB.size + _SHA1:
+        raise ValueError("a tomb is stored as no script does it")
+    return till, stored[_TOMB.size + _SHA1 :].decode()
+
+
 def read_queue(stored: bytes) -> Queue:
     clock, weight, *rest = _unpack(_QUEUE, stored)
-    since, gone, _, _, done_bytes, dead_bytes = rest[8:]
+    since, gone, _, _, done_bytes, dead_bytes, _, *large = rest[8:]
     return Queue(
         clock=clock,
         weight=weight,
@@ -194,6 +212,7 @@ def read_queue(stored: bytes) -> Queue:
         gone=gone,
         done_bytes=done_bytes,
         dead_bytes=dead_bytes,
+        large=(large[0], large[1]),
         counted=counters(stored),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from fairlead.broker.redis.audit.schedules import check_schedules
@@ -22,6 +23,7 @@ def check_rest(shard: Shard) -> Iterator[str]:
     yield from _events(shard)
     yield from _bells(shard)
     yield from check_schedules(shard)
+    yield from _tombs(shard)
     for reader, place in shard.hash("readers").items():
         if len(place.split(" ")) != 3:
             yield f"'readers' holds what cannot be read for {reader!r}"
@@ -29,6 +31,27 @@ def check_rest(shard: Shard) -> Iterator[str]:
     for job, number in shard.order("jobs").items():
         if number > jobs:
             yield f"'jobs' holds {job!r} under a number that was never given"
+
+
+def _tombs(shard: Shard) -> Iterator[str]:
+    """Ids that are known without their tasks end by themselves."""
+    ends, stones = shard.order("tomb-ends"), shard.hash("tombs")
+    listed: set[str] = set()
+    for tenant, order in shard.family("tombs:"):
+        listed |= order.keys()
+        if min(order.values()) < ends.get(tenant, math.inf):
+            yield f"'tombs:{tenant}' is looked at only after something in it is over"
+        for id, till in order.items():
+            if stones.get(id) != (till, tenant):
+                yield f"the tomb of {id} is not what 'tombs:{tenant}' says"
+    for id in stones.keys() - listed:
+        yield f"the tomb of {id} has no end"
+    for tenant in ends:
+        if f"tombs:{tenant}" not in shard.orders:
+            yield f"'tomb-ends' has tenant {tenant}, which has no tombs"
+    said = shard.meta.get("tombs", 0.0)
+    if said != len(stones):
+        yield f"'meta' counts {said:.0f} tombs, there are {len(stones)}"
 
 
 def _incarnations(shard: Shard) -> Iterator[str]:

@@ -158,10 +158,11 @@ def _shelves(shard: Shard) -> Iterator[str]:
                 elif task.record.expires != expires and task.state in FINAL:
                     yield f"task {id} is kept until another time than its record says"
     for id, task in shard.tasks.items():
-        own = [f"{'dead' if task.state == DEAD else 'done'}:{task.queue}"]
+        shelf = f"{'dead' if task.state == DEAD else 'done'}:{task.queue}"
         aside = task.state == COMPLETED and id in shard.hash("pins")
-        wanted = own if task.state in FINAL and not aside else []
-        if places.get(id, []) != wanted:
+        kept = task.state in FINAL and not aside
+        found = places.get(id, [])
+        if len(found) != kept or (kept and found[0] not in (shelf, f"{shelf}:{task.tenant}")):
             yield f"task {id} is {task.shown} but is kept on {places.get(id) or 'no shelf'}"
 
 

@@ -196,6 +196,7 @@ class Queue(msgspec.Struct, kw_only=True):
     gone: float
     done_bytes: float
     dead_bytes: float
+    large: tuple[int, int]  # tenants with an order of their own: of finished, of dead tasks
     counted: Counters
 
 
@@ -213,6 +214,11 @@ class Tenant(msgspec.Struct, kw_only=True):
     busy: bool
     spot: str  # the limiter it waits at
     woken: str  # the limiter whose room it was woken for
+    done_bytes: float
+    dead_bytes: float
+    wait_bytes: float
+    pin_bytes: float
+    large: int  # shelves on which it has an order of its own: 1 finished, 2 dead
 
     def count(self, *states: int) -> int:
         return sum(self.counts[state - 1] for state in states)

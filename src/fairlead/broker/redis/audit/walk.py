@@ -95,6 +95,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "pins": reading.read_pins,
     "uses": reading.read_uses,
     "xcom": reading.read_xcom,
+    "tombs": reading.read_tomb,
     "schedules": lambda value: decoded("", value),
     **dict.fromkeys(("results", "progress", "checkpoints"), len),
 }

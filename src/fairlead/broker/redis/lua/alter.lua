@@ -38,7 +38,11 @@ local actions = { c = cancel_task, r = requeue, d = delete }
 for n, id in ipairs(ids) do
   local i = 4 + 3 * (n - 1)
   local task = find_task(id)
-  if not task or (ARGV[i + 2] ~= '' and ARGV[i + 2] ~= task.h.tenant) then
+  local _, _, buried = tombs.find(not task and ARGV[i + 1] == 'd' and id or '')
+  if buried and (ARGV[i + 2] == '' or ARGV[i + 2] == buried) then
+    tombs.remove(buried, id)
+    answers[n] = 'd0'
+  elseif not task or (ARGV[i + 2] ~= '' and ARGV[i + 2] ~= task.h.tenant) then
     answers[n] = 'u0'
   else
     answers[n] = actions[ARGV[i + 1]](task)

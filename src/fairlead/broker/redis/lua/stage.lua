@@ -32,7 +32,7 @@ local function refusal()
   local before = number > 0 and #ids > 0 and call('SMISMEMBER', key, unpack(ids)) or {}
   if #ids > 0 then load_new(ids) end
   for i, each in ipairs(ids) do
-    if before[i] == 1 or find_task(each) then return 'k' .. SEP .. each end
+    if before[i] == 1 or find_task(each) or tombs.find(each) then return 'k' .. SEP .. each end
   end
   for from = 1, #bare, 1000 do
     local some, missing = { unpack(bare, from, min(from + 999, #bare)) }, {}

@@ -40,7 +40,7 @@ end
 local function looked_at(cursor)
   local page, names = call('HSCAN', known, cursor, 'COUNT', PART), {}
   for i = 1, #page[2], 2 do
-    if unpacked('<I', sub(page[2][i + 1], -32)) >= hour - 1 then names[#names + 1] = page[2][i] end
+    if unpacked('<I', sub(page[2][i + 1], -65)) >= hour - 1 then names[#names + 1] = page[2][i] end
   end
   reply[3] = page[1]
   return names, 0

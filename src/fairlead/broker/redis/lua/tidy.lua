@@ -62,6 +62,7 @@ until cursor == '0'
 local gone = done < STEP and close_gaps() or 0 -- not counted: nothing that anybody knew of
 expire_values()
 expire_from('windows', 'unique')
+done = done + tombs.expire(STEP - done)
 done = done + flows.forget_old(STEP - done)
 for _, each in ipairs(done < STEP and firsts(flows.stages, STEP - done, now) or {}) do
   flows.unstage(flows.read(each[2]))

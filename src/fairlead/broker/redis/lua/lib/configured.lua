@@ -28,7 +28,9 @@ end
 function configure_queue(name, from)
   local q = read_queue(name, true)
   q.changed = true
+  local keep = q.keep
   for n, field in ipairs(VALUES) do said(q, field, ARGV[from + n - 1]) end
+  if q.keep < keep then q.kept_until = max(q.kept_until, now + keep) end -- lists stay in order, see lib/shelf
   if q.warn < 0 or depth(q) < q.warn then q.warned = 0 end
   if q.concurrency < 0 and q.rate <= 0 and q.burst == 1 then q.since, q.gone = 0, 0 end
   drop(alarms, name .. SEP)

@@ -29,6 +29,7 @@
 -- @include retention
 -- @include ties
 -- @include shelf
+-- @include tombs
 -- @include fates
 -- @include past
 -- @include trim

@@ -16,24 +16,42 @@ local function drop_parts(id, parts)
   end
 end
 
+-- Forgotten before its time, to make room: a chosen id stays known, what is dead leaves an event.
+local function note_dropped(q, t, state, id, till, life, parts)
+  if life > 0 then tombs.put(t[NAME], id, state, till, floor(parts / BODY_GONE) % 2 == 1) end
+  if state ~= DEAD then return end
+  stats.add(q, DROPPED, 1)
+  row('dropped', DEAD, q.name, t[NAME], 0, 0, 'keep_dead_bytes', id)
+end
+
 -- Forget tasks by their records alone, unless somebody is tied to one.
 function forget_all(q, ids, records)
   if #ids == 0 then return end
   load_ties(ids)
   local owners, m, last = load_owners(records), #gone, nil
-  local t, state, parts, bytes
+  local t, state, parts, bytes, large, early, life
   for i = 1, #ids do
     local id, r = ids[i], records[i]
     if tasks[id] or latest[id] or tied[id] then
-      forget(known(id))
+      local task = known(id)
+      if task.expires > now then note_dropped(q, tenant_of(task), task.state, id, task.expires, task.life, task.parts) end
+      forget(task)
     elseif r and tasks[id] ~= false then
       if r ~= last then
         local f = fate_of(r)
-        local _, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
+        local size, extra
+        life, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
         last, t, state, parts, bytes = r, q.tenants[owners[i].tenant], f.state, f.parts, COUNTED + size + extra
+        early = f.expires > now and f.expires
         t[CHANGED], q.changed = true, true
+        if t[LARGE] > 0 then
+          large = large or {}
+          large[t] = true
+        end
       end
-      if state == DEAD then q.dead_bytes = q.dead_bytes - bytes else q.done_bytes = q.done_bytes - bytes end
+      if early and (life > 0 or state == DEAD) then note_dropped(q, t, state, id, early, life, parts) end
+      if state == DEAD then q.dead_bytes, t[DEAD_BYTES] = q.dead_bytes - bytes, t[DEAD_BYTES] - bytes
+      else q.done_bytes, t[DONE_BYTES] = q.done_bytes - bytes, t[DONE_BYTES] - bytes end
       t[COUNT + state] = t[COUNT + state] - 1
       q.counts[state] = q.counts[state] - 1
       m = m + 1
@@ -41,6 +59,7 @@ function forget_all(q, ids, records)
       if parts > 0 then drop_parts(id, parts) end
     end
   end
+  for each in pairs(large or {}) do shelves.rank(each) end
 end
 
 function write_gone()

@@ -26,9 +26,10 @@ local function end_alike(t, f, o, ids, first, last, life, bytes, runs, base)
   end_loans(CALLER, f.number, ids, first, last)
   t[COUNT + RUNNING], t[COUNT + COMPLETED], t[CHANGED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n, true
   d[RUNNING], d[COMPLETED], q.changed = d[RUNNING] - n, d[COMPLETED] + n, true
-  q.done_bytes = q.done_bytes + n * COUNTED + bytes
+  bytes = n * COUNTED + bytes
+  q.done_bytes, t[DONE_BYTES] = q.done_bytes + bytes, t[DONE_BYTES] + bytes
   ended[q.name] = (ended[q.name] or 0) + n
-  shelves.keep_plainly(q, ids, first, last, life)
+  shelves.keep_plainly(t, ids, first, last, life, bytes)
   stats.count(t, COMPLETED - ENDS, n)
   took(q, runs, first - base, last - base)
   if f.held then

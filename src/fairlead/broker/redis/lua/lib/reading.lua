@@ -31,4 +31,5 @@ function load_new(ids)
     if found[i] then old[#old + 1] = ids[i] else tasks[ids[i]] = false end
   end
   load_tasks(old)
+  if M.tombs > 0 then tombs.look_at(ids) end
 end

@@ -9,11 +9,13 @@ forgotten = {} -- ids to remove from everywhere
 -- @end
 
 shelves = {}
-local function shelf(t) return agenda((t.state == DEAD and 'dead:' or 'done:') .. t.h.queue) end
 
-local function add_bytes(q, state, bytes)
-  if state == DEAD then q.dead_bytes = q.dead_bytes + bytes else q.done_bytes = q.done_bytes + bytes end
-  q.changed = true
+-- Count bytes of a task that is kept, or (below 0) is no longer.
+function shelves.count_bytes(t, state, bytes)
+  local q = t[QUEUE]
+  if state == DEAD then q.dead_bytes, t[DEAD_BYTES] = q.dead_bytes + bytes, t[DEAD_BYTES] + bytes
+  else q.done_bytes, t[DONE_BYTES] = q.done_bytes + bytes, t[DONE_BYTES] + bytes end
+  q.changed, t[CHANGED] = true, true
 end
 
 -- As model.lifecycle.may_return: whether a retry of its flow puts it back.
@@ -44,11 +46,12 @@ end
 
 -- Keep a finished task from now on, for its own time or for that of its queue.
 function shelves.put(task, keep)
-  local q = read_queue(task.h.queue)
+  local t = tenant_of(task)
+  local q = t[QUEUE]
   local dead = task.state == DEAD or task.h.flow and may_return(task) -- with its flow
   task.expires = now + (keep or (dead and q.keep_dead or q.keep))
-  add_bytes(q, task.state, COUNTED + task.size + task.extra)
-  set_at(shelf(task), task.id, task.expires)
+  shelves.count_bytes(t, task.state, COUNTED + task.size + task.extra)
+  shelves.add(shelves.of(q, task.state), t, task.id, task.expires)
   ended[q.name] = (ended[q.name] or 0) + 1
   if keep and keep <= 0 then forget(task) end
 end
@@ -58,8 +61,9 @@ function shelves.take(task)
   if pins.keeps(task) then
     pins.leave(task)
   else
-    drop(shelf(task), task.id)
-    add_bytes(read_queue(task.h.queue), task.state, -(COUNTED + task.size + task.extra))
+    local t = tenant_of(task)
+    shelves.count_bytes(t, task.state, -(COUNTED + task.size + task.extra))
+    shelves.remove(shelves.of(t[QUEUE], task.state), t, task.id)
   end
   task.expires, task.started = 0, 0
 end
@@ -72,6 +76,7 @@ forget = function(task)
   t[COUNT + task.state] = t[COUNT + task.state] - 1
   t[QUEUE].counts[task.state] = t[QUEUE].counts[task.state] - 1
   t[CHANGED], t[QUEUE].changed = true, true
+  if t[LARGE] > 0 then shelves.rank(t) end
   orphan(task)
   tasks[task.id], changed[task.id] = false, nil
   forgotten[task.id] = task

@@ -5,19 +5,19 @@
 -- tenant has the counts of one hour; those of an hour that is over, or of a tenant that is dropped, go
 -- to lib/counted. The twin of memory/tally.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share stats
-local TAIL, TIMES, LAST, hour = '<dddddddddddHc0Hc0Hc0', '<' .. ('d'):rep(27), 25, nil
+local TAIL, TIMES, LAST, hour = '<ddddddddddddHc0Hc0Hc0', '<' .. ('d'):rep(27), 25, nil
 -- @each
 hour = floor(now / 3600)
 -- @end
 -- Places of counters; those of ends are state - ENDS. The first five are of tenants, too.
--- @const ENQUEUED=1 STARTED=2 ENDS=3 FAILED=6 RETRIED=7 FENCED=8 MINUTE=9 H_WAIT=12 H_RUN=13 H_RELEASE=14
+-- @const ENQUEUED=1 STARTED=2 ENDS=3 FAILED=6 RETRIED=7 FENCED=8 DROPPED=9 MINUTE=10 H_WAIT=13 H_RUN=14 H_RELEASE=15
 -- @const HOUR=27 WAITED=33
 stats = {}
 
 function stats.of(q)
   local s = q.stats
   if not s then
-    s = q.tail == '' and { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '' } or { unpacked(TAIL, q.tail) }
+    s = q.tail == '' and { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '' } or { unpacked(TAIL, q.tail) }
     s.waits, q.stats, q.changed = {}, s, true -- waits: since when -> how many
   end
   return s
@@ -74,6 +74,6 @@ function stats.tail(q)
   if not s then return q.tail end
   for since, n in pairs(s.waits) do stats.times(s, H_WAIT, { now - since }, 1, 1, n) stats.minute(s, n) end
   for i = H_WAIT, H_RELEASE do if type(s[i]) == 'table' then s[i] = pack(TIMES, unpack(s[i], 1, LAST + 2)) end end
-  return pack(TAIL, s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], #s[12], s[12], #s[13], s[13],
-    #s[14], s[14])
+  return pack(TAIL, s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], #s[13], s[13],
+    #s[14], s[14], #s[15], s[15])
 end

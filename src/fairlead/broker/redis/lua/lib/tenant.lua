@@ -3,11 +3,13 @@
 -- A tenant is an array, because a table of named fields costs more than all else that is done to
 -- it: what it is (1 to 4), then what is stored. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share GATE apply_settings gates
-local TENANT = '<IIIIIIIIIIIIIdIBBBBBBc0Bc0IIIIIId'
+local TENANT = '<IIIIIIIIIIIIIdIBBBBBBc0Bc0IIIIIIdddddB'
 -- Counts stand at COUNT + state, lengths of lines at LEN + level; SPECIAL counts the special
 -- ones that are queued.
 -- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 COUNT=4 LEN=13 SPECIAL=17
 -- @const TAG=18 WEIGHT=19 STATUS=20 TURN=21 PAUSE=22 GATED=23 BUSY=24 SPOT=25 WOKEN=26
+-- Bytes of its tasks: finished, dead, waiting, kept for pins; LARGE: on which shelves it has an order of its own.
+-- @const DONE_BYTES=34 DEAD_BYTES=35 WAIT_BYTES=36 PIN_BYTES=37 LARGE=38
 GATE = '<ddIdd' -- concurrency, rate, burst, since, gone
 -- @const IDLE=0 READY=1 PARKED=2 AT_LIMITER=3 PAUSED=4 UNIT=1000 STRIDE=1000
 
@@ -52,7 +54,7 @@ function make_tenant(q, name)
   local t = read_tenant(q, name)
   if not t then
     t = { name, q, false, true, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, '', '',
-      0, 0, 0, 0, 0, 0, 0 }
+      0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
     q.tenants[name] = t
     if M.settings > 0 then apply_settings(t) end
   end
@@ -69,5 +71,5 @@ function waiting(t) return t[5] + t[6] + t[7] + t[9] end
 function stored_tenant(t)
   return pack(TENANT, t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15], t[16], t[17], t[18],
     t[19], t[20], t[21], t[22], t[23], t[24], #t[25], t[25], #t[26], t[26], t[27], t[28],
-    t[29], t[30], t[31], t[32], t[33])
+    t[29], t[30], t[31], t[32], t[33], t[34], t[35], t[36], t[37], t[38])
 end

@@ -1,6 +1,9 @@
 -- trim: forget finished tasks beyond their queue's retention.
 --
--- Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- What is past its time goes, the oldest first. Beyond the caps of a queue a tenant that holds more than its
+-- part of the room goes before others, the one that holds most first, and loses its own oldest; where nobody
+-- does, the oldest of all goes. Reads KEYS[1], no ARGV. Returns nothing by itself.
+local LOOKS, MOST_READ = 200, 4194304 -- at orders, and bytes of messages, in one go
 -- An id in the list may belong to another task by now, or to none.
 local function kept_till(r)
   local f = r and fate_of(r)
@@ -13,63 +16,112 @@ local function records_of(members)
   return call('HMGET', P .. 'records', unpack(ids))
 end
 
--- From the list and the sorted set, whichever is first: those past their time, and those too many.
-local function overdue(q, most, over, full)
-  local ids, records, n, want = {}, {}, 0, full and 1 or min(most, max(over, 1))
-  local window = max(want, q.window or 1) -- wider behind entries of the list that stand for nothing
-  local listed, rows, stored = shelves.next_kept(q, window)
-  local others, their, k = firsts(agenda('done:' .. q.name), want), nil, 1
-  local i, last, last_till = 1, nil, nil
+local function whose(r) return owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH)).tenant end
+
+-- The first of an order, up to `want`: `forced` of them whatever their time, the rest only if it is over; none
+-- that is to be kept beyond `limit`, or (if there is a tenant) that is another's. Returns ids, records, whether
+-- the order has moved, and when the next one is over; false: nothing is left, nil: nobody looked.
+local function take_from(o, want, forced, limit, t)
+  if o.empty then return {}, {}, false, false end
+  local ids, records, n = {}, {}, 0
+  local window = max(want, o.window or 1) -- wider behind entries of the list that stand for nothing
+  local listed, rows, stored = shelves.next_listed(o, window)
+  local others, their, k = firsts(o.set, want), nil, 1
+  local i, last, last_till, next = 1, nil, nil, nil
+  if not listed[1] and not others[1] then next, o.empty = false, true end
   while n < want and (listed[i] or others[k]) do
     if listed[i] and rows[i] ~= last then last, last_till = rows[i], kept_till(rows[i]) end
     local till = listed[i] and last_till
     local from_set = others[k] and (not till or others[k][1] < till)
     if from_set then till = others[k][1] end
-    if till > now and not full and n >= over then break end
+    if from_set then their = their or records_of(others) end
+    local r = from_set and (latest[others[k][2]] or their[k]) or rows[i]
+    if till > limit or (till > now and n >= forced) or (t and till >= 0 and whose(r) ~= t[NAME]) then
+      next = till
+      break
+    end
     if from_set then
       n = n + 1
-      ids[n] = others[k][2]
-      their = their or records_of(others)
-      records[n] = latest[ids[n]] or their[k]
-      drop(agenda('done:' .. q.name), ids[n])
+      ids[n], records[n] = others[k][2], r
+      drop(o.set, ids[n])
       k = k + 1
     else
       if till >= 0 then n = n + 1 ids[n], records[n] = listed[i], rows[i] end
-      if i <= stored then q.list_gone = (q.list_gone or 0) + 1 else q.kept_gone = q.kept_gone + 1 end
+      if i <= stored then o.gone = o.gone + 1 else o.new_gone = o.new_gone + 1 end
       i = i + 1
       if i > window then break end -- what comes next in the list has not been read
     end
   end
-  q.window = n == 0 and min(8 * window, 100) or nil
-  return ids, records, i + k > 2 and (q.list_gone or 0) < 1000
+  o.window = n == 0 and min(8 * window, 100) or nil
+  return ids, records, i + k > 2 and o.gone < 1000, next
 end
 
--- The dead are few: they are in a sorted set only.
-local function overdue_dead(q, most, full)
-  local ids, a = {}, agenda('dead:' .. q.name)
-  for i, each in ipairs(firsts(a, full and 1 or most, not full and now or nil)) do
-    ids[i] = each[2]
-    drop(a, each[2])
+-- Who gives first, and how many of its tasks before somebody else is asked.
+local function giver(s)
+  local first = s.q[s.larges] > 0 and firsts(s.large, 2) or {}
+  local t = first[1] and read_tenant(s.q, first[1][2])
+  if not t or shelves.share(s, t) <= 1 / LEAST then return nil end
+  if not s.listed then return t, 1 end
+  local least = max(first[2] and -first[2][1] or 0, 1 / LEAST) * s.q.keep_count
+  return t, max(floor(t[COUNT + COMPLETED] + t[COUNT + CANCELLED] - least), 1)
+end
+
+-- The oldest of all: of the order of all tenants, or of one that has its own.
+local function oldest(s, want, forced)
+  local heads = s.q[s.larges] > 0 and firsts(s.heads, 2) or {}
+  local bound, name = huge, nil
+  if heads[1] then bound, name = heads[1][1], heads[1][2] end
+  local ids, records, again, next = take_from(shelves.order(s), want, forced, bound)
+  if again or not name or (bound > now and forced == 0) then return ids, records, again end
+  local t = read_tenant(s.q, name)
+  local limit = min(next or huge, heads[2] and heads[2][1] or huge)
+  ids, records, again, next = take_from(shelves.order(s, t), want, forced, limit)
+  if next == false then
+    shelves.let_go(s, t)
+    return ids, records, true
   end
-  return ids, #ids > 0 and call('HMGET', P .. 'records', unpack(ids)) or {}, #ids > 0
+  if next and s.listed then next = min(next, now + s.q.keep) end -- as the next that ends in the usual way
+  if next then set_at(s.heads, name, next) end
+  return ids, records, again or (next or 0) > bound
+end
+
+local function trim_shelf(s, most)
+  local q, trimmed, looks, again = s.q, 0, 0, true
+  while again and trimmed < most and looks < LOOKS and tombs.read < MOST_READ do
+    local all, over, full, ids, records
+    if s.listed then
+      all = q.counts[COMPLETED] + q.counts[CANCELLED]
+      over, full = max(all - q.keep_count - pins.aside(q.name), 0), q.done_bytes > q.keep_bytes
+    else
+      all, over, full = q.counts[DEAD], 0, q.dead_bytes > q.dead_max
+    end
+    if all == 0 then break end
+    local t, many = nil, nil
+    if over > 0 or full then t, many = giver(s) end
+    local forced = full and 1 or over
+    if t then
+      local next
+      forced = min(forced, many)
+      local want = min(most - trimmed, forced)
+      -- What it had before it held much is older, and in the order of all.
+      ids, records, again = take_from(shelves.order(s), want, forced, huge, t)
+      if not again then ids, records, again, next = take_from(shelves.order(s, t), want, forced, huge) end
+      if next == false then
+        shelves.let_go(s, t)
+        again = true
+      end
+    else
+      ids, records, again = oldest(s, min(most - trimmed, full and 1 or max(over, s.listed and 1 or most)), forced)
+    end
+    forget_all(q, ids, records)
+    trimmed, looks = trimmed + #ids, looks + 1
+  end
+  return trimmed
 end
 
 function trim(q, most)
-  local trimmed, again = 0, true
-  while trimmed < most and again and q.counts[COMPLETED] + q.counts[CANCELLED] > 0 do
-    local over, ids, records = q.counts[COMPLETED] + q.counts[CANCELLED] - q.keep_count - pins.aside(q.name), nil, nil
-    ids, records, again = overdue(q, most - trimmed, over, q.done_bytes > q.keep_bytes)
-    forget_all(q, ids, records)
-    trimmed = trimmed + #ids
-  end
-  again = true
-  while trimmed < most and again and q.counts[DEAD] > 0 do
-    local ids, records
-    ids, records, again = overdue_dead(q, most - trimmed, q.dead_bytes > q.dead_max)
-    forget_all(q, ids, records)
-    trimmed = trimmed + #ids
-  end
-  return trimmed
+  local trimmed = trim_shelf(shelves.of(q, COMPLETED), most)
+  return trimmed + trim_shelf(shelves.of(q, DEAD), most - trimmed)
 end
 
 function trim_ended()

@@ -1,0 +1,89 @@
+"""Chosen ids whose tasks were forgotten before their time: known for the rest of that time."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from fairlead.broker.memory.agenda import Agenda
+from fairlead.broker.memory.records import Task
+from fairlead.broker.verbs import MAX_TOMBS
+from fairlead.model.lifecycle import State
+from fairlead.model.message import Message
+
+__all__ = ("Tombs",)
+
+_MADE = 32  # characters of an id that Fairlead makes, which never comes twice
+
+
+class _Tomb(NamedTuple):
+    till: float
+    state: State
+    message: Message  # without its body
+    digest: bytes  # of the body
+
+
+class Tombs:
+    """By id: how the task ended, and what it would have done, without its body."""
+
+    def __init__(self) -> None:
+        self._tombs: dict[str, _Tomb] = {}
+        self._orders: dict[str, Agenda[str]] = {}  # by tenant
+        self._ends: Agenda[str] = Agenda()  # tenants
+
+    def __len__(self) -> int:
+        return len(self._tombs)
+
+    def put(self, task: Task, till: float) -> None:
+        """Remember the id of a task that is forgotten now, if somebody chose it."""
+        if len(task.id) == _MADE and ":" not in task.id:
+            return
+        tenant = task.message.tenant
+        if not task.digest:
+            task.drop_body()
+        order = self._orders.setdefault(tenant, Agenda())
+        order.set(task.id, till)
+        self._tombs[task.id] = _Tomb(till, task.state, task.message, task.digest)
+        if len(order) > MAX_TOMBS:
+            oldest = order.pop()
+            if oldest is not None:
+                del self._tombs[oldest]
+        self._rank(tenant, order)
+
+    def find(self, message: Message, now: float) -> tuple[State, bool] | None:
+        """How the task of this id ended, and whether the message asks for the same."""
+        tomb = self._tombs.get(message.id)
+        if tomb is None or tomb.till <= now:
+            return None
+        same = blake2b(message.body, digest_size=16).digest() == tomb.digest
+        return tomb.state, same and tomb.message.same_content(message.without_body())
+
+    def tenant(self, id: str, now: float) -> str | None:
+        """Whose id it is, if it is still known."""
+        tomb = self._tombs.get(id)
+        return tomb.message.tenant if tomb is not None and tomb.till > now else None
+
+    def remove(self, id: str) -> None:
+        """Let the id be used again."""
+        tenant = self._tombs.pop(id).message.tenant
+        order = self._orders[tenant]
+        order.discard(id)
+        self._rank(tenant, order)
+
+    def expire(self, most: int, now: float) -> int:
+        """Forget up to so many whose time is over; how many."""
+        done = 0
+        while done < most and (first := self._ends.first()) is not None and first[0] <= now:
+            id = self._orders[first[1]].first()
+            if id is not None:
+                self.remove(id[1])
+                done += 1
+        return done
+
+    def _rank(self, tenant: str, order: Agenda[str]) -> None:
+        first = order.first()
+        if first is None:
+            del self._orders[tenant]
+            self._ends.discard(tenant)
+        else:
+            self._ends.set(tenant, first[0])
