@@ -11,7 +11,7 @@ from fairlead.broker import Store, connect
 from fairlead.broker.verbs import Call, Fetch
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import ErrorInfo, Leased
-from tests.support.servers import server
+from tests.support.servers import shared
 
 Q, D, C, X, R, Z = (
     State.QUEUED,
@@ -82,7 +82,7 @@ async def line(request: pytest.FixtureRequest) -> AsyncIterator[Line]:
         yield made
         assert await made.store.audit() == []
         return
-    with server() as running:
+    with shared() as running:
         made = Line(connect(running.url))
         yield made
         assert await made.store.audit() == []

@@ -124,7 +124,6 @@ def test_it_agrees_with_graphlib_on_what_is_a_cycle(edges: Edges) -> None:
         assert_sorted(edges, sort(edges))
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("closed", [False, True], ids=["chain", "ring"])
 def test_ten_thousand_in_a_chain_take_less_than_a_second(closed: bool) -> None:
     size = 10_000
@@ -134,11 +133,11 @@ def test_ten_thousand_in_a_chain_take_less_than_a_second(closed: bool) -> None:
     }
     if closed:
         edges[f"n{size - 1}"] = ["n0"]
-    begun = time.perf_counter()
+    begun = time.process_time()
     if closed:
         with pytest.raises(DependencyCycle) as caught:
             sort(edges)
         assert_cycle(edges, caught.value.path)
     else:
         assert sort(edges) == [f"n{i}" for i in reversed(range(size))]
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < 1  # of our own: the machine may be busy

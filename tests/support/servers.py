@@ -150,6 +150,54 @@ def server(
 
 
 @contextlib.contextmanager
+def shared(kind: Kind = "valkey") -> Iterator[Running]:
+    """A server as good as a new one, and sooner there: one for all tests of this process.
+
+    Whoever kills it, stops it or sets it differently has it for itself: the next gets another.
+    """
+    idle = _idle.setdefault(kind, [])
+    if not idle:
+        ended = contextlib.ExitStack()
+        running = ended.enter_context(server(kind))
+        idle.append((running, _look(running), ended))
+    running, look, ended = idle.pop()
+    yield running
+    try:
+        _clear(running)
+        assert _look(running) == look
+    except (redis.RedisError, OSError, AssertionError):
+        ended.close()
+    else:
+        idle.append((running, look, ended))
+
+
+_idle: dict[Kind, list[tuple[Running, object, contextlib.ExitStack]]] = {}
+
+
+def _look(running: Running) -> object:
+    """All by which a server may differ from a new one, once it is empty."""
+    with _hurried(running) as client:
+        asked = (("CONFIG", "GET", "*"), ("ACL", "LIST"), ("ROLE",))
+        return running.pid, [client.execute_command(*each) for each in asked]
+
+
+def _clear(running: Running) -> None:
+    """Take everything out of a server, and everybody else."""
+    with _hurried(running) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+        client.flushall()
+        client.function_flush()
+        client.script_flush()
+        client.config_resetstat()
+        client.slowlog_reset()
+
+
+def _hurried(running: Running) -> redis.Redis:
+    """A client that does not wait for a server that stands still."""
+    return redis.Redis(unix_socket_path=running.path, protocol=2, socket_timeout=2.0)
+
+
+@contextlib.contextmanager
 def cluster(nodes: int = 3, kind: Kind = "valkey") -> Iterator[list[Running]]:
     """A cluster of primaries, the slots spread evenly in their order."""
     with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
 from fairlead.model.values import pack_arguments
 from tests.support.flows import parts_of
-from tests.support.servers import server
+from tests.support.servers import shared
 from tests.support.store import Client, submit
 
 LEAVES = [f"leaf{n}" for n in range(130)]
@@ -25,7 +25,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     if request.param == "memory":
         yield connect("memory://")
         return
-    with server() as running:
+    with shared() as running:
         opened = connect(running.url)
         yield opened
         await opened.close()

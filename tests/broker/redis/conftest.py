@@ -9,12 +9,12 @@ from fairlead.broker.redis.address import parse
 from fairlead.broker.redis.connection import Server
 from tests.broker.redis.harness import Opener
 from tests.support.proxy import Proxy, proxy
-from tests.support.servers import Running, server
+from tests.support.servers import Running, shared
 
 
 @pytest.fixture
 def valkey() -> Iterator[Running]:
-    with server() as running:
+    with shared() as running:
         yield running
 
 

