@@ -236,7 +236,7 @@ class _Assembly:
                     raise LookupError(f"{file} sets @flags; only the verb's own file may do so")
                 self._flags[file] = flags.group(1).replace(",", " ").split()
             elif (const := _CONST.match(line)) is not None:
-                self._constants.update(_pairs(const.group(1)))
+                self._name(file, const.group(1))
             elif _EACH.match(line) is not None:
                 block.lines.append("begins[#begins + 1] = function()")
             elif _END.match(line) is not None:
@@ -288,6 +288,13 @@ class _Assembly:
             names.append("local far = {}")
         opening, closing = self._frame
         return [_TOKEN.sub(self._constant, line) for line in [*opening, *names, *lines, closing]]
+
+    def _name(self, file: str, text: str) -> None:
+        """Take in the constants of a line; a name stands for one number in all of a script."""
+        for name, value in _pairs(text):
+            if self._constants.setdefault(name, value) != value:
+                said = self._constants[name]
+                raise LookupError(f"{file} calls {value} {name}, which is {said} elsewhere")
 
     def _constant(self, word: re.Match[str]) -> str:
         return self._constants.get(word.group(), word.group())

@@ -44,7 +44,7 @@ function forget_all(q, ids, records)
         last, t, state, parts, bytes = r, q.tenants[owners[i].tenant], f.state, f.parts, COUNTED + size + extra
         early = f.expires > now and f.expires
         t[CHANGED], q.changed = true, true
-        if t[LARGE] > 0 then
+        if t[OWNS] > 0 then
           large = large or {}
           large[t] = true
         end

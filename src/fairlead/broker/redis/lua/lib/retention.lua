@@ -76,7 +76,7 @@ forget = function(task)
   t[COUNT + task.state] = t[COUNT + task.state] - 1
   t[QUEUE].counts[task.state] = t[QUEUE].counts[task.state] - 1
   t[CHANGED], t[QUEUE].changed = true, true
-  if t[LARGE] > 0 then shelves.rank(t) end
+  if t[OWNS] > 0 then shelves.rank(t) end
   orphan(task)
   tasks[task.id], changed[task.id] = false, nil
   forgotten[task.id] = task

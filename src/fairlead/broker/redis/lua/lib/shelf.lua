@@ -38,7 +38,7 @@ function shelves.order(s, t)
   return o
 end
 
-local function has_own(s, t) return floor(t[LARGE] / s.bit) % 2 == 1 end
+local function has_own(s, t) return floor(t[OWNS] / s.bit) % 2 == 1 end
 
 -- How many tasks on a shelf are a tenant's, pinned ones too, and how many bytes they count for.
 local function held(s, t)
@@ -60,7 +60,7 @@ end
 
 -- Nothing is left in the order of a tenant.
 function shelves.let_go(s, t)
-  t[LARGE], t[CHANGED] = t[LARGE] - s.bit, true
+  t[OWNS], t[CHANGED] = t[OWNS] - s.bit, true
   s.q[s.larges], s.q.changed = s.q[s.larges] - 1, true
   drop(s.large, t[NAME])
   drop(s.heads, t[NAME])
@@ -75,14 +75,14 @@ local function rank_on(s, t)
   o.new = false
 end
 function shelves.rank(t)
-  if t[LARGE] % 2 == DONE_BIT then rank_on(shelves.of(t[QUEUE], COMPLETED), t) end
-  if t[LARGE] >= DEAD_BIT then rank_on(shelves.of(t[QUEUE], DEAD), t) end
+  if t[OWNS] % 2 == DONE_BIT then rank_on(shelves.of(t[QUEUE], COMPLETED), t) end
+  if t[OWNS] >= DEAD_BIT then rank_on(shelves.of(t[QUEUE], DEAD), t) end
 end
 
 -- The order that the next task of a large tenant goes into, which is to be forgotten then.
 local function own_order(s, t, till, listed)
   if not has_own(s, t) then
-    t[LARGE], t[CHANGED] = t[LARGE] + s.bit, true
+    t[OWNS], t[CHANGED] = t[OWNS] + s.bit, true
     s.q[s.larges], s.q.changed = s.q[s.larges] + 1, true
     set_at(s.heads, t[NAME], s.listed and min(till, now + s.q.keep) or till)
   elseif not listed and till < (at_of(s.heads, t[NAME]) or huge) then
@@ -96,14 +96,14 @@ function shelves.add(s, t, id, till)
   local o = is_large(s, held(s, t)) and own_order(s, t, till) or shelves.order(s)
   set_at(o.set, id, till)
   o.empty = false
-  if t[LARGE] > 0 then shelves.rank(t) end
+  if t[OWNS] > 0 then shelves.rank(t) end
 end
 
 -- Take a task out, wherever it is; an entry of a list stays, and stands for nothing.
 function shelves.remove(s, t, id)
   drop(shelves.order(s).set, id)
   if has_own(s, t) then drop(shelves.order(s, t).set, id) end
-  if t[LARGE] > 0 then shelves.rank(t) end
+  if t[OWNS] > 0 then shelves.rank(t) end
 end
 
 local function append(s, t, ids, first, last, life, till)
