@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import Reject, Retry, Snooze
 from fairlead.model.lifecycle import (
+    ALONE,
     CRASH_LIMIT,
     CREATION,
     FINAL,
@@ -27,12 +28,13 @@ from fairlead.model.lifecycle import (
     Succeeded,
     Unroutable,
     after_crash,
+    crashes_after,
     may_return,
     on_dependency,
     overruled,
     settle,
 )
-from fairlead.model.message import ErrorInfo, Leased, Message
+from fairlead.model.message import ErrorInfo, Leased, Message, run_flags, run_limits
 
 S = State
 INFO = ErrorInfo("ValueError", "no")
@@ -421,9 +423,36 @@ def test_an_overruled_move_is_a_legal_one_too(
 )
 def test_the_third_crash_in_a_row_is_the_last(crashes: int, expected: State) -> None:
     assert CRASH_LIMIT == 3
-    assert after_crash(crashes, cancel_requested=False) is expected
-    assert after_crash(crashes, cancel_requested=True) is State.CANCELLED
+    reason = "poison" if expected is State.DEAD else ""
+    assert after_crash(crashes, 1, 0, cancel_requested=False) == (expected, reason)
+    assert after_crash(crashes, 1, 0, cancel_requested=True) == (State.CANCELLED, "")
     assert expected in TRANSITIONS[State.RUNNING]
+
+
+@pytest.mark.parametrize("max_retries", [0, 1, 7, 1000])
+def test_a_crash_uses_up_an_attempt_of_those_that_the_message_allows(max_retries: int) -> None:
+    flags = run_flags(max_retries, None)
+    assert run_limits(flags) == (max_retries + 1, None)
+    last = after_crash(1, max_retries + 1, flags, cancel_requested=False)
+    assert last == (State.DEAD, "exhausted")
+    if max_retries:
+        assert after_crash(1, max_retries, flags, cancel_requested=False) == (State.QUEUED, "")
+        assert after_crash(3, 1, flags, cancel_requested=False) == (State.DEAD, "poison")
+
+
+@pytest.mark.parametrize("max_crashes", [0, 1, 5, 100])
+def test_a_limit_of_crashes_is_asked_instead(max_crashes: int) -> None:
+    flags = run_flags(0, max_crashes)
+    assert run_limits(flags) == (1, max_crashes)
+    end = after_crash(max_crashes + 1, 99, flags, cancel_requested=False)
+    assert end == (State.DEAD, "poison")
+    if max_crashes:
+        assert after_crash(max_crashes, 99, flags, cancel_requested=False) == (State.QUEUED, "")
+
+
+def test_a_task_that_blocked_the_loop_runs_alone_from_now_on() -> None:
+    assert [crashes_after(n, blocked=True) for n in range(4)] == [ALONE, ALONE, 3, 4]
+    assert [crashes_after(n, blocked=False) for n in range(3)] == [1, 2, 3]
 
 
 ON_DEPENDENCY: dict[State, dict[DependencyPolicy, str]] = {

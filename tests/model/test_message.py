@@ -267,7 +267,6 @@ def test_the_same_content_may_come_from_elsewhere_under_another_id(
         {"cost": 2.0},
         {"limiters": ()},
         {"limiters": ("smtp", "other")},
-        {"flags": 1},
         {"version": 2},
     ],
     ids=str,

@@ -54,4 +54,36 @@ GUARDS: tuple[Guard, ...] = (
             lua("lib/queued.lua", ("if not held and task.state", "if task.state")),
         ),
     ),
+    Guard(
+        "crashes use up attempts",
+        "nothing runs more often than max_retries + 1, crashes included",
+        SUITE
+        + "test_crashes.py::test_nothing_runs_more_often_than_its_message_allows_crashes_included"
+        "[*-swept]",
+        (
+            memory("fairlead/model/lifecycle.py", ("and attempts >= runs else", "and False else")),
+            lua("lib/recover.lua", ("if runs > 0 and task.attempts >= runs", "if false")),
+        ),
+    ),
+    Guard(
+        "behind its neighbors",
+        "what blocked the loop does not come first again",
+        SUITE + "test_crashes.py::test_what_blocked_its_neighbors_goes_behind_them_and_runs_alone",
+        (
+            memory("recovery.py", ("front=not blocked", "front=True")),
+            lua("lib/recover.lua", ("queue_up(task, not blocked)", "queue_up(task, true)")),
+        ),
+    ),
+    Guard(
+        "runs alone",
+        "what blocked the loop runs alone from its next attempt on",
+        SUITE + "test_crashes.py::test_what_blocked_its_neighbors_goes_behind_them_and_runs_alone",
+        (
+            memory(
+                "fairlead/model/lifecycle.py",
+                ("if blocked else crashes + 1", "if False else crashes + 1"),
+            ),
+            lua("lib/recover.lua", ("blocked and ALONE or 0", "0")),
+        ),
+    ),
 )

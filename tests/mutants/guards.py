@@ -153,7 +153,7 @@ _ENGINE = (
         (
             memory(
                 "fairlead/model/lifecycle.py",
-                ("State.DEAD if crashes >= CRASH_LIMIT else State.QUEUED", "State.QUEUED"),
+                ("    if crashes >= CRASH_LIMIT:\n", "    if False:\n"),
             ),
             lua("lib/recover.lua", ("task.crashes >= CRASH_LIMIT", "false")),
         ),

@@ -272,7 +272,9 @@ class Reference:
             charged = task.started if started is None else id in started
             task.attempts, task.crashes = task.attempts + charged, task.crashes + charged
             crashes = task.crashes if charged else 0
-            expected[id] = after_crash(crashes, cancel_requested=task.cancelling)
+            expected[id], _ = after_crash(
+                crashes, task.attempts, task.message.flags, cancel_requested=task.cancelling
+            )
         return expected
 
     # -- events -----------------------------------------------------------------------------

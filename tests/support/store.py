@@ -144,6 +144,7 @@ def message(
     level: int = 2,
     cost: float = 1.0,
     limiters: tuple[str, ...] = (),
+    flags: int = 0,
     body: bytes = b"x",
     trace: bytes = b"",
 ) -> Message:
@@ -154,6 +155,7 @@ def message(
         level=level,
         cost=cost,
         limiters=limiters,
+        flags=flags,
         body=body,
         trace=trace,
     )
@@ -167,6 +169,7 @@ def submit(
     level: int = 2,
     cost: float = 1.0,
     limiters: tuple[str, ...] = (),
+    flags: int = 0,
     body: bytes = b"x",
     trace: bytes = b"",
     delay: float = 0.0,
@@ -186,6 +189,7 @@ def submit(
             level=level,
             cost=cost,
             limiters=limiters,
+            flags=flags,
             body=body,
             trace=trace,
         ),

@@ -186,14 +186,23 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         ...
 
     async def give_back(
-        self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
+        self,
+        incarnation: str,
+        started: Sequence[str] | None = None,
+        *,
+        blocked: Sequence[str] = (),
+        now: float | None = None,
     ) -> Moved:
         """End all leases of an incarnation whose process is gone (at most 50 in a call).
 
-        A crash is charged to the ids in ``started``, or if None to those marked as started. The
-        third crash in a row makes a task ``dead`` (``poison``); the others go to the front of their
-        level in their old order, a crash burns the attempt, and a task for which cancel was asked
-        is ``cancelled``. With its last lease goes the incarnation's mail and its worker's record.
+        A crash is charged to the ids in ``started``, or if None to those marked as started. It
+        burns the attempt. The third crash in a row makes a task ``dead`` (``poison``), and so does
+        the last attempt that the flags of its message allow (``exhausted``); flags with a limit of
+        crashes ask for nothing but that. The others go to the front of their level in their old
+        order. One in ``blocked``, which kept its neighbors from running, goes to the back of its
+        level, and its crash counts for two: it is to run alone from now on. A task for which cancel
+        was asked is ``cancelled``. With its last lease goes the incarnation's mail and its worker's
+        record.
         """
         ...
 

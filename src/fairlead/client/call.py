@@ -15,7 +15,7 @@ from fairlead.client.handle import Handle
 from fairlead.client.stated import check_stated
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
-from fairlead.model.message import Body, Message, Trace
+from fairlead.model.message import Body, Message, Trace, run_flags
 from fairlead.model.names import DEFAULT_TENANT, check_key, check_tenant, scoped_id
 from fairlead.model.options import (
     MAX_DEPENDENCIES,
@@ -174,6 +174,10 @@ class TaskCall(Part, Generic[R]):
             level=found.level,
             cost=found.cost,
             limiters=found.limiters,
+            flags=run_flags(
+                spec.policy.max_retries if found.max_retries is None else found.max_retries,
+                spec.max_crashes,
+            ),
             body=body.encode(),
             trace=Trace(correlation_id=origin).encode(),
         )

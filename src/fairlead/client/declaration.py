@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict
 from fairlead.client.stated import check_stated
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.model.message import MAX_CRASHES
 from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
 from fairlead.model.registry import Gate, TaskSpec
 
@@ -33,6 +34,7 @@ class TaskOptions(TypedDict, total=False):
     tenant: str
     priority: Priority | Callable[..., Priority]  # a function gets the arguments of the call
     max_retries: int
+    max_crashes: int  # in a row; without it a crash is a failure like any other
     backoff: Backoff
     backoff_for: Mapping[type[BaseException], Backoff]  # the most specific class counts
     retry_on: _Errors
@@ -68,6 +70,7 @@ def declared(
     if not isinstance(version, int) or not 1 <= version <= _MAX_VERSION:
         raise InvalidOption("version", version, f"a whole number from 1 to {_MAX_VERSION}")
     isolation, max_memory = _isolation(said)
+    max_crashes = _crashes(said.pop("max_crashes", None))
     breaker = said.pop("breaker", None)
     if breaker is not None and not callable(getattr(breaker, "admit", None)):
         raise InvalidOption("breaker", breaker, "a Breaker, e.g. Breaker(failures=5)")
@@ -86,6 +89,7 @@ def declared(
             context_type=context_type,
             isolation=isolation,
             max_memory=max_memory,
+            max_crashes=max_crashes,
             breaker=breaker,
         )
     except ValueError as error:
@@ -96,6 +100,13 @@ def declared(
 
 def _yields(function: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _crashes(value: object) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (whole and 0 <= value <= MAX_CRASHES):  # type: ignore[operator]
+        raise InvalidOption("max_crashes", value, f"a whole number from 0 to {MAX_CRASHES}")
+    return value  # type: ignore[return-value]
 
 
 def _isolation(said: dict[str, Any]) -> tuple[Literal["", "process"], int | None]:

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import Reject, Retry, Snooze
-from fairlead.model.message import ErrorInfo, Leased
+from fairlead.model.message import ErrorInfo, Leased, run_limits
 
 __all__ = (
     "ALONE",
@@ -36,6 +36,7 @@ __all__ = (
     "Succeeded",
     "Unroutable",
     "after_crash",
+    "crashes_after",
     "may_return",
     "on_dependency",
     "overruled",
@@ -225,10 +226,11 @@ def _settle_crash(
     move: Callable[..., Settlement],
 ) -> Settlement:
     """What follows the death of a process that ran nothing else."""
-    if lease.crashes + 1 >= CRASH_LIMIT:
-        return move(State.DEAD, reason="poison", error=info)
-    if lease.attempt > policy.max_retries:
-        return move(State.DEAD, reason="exhausted", error=info)
+    reason = _end_by_crash(
+        lease.crashes + 1, lease.attempt, policy.max_retries + 1, run_limits(lease.message.flags)[1]
+    )
+    if reason:
+        return move(State.DEAD, reason=reason, error=info)
     delay = policy.backoff.delay(lease.attempt - 1, dice)
     return move(State.RETRYING, delay=delay, reason="crashed", error=info)
 
@@ -285,11 +287,40 @@ def went_well(settlement: Settlement, to: State) -> bool | None:
     return False if failed else None
 
 
-def after_crash(crashes: int, *, cancel_requested: bool) -> State:
-    """Where a task goes whose worker died while it ran; ``crashes`` counts this one."""
+def after_crash(
+    crashes: int, attempts: int, flags: int, *, cancel_requested: bool
+) -> tuple[State, str]:
+    """Where a task goes whose worker died while it ran, and why if it is dead.
+
+    ``crashes`` and ``attempts`` count this one, ``flags`` are those of its message.
+    """
     if cancel_requested:
-        return State.CANCELLED
-    return State.DEAD if crashes >= CRASH_LIMIT else State.QUEUED
+        return State.CANCELLED, ""
+    runs, max_crashes = run_limits(flags)
+    reason = _end_by_crash(crashes, attempts, runs, max_crashes)
+    return (State.DEAD, reason) if reason else (State.QUEUED, "")
+
+
+def _end_by_crash(
+    crashes: int, attempts: int, runs: int | None, max_crashes: int | None
+) -> Literal["poison", "exhausted", ""]:
+    """Why a task does not run again after so many crashes in a row, and attempts; '' if it does.
+
+    Crashes use up attempts like any other failure, unless the task has a limit for them alone.
+    """
+    if max_crashes is not None:
+        return "poison" if crashes > max_crashes else ""
+    if crashes >= CRASH_LIMIT:
+        return "poison"
+    return "exhausted" if runs is not None and attempts >= runs else ""
+
+
+def crashes_after(crashes: int, *, blocked: bool) -> int:
+    """The count of crashes in a row after another one.
+
+    There is no doubt about a task that blocked the loop: it runs alone from now on.
+    """
+    return max(crashes + 1, ALONE) if blocked else crashes + 1
 
 
 def on_dependency(parent: State, policy: DependencyPolicy) -> Literal["met", "wait"] | State:

@@ -14,11 +14,25 @@ from msgspec import Meta
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("LEVELS", "VERSION", "Body", "ErrorInfo", "Leased", "Message", "Trace", "task_name")
+__all__ = (
+    "LEVELS",
+    "MAX_CRASHES",
+    "VERSION",
+    "Body",
+    "ErrorInfo",
+    "Leased",
+    "Message",
+    "Trace",
+    "run_flags",
+    "run_limits",
+    "task_name",
+)
 
 VERSION = 1
 LEVELS = ("critical", "high", "normal", "low")  # a message's level is an index into these
 
+MAX_CRASHES = 100
+_RUNS, _CRASHES = 2**11, 2**7  # what the two limits in the flags stay below
 _HEADER = 10  # fields of a message of this version, in their stored order
 _JUST_HEADER = 0x90 | _HEADER  # how an array of so many fields begins in msgpack
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     # What one dispatch takes from the tenant's share; finite.
     cost: Annotated[float, Meta(gt=0, le=sys.float_info.max)] = 1.0
     limiters: tuple[str, ...] = ()  # named limiters it needs room in, all or none
-    flags: int = 0  # none defined in version 1; kept as they are
+    flags: int = 0  # how often it may run (run_limits); not part of the content
     body: bytes  # an encoded Body; opaque to brokers
     trace: bytes = b""  # an encoded Trace: where it came from, not part of the content
     extra: tuple[Any, ...] = ()  # trailing fields of a later release, kept as they are
@@ -91,9 +105,19 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             and self.level == other.level
             and self.cost == other.cost
             and self.limiters == other.limiters
-            and self.flags == other.flags
             and self.version == other.version
         )
+
+
+def run_flags(max_retries: int, max_crashes: int | None) -> int:
+    """The flags of a message that may run so often: what a broker asks when a worker is gone."""
+    return max_retries + 1 + (0 if max_crashes is None else (max_crashes + 1) * _RUNS)
+
+
+def run_limits(flags: int) -> tuple[int | None, int | None]:
+    """How often a task may run, and how many crashes in a row it may survive; None: not said."""
+    runs, crashes = flags % _RUNS, flags // _RUNS % _CRASHES
+    return runs or None, crashes - 1 if crashes else None
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

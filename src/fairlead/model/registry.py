@@ -51,6 +51,7 @@ class TaskSpec:
         context_type: type | None = None,
         isolation: Literal["", "process"] = "",
         max_memory: int | None = None,
+        max_crashes: int | None = None,
         breaker: Gate | None = None,
     ) -> None:
         self.name = check_task_name(name)
@@ -60,6 +61,7 @@ class TaskSpec:
         self.version = version
         self.isolation = isolation
         self.max_memory = max_memory  # bytes, of the process it runs in
+        self.max_crashes = max_crashes  # in a row; None: they use up attempts
         self.breaker = breaker
         self.is_async = any(map(inspect.iscoroutinefunction, (handler, _function(handler))))
         self._signature = _signature(handler)

@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-import msgspec
 from msgspec import UNSET
 
 from fairlead.broker.verbs import MAX_EXCHANGE
 from fairlead.model.lifecycle import ALONE
-from fairlead.model.message import Leased
+from fairlead.model.message import Leased, task_name
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.worker.inflight import Inflight, Kind
@@ -39,15 +38,6 @@ class Ask(NamedTuple):
     most: int
     certain: int  # of these, how many can begin whatever their kind
     cut: bool = False  # another queue should be asked next, for another number
-
-
-class _Named(msgspec.Struct, array_like=True):
-    """The first field of a body; what stands behind it is not read."""
-
-    task: str
-
-
-_named = msgspec.msgpack.Decoder(_Named).decode
 
 
 class _Queue:
@@ -103,10 +93,7 @@ class Capacity:
             return "process"
         if self._only is not None:
             return self._only
-        try:
-            return self._kinds.get(_named(lease.message.body).task, "loop")
-        except (msgspec.MsgspecError, ValueError):
-            return "loop"
+        return self._kinds.get(task_name(lease.message.body), "loop")
 
     def room(self, kind: Kind) -> int:
         """How many attempts of this kind could begin now."""

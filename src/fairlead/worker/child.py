@@ -81,6 +81,7 @@ class Child:
         self._closed = False
         self.life: asyncio.Task[int] | None = None  # set by whoever runs ``live``
         self._charged: list[str] | None = None  # whom its end is charged to, if that is known
+        self._blocked: list[str] = []  # of these, whose handler kept the loop from going round
         self.moved_at = time.monotonic()  # when its counter last moved
 
     @property
@@ -277,6 +278,9 @@ class Child:
         if self.board.ticks and not stopped and self.introduction is not None:
             guilty = self.board.on_stack() if answered else None
             self._charged = [guilty] if guilty else self._blamed(self._stacks.read())
+            begun = [row.id for row in self.board.lent() if row.started]
+            if len(self._charged) < len(begun) or len(begun) == 1:  # or nobody knows who it was
+                self._blocked = self._charged
         else:
             self._charged = []  # somebody stopped it, or it never ran: not the fault of a task
         rows = {row.id: row for row in self.board.lent()}
@@ -326,7 +330,8 @@ class Child:
         until = time.monotonic() + (_LAST_WORDS if self.ordered else self.introduction.lease)
         while True:
             try:
-                count = await give_back(self._store, self.introduction.incarnation, charged)
+                who = self.introduction.incarnation
+                count = await give_back(self._store, who, charged, self._blocked)
             except BrokerError as error:
                 if time.monotonic() > until:  # the sweep has it by now
                     fields = {"pid": self.pid, "error": type(error).__name__}

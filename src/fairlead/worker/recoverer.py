@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fairlead.broker import Store
 from fairlead.runtime.component import every
@@ -57,11 +57,16 @@ class Recoverer:
         return count
 
 
-async def give_back(store: Store, incarnation: str, started: list[str] | None = None) -> int:
+async def give_back(
+    store: Store,
+    incarnation: str,
+    started: list[str] | None = None,
+    blocked: Sequence[str] = (),
+) -> int:
     """End all leases of an incarnation that is gone; how many there were."""
     count, more = 0, True
     while more:
-        moved = await store.give_back(incarnation, started)
+        moved = await store.give_back(incarnation, started, blocked=blocked)
         count += moved.count
         more = moved.more
     return count

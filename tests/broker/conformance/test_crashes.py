@@ -9,13 +9,14 @@ from fairlead.broker.verbs import MAX_STEP
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.lifecycle import Crashed, Settlement, State, settle
-from fairlead.model.message import ErrorInfo, Leased
+from fairlead.model.message import ErrorInfo, Leased, run_flags
 from tests.support.store import (
     NOW,
     Client,
     completed,
     events,
     failed,
+    ids,
     record,
     released,
     states,
@@ -200,3 +201,78 @@ async def test_many_silent_workers_with_leases_do_not_hide_those_without(broker:
 
     assert (moved.count, moved.more) == (3, False)
     assert len(await broker.workers(silent=True, now=NOW + 20)) == MAX_STEP + 5
+
+
+# -- how often a task may run -----------------------------------------------------------------
+
+
+async def lost(c: Client, turn: int, way: str) -> None:
+    """Fetch everything and be gone, with or without somebody who saw it."""
+    gone = Client(c.broker, f"gone{turn}")
+    await gone.fetch(10, now=NOW + 100 * turn)
+    if way == "given back":
+        await c.broker.give_back(gone.incarnation, now=NOW + 100 * turn)
+        return
+    for later in (40, 49, 51):  # the first sweep after a silence only looks
+        await c.broker.sweep(now=NOW + 100 * turn + later)
+
+
+@pytest.mark.parametrize("way", ["given back", "swept"])
+async def test_nothing_runs_more_often_than_its_message_allows_crashes_included(
+    c: Client, way: str
+) -> None:
+    once = submit("once", flags=run_flags(0, None))
+    twice = submit("twice", flags=run_flags(1, None))
+    await c.enqueue(once, twice)
+    await lost(c, 0, way)
+
+    found = await record(c.broker, "once", now=NOW + 60)
+    assert (found.state, found.reason, found.attempts) == (State.DEAD, "exhausted", 1)
+    assert found.error is not None
+    assert found.error.type == "ProcessDied"
+    assert (await record(c.broker, "twice", now=NOW + 60)).state is State.QUEUED
+    await lost(c, 1, way)
+    found = await record(c.broker, "twice", now=NOW + 160)
+    assert (found.state, found.reason, found.attempts) == (State.DEAD, "exhausted", 2)
+    assert [(e.task, e.reason) for e in await events(c.broker, "dead")] == [
+        ("once", "exhausted"),
+        ("twice", "exhausted"),
+    ]
+
+
+async def test_failures_and_crashes_share_the_attempts(c: Client) -> None:
+    (lease,) = await c.run(submit("t", flags=run_flags(1, None)))
+    await c.settle(failed(lease))
+    await c.fetch(1, now=NOW + 100)
+    await c.broker.give_back(c.incarnation, now=NOW + 100)
+
+    assert (await record(c.broker, "t", now=NOW + 100)).reason == "exhausted"
+
+
+async def test_a_limit_of_crashes_is_asked_instead_of_the_attempts(c: Client) -> None:
+    await c.enqueue(submit("t", flags=run_flags(0, 4)))
+    for turn in range(4):
+        await lost(c, turn, "given back")
+        assert (await record(c.broker, "t", now=NOW + 100 * turn)).state is State.QUEUED
+    await lost(c, 4, "given back")
+    found = await record(c.broker, "t", now=NOW + 500)
+    assert (found.state, found.reason, found.crashes) == (State.DEAD, "poison", 5)
+
+
+async def test_how_often_it_may_run_is_not_part_of_what_a_task_is(c: Client) -> None:
+    await c.enqueue(submit("t", flags=run_flags(5, None)))
+    (receipt,) = await c.enqueue(submit("t", flags=run_flags(3, 2)))
+    assert receipt.code == "duplicate"
+
+
+async def test_what_blocked_its_neighbors_goes_behind_them_and_runs_alone(c: Client) -> None:
+    await c.enqueue(*(submit(x) for x in ("first", "blocks", "last", "waits")))
+    await c.fetch(3)
+    await c.broker.give_back(c.incarnation, ["blocks"], blocked=["blocks"], now=NOW)
+
+    leases = await c.fetch(4)
+    assert ids(leases) == ["first", "last", "waits", "blocks"]
+    assert [(lease.crashes, lease.attempt) for lease in leases] == [(0, 1)] * 3 + [(2, 2)]
+    # Alone by now, so that there is no doubt about the next one.
+    await c.broker.give_back(c.incarnation, ["blocks"], now=NOW)
+    assert (await record(c.broker, "blocks")).reason == "poison"

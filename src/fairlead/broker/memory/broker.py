@@ -198,12 +198,18 @@ class MemoryBroker(Flowing, Planning, Looking):
         )
 
     async def give_back(
-        self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
+        self,
+        incarnation: str,
+        started: Sequence[str] | None = None,
+        *,
+        blocked: Sequence[str] = (),
+        now: float | None = None,
     ) -> Moved:
         crashed = None if started is None else frozenset(started)
+        blocking = frozenset(blocked)
 
         def step(shard: Shard) -> Moved:
-            count, more = recovery.give_back(shard, incarnation, crashed)
+            count, more = recovery.give_back(shard, incarnation, crashed, blocked=blocking)
             if not more:
                 shard.dismiss(incarnation)
             return Moved(now=shard.now, count=count, more=more)

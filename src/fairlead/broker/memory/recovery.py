@@ -11,7 +11,7 @@ from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef
 from fairlead.broker.views import WorkerRecord
-from fairlead.model.lifecycle import State, after_crash
+from fairlead.model.lifecycle import State, after_crash, crashes_after
 from fairlead.model.message import ErrorInfo
 
 __all__ = ("beat", "give_back", "sweep")
@@ -79,9 +79,17 @@ def _unclaimed(incarnation: Incarnation, held: Sequence[LeaseRef], answered: int
 
 
 def give_back(
-    shard: Shard, name: str, started: Collection[str] | None, most: int = MAX_STEP
+    shard: Shard,
+    name: str,
+    started: Collection[str] | None,
+    most: int = MAX_STEP,
+    *,
+    blocked: Collection[str] = (),
 ) -> tuple[int, bool]:
-    """Take everything from an incarnation; a crash is charged to what had started."""
+    """Take everything from an incarnation; a crash is charged to what had started.
+
+    Of that, ``blocked`` kept its neighbors from running.
+    """
     incarnation = shard.incarnations.get(name)
     if incarnation is None:
         release.follow_up(shard)
@@ -90,35 +98,41 @@ def give_back(
     tasks = list(incarnation.leases.values())[-most:]
     for task in reversed(tasks):
         crashed = task.started_at is not None if started is None else task.id in started
-        _recover(shard, task, crashed=crashed)
+        _recover(shard, task, crashed=crashed, blocked=crashed and task.id in blocked)
     release.follow_up(shard)
     return len(tasks), name in shard.incarnations
 
 
-def _recover(shard: Shard, task: Task, *, crashed: bool, why: str = "") -> None:
+def _recover(
+    shard: Shard, task: Task, *, crashed: bool, blocked: bool = False, why: str = ""
+) -> None:
     attempt = task.attempts + 1
     begun = task.started_at is not None
     shard.end_lease(task)
     if crashed:
         task.attempts = attempt
-        task.crashes += 1
-    to = after_crash(task.crashes if crashed else 0, cancel_requested=task.cancelling)
+        task.crashes = crashes_after(task.crashes, blocked=blocked)
+    to, fate = after_crash(
+        task.crashes if crashed else 0,
+        task.attempts if crashed else 0,
+        task.message.flags,
+        cancel_requested=task.cancelling,
+    )
     reason = "crash" if crashed else why
     if crashed:
         _count(shard, task, begun=begun, again=to is State.QUEUED)
     if to is State.QUEUED:
         task.reason = reason
-        shard.queue_up(task, front=True, waits_on=not begun and not crashed)
+        shard.queue_up(task, front=not blocked, waits_on=not begun and not crashed)
         shard.emit("recovered", task, reason, attempt, task.token)
     else:
         error = None
-        if to is State.DEAD:
-            reason = "poison"
+        if fate == "poison":
             error = ErrorInfo("Poison", f"its process died {task.crashes} times in a row")
-        else:
-            reason = ""
-        shard.finish(task, to, reason=reason, error=error)
-        shard.emit(to, task, reason, attempt, task.token)
+        elif fate:
+            error = ErrorInfo("ProcessDied", f"its process died in attempt {attempt}, its last")
+        shard.finish(task, to, reason=fate, error=error)
+        shard.emit(to, task, fate, attempt, task.token)
     shard.has_room_again(task.tenant)
 
 

@@ -127,10 +127,16 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         )
 
     async def give_back(
-        self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
+        self,
+        incarnation: str,
+        started: Sequence[str] | None = None,
+        *,
+        blocked: Sequence[str] = (),
+        now: float | None = None,
     ) -> Moved:
-        known = "0" if started is None else "1"
-        reply = await self._own("give_back", now, incarnation, known, *(started or ()))
+        count = -1 if started is None else len(started)
+        args: list[Value] = [incarnation, count, *(started or ()), *blocked]
+        reply = await self._own("give_back", now, *args)
         return answers.moved(reply)
 
     async def sweep(self, *, now: float | None = None) -> Moved:

@@ -122,9 +122,16 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         )
 
     async def give_back(
-        self, incarnation: str, started: Sequence[str] | None = None, *, now: float | None = None
+        self,
+        incarnation: str,
+        started: Sequence[str] | None = None,
+        *,
+        blocked: Sequence[str] = (),
+        now: float | None = None,
     ) -> Moved:
-        works = self._each(lambda store: store.give_back(incarnation, started, now=now))
+        works = self._each(
+            lambda store: store.give_back(incarnation, started, blocked=blocked, now=now)
+        )
         return self._moved((await self._all(works)).values())
 
     async def sweep(self, *, now: float | None = None) -> Moved:

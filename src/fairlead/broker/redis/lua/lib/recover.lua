@@ -1,10 +1,21 @@
 -- recover: take everything from an incarnation whose process is gone.
 --
 -- The twin of memory/recovery.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
-local CRASH_LIMIT = 3
+local CRASH_LIMIT, ALONE = 3, 2
+local RUNS, CRASHES = 2048, 128 -- what the two limits in a message's flags stay below
 
--- `why` says what became of a loan that is charged to nobody, if there is anything to say.
-function recover(task, crashed, why)
+-- As model.lifecycle.after_crash: why a task is dead now; nil if it runs again.
+local function end_by_crash(task)
+  local flags = tonumber(match(task.h.base or task.head, '([^\31]*)$'))
+  local runs, limit = flags % RUNS, floor(flags / RUNS) % CRASHES
+  if limit > 0 then return task.crashes >= limit and 'poison' or nil end
+  if task.crashes >= CRASH_LIMIT then return 'poison' end
+  if runs > 0 and task.attempts >= runs then return 'exhausted' end
+end
+
+-- `why` says what became of a loan that is charged to nobody, if there is anything to say; `blocked`,
+-- that it kept its neighbors from running.
+function recover(task, crashed, why, blocked)
   local attempt, token = task.attempts + 1, task.token
   local t = tenant_of(task)
   if crashed then
@@ -14,20 +25,25 @@ function recover(task, crashed, why)
   end_lease(task)
   if crashed then
     task.attempts, task.due = attempt, 0
-    task.crashes = task.crashes + 1
+    task.crashes = max(task.crashes + 1, blocked and ALONE or 0)
   end
+  local fate = crashed and not task.cancelling and end_by_crash(task)
   local reason = crashed and 'crash' or why or ''
   if task.cancelling then
     finish(task, CANCELLED, '')
     emit('cancelled', task, '', attempt, token)
-  elseif crashed and task.crashes >= CRASH_LIMIT then
-    set_error(task, 'Poison', 'its process died ' .. task.crashes .. ' times in a row')
-    finish(task, DEAD, 'poison')
-    emit('dead', task, 'poison', attempt, token)
+  elseif fate then
+    if fate == 'poison' then
+      set_error(task, 'Poison', 'its process died ' .. task.crashes .. ' times in a row')
+    else
+      set_error(task, 'ProcessDied', 'its process died in attempt ' .. attempt .. ', its last')
+    end
+    finish(task, DEAD, fate)
+    emit('dead', task, fate, attempt, token)
   else
     task.reason = reason
     if crashed then stats.add(t[QUEUE], RETRIED, 1) end
-    queue_up(task, true)
+    queue_up(task, not blocked) -- behind its neighbors, if it kept them from running
     emit('recovered', task, reason, attempt, token)
   end
   has_room_again(t)
@@ -55,15 +71,16 @@ local function holdings(incarnation, most)
 end
 
 -- Up to `most` loans go back, from the last to the first: each goes to the front of its level,
--- which restores their order. `started` (or nil: what is marked) says to whom a crash is charged.
-function give_back(incarnation, started, most)
+-- which restores their order. `started` (or nil: what is marked) says to whom a crash is charged, and
+-- `blocked`, if given, which of these kept the others from running.
+function give_back(incarnation, started, most, blocked)
   local ids, tokens, more = holdings(incarnation, most)
   for i = 1, #ids do
     local task = tasks[ids[i]]
     if task and leased_as(task, incarnation, tokens[i]) then
       local crashed
       if started then crashed = started[task.id] or false else crashed = task.started > 0 end
-      recover(task, crashed)
+      recover(task, crashed, nil, crashed and blocked and blocked[task.id])
     else
       end_loans(incarnation, tokens[i], ids, i, i)
     end
