@@ -36,7 +36,7 @@ from fairlead.embedded import SCHEME, find_binary
 from fairlead.model.durations import Duration
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
-from fairlead.model.options import Priorities, Priority
+from fairlead.model.options import Priorities, Priority, seconds
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.natives import are_threads_patched
@@ -100,6 +100,7 @@ class Fairlead(Operating, Flowing, Scheduling):
     ``priorities`` names further priorities, each for one of critical, high, normal and low.
     ``timeout`` is how long a call may take that does not say so itself, whatever happens to it;
     without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is ten seconds.
+    ``task_timeout`` is the time limit of tasks that say nothing of theirs.
 
     May be used from any number of threads and event loops, and after ``os.fork``.
     """
@@ -110,6 +111,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         *,
         shards: Mapping[str, str] | None = None,
         priorities: Mapping[Priority, str] | None = None,
+        task_timeout: Duration | None = None,
         store: Store | None = None,
         timeout: Duration | None = None,
     ) -> None:
@@ -132,6 +134,7 @@ class Fairlead(Operating, Flowing, Scheduling):
             store = connect(self._url, is_default=not self._is_named, timeout=limit)
         self._clients = Clients(store, limit or LIMIT)
         self._priorities = Priorities(priorities)
+        self._task_timeout = _limit(task_timeout)
         self._registry = Registry()
         self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
         self._around: list[AroundRun] = []
@@ -255,6 +258,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         concurrency: int = 10,
         threads: int = 10,
         grace: float = 30.0,
+        task_timeout: Duration | None = None,
         log_tasks: bool = False,
     ) -> Worker:
         """A worker in this process: ``async with app.worker(): ...``.
@@ -262,6 +266,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         ``queues`` are names, or weights by name; without any it serves ``default`` and every queue
         that a task of this app names. ``strict`` empties earlier queues before later ones. At the
         end of the block what runs has ``grace`` seconds to finish before it is handed back.
+        ``task_timeout`` is that of tasks that say nothing of theirs; without it, the app's.
         ``log_tasks`` logs a line for each task that is completed.
         """
         return self._worker(
@@ -270,6 +275,7 @@ class Fairlead(Operating, Flowing, Scheduling):
             concurrency=concurrency,
             threads=threads,
             grace=grace,
+            task_timeout=_limit(task_timeout),
             log_tasks=log_tasks,
         )
 
@@ -311,6 +317,8 @@ class Fairlead(Operating, Flowing, Scheduling):
             )
         options.setdefault("incarnation", new_id())
         options.setdefault("slot_plan", self._slot_plan)
+        if options.get("task_timeout") is None:
+            options["task_timeout"] = self._task_timeout
         return Worker(
             self._clients.store,
             self._registry,
@@ -400,3 +408,7 @@ def _own_server() -> str:
         )
     find_binary()  # looked for now: at the first call, the error would come from deep within
     return f"{SCHEME}://"
+
+
+def _limit(timeout: Duration | None) -> float | None:
+    return None if timeout is None else seconds("task_timeout", timeout, least=0.001)

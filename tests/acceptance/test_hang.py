@@ -25,12 +25,30 @@ async def blocks_the_loop(ctx: Context, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@app.task(name="deaf", timeout=1, max_retries=0)
+def look_for_the_first(ctx):
+    with open(os.environ["TEST_RECORDS"]) as lines:
+        for line in map(json.loads, lines):
+            if line["what"] == "begin" and line["attempt"] == 1 and line["id"] == ctx.id:
+                if os.path.exists(f"/proc/{line['pid']}"):
+                    record("beside", ctx)
+
+
+@app.task(name="deaf", timeout=1)
 async def deaf(ctx: Context) -> None:
     record("begin", ctx)
+    if ctx.attempt > 1:
+        return look_for_the_first(ctx)
     while True:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(600)
+
+
+@app.task(name="stuck", timeout=1)
+def stuck(ctx: Context) -> None:
+    record("begin", ctx)
+    if ctx.attempt > 1:
+        return look_for_the_first(ctx)
+    time.sleep(600)
 
 
 @app.task(name="async")
@@ -97,24 +115,26 @@ async def test_a_loop_that_hangs_longer_than_the_lease_and_goes_on_loses_nothing
     assert worker.children() == [child]
 
 
-async def test_a_handler_that_ignores_its_time_limit_does_not_keep_its_slot(site: Site) -> None:
-    worker = site.worker("-c", "1", "-p", "1")
-    await worker.ready()
-    [deaf] = await site.enqueue("deaf")
+@pytest.mark.parametrize("kind", ["deaf", "stuck"])
+async def test_a_handler_that_ignores_its_time_limit_has_its_process_replaced(
+    site: Site, kind: str
+) -> None:
+    worker = site.worker("-c", "1", "-p", "1", "--stall-timeout", "1", "--grace", "0.5")
+    [child] = await worker.ready()
+    [stubborn] = await site.enqueue(kind)
     await site.recorded("begin", 1)
-    begun = time.time()
     [next_one] = await site.enqueue("nap", 1, 0.1)
 
-    await site.stream.ended([deaf, next_one])
+    await site.stream.ended([stubborn, next_one])
 
-    [record] = await site.found([deaf])
-    assert (record.state, record.reason) == (State.DEAD, "exhausted")
-    assert record.error is not None
-    assert "Timeout" in record.error.type
-    [started] = site.stream.of([next_one], "started")
-    assert started.at <= begun + 6.0  # a second of time limit, two of patience
-    assert await worker.logged("handler abandoned")
-    assert worker.log("child died") == []
+    # Its attempt has crashed: it was over its time, and its process had to end.
+    assert [event.reason for event in site.stream.of([stubborn], "recovered")] == ["crash"]
+    [record] = await site.found([stubborn])
+    assert (record.state, record.attempts) == (State.COMPLETED, 2)
+    assert await worker.logged("handler goes on: it keeps its slot and its lease")
+    assert await worker.logged("child retires", pid=child)
+    # And there was no other attempt before it had ended.
+    assert [each for each in site.records() if each.what == "beside"] == []
 
 
 @pytest.mark.parametrize("kind", ["async", "thread", "process"])

@@ -83,4 +83,16 @@ GUARDS: tuple[Guard, ...] = (
             lua("lib/recover.lua", ("blocked and ALONE or 0", "0")),
         ),
     ),
+    Guard(
+        "overdue",
+        "a thread that is over its time keeps its room in limits until it has ended",
+        "tests/worker/test_overdue.py::"
+        "test_a_thread_that_is_over_its_time_keeps_its_room_in_limits",
+        (
+            Mutant(
+                _WORKER + "attempt.py",
+                (('if self.why != "release" and not floor.abandons:', "if False:"),),
+            ),
+        ),
+    ),
 )

@@ -404,10 +404,10 @@ async def test_an_async_handler_that_is_out_of_time_is_cancelled_and_retried(
     assert cleaned == [True, True]
 
 
-async def test_a_handler_that_swallows_its_cancellation_is_abandoned(
+async def test_a_handler_that_swallows_its_cancellation_keeps_its_slot_until_it_ends(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    release, ended = asyncio.Event(), asyncio.Event()
+    release = asyncio.Event()
 
     @rig.task(policy=RetryPolicy(max_retries=0), timeout=0.02)
     async def stubborn(ctx: Context) -> str:
@@ -416,34 +416,28 @@ async def test_a_handler_that_swallows_its_cancellation_is_abandoned(
                 await release.wait()
             except asyncio.CancelledError:
                 continue
-        ended.set()
-        return "too late"
+        return "late"
 
     @rig.task()
     async def other() -> int:
         return 1
 
-    id = await rig.enqueue("stubborn")
-    next_one = await rig.enqueue("other")
+    id, next_one = await rig.enqueue("stubborn"), await rig.enqueue("other")
 
-    try:
-        with caplog.at_level(logging.WARNING, "fairlead.worker"):
-            assert await rig.worker(concurrency=1).drain() == 2
-        record = await rig.find(id)
-        assert (record.state, record.reason) == (State.DEAD, "exhausted")
-        assert record.error is not None
-        assert "release.wait()" in record.error.traceback
-        assert await rig.result(next_one) == 1
-        (line,) = [line for line in caplog.records if line.message == "handler abandoned"]
-        assert vars(line)["task_id"] == id
-    finally:
-        release.set()
-    await ended.wait()
-    await asyncio.sleep(0)
-    assert await rig.state(id) is State.DEAD
+    with caplog.at_level(logging.WARNING, "fairlead.worker"):
+        async with rig.worker(concurrency=1) as worker:
+            await until(lambda: worker.runner.overdue[0] == 1)
+            assert await rig.state(id) is State.RUNNING
+            assert await rig.state(next_one) is State.QUEUED
+            release.set()
+            await rig.finished(next_one)
+    assert await rig.result(id) == "late"  # the work was done
+    (line,) = [line for line in caplog.records if line.message.startswith("handler goes on")]
+    assert vars(line)["task_id"] == id
+    assert "release.wait()" in vars(line)["stack"]
 
 
-async def test_a_sync_handler_that_is_out_of_time_is_abandoned_and_its_thread_replaced(
+async def test_a_sync_handler_that_is_out_of_time_keeps_its_thread_until_it_ends(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     release = threading.Event()
@@ -453,30 +447,27 @@ async def test_a_sync_handler_that_is_out_of_time_is_abandoned_and_its_thread_re
     def stuck(ctx: Context) -> None:
         contexts.append(ctx)
         release.wait(20)
-        ctx.progress(1)
+        ctx.raise_if_cancelled()
 
     @rig.task()
     def other() -> int:
         return 1
 
-    id = await rig.enqueue("stuck")
-    next_one = await rig.enqueue("other")
+    id, next_one = await rig.enqueue("stuck"), await rig.enqueue("other")
 
-    before = threading.active_count()
-    try:
-        with caplog.at_level(logging.WARNING, "fairlead.worker"):
-            assert await rig.worker(concurrency=1, threads=1).drain() == 2
-        record = await rig.find(id)
-        assert (record.state, record.reason) == (State.DEAD, "exhausted")
-        assert record.error is not None
-        assert record.error.type == "TimeoutError"
-        assert "release.wait(20)" in record.error.traceback
-        assert await rig.result(next_one) == 1
-        assert contexts[0].cancelled
-        assert "handler abandoned" in [line.message for line in caplog.records]
-    finally:
-        release.set()
-    await until(lambda: threading.active_count() == before)
+    with caplog.at_level(logging.WARNING, "fairlead.worker"):
+        async with rig.worker(concurrency=5, threads=1) as worker:
+            await until(lambda: worker.runner.overdue[0] == 1)
+            assert contexts[0].cancelled
+            assert await rig.state(next_one) is State.QUEUED
+            release.set()
+            await rig.finished(next_one)
+    record = await rig.find(id)
+    assert (record.state, record.reason) == (State.DEAD, "exhausted")
+    assert record.error is not None
+    assert record.error.type == "TimeoutError"
+    (line,) = [line for line in caplog.records if line.message.startswith("handler goes on")]
+    assert "release.wait(20)" in vars(line)["stack"]
 
 
 async def test_a_sync_handler_that_watches_for_it_ends_in_time(rig: Rig) -> None:

@@ -255,10 +255,10 @@ async def test_its_time_is_the_attempts_and_it_can_be_cancelled(
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-async def test_one_that_does_not_stop_is_abandoned_with_its_thread(
+async def test_one_that_does_not_stop_keeps_its_thread_until_it_has(
     app: Fairlead, place: str
 ) -> None:
-    end = time.monotonic() + 3
+    end = time.monotonic() + 0.5
 
     async def stubborn() -> None:
         while time.monotonic() < end:
@@ -281,13 +281,8 @@ async def test_one_that_does_not_stop_is_abandoned_with_its_thread(
     handle = await work.aenqueue()
     worker = app._worker(patience=0.05)
     await worker.drain()
-    assert time.monotonic() < end
-    info = await handle.ainfo()
-    assert info.error is not None
-    assert (info.state, info.error.type) == (State.DEAD, "TimeoutError")
-    assert "__a" in info.error.traceback  # where it hung: entering, or leaving
-    end = 0.0
-    await asyncio.sleep(0.05)
+    assert time.monotonic() >= end
+    assert (await handle.ainfo()).state is State.COMPLETED  # late, but the work was done
 
 
 async def test_a_sync_handler_that_is_cancelled_sees_it_and_the_middleware_what_it_raised(

@@ -85,7 +85,14 @@ def _url_of(app: Fairlead, plan: Plan) -> str:
 async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int:
     channel = await Channel.over(end)
     board = Board(plan.board, plan.rows)
-    tether = Tether(channel, board, url=url, max_tasks=plan.max_tasks, quiet=plan.quiet)
+    tether = Tether(
+        channel,
+        board,
+        url=url,
+        max_tasks=plan.max_tasks,
+        overdue=plan.overdue,
+        quiet=plan.quiet,
+    )
 
     def slot_plan() -> SlotPlan:
         return SlotPlan(
@@ -100,6 +107,7 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
         slots=plan.slots,
         grace=plan.grace,
         lease=plan.lease,
+        task_timeout=plan.task_timeout,
         slot_plan=slot_plan,
         tether=tether,
         log_tasks=plan.log_tasks,
@@ -121,6 +129,12 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
                 if await _reachable(app, tether.ordered):
                     async with worker:
                         await tether.ordered.wait()
+        if worker.inflight.left:  # handlers that go on, and would keep the loop from closing
+            log.warning(
+                "child ends with handlers that go on", extra={"count": worker.inflight.left}
+            )
+            logging.shutdown()
+            os._exit(0)
     except Exception as error:
         if tether.introduced or isinstance(error, BrokerError):
             raise  # it may go better the next time

@@ -53,6 +53,7 @@ async def _serve(app: Fairlead, plan: SlotPlan, end: socket.socket) -> None:
         threads=1,
         slots=0,
         patience=plan.patience,
+        task_timeout=plan.task_timeout,
     )
     await serve(channel, worker)
 

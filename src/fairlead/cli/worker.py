@@ -60,12 +60,17 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     help="Seconds that a task is kept for a worker nobody hears of.  [default: the broker's, 30]",
 )  # fmt: skip
 @click.option(
+    "--task-timeout", type=Number(0.001, 30 * 86_400), default=None,
+    help="Seconds that an attempt may take whose task does not say.  [default: as the app says]",
+)  # fmt: skip
+@click.option(
     "--max-tasks", type=click.IntRange(0), default=0,
     help="Replace a process after so many tasks.  [default: never]",
 )  # fmt: skip
 @click.option(
     "--stall-timeout", type=Number(1, 86_400), default=60.0, show_default=True,
-    help="Seconds after which a process whose loop hangs is ended.",
+    help="Seconds after which a process whose loop hangs is ended, or in which a handler does not"
+    " stop.",
 )  # fmt: skip
 @click.option(
     "--log-format", type=click.Choice(["auto", "json", "console"]), default="auto",
@@ -86,6 +91,7 @@ def worker(
     slots: int,
     grace: float,
     lease: float | None,
+    task_timeout: float | None,
     max_tasks: int,
     stall_timeout: float,
     log_format: str,
@@ -109,7 +115,9 @@ def worker(
         slots=slots,
         grace=grace,
         lease=lease,
+        task_timeout=task_timeout,
         max_tasks=max_tasks,
+        overdue=stall_timeout,
         log_format=log_format,
         log_level=log_level,
         log_tasks=log_tasks,

@@ -1,8 +1,9 @@
 """One attempt, from the lease to its outcome: what all kinds of handlers share.
 
 An attempt that has to stop is asked once and then given a moment. One that does not end by then is
-abandoned: its outcome is decided without it and its slot is free, so that a handler that swallows
-its cancellation, or a thread that cannot be interrupted, costs the worker nothing but memory.
+*overdue*: it keeps its slot, its lease and its room in limits until it has ended, so that it never
+runs beside its successor. A child of a supervisor is replaced when that takes too long. Only a
+worker that stops waits no longer: what goes on is *abandoned*.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Floor:
     """Where attempts run: what all attempts of a worker share."""
 
     __slots__ = (
-        "around", "begun", "deadlines", "finished", "lanes", "loop",
-        "own_process", "patience", "quick", "threads", "variables",
+        "abandons", "around", "begun", "deadlines", "finished", "lanes", "leaves", "loop",
+        "overdue", "own_process", "patience", "quick", "threads", "variables",
     )  # fmt: skip
 
     loop: asyncio.AbstractEventLoop  # both are set before the first attempt begins
@@ -72,6 +73,9 @@ class Floor:
         self.around = around  # middleware; the first is outermost
         self.begun = begun  # called when the handler is about to run
         self.own_process = False  # a program of ours: nobody presses Ctrl-C for it
+        self.abandons = False  # a slot process: what does not stop ends with it
+        self.leaves = False  # a child: what it leaves running ends before its lease does
+        self.overdue: dict[Attempt, float] = {}  # what does not stop, and since when
         self.lanes = Lanes()
         self.quick: set[object] = set()  # sync handlers whose last attempt ended at once
         self.threads = threads
@@ -85,7 +89,7 @@ class Attempt(ABC):
 
     __slots__ = (
         "_ending", "_floor", "_loop", "assignment", "context", "error", "late", "lease",
-        "over", "started", "why",
+        "left_behind", "over", "started", "why",
     )  # fmt: skip
 
     #: What it needs besides a slot.
@@ -103,6 +107,7 @@ class Attempt(ABC):
         self.why: Stop | None = None  # it was told to stop
         self.late = False  # its time is up, whatever else it was told
         self.error: BaseException | None = None  # what the handler raised
+        self.left_behind = False  # it goes on: whoever sees the end of the process gives it back
         self._floor = floor
         self._loop = floor.loop
         self._ending: asyncio.TimerHandle | None = None  # until it is abandoned
@@ -190,16 +195,29 @@ class Attempt(ABC):
             self._ending = self._loop.call_later(self._floor.patience, self._abandon)
 
     def _abandon(self) -> None:
+        """It was told to stop, and did not."""
+        self._ending = None
+        floor = self._floor
         if self.over:
             return
         where = self._stack()
+        if self.why != "release" and not floor.abandons:
+            if self not in floor.overdue:
+                floor.overdue[self] = self._loop.time()
+                fields = {**self.fields(), "stack": where}
+                log.error("handler goes on: it keeps its slot and its lease", extra=fields)
+            if self.why != "lost" or not self.late:  # its lease is gone, its room in limits as well
+                return
         self._let_go()
         log.error("handler abandoned", extra=self.fields())
-        self._finish(self._stopped(stack=where))
+        self.left_behind = floor.leaves
+        self._finish(None if self.left_behind else self._stopped(stack=where))
 
     def _finish(self, outcome: Outcome | None) -> None:
         if self._ending is not None:
             self._ending.cancel()
+        if self._floor.overdue:
+            self._floor.overdue.pop(self, None)
         if self.assignment.timeout is not None:
             self._floor.deadlines.remove(self)
         if self.over:
@@ -266,7 +284,7 @@ class Attempt(ABC):
             return None
         if self.why == "cancel":
             return Cancelled()
-        if self.why == "release":
+        if self.why == "release" and not self.late:
             return Released()
         late = TimeoutError(f"the attempt took longer than {self.assignment.timeout:g} s")
         return self._failed(_chained(late, error), stack)

@@ -20,7 +20,7 @@ _FETCHED, _LAG, _FAILING = range(8, 11)  # read as floats
 _WANTS, _ANSWERED = 11, 12
 _HEADER = 128  # bytes
 
-FREE, HELD, STARTED = range(3)
+FREE, HELD, STARTED, LATE = range(4)
 _ROW = struct.Struct("<BxHIQ264s")  # state, length of the id, number of the task, token, id
 _TASK = struct.Struct("<I")
 _SIZE = _ROW.size
@@ -46,6 +46,7 @@ class Row(NamedTuple):
     token: int
     task: int  # the place of its name in the list that the child introduced itself with
     started: bool
+    late: bool = False  # its time was up, and it went on until the process ended
 
 
 class Board:
@@ -90,6 +91,10 @@ class Board:
         _TASK.pack_into(self._memory, place + 4, task)
         self._memory[place] = STARTED
 
+    def late(self, row: int) -> None:
+        """Its time is up, and its handler goes on."""
+        self._memory[_HEADER + row * _SIZE] = LATE
+
     def drop(self, row: int) -> None:
         """It is not ours any more."""
         self._memory[_HEADER + row * _SIZE] = FREE
@@ -130,7 +135,7 @@ class Board:
             if memory[place]:
                 state, length, task, token, name = _ROW.unpack_from(memory, place)
                 id = name[:length].decode(errors="replace")
-                rows.append(Row(id, token, task, state == STARTED))
+                rows.append(Row(id, token, task, state >= STARTED, state == LATE))
         return rows
 
     def on_stack(self) -> str | None:
@@ -139,7 +144,7 @@ class Board:
         if not 0 <= row < self.rows:
             return None
         state, length, _, _, name = _ROW.unpack_from(self._memory, _HEADER + row * _SIZE)
-        return name[:length].decode(errors="replace") if state == STARTED else None
+        return name[:length].decode(errors="replace") if state >= STARTED else None
 
     @property
     def last_answered(self) -> int:

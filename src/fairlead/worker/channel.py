@@ -39,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grace: float = 30.0
     lease: float | None = None
     max_tasks: int = 0  # 0: no limit
+    task_timeout: float | None = None  # of tasks that say nothing of theirs; None: the app's
+    overdue: float = 60.0  # seconds that a handler may go on after it was told to stop
     quiet: bool = False  # it must not fetch
     rows: int = 0  # of the board
     stacks: int = -1  # file descriptor that stacks are written to
@@ -100,6 +102,7 @@ class SlotPlan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     path: list[str]  # for imports
     incarnation: str = ""
     patience: float = 2.0
+    task_timeout: float | None = None  # as in the worker
     log_format: str = ""  # empty: leave logging alone
     log_level: str = "info"
 

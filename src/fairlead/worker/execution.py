@@ -180,9 +180,8 @@ class _ThreadAttempt(Attempt):
         return self._floor.threads.withdraw(self)
 
     def _must_end(self) -> bool:
-        # To abandon it means a thread more for as long as it likes. A cancelled or lost attempt
-        # keeps its slot instead: there is no hurry, and nothing is hidden.
-        return self.late or self.why in ("timeout", "release")
+        # One that is cancelled may go on: there is no hurry, and nobody else runs it.
+        return self.late or self.why in ("timeout", "release", "lost")
 
     def _stack(self) -> str:
         return stack_of_thread(self.ident)

@@ -61,6 +61,7 @@ class Inflight:
         self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}  # of these
         self._some = asyncio.Event()
         self._board = board
+        self.left = 0  # handlers that go on after their worker has stopped
         self._lent: dict[tuple[str, int], int | None] = {}  # and where it stands on the board
         self._answered = 0
 
@@ -101,6 +102,13 @@ class Inflight:
         row = self._lent.pop((id, token), None)
         if row is not None and self._board is not None:
             self._board.drop(row)
+
+    def leave(self, lease: Leased, *, late: bool) -> None:
+        """Its handler goes on until this process ends; the supervisor gives it back then."""
+        self.left += 1
+        row = self.row(lease.message.id, lease.token)
+        if late and row is not None and self._board is not None:
+            self._board.late(row)
 
     def row(self, id: str, token: int) -> int | None:
         """Where it stands on the board."""

@@ -61,8 +61,9 @@ class Assignment:
 class Router:
     """Finds the handler of a message. What was said at the call goes before what was registered."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, *, timeout: float | None = None) -> None:
         self._registry = registry
+        self._timeout = timeout  # seconds, of tasks that say nothing of theirs
         self._plans: dict[str, _Plan] = {}
 
     def route(self, lease: Leased) -> Assignment | Unroutable:
@@ -91,7 +92,7 @@ class Router:
             )
         plan = self._plans.get(body.task)
         if plan is None or plan.spec is not spec:
-            plan = self._plans[body.task] = _Plan(spec)
+            plan = self._plans[body.task] = _Plan(spec, self._timeout)
         return Assignment(
             lease,
             spec,
@@ -108,11 +109,12 @@ class Router:
 class _Plan:
     """What follows from a task's registration, worked out once."""
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: TaskSpec, timeout: float | None) -> None:
         options = spec.options
         self.spec = spec
         self.takes_context = spec.takes_context
-        self.timeout = _seconds("timeout", options.timeout)
+        said = options.timeout is not UNSET  # perhaps that there is none
+        self.timeout = _seconds("timeout", options.timeout) if said else timeout
         self.keep = _seconds("retention", options.retention)
         policy = spec.policy
         if options.max_retries is not UNSET:

@@ -149,11 +149,20 @@ class Runner:
         """Hand a task back that was not started."""
         self._syncer.add(settle(lease, Released(), _NO_POLICY, dice=0.0))
 
-    def attach(self, loop: asyncio.AbstractEventLoop, *, own_process: bool) -> None:
+    def attach(
+        self, loop: asyncio.AbstractEventLoop, *, own_process: bool, abandons: bool, leaves: bool
+    ) -> None:
         """Run attempts on this loop, each with a copy of the variables of this moment."""
         self._floor.loop = loop
         self._floor.variables = copy_context()
         self._floor.own_process = own_process
+        self._floor.abandons, self._floor.leaves = abandons, leaves
+
+    @property
+    def overdue(self) -> tuple[int, float]:
+        """How many handlers go on although they were told to stop, and for how many seconds."""
+        since = self._floor.overdue.values()
+        return len(since), self.now() - min(since) if since else 0.0
 
     def now(self) -> float:
         """The clock of the loop."""
@@ -201,6 +210,10 @@ class Runner:
         """It is decided what follows; None: the task belongs to somebody else by now."""
         self._inflight.remove(attempt)
         lease, name = attempt.lease, attempt.assignment.spec.name
+        if attempt.left_behind:
+            self._inflight.leave(lease, late=attempt.late)
+            self.over()
+            return
         if attempt.error is not None:
             error = without_traceback(attempt.error)
             self.exceptions.append(Raised(lease.message.id, name, lease.attempt, error))

@@ -49,7 +49,9 @@ class Slots:
         count: int,
         dice: Callable[[], float],
         patience: float,
+        task_timeout: float | None = None,
     ) -> None:
+        self._task_timeout = task_timeout
         self._command = command
         self._find = plan  # may raise, where other processes cannot find the app
         self._incarnation = incarnation
@@ -84,7 +86,10 @@ class Slots:
 
     def _plan(self) -> SlotPlan:
         return msgspec.structs.replace(
-            self._find(), incarnation=self._incarnation, patience=self._patience
+            self._find(),
+            incarnation=self._incarnation,
+            patience=self._patience,
+            task_timeout=self._task_timeout,
         )
 
     def run_message(self, attempt: SlotAttempt) -> Run:
@@ -198,10 +203,12 @@ class _Slot:
         self._owner.idle(self)
         while (message := await self._message(channel)) is not None:
             attempt, self.attempt = self.attempt, None
+            if message.last:  # something of it goes on: not beside the next attempt
+                self.kill()
+                await self._ended()
             if attempt is not None and isinstance(message, Outcome):
                 attempt.ended(message)
             if message.last:
-                self._killed = True
                 break
             self._owner.idle(self)
         return ""
@@ -281,6 +288,10 @@ class SlotAttempt(Attempt):
     def _let_go(self) -> None:
         if self._slot is not None:
             self._slot.kill()
+
+    def _abandon(self) -> None:
+        log.error("slot process killed: its attempt does not stop", extra=self.fields())
+        self._let_go()  # its end is told by ``died``, when nothing of it goes on
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from fairlead.worker.channel import Channel, Introduction, Kept, Order, Retiring
 from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.processor import Processor
+from fairlead.worker.runner import Runner
 from fairlead.worker.syncer import Syncer
 
 __all__ = ("Supervised", "Tether")
@@ -34,6 +35,8 @@ class Supervised(Protocol):
     @property
     def processor(self) -> Processor: ...
     @property
+    def runner(self) -> Runner: ...
+    @property
     def healthchecker(self) -> Healthchecker: ...
     @property
     def abandoned(self) -> int: ...
@@ -50,7 +53,14 @@ class Tether:
     name = "tether"
 
     def __init__(
-        self, channel: Channel, board: Board, *, url: str, max_tasks: int = 0, quiet: bool = False
+        self,
+        channel: Channel,
+        board: Board,
+        *,
+        url: str,
+        max_tasks: int = 0,
+        overdue: float = 60.0,
+        quiet: bool = False,
     ) -> None:
         self.board = board
         self._quiet = quiet  # it must not fetch
@@ -59,6 +69,7 @@ class Tether:
         self.hurry: Callable[[], None] = _nothing  # called when it has to leave at once
         self._channel = channel
         self._max_tasks = max_tasks
+        self._overdue = overdue  # seconds that a handler may go on after it was told to stop
         self._worker: Supervised | None = None
         self._lease = math.inf  # seconds, once introduced
         self._heard = 0.0  # when the supervisor last spoke, by the loop's clock
@@ -145,6 +156,8 @@ class Tether:
             return
         if 0 < self._max_tasks <= syncer.settled:
             self._retire(f"{self._max_tasks} tasks are done")
+        elif worker.runner.overdue[1] > self._overdue:
+            self._retire("a handler does not stop")
         elif worker.abandoned >= worker.processor.concurrency:
             self._retire("abandoned handlers go on in it")
 

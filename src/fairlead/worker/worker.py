@@ -69,7 +69,8 @@ class Worker:
     ``incarnation`` belongs to this worker alone. On leaving the block it stops fetching, lets what
     runs finish for ``grace`` seconds, cancels the rest and hands it back without using up an
     attempt. ``patience`` is how long a handler may take to obey before it is abandoned.
-    ``lease`` is in seconds; None leaves it to the broker. ``exceptions`` takes what handlers raise.
+    ``lease`` is in seconds; None leaves it to the broker. ``task_timeout``, in seconds, is that of
+    tasks that say nothing of theirs. ``exceptions`` takes what handlers raise.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Worker:
         patience: float = 2.0,
         lease: float | None = None,
         slots: int = 2,
+        task_timeout: float | None = None,
         dice: Callable[[], float] = random.random,
         exceptions: deque[Raised] | None = None,
         extras: Extras = NO_EXTRAS,
@@ -138,12 +140,18 @@ class Worker:
         self._slots: Slots | None = None
         if slots and slot_plan is not None:
             self._slots = Slots(
-                _SLOT, slot_plan, incarnation, count=slots, dice=dice, patience=patience
+                _SLOT,
+                slot_plan,
+                incarnation,
+                count=slots,
+                dice=dice,
+                patience=patience,
+                task_timeout=task_timeout,
             )
         self.runner = Runner(
             self.syncer,
             self.inflight,
-            Router(registry),
+            Router(registry, timeout=task_timeout),
             Writer(store, Caller(f"{line or incarnation}:writes"), incarnation),
             Loader(store),
             self._threads,
@@ -285,6 +293,7 @@ class Worker:
                 "fenced": self.syncer.fenced,
                 "unsent": self.syncer.pending,
                 "abandoned": self.abandoned,
+                "overdue": self.runner.overdue[0],
                 "held": len(self.inflight.held),
                 "quiet": self.processor.quiet,
                 "versions": versions(self._registry),
@@ -341,10 +350,14 @@ class Worker:
             self._threads.close()
             if self._slots is not None:
                 await self._slots.close()
-            try:
-                await give_back(self._store, self.incarnation, [])
-            except BrokerError as error:  # the sweep of another worker will do it
-                log.warning("leases not given back", extra={"error": type(error).__name__})
+            if not self.inflight.left:  # or else the supervisor does it when this process has ended
+                await self._give_back()
+
+    async def _give_back(self) -> None:
+        try:
+            await give_back(self._store, self.incarnation, [])
+        except BrokerError as error:  # the sweep of another worker will do it
+            log.warning("leases not given back", extra={"error": type(error).__name__})
 
     def _order(self) -> QueueOrder:
         return queue_order(
@@ -365,4 +378,10 @@ class Worker:
         self._attach(loop)
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.runner.attach(loop, own_process=self._own_process)
+        # A slot process, and a child: what goes on in them ends with them.
+        self.runner.attach(
+            loop,
+            own_process=self._own_process,
+            abandons=self._own_process and self._tether is None,
+            leaves=self._tether is not None,
+        )
