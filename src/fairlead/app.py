@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -50,7 +49,7 @@ from fairlead.settings import (
     configured_timeout,
     requires_url,
 )
-from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, SlotPlan, Worker
+from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, Worker, slot_plan_of
 
 __all__ = ("Fairlead", "TaskDecorator")
 
@@ -316,9 +315,8 @@ class Fairlead(Operating, Flowing, Scheduling):
                 "handlers; run `fairlead worker`, and patch only in the program that enqueues"
             )
         options.setdefault("incarnation", new_id())
-        options.setdefault("slot_plan", self._slot_plan)
-        if options.get("task_timeout") is None:
-            options["task_timeout"] = self._task_timeout
+        options.setdefault("slot_plan", lambda: slot_plan_of(self))
+        options["task_timeout"] = options.get("task_timeout") or self._task_timeout
         return Worker(
             self._clients.store,
             self._registry,
@@ -337,18 +335,6 @@ class Fairlead(Operating, Flowing, Scheduling):
         """Write what this program declares: schedules and limits."""
         await self._limits.write(self._clients.current())
         await self._schedules.adeclare()
-
-    def _slot_plan(self) -> SlotPlan:
-        for name, module in list(sys.modules.items()):
-            if name == "__main__":
-                continue
-            for attribute, value in list(vars(module).items()):
-                if value is self:
-                    return SlotPlan(app=f"{name}:{attribute}", path=sys.path)
-        raise InvalidInput(
-            'other processes cannot find this app: for isolation="process" it has to stand at '
-            "the top of a module that they can import, which __main__ is not"
-        )
 
     async def _all_queues(self) -> list[str]:
         named = {

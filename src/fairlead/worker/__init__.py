@@ -8,6 +8,7 @@ from fairlead.worker.extras import AroundRun, Extras
 from fairlead.worker.lifespan import Lifespan
 from fairlead.worker.results import Results
 from fairlead.worker.runner import Raised
+from fairlead.worker.setup import slot_plan_of
 from fairlead.worker.worker import Worker
 
 __all__ = (
@@ -21,4 +22,5 @@ __all__ = (
     "Worker",
     "XCom",
     "current_context",
+    "slot_plan_of",
 )

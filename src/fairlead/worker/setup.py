@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
 
 from fairlead.broker.verbs import MAX_EXCHANGE
-from fairlead.model.errors import InvalidOption
+from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.model.ordering import QueueOrder, StrictOrder, WeightedOrder
 from fairlead.model.registry import Registry
+from fairlead.worker.channel import SlotPlan
 
-__all__ = ("check_count", "check_seconds", "place", "queue_order", "versions")
+__all__ = ("check_count", "check_seconds", "place", "queue_order", "slot_plan_of", "versions")
 
 
 def queue_order(
@@ -72,3 +74,17 @@ def check_seconds(option: str, value: object, least: float = 0.0) -> None:
         or not (math.isfinite(value) and value >= least)
     ):
         raise InvalidOption(option, value, f"a number of seconds, {least:g} or more")
+
+
+def slot_plan_of(app: object) -> SlotPlan:
+    """How other processes find an app: by the module that it stands in."""
+    for name, module in list(sys.modules.items()):
+        if name == "__main__":
+            continue
+        for attribute, value in list(vars(module).items()):
+            if value is app:
+                return SlotPlan(app=f"{name}:{attribute}", path=sys.path)
+    raise InvalidInput(
+        'other processes cannot find this app: for isolation="process" it has to stand at '
+        "the top of a module that they can import, which __main__ is not"
+    )

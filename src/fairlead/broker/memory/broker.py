@@ -205,11 +205,8 @@ class MemoryBroker(Flowing, Planning, Looking):
         blocked: Sequence[str] = (),
         now: float | None = None,
     ) -> Moved:
-        crashed = None if started is None else frozenset(started)
-        blocking = frozenset(blocked)
-
         def step(shard: Shard) -> Moved:
-            count, more = recovery.give_back(shard, incarnation, crashed, blocked=blocking)
+            count, more = recovery.give_back(shard, incarnation, started, blocked=blocked)
             if not more:
                 shard.dismiss(incarnation)
             return Moved(now=shard.now, count=count, more=more)

@@ -94,10 +94,11 @@ def give_back(
     if incarnation is None:
         release.follow_up(shard)
         return 0, False
+    charged = None if started is None else frozenset(started)
     # From the last to the first: each goes to the front of its level, which restores their order.
     tasks = list(incarnation.leases.values())[-most:]
     for task in reversed(tasks):
-        crashed = task.started_at is not None if started is None else task.id in started
+        crashed = task.started_at is not None if charged is None else task.id in charged
         _recover(shard, task, crashed=crashed, blocked=crashed and task.id in blocked)
     release.follow_up(shard)
     return len(tasks), name in shard.incarnations
