@@ -7,6 +7,7 @@ from tests.mutants.mutant import SUITE, Guard, lua, memory
 __all__ = ("GUARDS",)
 
 _RETRIES = SUITE + "test_flow_retries.py::"
+_DUE = SUITE + "test_due.py::"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -25,6 +26,30 @@ GUARDS: tuple[Guard, ...] = (
         (
             memory("release.py", ('task.flow.work == "retry"', "False")),
             lua("lib/outcome.lua", ("local retried = flows.retried(task.h)", "local retried")),
+        ),
+    ),
+    Guard(
+        "tenants take turns",
+        "a tenant of which much is due does not keep others from being promoted",
+        _DUE + "test_tenants_of_which_much_is_due_take_turns",
+        (
+            memory("shard.py", ("max(first[0], min(at, self.now))", "first[0]")),
+            lua(
+                "lib/asleep.lua",
+                (
+                    "if not more then stale[key] = a return end",
+                    "do drop(due, key) stale[key] = a return end",
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "goes on with what is due",
+        "a tenant is served by its weight, however many tenants are due at once",
+        _DUE + "test_a_tenant_that_runs_out_while_it_is_served_goes_on_with_what_is_due",
+        (
+            memory("exchange.py", ("    if tenant.due:", "    if False:")),
+            lua("lib/promote.lua", ("if M.next <= now and t[COUNT", "if false and t[COUNT")),
         ),
     ),
 )

@@ -131,8 +131,10 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         over, then it is half open: ``probes`` at a time may go, and the first that succeeds closes
         it, the first that fails opens it again. What was lent before it opened has no say.
 
-        **Fetch.** Due tasks are promoted first, at most 50 of them. Queues are looked into in the
-        order given; inside a queue tenants are served by stride scheduling: each dispatch moves the
+        **Fetch.** What is due is promoted first, see ``promote``; and a tenant that has no queued
+        task left while it is served goes on with what is due of it. So tenants share what is due as
+        they share what is queued, however much of it there is. Queues are looked into in the order
+        given; inside a queue tenants are served by stride scheduling: each dispatch moves the
         tenant's tag on by ``cost / weight``, the lowest tag goes next, ties go by tenant name, and
         a tenant that comes back starts at the queue's virtual clock or its old tag, whichever is
         later. **One fetch of n gives the same sequence as n fetches of one.** Inside a tenant
@@ -215,10 +217,13 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         ...
 
     async def promote(self, *, now: float | None = None) -> Moved:
-        """Make due tasks queued, and tasks past their deadline dead (at most 50), in time order.
+        """Make due tasks queued, and tasks past their deadline dead.
 
-        Equal times go by id. A task that is due later never holds back one that is ready. ``ticks``
-        in the answer: schedules are due, see ``tick``.
+        The latter first, at most 50. Then what is due, at most 250 tasks of at most 50 tenants: of
+        each tenant in the order of time, equal times by id, and of each the same number at most.
+        Tenants take turns: those first whose next task is due the longest, or of which more was due
+        than a call promotes and that were looked at the longest ago. A task that is due later never
+        holds back one that is ready. ``ticks`` in the answer: schedules are due, see ``tick``.
         """
         ...
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Call, Firing, LeaseRef, Receipt, Submission
+from fairlead.broker.verbs import Call, Firing, LeaseRef, Receipt, Submission
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique
@@ -274,52 +274,12 @@ async def test_promote_makes_due_tasks_queued(broker: Store, c: Client) -> None:
     assert (again.count, again.more) == (0, False)
 
 
-async def test_promote_goes_in_time_order(broker: Store, c: Client) -> None:
-    await c.enqueue(submit("t3", delay=3), submit("t1", delay=1), submit("t2", delay=2))
-
-    assert (await broker.promote(now=NOW + 10)).count == 3
-    assert ids(await c.fetch(10, now=NOW + 10)) == ["t1", "t2", "t3"]
-
-
-async def test_promote_goes_in_one_time_order_over_due_times_and_deadlines(
-    broker: Store, c: Client
-) -> None:
-    await c.enqueue(
-        submit("due5", delay=5), submit("over3", delay=100, deadline=3), submit("due1", delay=1)
-    )
-    assert (await broker.promote(now=NOW + 10)).count == 3
-    assert [(e.kind, e.task) for e in await events(broker, "queued", "dead")] == [
-        ("queued", "due1"),
-        ("dead", "over3"),
-        ("queued", "due5"),
-    ]
-
-
-async def test_equal_times_go_by_id(broker: Store, c: Client) -> None:
-    await c.enqueue(submit("c", delay=1), submit("a", delay=1), submit("b", delay=1))
-
-    await broker.promote(now=NOW + 1)
-    assert ids(await c.fetch(10, now=NOW + 1)) == ["a", "b", "c"]
-
-
 async def test_a_task_that_is_due_later_never_holds_back_one_that_is_ready(c: Client) -> None:
     await c.enqueue(submit("later", delay=100, level=0), submit("ready"))
     assert ids(await c.fetch(10)) == ["ready"]
 
     await c.enqueue(submit("due", delay=5))
     assert ids(await c.fetch(10, now=NOW + 5)) == ["due"]
-
-
-async def test_promote_moves_at_most_a_step_in_a_call(broker: Store, c: Client) -> None:
-    names = [f"t{i:03}" for i in range(MAX_STEP + 1)]
-    await c.enqueue(*(submit(id, delay=1) for id in names))
-
-    first = await broker.promote(now=NOW + 1)
-    assert (first.count, first.more) == (MAX_STEP, True)
-    assert await states(broker, *names[-2:], now=NOW + 1) == [State.QUEUED, State.SCHEDULED]
-
-    second = await broker.promote(now=NOW + 1)
-    assert (second.count, second.more) == (1, False)
 
 
 async def test_a_moment_before_the_last_one_counts_as_the_last_one(

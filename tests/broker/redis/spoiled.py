@@ -32,7 +32,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     ),
     "no task": (
         lambda s: (s.do("HDEL", "tasks", "scheduled"), s.do("HDEL", "records", "scheduled")),
-        "'due' holds scheduled, which no longer exists",
+        "'asleep:default:a' holds scheduled, which is not one of its tasks",
     ),
     "garbage for a message": (
         lambda s: s.do("HSET", "tasks", "chosen", "?"),
@@ -103,16 +103,24 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "the line 'default:3:nobody' belongs to no tenant",
     ),
     "not due": (
-        lambda s: s.do("ZREM", "due", "retrying"),
-        "task retrying is retrying but will not be looked at when it is due",
+        lambda s: s.do("ZREM", "due", "default\x1fa"),
+        "'due' has tenant a of default looked at None, its next task is due at",
     ),
     "due at another time": (
         lambda s: s.poke("records", "scheduled", DUE, "d", 5.0),
         "task scheduled is scheduled but will not be looked at when it is due",
     ),
     "due though it runs": (
-        lambda s: s.do("ZADD", "due", 1, "running"),
-        "task running is running but stands where scheduled tasks are",
+        lambda s: s.do("ZADD", "due", 1, "default\x1fq"),
+        "'due' holds tenant q of default, of which nothing is due",
+    ),
+    "due while it waits for others": (
+        lambda s: s.do("ZADD", "asleep:default:a", 1, "deferred"),
+        "task deferred is deferred but stands where scheduled tasks are",
+    ),
+    "looked at too late": (
+        lambda s: s.do("ZADD", "due", 9e15, "default\x1fa"),
+        "'due' has tenant a of default looked at",
     ),
     "a deadline that nobody watches": (
         lambda s: s.do("ZREM", "deadlines", "in-time"),

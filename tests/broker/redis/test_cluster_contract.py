@@ -12,8 +12,10 @@ from tests.broker.conformance.test_dependencies import (  # noqa: F401 - they ru
     test_a_task_is_released_when_its_last_dependency_completes,
     test_both_directions_of_a_dependency_can_be_seen,
 )
+from tests.broker.conformance.test_due import (  # noqa: F401 - they run here as well
+    test_tasks_of_a_tenant_are_promoted_in_the_order_of_time,
+)
 from tests.broker.conformance.test_enqueue import (  # noqa: F401 - they run here as well
-    test_promote_goes_in_time_order,
     test_the_items_of_a_batch_are_carried_out_in_order,
     test_up_to_200_tenants_are_taken_in,
     test_up_to_500_tasks_are_taken_in,

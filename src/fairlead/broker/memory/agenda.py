@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
@@ -32,9 +32,8 @@ class Agenda(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._times
 
-    def keys(self) -> KeysView[K]:
-        """All keys, in no order."""
-        return self._times.keys()
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._times)
 
     def set(self, key: K, at: float) -> None:
         """Put the key at this time, whatever its time was before."""
@@ -61,6 +60,17 @@ class Agenda(Generic[K]):
                 return heap[0]
             heappop(heap)
         return None
+
+    def firsts(self, most: int, now: float) -> list[K]:
+        """Up to ``most`` of the earliest keys whose time has come; they stay where they are."""
+        found: list[tuple[float, K]] = []
+        while len(found) < most and (entry := self.first()) is not None and entry[0] <= now:
+            found.append(heappop(self._heap))
+            del self._times[entry[1]]
+        for at, key in found:
+            self._times[key] = at
+            heappush(self._heap, (at, key))
+        return [key for _, key in found]
 
     def pop(self) -> K | None:
         """Take out the earliest key, due or not."""

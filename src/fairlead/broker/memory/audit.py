@@ -24,6 +24,7 @@ def audit(shard: Shard) -> list[str]:
     """Everything that is wrong; empty if nothing is."""
     return [
         *_places(shard),
+        *_due(shard),
         *_counts(shard),
         *_bytes(shard),
         *_leases(shard),
@@ -57,7 +58,7 @@ def _places(shard: Shard) -> Iterator[str]:
             State.RUNNING: int(task.state is State.RUNNING and leased),
             State.DEFERRED: int(bool(task.blocked_by)),
         }
-        places[State.SCHEDULED] = places[State.RETRYING] = int(id in shard.due)
+        places[State.SCHEDULED] = places[State.RETRYING] = int(id in task.tenant.due)
         kept = int(task.state in FINAL and task in task.tenant.queue.shelf(task.state))
         if task.aside:
             kept += 1  # where it is for as long as it is pinned
@@ -82,6 +83,26 @@ def _places(shard: Shard) -> Iterator[str]:
     for id in in_level:
         if id not in shard.tasks:
             yield f"a level holds {id}, which no longer exists"
+
+
+def _due(shard: Shard) -> Iterator[str]:
+    """Each tenant with tasks that are due some time is looked at in time, and no other is."""
+    tenants = {t.key: t for queue in shard.queues.values() for t in queue.tenants.values()}
+    for key, tenant in tenants.items():
+        for id in tenant.due:
+            if id not in shard.tasks or shard.tasks[id].tenant is not tenant:
+                yield f"tenant {tenant.name} of {tenant.queue.name} waits for {id}, not its own"
+        first, look = tenant.due.first(), shard.due.get(key)
+        if (first is None) != (look is None) or (
+            first is not None
+            and look is not None
+            and look != first[0]
+            and not first[0] < look <= shard.now
+        ):
+            yield f"tenant {tenant.name} of {tenant.queue.name} is not looked at when it has to be"
+    for key in shard.due:
+        if key not in tenants:
+            yield f"a tenant {key} is looked at that does not exist"
 
 
 def _counts(shard: Shard) -> Iterator[str]:
@@ -254,7 +275,7 @@ def _schedules(shard: Shard) -> Iterator[str]:
             yield f"schedule {name} is due at {at} and looked at {tick}"
         if record.revision > shard.token:
             yield f"schedule {name} has revision {record.revision}, which was never given"
-    for name in shard.ticks.keys() - shard.schedules.keys():
+    for name in set(shard.ticks) - shard.schedules.keys():
         yield f"schedule {name} is looked at, but is not stored"
 
 

@@ -170,7 +170,7 @@ def place(
             release.attach(task, parent)
     elif task.due_at is not None:
         shard.admit(task, State.SCHEDULED)
-        shard.due.set(task.id, task.due_at)
+        shard.sleep(task, task.due_at)
     else:
         shard.admit(task, State.QUEUED)
         shard.enter_level(task)

@@ -16,6 +16,7 @@ from fairlead.model.message import Leased
 __all__ = ("fetch", "leased", "settle", "start")
 
 _DROPPED = 256  # entries of cancelled and expired tasks that one fetch clears away
+_REFILL = 4  # due tasks of a tenant that ran out while it is served; twice as many the next time
 _SMOOTHING = 64  # settlements over which the average run time of a queue forgets
 _EVENTS = {State.SCHEDULED: "snoozed", State.QUEUED: "released"}
 
@@ -158,12 +159,13 @@ def fetch(shard: Shard, call: Call, request: Fetch) -> tuple[list[Task], bool]:
 class _Budget:
     """What one call may look at and lend: visits of tenants, dropped entries, bytes."""
 
-    __slots__ = ("bytes", "drops", "visits")
+    __slots__ = ("bytes", "drops", "refills", "visits")
 
     def __init__(self, wanted: int) -> None:
         self.visits = 4 * wanted + 64
         self.drops = _DROPPED
         self.bytes = MAX_BYTES
+        self.refills: dict[tuple[str, str], int] = {}  # how many a tenant got that ran out
 
     @property
     def spent(self) -> bool:
@@ -190,7 +192,7 @@ def _serve(shard: Shard, queue: Queue, wanted: int, taken: list[Task], budget: _
             continue
         if task.message.limiters and not _take_room(shard, tenant, task):
             continue
-        _take(shard, queue, tenant, task)
+        _take(shard, queue, tenant, task, budget)
         taken.append(task)
         budget.bytes -= len(task.message.body) + len(task.message.trace)
 
@@ -203,7 +205,8 @@ def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:
     while budget.drops > 0:
         found = tenant.head()
         if found is None:
-            shard.unready(tenant, IDLE)
+            if _ran_out(shard, tenant, budget):
+                continue
             return None
         level = found[1]
         task = level[0][0]
@@ -213,9 +216,7 @@ def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:
             level.popleft()
             task.entry = None
             upkeep.expire(shard, task)
-            if tenant.counts[State.QUEUED] == 0:
-                tenant.clear()
-                shard.unready(tenant, IDLE)
+            if tenant.counts[State.QUEUED] == 0 and not _ran_out(shard, tenant, budget):
                 return None
         else:
             level.popleft()
@@ -238,7 +239,7 @@ def _take_room(shard: Shard, tenant: Tenant, task: Task) -> bool:
     return True
 
 
-def _take(shard: Shard, queue: Queue, tenant: Tenant, task: Task) -> None:
+def _take(shard: Shard, queue: Queue, tenant: Tenant, task: Task, budget: _Budget) -> None:
     level = task.message.level
     tenant.levels[level].popleft()
     task.entry = None
@@ -250,11 +251,25 @@ def _take(shard: Shard, queue: Queue, tenant: Tenant, task: Task) -> None:
     if tenant.gate is not None:
         tenant.gate.pass_one(shard.now)
     queue.dispatched(tenant, task.message.cost)
-    if tenant.counts[State.QUEUED] == 0:
-        tenant.clear()
-        shard.unready(tenant, IDLE)
-    elif tenant.woken_by is not None:
+    if tenant.counts[State.QUEUED] == 0 and not _ran_out(shard, tenant, budget):
+        return
+    if tenant.woken_by is not None:
         shard.pass_on(tenant)
+
+
+def _ran_out(shard: Shard, tenant: Tenant, budget: _Budget) -> bool:
+    """A tenant has no queued task left: if something of it is due, that is next; else it is idle.
+
+    Whether it goes on.
+    """
+    if tenant.due:
+        few = budget.refills[tenant.key] = 2 * budget.refills.get(tenant.key, _REFILL // 2)
+        upkeep.promote_tenant(shard, tenant, few, upkeep.Late())
+        if tenant.counts[State.QUEUED] > 0:
+            return True
+    tenant.clear()
+    shard.unready(tenant, IDLE)
+    return False
 
 
 def _lend(shard: Shard, call: Call, request: Fetch, taken: list[Task]) -> None:

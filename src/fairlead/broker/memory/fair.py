@@ -44,6 +44,7 @@ class Tenant:
     __slots__ = (
         "_turn",
         "counts",
+        "due",
         "gate",
         "holes",
         "known",
@@ -69,6 +70,7 @@ class Tenant:
         self.tag = 0.0
         self.levels: tuple[deque[list[Task | None]], ...] = tuple(deque() for _ in LEVELS)
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
+        self.due: Agenda[str] = Agenda()  # scheduled and retrying
         self.waiting: dict[str, Task] = {}  # all that is not running and not finished
         self.known = 0  # tasks in all, finished ones too
         self.holes = 0  # entries of tasks that are gone
@@ -78,6 +80,11 @@ class Tenant:
 
     def __lt__(self, other: Tenant) -> bool:
         return self.name < other.name  # where tags, or whatever else orders them, are equal
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What indexes of all queues know it by."""
+        return (self.queue.name, self.name)
 
     @property
     def empty(self) -> bool:

@@ -35,7 +35,8 @@ class Holdings:
         self.guard_until = 0.0
         self.tasks: dict[str, Task] = {}
         self.queues: dict[str, Queue] = {}
-        self.due: Agenda[str] = Agenda()  # scheduled and retrying
+        # (queue, tenant) with scheduled or retrying tasks, and when to look at them.
+        self.due: Agenda[tuple[str, str]] = Agenda()
         self.deadlines: Agenda[str] = Agenda()  # waiting tasks that must start in time
         self.alarms: Agenda[tuple[str, str]] = Agenda()  # rates: (queue, tenant), ("", limiter)
         self.incarnations: dict[str, Incarnation] = {}

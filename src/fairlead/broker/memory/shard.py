@@ -122,7 +122,29 @@ class Shard(Holdings):
         self._back_from_work(task)
         self.move(task, to)
         task.due_at = at
-        self.due.set(task.id, at)
+        self.sleep(task, at)
+
+    def sleep(self, task: Task, at: float) -> None:
+        """See to it that somebody looks at a task, and at its tenant, when it is due."""
+        tenant = task.tenant
+        tenant.due.set(task.id, at)
+        look = self.due.get(tenant.key)
+        if look is None or at < look:
+            self.due.set(tenant.key, at)
+
+    def looked_at(self, tenant: Tenant, at: float | None) -> None:
+        """Find out when to look at a tenant next that was looked at then.
+
+        When its next task is due. If one is due already, the moment of the last look counts, so
+        that tenants of which much is due take turns.
+        """
+        first = tenant.due.first()
+        if first is None:
+            self.due.discard(tenant.key)
+        elif at is None or first[0] > self.now:
+            self.due.set(tenant.key, first[0])
+        else:
+            self.due.set(tenant.key, max(first[0], min(at, self.now)))
 
     def must_start(self, task: Task) -> None:
         """Watch the deadline of a waiting task: at that very moment it may still start."""
@@ -164,7 +186,7 @@ class Shard(Holdings):
         if origin is State.QUEUED:
             self.leave_level(task)
         elif origin is State.SCHEDULED or origin is State.RETRYING:
-            self.due.discard(task.id)
+            self._wake(task)
         if task.deadline_at is not None:
             self.deadlines.discard(task.id)
         task.finished_at = self.now
@@ -192,6 +214,14 @@ class Shard(Holdings):
         self.digested += size
         if self.digested <= _DIGESTED or self.digested <= size:
             task.drop_body()
+
+    def _wake(self, task: Task) -> None:
+        tenant = task.tenant
+        at, look = tenant.due.get(task.id), self.due.get(tenant.key)
+        if at is not None:
+            tenant.due.discard(task.id)
+            if look is None or at <= max(look, self.now):
+                self.looked_at(tenant, look)
 
     def _keep(self, task: Task, keep: float | None) -> None:
         if task.uses:

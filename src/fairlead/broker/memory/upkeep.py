@@ -13,7 +13,9 @@ from fairlead.broker.verbs import MAX_STEP
 from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("expire", "promote", "purge", "tidy")
+__all__ = ("Late", "expire", "promote", "promote_tenant", "purge", "tidy")
+
+_BULK = 5  # tasks that are queued for the price of one that ends
 
 _LOOK_AGAIN = 60.0  # seconds until a value is looked at again that is kept for a pinned task
 
@@ -21,32 +23,57 @@ _LOOK_AGAIN = 60.0  # seconds until a value is looked at again that is kept for 
 def promote(shard: Shard) -> tuple[int, bool]:
     """Queue what is due, end what is past its deadline, unpark tenants whose rate allows it."""
     now = shard.now
-    moved = work = 0
-    while work < MAX_STEP and (task := _next_due(shard)) is not None:
+    late = Late()
+    moved = rang = 0
+    while late.ends < MAX_STEP and (id := shard.deadlines.pop_due(now)) is not None:
+        task = shard.tasks[id]
+        late.ends += release.WIDE if task.wide else 1
         moved += 1
-        work += 1
-        if task.deadline_at is not None and task.deadline_at < now:
-            work += release.WIDE - 1 if task.wide else 0
+        expire(shard, task)
+    moved += _promote_due(shard, late)
+    while rang < MAX_STEP and (alarm := shard.alarms.pop_due(now)) is not None:
+        rang += 1
+        _ring(shard, *alarm)
+    release.follow_up(shard)
+    first = shard.due.first()
+    left = first is not None and first[0] <= now
+    return moved + rang, late.ends >= MAX_STEP or rang >= MAX_STEP or left
+
+
+class Late:
+    """How much one call has ended for deadlines, of MAX_STEP."""
+
+    ends = 0
+
+
+def _promote_due(shard: Shard, late: Late) -> int:
+    """Look at tenants whose time has come, those first that were looked at the longest ago."""
+    keys = shard.due.firsts(MAX_STEP, shard.now)
+    if not keys:
+        return 0
+    each = max(1, max(MAX_STEP, (MAX_STEP - late.ends) * _BULK) // len(keys))
+    return sum(
+        promote_tenant(shard, shard.queues[queue].tenants[name], each, late) for queue, name in keys
+    )
+
+
+def promote_tenant(shard: Shard, tenant: Tenant, most: int, late: Late) -> int:
+    """Queue up to so many tasks of a tenant that are due, in the order of time; how many."""
+    moved = 0
+    while moved < most and late.ends < MAX_STEP:
+        id = tenant.due.pop_due(shard.now)
+        if id is None:
+            break
+        moved += 1
+        task = shard.tasks[id]
+        if task.deadline_at is not None and task.deadline_at < shard.now:
+            late.ends += 1
             expire(shard, task)
         else:
             shard.queue_up(task)
             shard.emit("queued", task)
-    while work < MAX_STEP and (alarm := shard.alarms.pop_due(now)) is not None:
-        moved += 1
-        work += 1
-        _ring(shard, *alarm)
-    release.follow_up(shard)
-    return moved, work >= MAX_STEP
-
-
-def _next_due(shard: Shard) -> Task | None:
-    """Take out the next task whose due time or deadline has passed, in one order of time."""
-    due, deadline = shard.due.first(), shard.deadlines.first()
-    if deadline is not None and (due is None or deadline < due):
-        id = shard.deadlines.pop_due(shard.now)
-    else:
-        id = shard.due.pop_due(shard.now)
-    return shard.tasks[id] if id is not None else None
+    shard.looked_at(tenant, shard.now)
+    return moved
 
 
 def _ring(shard: Shard, queue_name: str, name: str) -> None:

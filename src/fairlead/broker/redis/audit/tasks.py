@@ -25,6 +25,7 @@ __all__ = ("check_tasks",)
 
 _DUE = frozenset((SCHEDULED, RETRYING))
 _ASLEEP = frozenset((SCHEDULED, RETRYING, DEFERRED))
+_BEHIND = 9e18  # where deferred tasks stand among those that are asleep
 _DIGEST = 40  # bytes that stand for a body that was dropped
 _TO_END = 2  # a unique key that is held until its task is over
 
@@ -99,27 +100,40 @@ def _lines(shard: Shard) -> Iterator[str]:
 
 def _moments(shard: Shard) -> Iterator[str]:
     """What has to be done at a time is noted for that time, and nothing else is."""
-    due, deadlines = shard.order("due"), shard.order("deadlines")
+    due, deadlines = dict(shard.order("due")), shard.order("deadlines")
     asleep = {
-        (name, id) for name, order in shard.family("asleep:") for id in order
+        (name, id): at for name, order in shard.family("asleep:") for id, at in order.items()
     }  # queue:tenant and id
+    first: dict[str, float] = {}  # of each tenant, when the next of its tasks is due
     for id, task in shard.tasks.items():
-        if task.state in _DUE:
-            if due.get(id) != task.record.due:
-                yield f"task {id} is {task.shown} but will not be looked at when it is due"
-        elif id in due:
-            yield f"task {id} is {task.shown} but stands where scheduled tasks are"
         yield from _deadline(task, deadlines.get(id))
         place = (f"{task.queue}:{task.tenant}", id)
-        if (task.state in _ASLEEP) != (place in asleep):
+        at = asleep.pop(place, None)
+        if (task.state in _ASLEEP) != (at is not None):
             yield f"task {id} is {task.shown}, which 'asleep:{place[0]}' does not agree with"
-        asleep.discard(place)
+        elif task.state in _DUE:
+            if at != task.record.due:
+                yield f"task {id} is {task.shown} but will not be looked at when it is due"
+            tenant = f"{task.queue}\x1f{task.tenant}"
+            first[tenant] = min(first.get(tenant, math.inf), task.record.due)
+        elif at not in (None, _BEHIND):
+            yield f"task {id} is {task.shown} but stands where scheduled tasks are"
     for name, id in sorted(asleep):
         yield f"'asleep:{name}' holds {id}, which is not one of its tasks"
-    for name, order in (("due", due), ("deadlines", deadlines)):
-        for id in order:
-            if id not in shard.tasks:
-                yield f"{name!r} holds {id}, which no longer exists"
+    for tenant, at in first.items():
+        look = due.pop(tenant, None)
+        if look is None or (look != at and not at < look <= shard.now):
+            yield f"'due' has {_named(tenant)} looked at {look}, its next task is due at {at}"
+    for tenant in due:
+        yield f"'due' holds {_named(tenant)}, of which nothing is due"
+    for id in deadlines:
+        if id not in shard.tasks:
+            yield f"'deadlines' holds {id}, which no longer exists"
+
+
+def _named(key: str) -> str:
+    queue, _, tenant = key.partition("\x1f")
+    return f"tenant {tenant} of {queue}"
 
 
 def _deadline(task: Task, kept: float | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
--- promote: queue what is due and end what is past its deadline, at most STEP, in time order.
+-- promote: queue what is due, tenant by tenant, and end what is past its deadline; a step of each.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number

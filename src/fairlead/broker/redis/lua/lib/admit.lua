@@ -45,7 +45,6 @@ function place_new(task, o, waits)
     for _, parent in ipairs(waits) do attach(task, parent) end
   elseif delay > 0 then
     admit(task, SCHEDULED)
-    set_at(due, task.id, task.due)
   else
     enter_level(task, admit(task, QUEUED))
   end

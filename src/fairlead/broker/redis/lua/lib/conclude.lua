@@ -11,6 +11,7 @@ end
 -- The earliest moment at which there is something to promote or to fire; 0 if something waits for deliver, and in
 -- the call that put something into the outbox.
 function next_due()
+  asleep.settle()
   if posted or M.laying + M.unpins > 0 or (M.jobs > 0 and #firsts(jobs, 1) > 0) then return 0 end
   if M.next == 0 then
     M.next = NEVER
@@ -50,6 +51,7 @@ function conclude()
       write('UNLINK', P .. 'bell:' .. name) -- a token that nobody came for would wake in vain
     end
   end
+  asleep.settle()
   rearm()
   for _, writer in ipairs(writers) do writer() end
   write_tasks()

@@ -37,11 +37,7 @@ end
 
 -- After a dispatch: the tenant is idle, or stands elsewhere in the order.
 local function move_on(q, t)
-  if t[COUNT + QUEUED] == 0 then
-    clear_lines(t)
-    unready(t, IDLE)
-    return
-  end
+  if t[COUNT + QUEUED] == 0 and not ran_out(t) then return end
   set_at(q.ready, t[NAME], t[TAG])
   heap_push(q.heap, t)
   if t[WOKEN] ~= '' then pass_on(t) end

@@ -17,6 +17,7 @@
 -- @include fair
 -- @include breaker
 -- @include limiter
+-- @include asleep
 -- @include move
 -- @include queued
 -- @include tenants

@@ -23,7 +23,10 @@ end
 function head_of(t, budget)
   while budget.drops > 0 do
     local level = level_of(t)
-    if not level then unready(t, IDLE) return nil end
+    if not level then
+      if not ran_out(t) then return nil end
+      level = level_of(t)
+    end
     local entry = peek(line(t, level), budget.wanted)
     local task = entry and task_at(entry)
     if task and (task.deadline == 0 or task.deadline >= now) then return task, level end
@@ -32,11 +35,7 @@ function head_of(t, budget)
     if task then
       task.popped = true
       expire(task)
-      if t[COUNT + QUEUED] == 0 then
-        clear_lines(t)
-        unready(t, IDLE)
-        return nil
-      end
+      if t[COUNT + QUEUED] == 0 and not ran_out(t) then return nil end
     end
     budget.drops = budget.drops - 1
   end

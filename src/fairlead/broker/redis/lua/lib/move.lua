@@ -1,14 +1,13 @@
 -- move: a task from one state to another, and every count that hangs on it.
 --
 -- The twin of the first half of memory/shard.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share due deadlines
+-- @share deadlines
 -- @each
-due, deadlines = timed('due'), timed('deadlines')
+deadlines = timed('deadlines')
 -- @end
 
--- What waits without standing in a line, so that a purge finds it.
+-- What waits without standing in a line: see lib/asleep.
 local SLEEPS = { true, true, false, false, true }
-local function asleep(task) return agenda('asleep:' .. task.h.queue .. ':' .. task.h.tenant) end
 
 function count_waiting(q)
   if q.warn >= 0 and depth(q) >= q.warn and q.warned == 0 then
@@ -31,7 +30,7 @@ function admit(task, state)
   t[CHANGED], q.changed = true, true
   stats.count(t, ENQUEUED, 1)
   if WAITS[state] then count_waiting(q) end
-  if SLEEPS[state] then set_at(asleep(task), task.id, 0) end
+  if SLEEPS[state] then asleep.add(task) end
   return t
 end
 
@@ -52,7 +51,7 @@ function move(task, to)
   elseif q.warned == 1 and depth(q) < q.warn then
     q.warned = 0
   end
-  if SLEEPS[to] then set_at(asleep(task), task.id, 0)
-  elseif SLEEPS[from] then drop(asleep(task), task.id) end
+  if SLEEPS[to] then asleep.add(task)
+  elseif SLEEPS[from] then asleep.take(task, from) end
   return t
 end

@@ -38,7 +38,6 @@ end
 
 function schedule(task, to, at)
   if task.state == RUNNING then must_start(task) end
-  move(task, to)
   task.due = at
-  set_at(due, task.id, at)
+  move(task, to)
 end

@@ -42,7 +42,7 @@ function owner(own)
     room()
     local hold, incarnation, _, reason, head = unpacked(SELF, own)
     local h = parsed(head)
-    o = { queue = h.queue, tenant = h.tenant, mark = h.mark, incarnation = incarnation,
+    o = { queue = h.queue, tenant = h.tenant, mark = h.mark, level = h.level, incarnation = incarnation,
       plain = hold == 0 and reason == '' and not h.limited, member = h.flow and h }
     if #own < LONGEST then owners[own] = o end -- a reason may be long
   end

@@ -28,8 +28,7 @@ function finish(task, to, reason, keep)
   local from = task.state
   local t = tenant_of(task)
   if from ~= to then move(task, to) end
-  if from == QUEUED and not task.popped then leave_level(task, t)
-  elseif from == SCHEDULED or from == RETRYING then drop(due, task.id) end
+  if from == QUEUED and not task.popped then leave_level(task, t) end
   if task.deadline > 0 then drop(deadlines, task.id) end
   task.finished, task.reason = now, reason or ''
   changed[task.id] = task
