@@ -183,8 +183,7 @@ class Fairlead(Operating, Flowing, Scheduling):
     ) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
         made, submissions = submissions_of(calls, self._registry)
-        limit = call_limit(timeout)
-        receipts = self._clients.sync(lambda client: client.submit_many(submissions, limit))
+        receipts = self._clients.sync(lambda c: c.submit_many(submissions, call_limit(timeout)))
         return handles_of(self._clients, made, submissions, receipts)
 
     async def aenqueue_many(
@@ -198,8 +197,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         ``timeout`` is for all of them together; without one it is that of the app.
         """
         made, submissions = submissions_of(calls, self._registry)
-        limit = call_limit(timeout)
-        receipts = await self._clients.current().submit_many(submissions, limit)
+        receipts = await self._clients.current().submit_many(submissions, call_limit(timeout))
         return handles_of(self._clients, made, submissions, receipts)
 
     def handle(self, id: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:

@@ -153,7 +153,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     lease: float = LEASE  # seconds
 
 
-Settled = Literal["applied", "fenced", "unknown"]
+#: ``later``, from a broker of several shards only: that of the task is away, send it again.
+Settled = Literal["applied", "fenced", "unknown", "later"]
 
 
 class ExchangeReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,6 +66,7 @@ class Processor:
         self._runner = runner
         runner.over = self._attempt_over
         inflight.release = self._release
+        syncer.woken = self._wake_up
         self._capacity = capacity
         self.concurrency = capacity.concurrency
         self._kept = True  # somebody keeps our leases; otherwise nothing may be fetched
@@ -363,7 +364,7 @@ class Processor:
     async def _settle_rest(self) -> None:
         """Exchange outcomes until nothing runs and nothing is unsent, or there is no more time."""
         loop = asyncio.get_running_loop()
-        while self._inflight or self._syncer.pending:
+        while self._inflight or self._syncer.unsettled:
             self._sleep()
             try:
                 await self._syncer.sync()
@@ -375,8 +376,13 @@ class Processor:
                 continue
             if self._syncer.pending:
                 continue
-            if self._inflight and not await within(self._syncer.until - loop.time(), self._wake):
+            left = self._syncer.until - loop.time()
+            waits = self._inflight or self._syncer.unsettled
+            if waits and not await within(left, self._wake):
                 return
+
+    def _wake_up(self) -> None:
+        self._wake.set()
 
     def _sleep(self) -> None:
         """Nothing is known to do from now on."""

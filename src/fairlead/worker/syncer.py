@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from fairlead.broker import Broker, Caller
@@ -30,6 +30,8 @@ __all__ = ("Syncer",)
 
 log = logging.getLogger("fairlead.worker")
 
+_LATER = 1.0  # seconds before an outcome is sent again whose shard is away
+
 
 class Syncer:
     """Carries outcomes to the broker and leases back, in one numbered exchange at a time.
@@ -50,6 +52,9 @@ class Syncer:
         self._inflight = inflight
         self._caller = caller
         self._outbox: deque[Settlement] = deque()
+        self._off: list[Settlement] = []  # to be sent again when the timer goes off
+        self._timer: asyncio.TimerHandle | None = None
+        self.woken: Callable[[], None] = _nothing  # called when there is something to send again
         self._line = asyncio.Lock()
         self._outcomes, self._fetches = (
             Insistence(),
@@ -67,8 +72,13 @@ class Syncer:
 
     @property
     def pending(self) -> int:
-        """Outcomes that the broker has not answered for."""
+        """Outcomes that the next exchanges will carry."""
         return len(self._outbox)
+
+    @property
+    def unsettled(self) -> int:
+        """Outcomes that the broker has not answered for."""
+        return len(self._outbox) + len(self._off)
 
     def add(self, settlement: Settlement) -> None:
         """Take a decided outcome; the next exchange carries it."""
@@ -140,12 +150,27 @@ class Syncer:
         self._inflight.lent(reply.leased, number)
         for settlement, answer in zip(batch, reply.settled, strict=True):
             self._outbox.popleft()
+            if answer == "later":
+                self._put_off(settlement)
+                continue
             self._inflight.over(settlement.id, settlement.token)
             if answer == "applied":
                 self.settled += 1
             else:
                 self._refused(settlement, answer)
         return reply
+
+    def _put_off(self, settlement: Settlement) -> None:
+        """Send it again in a while: its shard is away, and others have something to do."""
+        self._off.append(settlement)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LATER, self._again)
+
+    def _again(self) -> None:
+        self._timer = None
+        self._outbox.extend(self._off)
+        self._off.clear()
+        self.woken()
 
     async def _send_alone(self, settlement: Settlement) -> None:
         try:
@@ -183,3 +208,7 @@ class Syncer:
                 "answer": answer,
             },
         )
+
+
+def _nothing() -> None:
+    pass

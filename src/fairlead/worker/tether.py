@@ -144,7 +144,7 @@ class Tether:
 
     def _look(self, worker: Supervised, now: float) -> None:
         syncer = worker.syncer
-        self.board.count(syncer.settled, syncer.fenced, syncer.pending, worker.abandoned)
+        self.board.count(syncer.settled, syncer.fenced, syncer.unsettled, worker.abandoned)
         health = worker.healthchecker.health
         self.board.fetched(syncer.answered_at, health.failing, wants=worker.processor.wants)
         if now - self._heard > self._lease and worker.processor.kept:

@@ -291,7 +291,7 @@ class Worker:
                 **identity(os.getpid()),
                 "settled": self.syncer.settled,
                 "fenced": self.syncer.fenced,
-                "unsent": self.syncer.pending,
+                "unsent": self.syncer.unsettled,
                 "abandoned": self.abandoned,
                 "overdue": self.runner.overdue[0],
                 "held": len(self.inflight.held),

@@ -91,7 +91,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
             shard: [ref for ref, place in zip(held, places, strict=True) if place in (shard, None)]
             for shard in self._stores
         }
-        answers = await self._all(
+        # A shard that is away keeps nobody's leases in the others from being kept.
+        answers = await self._most(
             {
                 shard: partial(
                     store.beat,
@@ -110,6 +111,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
             for shard, answer in answers.items()
             for ref in set(named[shard]).difference(answer.lost)
         }
+        silent = {shard: refs for shard, refs in named.items() if shard not in answers}
+        kept.update(*silent.values())  # nobody can say
         queues = worker.queues if worker is not None else ()
         paused = {name for answer in answers.values() for name in answer.paused}
         return BeatReply(
@@ -253,6 +256,7 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
     async def close(self) -> None:
         """Take in and lend nothing more, and wake everyone who waits."""
         await self._carrier.close()
+        await self._away.close()
         await self._all(self._each(lambda store: store.close()))
 
     # -- several shards ------------------------------------------------------------------------

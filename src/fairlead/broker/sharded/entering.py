@@ -57,7 +57,7 @@ class Entering(Frame):
         receipts: dict[int, Receipt] = {}
         linked = False
         for number, stage in enumerate(stages):
-            numbered = call if number == 0 else Call(f"{call.incarnation}/{number}", call.number)
+            numbered = call if number == 0 else _later(call, number)
             found: _Found = {}
             if any((number, shard) not in line.kept for shard in stage):
                 found = await self._known(self._questions(submissions, stage), now)
@@ -119,6 +119,11 @@ class Entering(Frame):
                 if named and other != shard:
                     asked.setdefault(other, []).extend(named)
         return asked
+
+
+def _later(call: Call, stage: int) -> Call:
+    """The call of a later stage, which has a line of numbers of its own."""
+    return Call(f"{call.incarnation}/{stage}", call.number, call.until)
 
 
 def _unfenced(item: Submission | Firing, shard: str, found: _Found) -> Submission | Firing:

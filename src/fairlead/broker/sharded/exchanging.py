@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Coroutine, Sequence
-from functools import partial
-from typing import Any, cast
+import asyncio
+from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import Frame, Line, together
 from fairlead.broker.verbs import Call, ExchangeReply, Fetch, LeaseRef, Settled
-from fairlead.model.errors import Refused, Unreachable
+from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 
 __all__ = ("Exchanging",)
 
-_log = logging.getLogger(__name__)
+_HURRY = 2.0  # seconds that one of several shards has to answer while the others wait for it
 
 
 class _Part(msgspec.Struct):
@@ -48,22 +47,30 @@ class Exchanging(Frame):
         if line.plan is None:
             line.plan = await self._plan(call, settlements, started, fetch, now)
         plan: dict[str, _Part] = line.plan
+        several = len(self._stores) > 1
+        failed: dict[str, BrokerError] = {}
 
-        def ask(shard: str, part: Fetch | None) -> partial[Coroutine[Any, Any, ExchangeReply]]:
-            return partial(
-                self._stores[shard].exchange,
-                call,
-                [settlements[i] for i in plan[shard].settlements],
-                started=[started[i] for i in plan[shard].started],
-                fetch=part,
-                now=now,
-            )
+        async def ask(shard: str, part: Fetch | None) -> None:
+            if shard in line.kept:
+                return
+            why = self._away.why(shard) if several else None
+            if why is not None:
+                failed[shard] = why
+                return
+            try:
+                line.kept[shard] = await self._stores[shard].exchange(
+                    _hurried(call) if several else call,
+                    [settlements[i] for i in plan[shard].settlements],
+                    started=[started[i] for i in plan[shard].started],
+                    fetch=part,
+                    now=now,
+                )
+            except (Ambiguous, Unreachable, Refused) as error:
+                failed[shard] = error
+                self._away.failed(shard, error)
 
-        await self._all(
-            {shard: ask(shard, None) for shard, part in plan.items() if not part.queues}, line.kept
-        )
+        await asyncio.gather(*(ask(shard, None) for shard, part in plan.items() if not part.queues))
         leased: list[Leased] = []
-        missed: Unreachable | None = None
         for shard, part in plan.items():
             if fetch is None or not part.queues:
                 continue
@@ -73,21 +80,16 @@ class Exchanging(Frame):
             self._woken.discard(shard)
             start = None if fetch.start is None else max(0, fetch.start - len(leased))
             order = msgspec.structs.replace(fetch, queues=tuple(part.queues), max=left, start=start)
-            try:
-                if shard not in line.kept:
-                    line.kept[shard] = await ask(shard, order)()
-            except (Unreachable, Refused) as error:
-                if part.settlements or part.started or isinstance(error, Refused):
-                    raise together([error], partly=bool(line.kept)) from error
-                missed = error  # there may be others to fetch from
-                continue
-            lent = line.kept[shard].leased
-            self._lent((lease.message.id for lease in lent), shard)
-            leased += lent
-        if missed is not None:
-            if not line.kept:
-                raise missed
-            _log.warning("a shard could not be fetched from", extra={"error": str(missed)})
+            await ask(shard, order)
+            if shard in line.kept:
+                lent = line.kept[shard].leased
+                self._lent((lease.message.id for lease in lent), shard)
+                leased += lent
+        if not line.kept and (fetch is not None or not several):
+            raise together(list(failed.values()), partly=False)
+        # Whoever only brings outcomes is told to bring them later, and others do not wait for that.
+        # What a shard lent in a reply that was lost is claimed by nobody: the next beat gives it
+        # back.
         line.answer = reply = self._joined(line, settlements, started, leased)
         return reply
 
@@ -127,13 +129,21 @@ class Exchanging(Frame):
             marked.update(zip(part.started, reply.started, strict=True))
             if reply.due_in == 0.0:
                 self._carrier.soon((shard,))
+        self._now = max(self._now, *(reply.now for reply in replies.values()), 0.0)
         self._ended(settlements[i].id for i, answer in settled.items() if answer == "applied")
         dues = [reply.due_in for reply in replies.values() if reply.due_in is not None]
         return ExchangeReply(
-            now=max(reply.now for reply in replies.values()),
-            settled=[settled[i] for i in range(len(settlements))],
-            started=[marked[i] for i in range(len(started))],
+            now=self._now,
+            settled=[settled.get(i, "later") for i in range(len(settlements))],
+            started=[marked.get(i, "later") for i in range(len(started))],
             leased=leased,
             more=any(reply.more for reply in replies.values()),
             due_in=min(dues, default=None),
         )
+
+
+def _hurried(call: Call) -> Call:
+    until = asyncio.get_running_loop().time() + _HURRY
+    if call.until is not None:
+        until = min(until, call.until)
+    return Call(call.incarnation, call.number, until)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fairlead.broker.sharded.away import Away
 from fairlead.broker.sharded.carrier import Carrier
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.shards import check_shard
@@ -65,7 +66,9 @@ class Frame:
             if check_shard(shard) not in self._stores:
                 raise InvalidOption("shard", shard, f"one of {', '.join(self._stores)}")
         self._carrier = Carrier(self._stores)
+        self._away = Away(self._stores)
         self._woken: set[str] = set()  # shards whose wake-up was taken by a wait
+        self._now = 0.0  # the latest time that an exchange was told
         self._lock = threading.Lock()  # around what is below: loops of several threads share it
         self._lines: dict[str, Line] = {}  # by incarnation
         self._leases: dict[str, str] = {}  # by task: the shard that lent it

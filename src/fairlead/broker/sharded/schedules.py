@@ -188,7 +188,7 @@ class Planning(Frame):
         now: float | None,
     ) -> dict[int, Scheduled]:
         """Put under its new queue where it is, so that it is fired no more; then take it there."""
-        away = Call(f"{call.incarnation}/leaving", call.number)
+        away = Call(f"{call.incarnation}/leaving", call.number, call.until)
         works: dict[tuple[str, Any], Any] = {
             ("leaving", shard): partial(
                 self._stores[shard].plan, away, [orders[i] for i in indexes], now=now
