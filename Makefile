@@ -37,7 +37,7 @@ bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fair
 # when a selection is empty, which is fine for one of the two runs but not for both.
 define RUN_TESTS
 	@parallel=0; serial=0; export $(2); \
-	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS)) --durations=10 $(ARGS) || parallel=$$?; \
+	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist worksteal) --durations=10 $(ARGS) || parallel=$$?; \
 	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
 	$(BIN)/pytest -m "serial$(1)" --durations=10 $(ARGS) || serial=$$?; \
 	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
