@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,18 +54,27 @@ def layer(root: Path, path: Path) -> str:
     return inside.partition(".")[0]
 
 
-def imports(root: Path, path: Path) -> Iterator[Import]:
+def imports(root: Path, path: Path) -> tuple[Import, ...]:
     """Every import in the file, lazy ones too, with relative names made absolute."""
     package = module_name(root, path).split(".")
     if path.name != "__init__.py":
         package.pop()
-    for node in ast.walk(tree(path)):
+    return _imports(tuple(package), path.read_text(encoding="utf-8"))
+
+
+@cache  # several rules ask, each for the whole tree
+def _imports(package: tuple[str, ...], text: str) -> tuple[Import, ...]:
+    return tuple(_found(package, ast.parse(text)))
+
+
+def _found(package: tuple[str, ...], module: ast.Module) -> Iterator[Import]:
+    for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from (Import(node.lineno, alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from (Import(node.lineno, module, alias.name) for alias in node.names)
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            name = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (Import(node.lineno, name, alias.name) for alias in node.names)
 
 
 def plant(root: Path, name: str, text: str) -> Path:
