@@ -7,7 +7,16 @@ from typing import Protocol
 
 from fairlead.broker.standing import StandingReads
 from fairlead.broker.stats import StatsReads
-from fairlead.broker.views import Finding, Library, Page, Parts, Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.views import (
+    Finding,
+    Library,
+    Page,
+    Parts,
+    ShardLayout,
+    Snapshot,
+    TaskRecord,
+    WorkerRecord,
+)
 from fairlead.model.lifecycle import State
 
 __all__ = ("Inspector",)
@@ -75,6 +84,20 @@ class Inspector(StatsReads, StandingReads, Protocol):
 
     async def delete_library(self, name: str) -> None:
         """Delete a function library of Fairlead; whoever still needs it loads it again."""
+        ...
+
+    async def layouts(self) -> list[ShardLayout]:
+        """Return in which layout each shard is stored; the one read that works with any of them."""
+        ...
+
+    async def migrate(
+        self, *, discard: bool = False, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Bring all shards to the layout of this release, in bounded steps.
+
+        Every release is refused meanwhile. What was interrupted is done again. A shard for which
+        there is no way raises ``Refused`` and is left alone; with ``discard`` it is emptied.
+        """
         ...
 
     async def diagnose(self) -> list[Finding]:

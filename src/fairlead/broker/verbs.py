@@ -25,6 +25,7 @@ __all__ = (
     "MAX_TOMBS",
     "MAX_TENANTS",
     "MAX_XCOM",
+    "MOVING",
     "SHARD",
     "Alter",
     "Altered",
@@ -51,6 +52,7 @@ __all__ = (
 
 LAYOUT = 2  # of what a server stores; see lua/lib/base for what another one means
 LEAST_LAYOUT = 2  # that a release must know in order to write to a shard that this one began
+MOVING = 1_000_000  # in the place of a layout while a shard is being migrated
 SHARD = "0"  # where every queue lives unless the configuration says otherwise
 LEASE = 30.0  # seconds that one heartbeat keeps all leases of an incarnation
 HEARTBEAT = 10.0  # seconds between two of them

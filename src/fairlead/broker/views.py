@@ -23,6 +23,7 @@ __all__ = (
     "Page",
     "Parts",
     "QueueCounts",
+    "ShardLayout",
     "Snapshot",
     "TaskRecord",
     "WorkerRecord",
@@ -157,6 +158,19 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     functions: int  # on the server; 0: it is not there
     current: bool  # of this release
+
+
+class ShardLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """In which layout a shard is stored (0: it is empty), and the way from there to this release.
+
+    ``nothing``: this release uses it as it is. ``convert``: it can be converted. ``discard``: there
+    is no way but to empty it. ``upgrade``: it takes a later release.
+    """
+
+    shard: str
+    layout: int
+    tasks: int
+    way: Literal["nothing", "convert", "discard", "upgrade"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

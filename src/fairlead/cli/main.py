@@ -16,6 +16,7 @@ from fairlead.cli.demo import demo
 from fairlead.cli.doctor import doctor
 from fairlead.cli.flow import flow
 from fairlead.cli.functions import functions
+from fairlead.cli.migrate import migrate
 from fairlead.cli.schedule import schedule
 from fairlead.cli.stats import stats
 from fairlead.cli.task import task
@@ -84,6 +85,7 @@ cli.add_command(worker)
 cli.add_command(check)
 cli.add_command(flow)
 cli.add_command(functions)
+cli.add_command(migrate)
 cli.add_command(schedule)
 cli.add_command(stats)
 cli.add_command(task)

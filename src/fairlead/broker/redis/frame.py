@@ -23,7 +23,7 @@ from fairlead.broker.redis.keys import Keys
 from fairlead.broker.redis.replies import ScriptError
 from fairlead.broker.redis.scripts import Script, load
 from fairlead.broker.repeats import LIMIT
-from fairlead.broker.verbs import LAYOUT, LEAST_LAYOUT, SHARD, Call
+from fairlead.broker.verbs import LAYOUT, LEAST_LAYOUT, MOVING, SHARD, Call
 from fairlead.broker.views import Hello
 from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption, OutOfOrder, Refused
 
@@ -121,6 +121,7 @@ class Frame:
         self._lock = threading.Lock()  # around what loops share: the sessions, the two below
         self._generation = ""
         self._facts = Facts()
+        self._any_layout = False  # when asked for it: verbs refuse another one by themselves
         self._alarm_held = False  # by a wait that is over; the next exchange passes it on
         self._closed = False
 
@@ -203,7 +204,7 @@ class Frame:
     def _met(self, reply: Sequence[bytes]) -> Hello:
         """Take in the answer to hello: the time, the generation, the layout."""
         now, generation, layout, least, ahead = (text.decode() for text in reply)
-        if int(layout) < LAYOUT or int(least) > LAYOUT:
+        if (int(layout) < LAYOUT or int(least) > LAYOUT) and not self._any_layout:
             raise _wrong_layout(layout)
         with self._lock:
             known, self._generation = self._generation, generation
@@ -307,6 +308,12 @@ def _meaning(error: ScriptError, verb: str, call: Call | None) -> Exception:
 
 
 def _wrong_layout(layout: str) -> BrokerError:
+    if int(layout) == MOVING:
+        return Refused(
+            "layout",
+            "what the server holds is being migrated; wait for `fairlead migrate`, or run it again "
+            "if it was interrupted",
+        )
     if int(layout) < LAYOUT:
         way = "run `fairlead migrate`, which says what can be done"
     else:

@@ -13,6 +13,7 @@ import msgspec
 from fairlead.broker.checks import check_limit
 from fairlead.broker.redis import functions, stored
 from fairlead.broker.redis.frame import Frame
+from fairlead.broker.redis.migrations import layout_of, migrate
 from fairlead.broker.verbs import MAX_PAGE
 from fairlead.broker.views import (
     Counts,
@@ -21,6 +22,7 @@ from fairlead.broker.views import (
     Page,
     Parts,
     QueueCounts,
+    ShardLayout,
     Snapshot,
     TaskRecord,
     WorkerRecord,
@@ -185,6 +187,20 @@ class Inspecting(Frame):
     async def delete_library(self, name: str) -> None:
         """Delete a function library of Fairlead; whoever still needs it loads it again."""
         await functions.delete((await self._session()).server.command, name)
+
+    async def layouts(self) -> list[ShardLayout]:
+        """Return in which layout the shard is stored."""
+        self._any_layout = True
+        return [await layout_of((await self._session()).server.command, self.keys, self.shard)]
+
+    async def migrate(
+        self, *, discard: bool = False, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Bring the shard to the layout of this release."""
+        self._any_layout = True
+        command = (await self._session()).server.command
+        told = progress or (lambda _: None)
+        await migrate(command, self.keys, self.shard, discard=discard, progress=told)
 
     async def diagnose(self) -> list[Finding]:
         """What the server says of itself."""

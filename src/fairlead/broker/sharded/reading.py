@@ -19,6 +19,7 @@ from fairlead.broker.views import (
     Page,
     Parts,
     QueueCounts,
+    ShardLayout,
     Snapshot,
     TaskRecord,
     WorkerRecord,
@@ -154,6 +155,18 @@ class Reading(Frame):
         """Delete a function library of Fairlead on all servers."""
         for store in self._stores.values():
             await store.delete_library(name)
+
+    async def layouts(self) -> list[ShardLayout]:
+        """Return the layouts of all shards, in their order."""
+        answers = await self._all({shard: store.layouts for shard, store in self._stores.items()})
+        return [layout for part in answers.values() for layout in part]
+
+    async def migrate(
+        self, *, discard: bool = False, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Bring one shard after the other to the layout of this release."""
+        for store in self._stores.values():
+            await store.migrate(discard=discard, progress=progress)
 
     async def diagnose(self) -> list[Finding]:
         """What the shards say of themselves and of their servers; what all say, only once."""
