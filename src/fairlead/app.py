@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -30,7 +31,7 @@ from fairlead.client import (
     handles_of,
     submissions_of,
 )
-from fairlead.client.declared_limits import DeclaredLimits
+from fairlead.client.declared_limits import DeclaredLimits, declare_all
 from fairlead.embedded import SCHEME, find_binary
 from fairlead.model.durations import Duration
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
@@ -324,15 +325,10 @@ class Fairlead(Operating, Flowing, Scheduling):
                 around=self._around,
                 lifespan=self._lifespan,
                 log_tasks=log_tasks,
-                declare=self._declare,
+                declare=partial(declare_all, self._clients, self._limits, self._schedules),
             ),
             **options,
         )
-
-    async def _declare(self) -> None:
-        """Write what this program declares: schedules and limits."""
-        await self._limits.write(self._clients.current())
-        await self._schedules.adeclare()
 
     async def _all_queues(self) -> list[str]:
         named = {

@@ -11,9 +11,11 @@ from fairlead.broker.verbs import (
     Setting,
 )
 from fairlead.client.client import Client
+from fairlead.client.clients import Clients
+from fairlead.client.scheduling import Schedules
 from fairlead.model.errors import InvalidInput, InvalidOption
 
-__all__ = ("DeclaredLimits",)
+__all__ = ("DeclaredLimits", "declare_all")
 
 
 class DeclaredLimits:
@@ -38,6 +40,12 @@ class DeclaredLimits:
         declared = list(self._declared.values())
         for start in range(0, len(declared), MAX_STEP):
             await client.configure(declared[start : start + MAX_STEP])
+
+
+async def declare_all(clients: Clients, limits: DeclaredLimits, schedules: Schedules) -> None:
+    """Write all that a program declares."""
+    await limits.write(clients.current())
+    await schedules.adeclare()
 
 
 def _about(change: Setting) -> tuple[str, ...]:

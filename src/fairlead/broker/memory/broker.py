@@ -24,9 +24,7 @@ from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.schedules import Planning, ticks_due
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
-    LAYOUT,
     LEASE,
-    SHARD,
     Alter,
     Altered,
     BeatReply,
@@ -48,10 +46,8 @@ from fairlead.broker.views import (
     EventPage,
     Finding,
     Hello,
-    Library,
     Page,
     Parts,
-    ShardLayout,
     Snapshot,
     TaskRecord,
     WorkerRecord,
@@ -388,24 +384,6 @@ class MemoryBroker(Flowing, Planning, Looking):
         self, *, now: float | None = None, progress: Callable[[int], None] | None = None
     ) -> list[str]:
         return self._do(now, auditing.audit)
-
-    async def libraries(self) -> list[Library]:
-        return []
-
-    async def load_libraries(self) -> list[str]:
-        return []
-
-    async def delete_library(self, name: str) -> None:
-        """There is none."""
-
-    async def layouts(self) -> list[ShardLayout]:
-        tasks = self._do(None, lambda shard: len(shard.tasks))
-        return [ShardLayout(shard=SHARD, layout=LAYOUT, tasks=tasks, way="nothing")]
-
-    async def migrate(
-        self, *, discard: bool = False, progress: Callable[[int], None] | None = None
-    ) -> None:
-        """What lives in a process is always that of its release."""
 
     async def diagnose(self) -> list[Finding]:
         return self._do(None, inspector.diagnose)

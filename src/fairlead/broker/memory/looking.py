@@ -1,7 +1,8 @@
-"""Reads of counters, and of where one task stands."""
+"""Reads of counters and of where one task stands, and what only servers have."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 
 from msgspec import UNSET
@@ -14,6 +15,8 @@ from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.standing import MAX_AHEAD, MAX_SHOWN, Room, Standing, Waits
 from fairlead.broker.stats import Stats, TenantStats
+from fairlead.broker.verbs import LAYOUT, SHARD
+from fairlead.broker.views import Library, ShardLayout
 from fairlead.model.lifecycle import State
 from fairlead.model.turns import goes_before
 
@@ -32,6 +35,24 @@ class Looking(Frame):
 
     async def standing(self, id: str, *, now: float | None = None) -> Standing | None:
         return self._do(now, lambda shard: _standing(shard, id))
+
+    async def libraries(self) -> list[Library]:
+        return []
+
+    async def load_libraries(self) -> list[str]:
+        return []
+
+    async def delete_library(self, name: str) -> None:
+        """There is none."""
+
+    async def layouts(self) -> list[ShardLayout]:
+        tasks = self._do(None, lambda shard: len(shard.tasks))
+        return [ShardLayout(shard=SHARD, layout=LAYOUT, tasks=tasks, way="nothing")]
+
+    async def migrate(
+        self, *, discard: bool = False, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """What lives in a process is always that of its release."""
 
 
 def _stats(shard: Shard, name: str | None, *, tenants: bool) -> Stats:
