@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from fairlead import Fairlead
 from fairlead.broker.redis.broker import RedisBroker
 from fairlead.model.lifecycle import State
 from tests.support.clock import SetClock
@@ -87,3 +88,26 @@ async def test_time_that_is_ahead_of_the_servers_clock_loses_a_tenth(valkey: Run
     lost = began - (await broker.hello()).ahead
     assert 0.04 < lost < 0.5
     await broker.close()
+
+
+@pytest.mark.slow
+async def test_a_server_that_stood_still_is_not_taken_for_one_whose_clock_was_set(
+    valkey: Running,
+) -> None:
+    app = Fairlead(valkey.url)
+
+    @app.task(name="double")
+    async def double(n: int) -> int:
+        return 2 * n
+
+    async with app, app.worker():
+        assert await (await double.aenqueue(1)).aresult() == 2
+        valkey.pause()
+        try:
+            await asyncio.sleep(22.0)  # with calls of the worker stuck in its sockets
+        finally:
+            valkey.resume()
+        assert await (await double.aenqueue(2)).aresult(timeout=30) == 4
+        broker = RedisBroker(valkey.url)
+        assert abs((await broker.hello()).ahead) < 1.0
+        await broker.close()
