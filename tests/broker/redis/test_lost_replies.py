@@ -391,7 +391,8 @@ def clean(valkey: Running) -> Undisturbed:
 
         def count(command: bytes) -> bool:
             function = _FUNCTION.search(command[:128])
-            seen.update([function.group(1).decode()] if function else [])
+            verb = function.group(1).decode().removesuffix("_timed") if function else ""
+            seen.update([verb] if verb else [])
             seen.update(f"sleep {verb}" for verb in SLEEPS if sleeps(verb)(command))
             return False
 
