@@ -43,6 +43,7 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
+    DeletedQueue,
     ExchangeReply,
     Fetch,
     Firing,
@@ -239,6 +240,7 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
 
         Of finished tasks the one whose time is over first goes first; of those whose time is over
         at one moment, any. Verbs that end tasks forget as well, up to two for each that they end.
+        A queue that nobody configured goes an hour after the last task that was known of it.
         """
         ...
 
@@ -309,6 +311,16 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
 
         Members of a flow that is still being laid out are no tasks yet: they are neither cancelled
         nor counted in ``more``, and come later. ``alter_flow`` cancels those.
+        """
+        ...
+
+    async def delete_queue(
+        self, call: Call, queue: str, *, now: float | None = None
+    ) -> DeletedQueue:
+        """Forget a queue, its settings and the finished tasks that it keeps (at most 50 of them).
+
+        Refused while tasks wait or run there, or results are kept there for tasks of other queues.
+        What was set for tenants in this queue stays. A queue that nobody knows is deleted.
         """
         ...
 

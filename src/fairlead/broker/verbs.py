@@ -33,6 +33,7 @@ __all__ = (
     "Call",
     "Change",
     "Declaration",
+    "DeletedQueue",
     "ExchangeReply",
     "Fetch",
     "Firing",
@@ -238,6 +239,22 @@ class Altered(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     code: Literal["done", "requested", "unchanged", "unknown"]
     state: State | None = None
+
+
+class DeletedQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """How many kept tasks went with a queue; nothing did if others stand in the way."""
+
+    now: float
+    count: int = 0
+    more: bool = False  # there is more to forget; call again
+    waiting: int = 0  # refused: tasks that wait, members of flows that are no tasks yet among them
+    running: int = 0
+    pinned: int = 0  # completed, and others will read their results
+
+    @property
+    def refused(self) -> bool:
+        """Whether the queue is still in use."""
+        return self.waiting + self.running + self.pinned > 0
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):

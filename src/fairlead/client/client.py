@@ -33,7 +33,7 @@ from fairlead.client.receipts import about
 from fairlead.client.redirecting import redirected
 from fairlead.client.stated import check_stated
 from fairlead.client.waiter import Waiter
-from fairlead.model.errors import BrokerError, InvalidOption
+from fairlead.model.errors import BrokerError, InvalidOption, QueueInUse
 from fairlead.model.graph import sort
 from fairlead.model.lifecycle import State
 from fairlead.model.names import check_queue, check_tenant
@@ -210,6 +210,16 @@ class Client:
         while more:
             moved = await self._caller.call(lambda call: self._store.purge(call, queue, tenant))
             count, more = count + moved.count, moved.more
+        return count
+
+    async def delete_queue(self, queue: str) -> int:
+        """Forget a queue, its settings and what it keeps; how many finished tasks there were."""
+        count, more = 0, True
+        while more:
+            deleted = await self._caller.call(lambda call: self._store.delete_queue(call, queue))
+            if deleted.refused:
+                raise QueueInUse(queue, deleted.waiting, deleted.running, deleted.pinned)
+            count, more = count + deleted.count, deleted.more
         return count
 
     async def find(self, ids: Sequence[str]) -> list[TaskRecord | None]:

@@ -106,6 +106,18 @@ class Operating:
         """Cancel all that waits, from sync code; see ``apurge``."""
         return self._clients.sync(lambda client: _purge(client, queue, tenant))
 
+    async def adelete_queue(self, name: str) -> int:
+        """Forget a queue, its settings and its finished tasks; how many of these there were.
+
+        Raises ``QueueInUse`` while tasks wait or run there. A queue that nobody configured goes by
+        itself, an hour after its last task was forgotten.
+        """
+        return await self._clients.current().delete_queue(check_queue(name))
+
+    def delete_queue(self, name: str) -> int:
+        """Forget a queue, from sync code; see ``adelete_queue``."""
+        return self._clients.sync(lambda client: client.delete_queue(check_queue(name)))
+
     async def apage(self, **selection: Unpack[PageSelection]) -> Page:
         """Tasks, in an order of the store's own: ``apage(state="dead")`` is the dead letters.
 

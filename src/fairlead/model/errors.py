@@ -19,7 +19,8 @@
     │   ├── Ambiguous                   perhaps executed; repeat the same exchange
     │   ├── OutOfOrder                  an exchange number older than the last one
     │   └── Refused                     understood and refused, nothing changed
-    │       └── QueueFull               back off and try again
+    │       ├── QueueFull               back off and try again
+    │       └── QueueInUse              a queue that is to be deleted has tasks to run
     ├── Fenced                          a worker wrote with a lease it no longer holds
     └── TaskError                       asked for a result that there is not
         ├── TaskFailed                  the task is dead; ``error`` says why
@@ -59,6 +60,7 @@ __all__ = (
     "NotSerializable",
     "OutOfOrder",
     "QueueFull",
+    "QueueInUse",
     "Refused",
     "Reject",
     "ResultGone",
@@ -281,6 +283,20 @@ class QueueFull(Refused):
         whose = f" for tenant {_show(tenant)}" if tenant is not None else ""
         super().__init__("full", f"queue {queue!r} is full{whose} ({limit} waiting tasks)")
         self.queue, self.tenant, self.limit = queue, tenant, limit
+
+
+class QueueInUse(Refused):
+    """The queue cannot be deleted: there is work in it. ``purge`` cancels what waits."""
+
+    def __init__(self, queue: str, waiting: int, running: int, pinned: int = 0) -> None:
+        found = (
+            (waiting, "waiting: purge the queue"),
+            (running, "running: let them end"),
+            (pinned, "completed, whose results others will read: let those run"),
+        )
+        tasks = "; ".join(f"{count} {what}" for count, what in found if count)
+        super().__init__("in_use", f"queue {queue!r} cannot be deleted, it has tasks ({tasks})")
+        self.queue, self.waiting, self.running, self.pinned = queue, waiting, running, pinned
 
 
 class Fenced(FairleadError):

@@ -30,6 +30,7 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
+    DeletedQueue,
     ExchangeReply,
     Fetch,
     Firing,
@@ -297,6 +298,13 @@ class MemoryBroker(Flowing, Planning, Looking):
             return Moved(now=shard.now, count=count, more=more)
 
         return self._numbered("purge", call, now, step)
+
+    async def delete_queue(
+        self, call: Call, queue: str, *, now: float | None = None
+    ) -> DeletedQueue:
+        return self._numbered(
+            "delete_queue", call, now, lambda shard: upkeep.delete_queue(shard, queue)
+        )
 
     async def events(
         self,

@@ -145,6 +145,8 @@ class Queue:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.configured = False
+        self.emptied_at = 0.0  # when it last had no task any more
         self.paused = False
         self.gate: Gate | None = None
         self.max_waiting: int | None = None
@@ -174,6 +176,22 @@ class Queue:
     def shelf(self, state: State) -> Shelf:
         """Where tasks that ended in this state are kept."""
         return self.dead if state is State.DEAD else self.finished
+
+    @property
+    def empty(self) -> bool:
+        """Whether no task of it is known."""
+        return not any(self.counts.values())
+
+    @property
+    def aside(self) -> int:
+        """Completed tasks that are kept because they are pinned."""
+        done = self.counts[State.COMPLETED] + self.counts[State.CANCELLED]
+        return done - len(self.finished)
+
+    def first_over(self) -> float | None:
+        """When the first task that is kept is over."""
+        firsts = [shelf.first_over() for shelf in (self.finished, self.dead)]
+        return min((each for each in firsts if each is not None), default=None)
 
     def closed_until(self, now: float) -> float | None:
         """Of its own limits: None if there is room, else when there will be."""

@@ -21,7 +21,9 @@ from fairlead.broker.views import WorkerRecord
 from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import State
 
-__all__ = ("Holdings",)
+__all__ = ("IDLE_FOR", "Holdings")
+
+IDLE_FOR = 3600.0  # seconds that a queue without a task is kept, if nobody configured it
 
 
 class Holdings:
@@ -35,6 +37,7 @@ class Holdings:
         self.guard_until = 0.0
         self.tasks: dict[str, Task] = {}
         self.queues: dict[str, Queue] = {}
+        self.trims: Agenda[str] = Agenda()  # when tidy has to look at a queue
         # (queue, tenant) with scheduled or retrying tasks, and when to look at them.
         self.due: Agenda[tuple[str, str]] = Agenda()
         self.deadlines: Agenda[str] = Agenda()  # waiting tasks that must start in time
@@ -92,6 +95,8 @@ class Holdings:
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = Queue(name)
+            queue.emptied_at = self.now
+            self.trims.set(name, self.now + IDLE_FOR)
         return queue
 
     def tenant(self, queue: Queue, name: str) -> Tenant:

@@ -156,6 +156,8 @@ def _configure_queue(shard: Shard, change: QueueChange) -> None:
     finished.max_bytes = _said(change.keep_completed_bytes, finished.max_bytes)
     dead.keep = _said(change.keep_dead, dead.keep)
     dead.max_bytes = _said(change.keep_dead_bytes, dead.max_bytes)
+    queue.configured = True
+    shard.look_at(queue, shard.now)  # it may keep more than it is to keep from now on
     shard.rung.add(queue.name)
     _emit(shard, queue.name, "", "paused" if queue.paused else "")
 

@@ -94,6 +94,15 @@ class Shelf:
             self._large.discard(tenant)
             self._heads.discard(tenant.name)
 
+    def first_over(self) -> float | None:
+        """When the first that is kept is over."""
+        firsts = [order.first() for order in (self._common, self._heads)]
+        return min((first[0] for first in firsts if first is not None), default=None)
+
+    def pop(self) -> str | None:
+        """The id of the next task to forget, whatever its time; ``remove`` must follow."""
+        return self._oldest().pop()
+
     def pop_overdue(self, now: float) -> str | None:
         """The id of the next task to forget, if there is one too many; ``remove`` must follow."""
         over = self._count > self.max_count or self.bytes > self.max_bytes

@@ -9,11 +9,11 @@ from fairlead.broker.memory import flow, pins, release
 from fairlead.broker.memory.fair import PARKED, Queue, Tenant
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import MAX_STEP
+from fairlead.broker.verbs import MAX_STEP, DeletedQueue
 from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("Late", "expire", "promote", "promote_tenant", "purge", "tidy")
+__all__ = ("Late", "delete_queue", "expire", "promote", "promote_tenant", "purge", "tidy")
 
 _BULK = 5  # tasks that are queued for the price of one that ends
 
@@ -83,7 +83,9 @@ def _ring(shard: Shard, queue_name: str, name: str) -> None:
         if limiter is not None:
             shard.wake_limiter(limiter)
         return
-    queue = shard.queues[queue_name]
+    queue = shard.queues.get(queue_name)
+    if queue is None:  # deleted since
+        return
     if not name:
         shard.rung.add(queue_name)
         return
@@ -104,9 +106,7 @@ def expire(shard: Shard, task: Task) -> None:
 def tidy(shard: Shard) -> tuple[int, bool]:
     """Forget what is past its retention or TTL, whatever kind of thing it is."""
     now = shard.now
-    done = 0
-    for queue in shard.queues:
-        done += shard.trim(queue, MAX_STEP - done)
+    done, left = shard.trim_due(MAX_STEP)
     held = 0
     while done + held < MAX_STEP and (key := shard.xcom_ends.pop_due(now)) is not None:
         if pins.pinned(shard, shard.xcom[key][2]):
@@ -135,7 +135,7 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         shard.mailboxes.pop(name, None)
         done += 1
     release.follow_up(shard)
-    return done, done + held >= MAX_STEP
+    return done, left or done + held >= MAX_STEP
 
 
 def _forget_workers(shard: Shard, most: int) -> int:
@@ -151,6 +151,30 @@ def _forget_workers(shard: Shard, most: int) -> int:
     for name in kept:
         shard.worker_ends.set(name, shard.now)
     return done
+
+
+def delete_queue(shard: Shard, name: str) -> DeletedQueue:
+    """Forget a queue that has nothing to run, and what it keeps."""
+    queue = shard.queues.get(name)
+    if queue is None:
+        return DeletedQueue(now=shard.now)
+    refusal = DeletedQueue(
+        now=shard.now,
+        waiting=queue.depth + shard.reserved[name, ""],
+        running=queue.counts[State.RUNNING],
+        pinned=queue.aside,
+    )
+    if refusal.refused:
+        return refusal
+    count = 0
+    for shelf in (queue.finished, queue.dead):
+        while count < MAX_STEP and (id := shelf.pop()) is not None:
+            shard.forget(shard.tasks[id])
+            count += 1
+    release.follow_up(shard)
+    if queue.empty:
+        shard.remove_queue(queue)
+    return DeletedQueue(now=shard.now, count=count, more=not queue.empty)
 
 
 def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:

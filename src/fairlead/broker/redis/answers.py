@@ -25,6 +25,7 @@ from fairlead.broker.verbs import (
     Alter,
     Altered,
     BeatReply,
+    DeletedQueue,
     ExchangeReply,
     LeaseRef,
     Moved,
@@ -33,7 +34,16 @@ from fairlead.broker.verbs import (
 )
 from fairlead.model.message import Leased, Message
 
-__all__ = ("altered", "beat_reply", "exchange_reply", "moved", "promoted", "receipts", "settled")
+__all__ = (
+    "altered",
+    "beat_reply",
+    "deleted_queue",
+    "exchange_reply",
+    "moved",
+    "promoted",
+    "receipts",
+    "settled",
+)
 
 _SETTLED: dict[int, Settled] = {ord("a"): "applied", ord("f"): "fenced", ord("u"): "unknown"}
 _ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown"]] = {
@@ -172,6 +182,20 @@ def moved(reply: bytes) -> Moved:
     """What a step of maintenance came to; sweep says whether it was guarded as well."""
     now, count, more, *guarded = reply.split(RS)
     return Moved(now=float(now), count=int(count), more=more == b"1", guarded=guarded == [b"1"])
+
+
+def deleted_queue(reply: bytes) -> DeletedQueue:
+    """How many kept tasks went with a queue, or what stands in the way."""
+    now, count, more, *refused = reply.split(RS)
+    waiting, running, pinned = map(int, refused) if refused else (0, 0, 0)
+    return DeletedQueue(
+        now=float(now),
+        count=int(count),
+        more=more == b"1",
+        waiting=waiting,
+        running=running,
+        pinned=pinned,
+    )
 
 
 def promoted(reply: bytes) -> Moved:

@@ -26,6 +26,7 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
+    DeletedQueue,
     ExchangeReply,
     Fetch,
     Firing,
@@ -185,3 +186,8 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
     ) -> Moved:
         return answers.moved(await self._numbered("purge", call, now, [queue, tenant or ""]))
+
+    async def delete_queue(
+        self, call: Call, queue: str, *, now: float | None = None
+    ) -> DeletedQueue:
+        return answers.deleted_queue(await self._numbered("delete_queue", call, now, [queue]))

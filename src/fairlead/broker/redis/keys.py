@@ -32,6 +32,7 @@ KINDS: dict[str, str] = {
             *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
             "held:",
             *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
+            "trims",
             *("undone:", "ticks", "tallies"),
             *("tombs:", "tomb-ends"),
             *("large-done:", "large-dead:", "heads-done:", "heads-dead:"),

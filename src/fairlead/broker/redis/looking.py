@@ -38,7 +38,7 @@ TENANT_HOUR = Struct("<I5Id")  # near the end of a tenant: an hour, and the same
 # How it ends: bytes that are finished, dead, waiting, pinned; shelves with an order of its own.
 TENANT_BYTES = Struct("<ddddB")
 # What stands behind a queue: lua/lib/stats.
-_STATE = Struct("<dd8IdddBdddII")
+_STATE = Struct("<dd8IdddBdddIIdd")
 _COUNTERS = Struct("<12d")  # _STORED; a minute, attempts that began in it and in the one before
 _TIMES = Struct("<27d")  # buckets, sum and largest in microseconds
 _STORED = (*TALLIED, "failed", "retried", "fenced", "dropped")

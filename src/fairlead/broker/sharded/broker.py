@@ -41,6 +41,7 @@ from fairlead.broker.verbs import (
     Call,
     Change,
     Declaration,
+    DeletedQueue,
     LeaseRef,
     LimiterChange,
     Moved,
@@ -252,6 +253,15 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
             line.answer = await purge()
         self._carrier.soon((self.shard_of(queue),))
         return cast(Moved, line.answer)
+
+    async def delete_queue(
+        self, call: Call, queue: str, *, now: float | None = None
+    ) -> DeletedQueue:
+        line = self._line("delete_queue", call)
+        if line.answer is None:
+            shard = self.shard_of(queue)
+            line.answer = await self._stores[shard].delete_queue(call, queue, now=now)
+        return cast(DeletedQueue, line.answer)
 
     async def close(self) -> None:
         """Take in and lend nothing more, and wake everyone who waits."""

@@ -51,14 +51,8 @@ local function expire_values()
   done = done + #keys
 end
 
-local cursor = '0'
-repeat
-  local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 100)
-  cursor = page[1]
-  for i = 1, #page[2], 2 do
-    if done < STEP then done = done + trim(read_queue(page[2][i]), STEP - done) end
-  end
-until cursor == '0'
+local left
+done, left = trim_due(STEP)
 local gone = done < STEP and close_gaps() or 0 -- not counted: nothing that anybody knew of
 expire_values()
 expire_from('windows', 'unique')
@@ -80,4 +74,4 @@ for _, each in ipairs(done < STEP and firsts(agenda('tallies'), STEP - done, now
   done = done + 1
 end
 follow_up()
-return answer(concat({ exact(now), done, (done + held >= STEP or gone > 0) and 1 or 0 }, '\30'))
+return answer(concat({ exact(now), done, (done + held >= STEP or gone > 0 or left) and 1 or 0 }, '\30'))

@@ -10,7 +10,7 @@ SEP = '\31'
 -- @const STEP=50 LAYOUT=2
 -- Bytes that one call moves, MAX_BYTES there; what counts as large, so that a call of small ones never moves
 -- more; and bytes of bodies that one call replaces by their digests.
--- @const BUDGET=4194304 LARGE=32768 DIGESTED=1048576
+-- @const BUDGET=4194304 LARGE_BODY=32768 DIGESTED=1048576
 -- @const SCHEDULED=1 DEFERRED=2 QUEUED=3 RUNNING=4 RETRYING=5 COMPLETED=6 DEAD=7 CANCELLED=8
 NAMES = { 'scheduled', 'deferred', 'queued', 'running', 'retrying', 'completed', 'dead', 'cancelled' }
 WAITS = { true, true, true, false, true, false, false, false }

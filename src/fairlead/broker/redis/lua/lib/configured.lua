@@ -37,6 +37,7 @@ function configure_queue(name, from)
   local values = {}
   for n, field in ipairs(VALUES) do values[n] = q[field] end
   write('HSET', P .. 'settings', name, pack(CONF, unpack(values)))
+  q.soon = now -- it may keep more than it is to keep from now on
   rung[name] = q
   row('configured', 0, name, '', 0, 0, q.paused == 1 and 'paused' or '', '')
 end

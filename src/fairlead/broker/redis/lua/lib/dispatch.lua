@@ -77,7 +77,7 @@ function serve(q, budget, taken)
         dispatch(q, t, task, level)
         move_on(q, t)
         taken[#taken + 1] = task
-        if budget.counted or task.size > LARGE then count_bytes(budget, taken) end
+        if budget.counted or task.size > LARGE_BODY then count_bytes(budget, taken) end
       end
     end
   end

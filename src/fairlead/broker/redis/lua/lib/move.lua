@@ -21,7 +21,7 @@ function admit(task, state)
   local t = tenant_of(task)
   local q = t[QUEUE]
   task.state = state
-  if task.size > LARGE then -- what there is to know of it is known without reading its message
+  if task.size > LARGE_BODY then -- what there is to know of it is known without reading its message
     changed[task.id], task.recorded = task, true
     if state == QUEUED and task.due == 0 then task.due = now end
   end

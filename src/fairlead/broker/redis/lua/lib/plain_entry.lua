@@ -28,7 +28,7 @@ function enter_run(i, n, ids, receipts, made)
     local id = ARGV[k]
     n = n + 1
     if t == nil and tasks[id] == false then t = way_of(head) end
-    if not t or tasks[id] ~= false or #ARGV[k + 1] > LARGE then
+    if not t or tasks[id] ~= false or #ARGV[k + 1] > LARGE_BODY then
       if n > first then entered(t, h, ids, first, n - 1, chosen) end
       receipts[n] = accept(id, head, ARGV[k + 1], '')
       m, first, chosen, back = #accepted, n + 1, 0, nil

@@ -3,7 +3,8 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share queues SENTINEL CONF
 CONF = '<BdddddIBddddd' -- as configured; a queue that never was has the values below
-local STATE = '<ddIIIIIIIIdddBdddII' -- as it stands
+local STATE = '<ddIIIIIIIIdddBdddIIdd' -- as it stands
+local IDLE_FOR = 3600 -- seconds that a queue without a task is kept, if nobody configured it
 -- @each
 queues = {} -- name -> queue; false: unknown
 -- @end
@@ -19,7 +20,7 @@ function read_queue(name, make)
     if q then
       local c = q.counts
       q.clock, q.weight, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], q.since, q.gone, q.average, q.warned,
-        q.done_bytes, q.dead_bytes, q.kept_until, q.large_done, q.large_dead, q.tail = unpacked(STATE, state)
+        q.done_bytes, q.dead_bytes, q.kept_until, q.large_done, q.large_dead, q.look, q.emptied, q.tail = unpacked(STATE, state)
       q.tail = sub(state, q.tail)
     end
     queues[name] = q
@@ -27,7 +28,7 @@ function read_queue(name, make)
   if not q and make then
     q = { name = name, counts = { 0, 0, 0, 0, 0, 0, 0, 0 }, tenants = {}, lists = P .. 'line:' .. name .. ':',
       clock = 0, weight = 0, since = 0, gone = 0, average = 0, warned = 0, done_bytes = 0, dead_bytes = 0,
-      kept_until = 0, large_done = 0, large_dead = 0, tail = '', changed = true }
+      kept_until = 0, large_done = 0, large_dead = 0, look = 0, emptied = 0, tail = '', changed = true }
     queues[name] = q
     set_at(agenda('ready:' .. name), SENTINEL, LAST)
   end
@@ -47,13 +48,48 @@ end
 
 function depth(q) return q.counts[1] + q.counts[2] + q.counts[3] + q.counts[5] end
 
+-- 'trims' says when tidy has to look at a queue: not after the time of the first task that it keeps is over.
+-- `look` is that moment, 0 if there is nothing to look for.
+function look_at(q, at)
+  if at > 0 then set_at(agenda('trims'), q.name, at) elseif q.look > 0 then drop(agenda('trims'), q.name) end
+  q.look, q.changed = at, true
+end
+
+-- When to look at a queue of which something changed in this call; `soon`: when the first that ended is over.
+local function watch_over(q)
+  local c = q.counts
+  if q.soon and (q.look == 0 or q.soon < q.look) then look_at(q, q.soon) end
+  if c[QUEUED] + c[RUNNING] + c[COMPLETED] + c[DEAD] + c[CANCELLED] + c[SCHEDULED] + c[DEFERRED] + c[RETRYING] > 0 then
+    q.emptied = 0
+  elseif q.emptied == 0 then
+    q.emptied = now
+    if q.look == 0 then look_at(q, now + IDLE_FOR) end
+  end
+end
+
+-- When the time of a queue without a task is over; nil if it has one.
+function ends_at(q) return q.emptied > 0 and q.emptied + IDLE_FOR or nil end
+
+-- Forget a queue of which nothing is left. What was set for its tenants stays, and holds if it comes back.
+function remove_queue(q)
+  local name = q.name
+  queues[name] = false
+  write('HDEL', P .. 'queues', name)
+  write('HDEL', P .. 'settings', name)
+  for _, family in ipairs({ 'ready:', 'saved:', 'tenants:', 'kept:', 'bell:' }) do write('UNLINK', P .. family .. name) end
+  agendas['ready:' .. name], agendas['saved:' .. name], rung[name] = nil, nil, nil
+  drop(agenda('trims'), name)
+  drop(agenda('alarms'), name .. SEP)
+end
+
 writers[#writers + 1] = function()
   for name, q in pairs(queues) do
     if q and q.changed then
       local c = q.counts
+      watch_over(q)
       write('HSET', P .. 'queues', name, pack(STATE, q.clock, q.weight, c[1], c[2], c[3], c[4], c[5], c[6],
         c[7], c[8], q.since, q.gone, q.average, q.warned, q.done_bytes, q.dead_bytes, q.kept_until,
-        q.large_done, q.large_dead) .. stats.tail(q))
+        q.large_done, q.large_dead, q.look, q.emptied) .. stats.tail(q))
     end
   end
 end

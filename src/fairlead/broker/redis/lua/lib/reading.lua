@@ -14,7 +14,7 @@ function read_ahead(ids)
   for i, r in ipairs(call('HMGET', P .. 'records', unpack(missing))) do
     local id = missing[i]
     raw[id] = r
-    if not r or select(2, unpacked(SIZE, r, #r - SIZE_LENGTH + 1)) <= LARGE then m = m + 1 small[m] = id end
+    if not r or select(2, unpacked(SIZE, r, #r - SIZE_LENGTH + 1)) <= LARGE_BODY then m = m + 1 small[m] = id end
   end
   if m == 0 then return end
   local messages = call('HMGET', P .. 'tasks', unpack(small))

@@ -51,6 +51,7 @@ function shelves.put(task, keep)
   task.expires = now + (keep or (dead and q.keep_dead or q.keep))
   shelves.count_bytes(t, task.state, COUNTED + task.size + task.extra)
   shelves.add(shelves.of(q, task.state), t, task.id, task.expires)
+  q.soon = min(q.soon or huge, task.expires)
   ended[q.name] = (ended[q.name] or 0) + 1
   if keep and keep <= 0 then forget(task) end
 end

@@ -128,6 +128,7 @@ end
 function shelves.keep_plainly(t, ids, first, last, life, bytes)
   local q = t[QUEUE]
   local s, till = shelves.of(q, COMPLETED), now + q.keep
+  q.soon = min(q.soon or huge, till)
   local count, held_bytes = held(s, t)
   if not is_large(s, count, held_bytes) then return append(s, nil, ids, first, last, life, till) end
   count, held_bytes = count - (last - first + 1), held_bytes - bytes

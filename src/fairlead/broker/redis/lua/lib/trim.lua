@@ -124,6 +124,69 @@ function trim(q, most)
   return trimmed + trim_shelf(shelves.of(q, DEAD), most - trimmed)
 end
 
+-- When the first task that is kept is over; nil if none is.
+local function first_over(q)
+  if q.counts[COMPLETED] + q.counts[CANCELLED] + q.counts[DEAD] == 0 then return nil end
+  local least = huge
+  for _, state in ipairs({ COMPLETED, DEAD }) do
+    local s = shelves.of(q, state)
+    local listed, rows = shelves.next_listed(shelves.order(s), 1)
+    local first, head = firsts(shelves.order(s).set, 1)[1], s.q[s.larges] > 0 and firsts(s.heads, 1)[1]
+    least = min(least, listed[1] and kept_till(rows[1]) or huge, first and first[1] or huge, head and head[1] or huge)
+  end
+  return least < huge and least or nil
+end
+
+-- Look at the queues whose time has come, forget up to `most` things there, and say when to look again. Also says
+-- whether others are left to look at.
+local LATER = 1 -- second, before a queue is looked at again of which something is over and cannot go
+function trim_due(most)
+  local count, found = 0, firsts(agenda('trims'), STEP, now)
+  for _, each in ipairs(found) do
+    local q = read_queue(each[2])
+    count = count + trim(q, most - count)
+    if count >= most then return count, true end
+    local ends = ends_at(q)
+    if ends and ends <= now and is_unused(q) then
+      remove_queue(q)
+      count = count + 1
+    else
+      local next = first_over(q) or ends
+      look_at(q, next and max(next, now + LATER) or 0)
+    end
+  end
+  return count, #found == STEP
+end
+
+-- Forget up to `most` of all that a queue keeps, whatever their time.
+function forget_finished(q, most)
+  local count = 0
+  for _, state in ipairs({ COMPLETED, DEAD }) do
+    local s, again = shelves.of(q, state), true
+    while again and count < most do
+      local ids, _, moved, next = take_from(shelves.order(s), most - count, most - count, huge)
+      local own = not moved and s.q[s.larges] > 0 and firsts(s.heads, 1)[1]
+      if own then
+        local t = read_tenant(q, own[2])
+        ids, _, moved, next = take_from(shelves.order(s, t), most - count, most - count, huge)
+        if next == false then
+          shelves.let_go(s, t)
+          moved = true
+        end
+      end
+      if #ids > 0 then load_tasks(ids) end
+      for _, id in ipairs(ids) do forget(tasks[id]) end
+      count, again = count + #ids, moved
+    end
+  end
+  return count
+end
+
+-- Whether nobody has set anything for a queue, or keeps room in it for members of a flow.
+function is_unused(q)
+  return call('HEXISTS', P .. 'settings', q.name) + call('HEXISTS', P .. 'reserved', q.name .. SEP) == 0
+end
+
 function trim_ended()
   for name, count in pairs(ended) do
     ended[name] = nil
