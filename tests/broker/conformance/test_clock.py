@@ -148,6 +148,7 @@ VERBS: dict[str, Callable[[Store, float], Awaitable[Any]]] = {
     "alter": lambda b, now: b.alter(Call("w1", 1), [], now=now),
     "configure": lambda b, now: b.configure(Call("w1", 1), [], now=now),
     "purge": lambda b, now: b.purge(Call("w1", 1), "default", now=now),
+    "delete_queue": lambda b, now: b.delete_queue(Call("w1", 1), "default", now=now),
     "fire": lambda b, now: b.fire(Call("w1", 1), [], now=now),
     "stage": lambda b, now: b.stage(Call("w1", 1), parts_of("f", submit("t"))[0], now=now),
     "commit": lambda b, now: b.commit(Call("w1", 1), "f", now=now),

@@ -61,6 +61,11 @@ class Spoiler:
         struct.pack_into(f"<{form}", stored, offset % len(stored), value)
         self.do("HSET", key, field, bytes(stored))
 
+    def look(self, queue: str, at: float) -> None:
+        """Have tidy look at a queue at another moment; 0: never."""
+        self.poke("queues", queue, 105, "d", at)
+        self.do(*(("ZADD", "trims", at, queue) if at else ("ZREM", "trims", queue)))
+
 
 async def fill(broker: RedisBroker) -> None:
     """Tasks in every state, tenants of every status, and all that may hang on them."""

@@ -494,6 +494,7 @@ def every_verb(broker: RedisBroker) -> list[tuple[str, Callable[[], Any]]]:
         ("alter", numbered("alter", [])),
         ("configure", numbered("configure", [])),
         ("purge", numbered("purge", "none")),
+        ("delete_queue", numbered("delete_queue", "none")),
         ("fire", numbered("fire", [])),
         ("plan", numbered("plan", [])),
         ("tick", broker.tick),

@@ -153,6 +153,7 @@ PROBES: dict[str, Probe] = {
     "configure": configure_all,
     "purge": lambda c, _: c.purge("default", now=LATER),
     "purge, one tenant": lambda c, _: c.purge("graph", "a", now=LATER),
+    "delete_queue": lambda c, _: c.broker.delete_queue(c.call(), "deleted", now=LATER),
     "fire": fire_one,
     "plan": lambda c, _: c.plan(
         ScheduleOrder(name="new", action="create", queue="default", next_at=SLOT),
@@ -384,6 +385,7 @@ class Full:
             "give_back": lambda: broker.give_back("nobody"),
             "alter": lambda: broker.alter(self.call(), [cancel]),
             "purge": lambda: broker.purge(self.call(), "nothing"),
+            "delete_queue": lambda: broker.delete_queue(self.call(), "nothing"),
             "exchange": lambda: broker.exchange(self.call()),
         }
 

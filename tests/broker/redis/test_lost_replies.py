@@ -68,6 +68,7 @@ TIMES = {
     "alter": 7,
     "configure": 4,
     "purge": 3,
+    "delete_queue": 3,
     "fire": 3,
     "plan": 3,
     "tick": 3,
@@ -209,6 +210,8 @@ class Story:
         self.say("purge", await p.purge("bulk", "a"))
         self.say("purge", await p.purge("bulk"))
         self.say("purge", await p.purge("none"))
+        for _ in range(3):  # refused if anything is left, and then gone
+            self.say("deleted", await broker.delete_queue(p.call(), "bulk", now=self.now))
         await self.schedules()
 
     async def schedules(self) -> None:

@@ -37,6 +37,7 @@ def check_queues(shard: Shard) -> Iterator[str]:
     yield from _counts(shard)
     yield from _bytes(shard)
     yield from _shelves(shard)
+    yield from _trims(shard)
     yield from _lines(shard)
     yield from _homes(shard)
     for name, queue in shard.queues.items():
@@ -140,6 +141,29 @@ def _heads(shard: Shard, shelf: str, name: str) -> Iterator[str]:
                 yield f"'{family}{where}' is never looked at"
             elif any(0 < expires < heads[tenant] for expires in kept):
                 yield f"'{family}{where}' is looked at only after something in it is over"
+
+
+def _trims(shard: Shard) -> Iterator[str]:
+    """Tidy looks at each queue that keeps something, or that is empty, and not too late."""
+    trims, pins = shard.order("trims"), shard.hash("pins")
+    firsts: dict[str, float] = {}
+    for task in shard.tasks.values():
+        if task.state in FINAL and not (task.state == COMPLETED and task.id in pins):
+            expires = task.record.expires
+            firsts[task.queue] = min(firsts.get(task.queue, expires), expires)
+    for name, queue in shard.queues.items():
+        at = trims.get(name, 0.0)
+        if at != queue.look:
+            yield f"queue {name} is looked at by tidy at another moment than it says"
+        # What could not go when it was over is looked at a moment later.
+        late = name in firsts and at > max(firsts[name], shard.meta.get("now", 0.0)) + 1.0
+        if not at and (name in firsts or not any(queue.counts)):
+            yield f"queue {name} is never looked at by tidy"
+        elif late:
+            yield f"queue {name} keeps a task that is over before tidy looks at it"
+    for name in trims:
+        if name not in shard.queues:
+            yield f"tidy looks at queue {name}, which does not exist"
 
 
 def _lines(shard: Shard) -> Iterator[str]:

@@ -64,7 +64,7 @@ _FATE = Struct("<BBBIBHHdddddd")
 _HOLD = Struct("<B")
 _SIZE = Struct("<III")  # life, bytes of body and trace, bytes of parts
 _TENANT = Struct("<13IdIBBBBB")
-_QUEUE = Struct("<dd8IdddBdddII")
+_QUEUE = Struct("<dd8IdddBdddIIdd")
 _CONF = Struct("<BdddddIBddddd")
 _GATE = Struct("<ddIdd")
 _USED = Struct("<d")
@@ -203,7 +203,7 @@ def read_tomb(stored: bytes) -> tuple[float, str]:
 
 def read_queue(stored: bytes) -> Queue:
     clock, weight, *rest = _unpack(_QUEUE, stored)
-    since, gone, _, _, done_bytes, dead_bytes, _, *large = rest[8:]
+    since, gone, _, _, done_bytes, dead_bytes, _, *large, look, _ = rest[8:]
     return Queue(
         clock=clock,
         weight=weight,
@@ -213,6 +213,7 @@ def read_queue(stored: bytes) -> Queue:
         done_bytes=done_bytes,
         dead_bytes=dead_bytes,
         large=(large[0], large[1]),
+        look=look,
         counted=counters(stored),
     )
 

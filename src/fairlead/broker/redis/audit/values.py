@@ -197,6 +197,7 @@ class Queue(msgspec.Struct, kw_only=True):
     done_bytes: float
     dead_bytes: float
     large: tuple[int, int]  # tenants with an order of their own: of finished, of dead tasks
+    look: float  # when tidy looks at it; 0: never
     counted: Counters
 
 
