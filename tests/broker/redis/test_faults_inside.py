@@ -153,7 +153,7 @@ PROBES: dict[str, Probe] = {
     "configure": configure_all,
     "purge": lambda c, _: c.purge("default", now=LATER),
     "purge, one tenant": lambda c, _: c.purge("graph", "a", now=LATER),
-    "delete_queue": lambda c, _: c.broker.delete_queue(c.call(), "deleted", now=LATER),
+    "delete_queue": lambda c, _: c.broker.delete_queue(c.call(), "brief", now=LATER),
     "fire": fire_one,
     "plan": lambda c, _: c.plan(
         ScheduleOrder(name="new", action="create", queue="default", next_at=SLOT),
