@@ -43,7 +43,7 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
-    DeletedQueue,
+    Deleted,
     ExchangeReply,
     Fetch,
     Firing,
@@ -314,9 +314,7 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         """
         ...
 
-    async def delete_queue(
-        self, call: Call, queue: str, *, now: float | None = None
-    ) -> DeletedQueue:
+    async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
         """Forget a queue, its settings and the finished tasks that it keeps (at most 50 of them).
 
         Refused while tasks wait or run there, or results are kept there for tasks of other queues.

@@ -33,7 +33,7 @@ __all__ = (
     "Call",
     "Change",
     "Declaration",
-    "DeletedQueue",
+    "Deleted",
     "ExchangeReply",
     "Fetch",
     "Firing",
@@ -241,7 +241,7 @@ class Altered(msgspec.Struct, frozen=True, kw_only=True):
     state: State | None = None
 
 
-class DeletedQueue(msgspec.Struct, frozen=True, kw_only=True):
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
     """How many kept tasks went with a queue; nothing did if others stand in the way."""
 
     now: float

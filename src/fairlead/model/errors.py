@@ -289,13 +289,8 @@ class QueueInUse(Refused):
     """The queue cannot be deleted: there is work in it. ``purge`` cancels what waits."""
 
     def __init__(self, queue: str, waiting: int, running: int, pinned: int = 0) -> None:
-        found = (
-            (waiting, "waiting: purge the queue"),
-            (running, "running: let them end"),
-            (pinned, "completed, whose results others will read: let those run"),
-        )
-        tasks = "; ".join(f"{count} {what}" for count, what in found if count)
-        super().__init__("in_use", f"queue {queue!r} cannot be deleted, it has tasks ({tasks})")
+        found = f"{waiting} wait, {running} run, {pinned} are kept for others; purge it, or wait"
+        super().__init__("in_use", f"queue {queue!r} still has tasks: {found}")
         self.queue, self.waiting, self.running, self.pinned = queue, waiting, running, pinned
 
 

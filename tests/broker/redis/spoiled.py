@@ -178,23 +178,6 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda s: s.do("ZADD", "done:default", 1, "nobody"),
         "'done:default' holds nobody, which no longer exists",
     ),
-    # -- what tidy looks at ----------------------------------------------------------------
-    "a queue that tidy forgot": (
-        lambda s: s.do("ZREM", "trims", "default"),
-        "queue default is looked at by tidy at another moment than it says",
-    ),
-    "a queue that nobody looks at": (
-        lambda s: s.look("default", 0.0),
-        "queue default is never looked at by tidy",
-    ),
-    "a queue that tidy looks at too late": (
-        lambda s: s.look("default", 9e9),
-        "queue default keeps a task that is over before tidy looks at it",
-    ),
-    "a look at nothing": (
-        lambda s: s.do("ZADD", "trims", 1, "nowhere"),
-        "tidy looks at queue nowhere, which does not exist",
-    ),
     # -- leases ----------------------------------------------------------------------------
     "a loan of nobody": (
         lambda s: s.do("DEL", "held:w1"),

@@ -53,4 +53,21 @@ COUNTED: dict[str, tuple[Callable[[Spoiler], Any], str]] = {
         lambda s: s.do("ZADD", "tallies", 1, "brief\x1f500000"),
         "'tallies' keeps brief:500000 until 1",
     ),
+    # -- what tidy looks at ----------------------------------------------------------------
+    "a queue that tidy forgot": (
+        lambda s: s.do("ZREM", "trims", "default"),
+        "queue default is looked at by tidy at another moment than it says",
+    ),
+    "a queue that nobody looks at": (
+        lambda s: s.look("default", 0.0),
+        "queue default is never looked at by tidy",
+    ),
+    "a queue that tidy looks at too late": (
+        lambda s: s.look("default", 9e9),
+        "queue default keeps a task that is over before tidy looks at it",
+    ),
+    "a look at nothing": (
+        lambda s: s.do("ZADD", "trims", 1, "no"),
+        "tidy looks at queue no, which does not exist",
+    ),
 }

@@ -30,7 +30,7 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
-    DeletedQueue,
+    Deleted,
     ExchangeReply,
     Fetch,
     Firing,
@@ -299,12 +299,8 @@ class MemoryBroker(Flowing, Planning, Looking):
 
         return self._numbered("purge", call, now, step)
 
-    async def delete_queue(
-        self, call: Call, queue: str, *, now: float | None = None
-    ) -> DeletedQueue:
-        return self._numbered(
-            "delete_queue", call, now, lambda shard: upkeep.delete_queue(shard, queue)
-        )
+    async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
+        return self._numbered("delete_queue", call, now, lambda s: upkeep.delete_queue(s, queue))
 
     async def events(
         self,

@@ -15,7 +15,6 @@ from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.holdings import IDLE_FOR, Holdings
 from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
-from fairlead.broker.verbs import MAX_STEP
 from fairlead.model.lifecycle import CREATION, FINAL, TRANSITIONS, WAITING, State, may_return
 from fairlead.model.message import ErrorInfo
 
@@ -23,7 +22,6 @@ __all__ = ("Shard",)
 
 _TRIMMED = 2  # finished tasks that one ending may push out of the retention
 _DIGESTED = 1024 * 1024  # bytes of bodies that one call replaces by their digests
-_LOOK_PAUSE = 1.0  # seconds, if something is over and cannot go
 _STALE = 64  # holes in the order of acceptance that are not worth closing
 
 
@@ -302,35 +300,6 @@ class Shard(Holdings):
         known = self.trims.get(queue.name)
         if known is None or at < known:
             self.trims.set(queue.name, at)
-
-    def trim_due(self, most: int) -> tuple[int, bool]:
-        """Look at the queues whose time has come; how many things went, whether others are left."""
-        count = looked = 0
-        while looked < MAX_STEP and (first := self.trims.first()) is not None:
-            if first[0] > self.now:
-                return count, False
-            looked += 1
-            queue = self.queues[first[1]]
-            count += self.trim(queue.name, most - count)
-            if count >= most:
-                return count, True
-            count += self._look_again(queue)
-        return count, looked == MAX_STEP
-
-    def _look_again(self, queue: Queue) -> int:
-        """Say when to look at a queue again, or forget it; how many went."""
-        ends = queue.emptied_at + IDLE_FOR if queue.empty else None
-        unused = not queue.configured and not self.reserved[queue.name, ""]
-        if ends is not None and ends <= self.now and unused:
-            self.remove_queue(queue)
-            return 1
-        at = queue.first_over()
-        at = ends if at is None else at
-        if at is None:
-            self.trims.discard(queue.name)
-        else:
-            self.trims.set(queue.name, max(at, self.now + _LOOK_PAUSE))
-        return 0
 
     def remove_queue(self, queue: Queue) -> None:
         """Forget a queue of which nothing is left. What was set for its tenants stays."""

@@ -7,9 +7,10 @@ from itertools import islice
 
 from fairlead.broker.memory import flow, pins, release
 from fairlead.broker.memory.fair import PARKED, Queue, Tenant
+from fairlead.broker.memory.holdings import IDLE_FOR
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import MAX_STEP, DeletedQueue
+from fairlead.broker.verbs import MAX_STEP, Deleted
 from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.message import ErrorInfo
 
@@ -17,6 +18,7 @@ __all__ = ("Late", "delete_queue", "expire", "promote", "promote_tenant", "purge
 
 _BULK = 5  # tasks that are queued for the price of one that ends
 
+_LOOK_PAUSE = 1.0  # seconds until a queue is looked at again that could not be trimmed
 _LOOK_AGAIN = 60.0  # seconds until a value is looked at again that is kept for a pinned task
 
 
@@ -106,7 +108,7 @@ def expire(shard: Shard, task: Task) -> None:
 def tidy(shard: Shard) -> tuple[int, bool]:
     """Forget what is past its retention or TTL, whatever kind of thing it is."""
     now = shard.now
-    done, left = shard.trim_due(MAX_STEP)
+    done, left = _trim_due(shard)
     held = 0
     while done + held < MAX_STEP and (key := shard.xcom_ends.pop_due(now)) is not None:
         if pins.pinned(shard, shard.xcom[key][2]):
@@ -138,6 +140,37 @@ def tidy(shard: Shard) -> tuple[int, bool]:
     return done, left or done + held >= MAX_STEP
 
 
+def _trim_due(shard: Shard) -> tuple[int, bool]:
+    """Look at the queues whose time has come; how many things went, whether others are left."""
+    count = looked = 0
+    while looked < MAX_STEP and (first := shard.trims.first()) is not None:
+        if first[0] > shard.now:
+            return count, False
+        looked += 1
+        queue = shard.queues[first[1]]
+        count += shard.trim(queue.name, MAX_STEP - count)
+        if count >= MAX_STEP:
+            return count, True
+        count += _look_again(shard, queue)
+    return count, looked == MAX_STEP
+
+
+def _look_again(shard: Shard, queue: Queue) -> int:
+    """Say when to look at a queue again, or forget it; how many went."""
+    ends = queue.emptied_at + IDLE_FOR if queue.empty else None
+    unused = not queue.configured and not shard.reserved[queue.name, ""]
+    if ends is not None and ends <= shard.now and unused:
+        shard.remove_queue(queue)
+        return 1
+    over = queue.first_over()
+    at = ends if over is None else over
+    if at is None:
+        shard.trims.discard(queue.name)
+    else:
+        shard.trims.set(queue.name, max(at, shard.now + _LOOK_PAUSE))
+    return 0
+
+
 def _forget_workers(shard: Shard, most: int) -> int:
     """Forget workers that fell silent, unless they hold leases: somebody may look for those."""
     done = 0
@@ -153,12 +186,12 @@ def _forget_workers(shard: Shard, most: int) -> int:
     return done
 
 
-def delete_queue(shard: Shard, name: str) -> DeletedQueue:
+def delete_queue(shard: Shard, name: str) -> Deleted:
     """Forget a queue that has nothing to run, and what it keeps."""
     queue = shard.queues.get(name)
     if queue is None:
-        return DeletedQueue(now=shard.now)
-    refusal = DeletedQueue(
+        return Deleted(now=shard.now)
+    refusal = Deleted(
         now=shard.now,
         waiting=queue.depth + shard.reserved[name, ""],
         running=queue.counts[State.RUNNING],
@@ -174,7 +207,7 @@ def delete_queue(shard: Shard, name: str) -> DeletedQueue:
     release.follow_up(shard)
     if queue.empty:
         shard.remove_queue(queue)
-    return DeletedQueue(now=shard.now, count=count, more=not queue.empty)
+    return Deleted(now=shard.now, count=count, more=not queue.empty)
 
 
 def purge(shard: Shard, queue: Queue, tenant: str | None) -> tuple[int, bool]:

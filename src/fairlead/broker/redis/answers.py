@@ -25,7 +25,7 @@ from fairlead.broker.verbs import (
     Alter,
     Altered,
     BeatReply,
-    DeletedQueue,
+    Deleted,
     ExchangeReply,
     LeaseRef,
     Moved,
@@ -184,11 +184,11 @@ def moved(reply: bytes) -> Moved:
     return Moved(now=float(now), count=int(count), more=more == b"1", guarded=guarded == [b"1"])
 
 
-def deleted_queue(reply: bytes) -> DeletedQueue:
+def deleted_queue(reply: bytes) -> Deleted:
     """How many kept tasks went with a queue, or what stands in the way."""
     now, count, more, *refused = reply.split(RS)
     waiting, running, pinned = map(int, refused) if refused else (0, 0, 0)
-    return DeletedQueue(
+    return Deleted(
         now=float(now),
         count=int(count),
         more=more == b"1",

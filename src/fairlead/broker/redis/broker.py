@@ -26,7 +26,7 @@ from fairlead.broker.verbs import (
     BeatReply,
     Call,
     Change,
-    DeletedQueue,
+    Deleted,
     ExchangeReply,
     Fetch,
     Firing,
@@ -187,7 +187,5 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
     ) -> Moved:
         return answers.moved(await self._numbered("purge", call, now, [queue, tenant or ""]))
 
-    async def delete_queue(
-        self, call: Call, queue: str, *, now: float | None = None
-    ) -> DeletedQueue:
+    async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
         return answers.deleted_queue(await self._numbered("delete_queue", call, now, [queue]))

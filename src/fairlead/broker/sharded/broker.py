@@ -41,7 +41,7 @@ from fairlead.broker.verbs import (
     Call,
     Change,
     Declaration,
-    DeletedQueue,
+    Deleted,
     LeaseRef,
     LimiterChange,
     Moved,
@@ -254,14 +254,12 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         self._carrier.soon((self.shard_of(queue),))
         return cast(Moved, line.answer)
 
-    async def delete_queue(
-        self, call: Call, queue: str, *, now: float | None = None
-    ) -> DeletedQueue:
+    async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
         line = self._line("delete_queue", call)
         if line.answer is None:
             shard = self.shard_of(queue)
             line.answer = await self._stores[shard].delete_queue(call, queue, now=now)
-        return cast(DeletedQueue, line.answer)
+        return cast(Deleted, line.answer)
 
     async def close(self) -> None:
         """Take in and lend nothing more, and wake everyone who waits."""
