@@ -43,7 +43,7 @@ GUARDS: tuple[Guard, ...] = (
         "ending many large tasks does not read them all",
         SUITE + "test_bytes.py::test_cancelled_tasks_drop_their_bodies_up_to_1_mib_in_a_call",
         (
-            memory("shard.py", ("if self.digested <= _DIGESTED or", "if True or")),
+            memory("holdings.py", ("if self.digested <= _DIGESTED or", "if True or")),
             lua("lib/leave.lua", ("if digested > DIGESTED and", "if false and")),
         ),
     ),

@@ -23,6 +23,7 @@ from fairlead.model.lifecycle import State
 
 __all__ = ("IDLE_FOR", "Holdings")
 
+_DIGESTED = 1024 * 1024  # bytes of bodies that one call replaces by their digests
 IDLE_FOR = 3600.0  # seconds that a queue without a task is kept, if nobody configured it
 
 
@@ -127,6 +128,26 @@ class Holdings:
             self.reserved[key] += many
             if not self.reserved[key]:
                 del self.reserved[key]
+
+    def look_at(self, queue: Queue, at: float) -> None:
+        """Have tidy look at a queue at this moment, if it would not earlier."""
+        known = self.trims.get(queue.name)
+        if known is None or at < known:
+            self.trims.set(queue.name, at)
+
+    def remove_queue(self, queue: Queue) -> None:
+        """Forget a queue of which nothing is left. What was set for its tenants stays."""
+        del self.queues[queue.name]
+        self.trims.discard(queue.name)
+        self.alarms.discard((queue.name, ""))
+        self.rung.discard(queue.name)
+
+    def drop_body(self, task: Task) -> None:
+        """Nothing will ever run it: the body goes at once, but for those beyond 1 MiB in a call."""
+        size = len(task.message.body) + len(task.message.trace)
+        self.digested += size
+        if self.digested <= _DIGESTED or self.digested <= size:
+            task.drop_body()
 
     # -- keys and mail -------------------------------------------------------------------------
 

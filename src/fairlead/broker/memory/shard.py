@@ -21,7 +21,6 @@ from fairlead.model.message import ErrorInfo
 __all__ = ("Shard",)
 
 _TRIMMED = 2  # finished tasks that one ending may push out of the retention
-_DIGESTED = 1024 * 1024  # bytes of bodies that one call replaces by their digests
 _STALE = 64  # holes in the order of acceptance that are not worth closing
 
 
@@ -200,20 +199,13 @@ class Shard(Holdings):
         if task.unique is not None and task.unique.until != "window":
             self.release_unique(task)
         if to is State.CANCELLED and not may_return(to, reason):
-            self._drop_body(task)
+            self.drop_body(task)
         if task.watchers is not None or task.dependents is not None:
             self._tell(task, to)
         task.tenant.queue.tally.count(to.value, task.tenant.name, self.now)
         if task.flow is not None:
             flow.count(self, task.flow, to)
         self._keep(task, keep)
-
-    def _drop_body(self, task: Task) -> None:
-        """Nothing will ever run it: the body goes at once, but for those beyond 1 MiB in a call."""
-        size = len(task.message.body) + len(task.message.trace)
-        self.digested += size
-        if self.digested <= _DIGESTED or self.digested <= size:
-            task.drop_body()
 
     def _wake(self, task: Task) -> None:
         tenant = task.tenant
@@ -294,19 +286,6 @@ class Shard(Holdings):
         if task.state is State.DEAD:
             task.tenant.queue.tally.add("dropped")
             self.emit("dropped", task, "keep_dead_bytes")
-
-    def look_at(self, queue: Queue, at: float) -> None:
-        """Have tidy look at a queue at this moment, if it would not earlier."""
-        known = self.trims.get(queue.name)
-        if known is None or at < known:
-            self.trims.set(queue.name, at)
-
-    def remove_queue(self, queue: Queue) -> None:
-        """Forget a queue of which nothing is left. What was set for its tenants stays."""
-        del self.queues[queue.name]
-        self.trims.discard(queue.name)
-        self.alarms.discard((queue.name, ""))
-        self.rung.discard(queue.name)
 
     def trim_ended(self) -> None:
         """Let each task that ended in this call push at most two others out of the retention."""
