@@ -135,6 +135,12 @@ class Holdings:
         if known is None or at < known:
             self.trims.set(queue.name, at)
 
+    def note_empty(self, queue: Queue) -> None:
+        """A task was forgotten: if it was the last, the queue goes in a while."""
+        if queue.empty:
+            queue.emptied_at = self.now
+            self.look_at(queue, self.now + IDLE_FOR)
+
     def remove_queue(self, queue: Queue) -> None:
         """Forget a queue of which nothing is left. What was set for its tenants stays."""
         del self.queues[queue.name]

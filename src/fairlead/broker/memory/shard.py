@@ -12,7 +12,7 @@ from collections import deque
 from fairlead.broker.memory import flow, pins
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, READY, Queue, Tenant
 from fairlead.broker.memory.flow import Guard
-from fairlead.broker.memory.holdings import IDLE_FOR, Holdings
+from fairlead.broker.memory.holdings import Holdings
 from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
 from fairlead.model.lifecycle import CREATION, FINAL, TRANSITIONS, WAITING, State, may_return
@@ -261,9 +261,7 @@ class Shard(Holdings):
             self.releases.append((task, None, deque(task.dependents.values())))
         if tenant.known == 0:
             queue.retire(tenant)
-            if queue.empty:
-                queue.emptied_at = self.now
-                self.look_at(queue, self.now + IDLE_FOR)
+            self.note_empty(queue)
 
     def trim(self, queue: str, most: int) -> int:
         """Forget finished tasks beyond the queue's retention."""
