@@ -505,3 +505,11 @@ def test_sync_code_closes_an_app_too() -> None:
         work.enqueue("2")
     assert handle.state is State.QUEUED  # reading goes on
     app.close()
+
+
+def test_max_memory_is_refused_where_memory_cannot_be_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.client.declaration.can_measure", lambda: False)
+    with pytest.raises(InvalidOption, match=r"max_memory='512MB'.*/proc"):
+        Fairlead("memory://").task(isolation="process", max_memory="512MB")(lambda: None)

@@ -23,6 +23,18 @@ def doze(ctx: Context, first: float, later: float = 0.1) -> int:
     time.sleep(first if ctx.attempt == 1 else later)
     record("end", ctx)
     return ctx.token
+
+
+@app.task(name="program")
+def program(ctx: Context) -> None:
+    record("begin", ctx)
+    if ctx.attempt == 1:
+        import subprocess
+
+        process = subprocess.Popen(["sh", "-c", "sleep 300; true"])
+        line = json.dumps({"what": "program", "pid": process.pid, "at": time.time()}) + "\\n"
+        os.write(_records, line.encode())
+        process.wait()
 """
 
 
@@ -340,3 +352,20 @@ async def test_each_child_is_registered_with_its_own_pid(site: Site) -> None:
         assert record.concurrency == 7
         assert "nap" in record.tasks
         assert record.incarnation == worker.born()[pid]["incarnation"]
+
+
+async def test_a_program_of_a_handler_does_not_outlive_a_worker_whose_supervisor_was_killed(
+    site: Site,
+) -> None:
+    worker = site.worker("-c", "2", "-p", "1")
+    [child] = await worker.ready()
+    await site.enqueue("program")
+    [program] = await site.recorded("program", 1)
+    started = worker.below(program.pid)  # a shell, and what it runs
+    assert len(started) == 2
+
+    worker.kill_supervisor()
+
+    await until(lambda: not is_alive(child), f"child {child} to end", 20.0)
+    # They were killed before; to be gone takes a moment on a busy machine.
+    await until(lambda: not any(map(is_alive, started)), "its programs to end", 2.0)

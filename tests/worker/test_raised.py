@@ -69,13 +69,13 @@ async def test_a_handler_that_exits_ends_its_attempt_only(rig: Rig, is_async: bo
         sys.exit(3)
 
     rig.task(name="leave")(on_the_loop if is_async else in_a_thread)
-    id = await rig.enqueue("leave")
+    id = await rig.enqueue("leave", max_retries=1)
 
-    assert await rig.worker().drain() == 1
+    assert await rig.worker().drain() == 2  # a failure like any other
     record = await rig.find(id)
-    assert record.state is State.DEAD
+    assert (record.state, record.reason) == (State.DEAD, "exhausted")
     assert record.error is not None
-    assert record.error.type == "SystemExit"
+    assert record.error.message == "the handler ended with SystemExit: 3"
 
 
 async def test_a_handler_that_cancels_itself_has_failed(rig: Rig) -> None:

@@ -17,7 +17,7 @@ from tests.support.servers import server
 from tests.worker.harness import until
 
 APP = """
-import asyncio, ctypes, os, signal, subprocess, sys, time
+import asyncio, ctypes, mmap, os, signal, subprocess, sys, time
 from fairlead import Context, Fairlead
 
 app = Fairlead(os.environ["FAIRLEAD_TEST_URL"])
@@ -47,7 +47,19 @@ def leave(code: int) -> None:
 
 @app.task(**alone, max_memory="32MB")
 def eat(megabytes: int) -> int:
-    return len(bytearray(megabytes * 1_000_000))
+    kept = []
+    for _ in range(megabytes):
+        kept.append(bytearray(b"x") * 1_000_000)
+        time.sleep(0.002)
+    return sum(map(len, kept))
+
+
+@app.task(**alone, max_memory="32MB")
+def reserve(megabytes: int) -> int:
+    # Address space is not memory: threads, arenas and mapped files take plenty of it.
+    with mmap.mmap(-1, megabytes * 1_000_000) as reserved:
+        time.sleep(0.2)
+        return len(reserved)
 
 
 @app.task(**alone, timeout=0.3)
@@ -170,7 +182,7 @@ async def test_an_async_handler_runs_there_too(app: App) -> None:
             (0,),
             "exhausted: ProcessDied: the process of the attempt ended with exit code 0",
         ),
-        ("eat", (200,), "exhausted: MemoryError"),
+        ("eat", (2000,), "exhausted: MemoryError: the attempt took more than 33,554,432 bytes"),
         ("spin", (), "exhausted: TimeoutError: the attempt took longer than 0.3 s"),
         ("patient", (), "exhausted: TimeoutError: the attempt took longer than 0.3 s"),
         ("fails", (), "exhausted: LookupError: nothing there"),
@@ -189,6 +201,8 @@ async def test_how_an_attempt_ends_is_on_its_task_and_nobody_else_notices(
 
 async def test_what_fits_under_the_cap_is_allowed(app: App) -> None:
     assert await (await task(app, "eat").aenqueue(5)).aresult(timeout=20) == 5_000_000
+    size = 1_000_000_000
+    assert await (await task(app, "reserve").aenqueue(1000)).aresult(timeout=20) == size
 
 
 async def test_what_the_handler_started_ends_with_it(app: App, tmp_path: Path) -> None:

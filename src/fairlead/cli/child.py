@@ -25,6 +25,7 @@ from fairlead.settings import FILE, VARIABLE
 from fairlead.telemetry.log import configure
 from fairlead.worker.board import Board
 from fairlead.worker.channel import Channel, Plan, Refusal, SlotPlan, framed, receive_now
+from fairlead.worker.orphans import end_programs
 from fairlead.worker.stacks import answer
 from fairlead.worker.tether import Tether
 
@@ -118,6 +119,9 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
 
     def hurry() -> None:
         worker.grace = 0.0
+        if tether.alone:  # nobody else will: no program of a handler may outlive its lease
+            worker.inflight.stop_all("release")
+            end_programs()
         life.cancel()
 
     tether.hurry = hurry
@@ -129,6 +133,9 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
                 if await _reachable(app, tether.ordered):
                     async with worker:
                         await tether.ordered.wait()
+        if tether.alone:
+            logging.shutdown()
+            os.killpg(0, signal.SIGKILL)  # with whatever was started since
         if worker.inflight.left:  # handlers that go on, and would keep the loop from closing
             log.warning(
                 "child ends with handlers that go on", extra={"count": worker.inflight.left}
@@ -171,6 +178,7 @@ def _end_when_alone(end: socket.socket) -> None:
         poll.register(end, select.POLLHUP)
         poll.poll()
         time.sleep(_ALONE)  # the loop has seen it too, and hands back what it has
+        end_programs()
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="fairlead-alone", daemon=True).start()

@@ -15,6 +15,7 @@ from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.message import MAX_CRASHES
 from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
 from fairlead.model.registry import Gate, TaskSpec
+from fairlead.runtime.resident import can_measure
 
 __all__ = ("TaskOptions", "declared")
 
@@ -118,6 +119,8 @@ def _isolation(said: dict[str, Any]) -> tuple[Literal["", "process"], int | None
         return isolation, None
     if not isolation:
         raise InvalidOption("max_memory", memory, "left out, unless with isolation='process'")
+    if not can_measure():
+        raise InvalidOption("max_memory", memory, "left out on this system, which has no /proc")
     size = memory if isinstance(memory, int) and not isinstance(memory, bool) else 0
     if isinstance(memory, str) and (found := _SIZE.match(memory.strip())):
         size = int(found[1]) * _UNITS[found[2].upper()]

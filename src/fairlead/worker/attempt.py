@@ -267,6 +267,10 @@ class Attempt(ABC):
                 return Released()
             # Something that it awaited was cancelled; nobody had asked for this attempt to stop.
             error = _chained(RuntimeError("the handler ended with CancelledError"), error)
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            # Of a program that the handler calls: it ends the attempt, not the worker.
+            text = f"the handler ended with {type(error).__name__}: {error}"
+            error = _chained(RuntimeError(text), error)
         if isinstance(error, Snooze) or (isinstance(error, Retry) and error.delay is not None):
             try:
                 error.delay = seconds("delay", error.delay)  # somebody may have set it since

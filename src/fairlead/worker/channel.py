@@ -111,7 +111,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Worker to slot process: run this."""
 
     lease: Leased
-    max_memory: int | None = None  # bytes beyond what the process has
     dice: float
 
 

@@ -15,7 +15,14 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-__all__ = ("adopt_orphans", "children", "die_with_parent", "end_orphans", "reap_orphans")
+__all__ = (
+    "adopt_orphans",
+    "children",
+    "die_with_parent",
+    "end_orphans",
+    "end_programs",
+    "reap_orphans",
+)
 
 log = logging.getLogger("fairlead.worker")
 
@@ -43,6 +50,17 @@ def end_orphans(sessions: Collection[int]) -> None:
             if os.getsid(pid) in sessions and os.waitpid(pid, os.WNOHANG) == (0, 0):
                 os.kill(pid, signal.SIGKILL)
                 log.warning("process ended that a handler had left behind", extra={"left": pid})
+
+
+def end_programs() -> None:
+    """End all other processes of this session: programs that handlers have started."""
+    session = os.getsid(0)
+    with contextlib.suppress(OSError):  # not Linux
+        for path in Path("/proc").iterdir():
+            if path.name.isdecimal() and (pid := int(path.name)) != os.getpid():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    if os.getsid(pid) == session:
+                        os.kill(pid, signal.SIGKILL)
 
 
 def reap_orphans(known: Collection[int]) -> None:

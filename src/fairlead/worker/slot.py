@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 from fairlead.worker.channel import Aloud, Channel, Outcome, Run, Stop
@@ -14,8 +11,6 @@ from fairlead.worker.orphans import children
 from fairlead.worker.worker import Worker
 
 __all__ = ("serve",)
-
-_PAGES = "/proc/self/statm"
 
 
 async def serve(channel: Channel, worker: Worker) -> None:
@@ -47,39 +42,16 @@ async def _run(
     receiving: asyncio.Future[Any],
 ) -> tuple[Outcome, asyncio.Future[Any]]:
     """One attempt; what it comes to, and who listens for the next message by then."""
-    with _capped(run.max_memory):
-        worker.processor.run_alone(run.lease, run.dice)
-        over = asyncio.ensure_future(worker.processor.ended())
-        while not over.done():
-            await asyncio.wait([over, receiving], return_when=asyncio.FIRST_COMPLETED)
-            if receiving.done() and not over.done():
-                message = receiving.result()
-                if message is None:  # nobody is left to tell
-                    os._exit(1)
-                receiving = asyncio.ensure_future(channel.receive())
-                if isinstance(message, Stop):
-                    worker.inflight.stop(run.lease.message.id, run.lease.token, message.why)
+    worker.processor.run_alone(run.lease, run.dice)
+    over = asyncio.ensure_future(worker.processor.ended())
+    while not over.done():
+        await asyncio.wait([over, receiving], return_when=asyncio.FIRST_COMPLETED)
+        if receiving.done() and not over.done():
+            message = receiving.result()
+            if message is None:  # nobody is left to tell
+                os._exit(1)
+            receiving = asyncio.ensure_future(channel.receive())
+            if isinstance(message, Stop):
+                worker.inflight.stop(run.lease.message.id, run.lease.token, message.why)
     last = worker.abandoned > 0 or bool(children())
     return Outcome(settlement=worker.syncer.take(), last=last), receiving
-
-
-@contextlib.contextmanager
-def _capped(limit: int | None) -> Iterator[None]:
-    """Let the attempt take so many bytes beyond what the process has, and no more."""
-    if limit is None or sys.platform == "win32":
-        yield
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_used() + limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-def _used() -> int:
-    """Bytes of address space that this process has."""
-    with open(_PAGES, encoding="ascii") as file:  # noqa: PTH123 - not a file to speak of
-        return int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")

@@ -22,6 +22,7 @@ import msgspec
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import Crashed, Failed, Settlement
 from fairlead.model.message import ErrorInfo
+from fairlead.runtime.resident import resident
 from fairlead.worker.channel import Aloud, Channel, Outcome, Refusal, Run, SlotPlan, Stop
 from fairlead.worker.context import Context
 from fairlead.worker.execution import Attempt, Floor
@@ -34,6 +35,7 @@ __all__ = ("SlotAttempt", "Slots", "closing", "exit_text")
 log = logging.getLogger("fairlead.worker")
 
 _LAST_WORDS = 0.1  # seconds in which a message of a process that has ended arrives
+_LOOK = 0.02  # seconds between two looks at the memory of an attempt
 _START = 60.0  # seconds in which a slot process must be ready
 
 
@@ -94,12 +96,7 @@ class Slots:
 
     def run_message(self, attempt: SlotAttempt) -> Run:
         """What a slot process is told."""
-        spec = attempt.assignment.spec
-        return Run(
-            lease=attempt.lease,
-            max_memory=spec.max_memory,
-            dice=self._dice(),
-        )
+        return Run(lease=attempt.lease, dice=self._dice())
 
     def idle(self, slot: _Slot) -> None:
         """It is ready for another attempt."""
@@ -237,7 +234,7 @@ class _Slot:
 class SlotAttempt(Attempt):
     """An attempt in a slot process: asked by message, then killed."""
 
-    __slots__ = ("_slot", "_slots", "decided")
+    __slots__ = ("_began_with", "_slot", "_slots", "_took_too_much", "decided")
 
     kind: Kind = "process"
 
@@ -248,11 +245,28 @@ class SlotAttempt(Attempt):
         self.decided: Settlement | None = None
         self._slots = slots
         self._slot: _Slot | None = None
+        self._began_with = 0  # bytes of memory that the process had before it
+        self._took_too_much = False
 
     def begin(self, slot: _Slot) -> None:
         """It goes to this slot process."""
         self._slot = slot
         self._begun()
+        if self.assignment.spec.max_memory is not None:
+            self._began_with = resident(slot.pid)
+            self._loop.call_later(_LOOK, self._weigh)
+
+    def _weigh(self) -> None:
+        """See how much memory it has taken, and end it if that is too much."""
+        most = self.assignment.spec.max_memory
+        if self.over or self._slot is None or most is None:
+            return
+        if resident(self._slot.pid) - self._began_with > most:
+            self._took_too_much = True
+            log.error("slot process killed: it takes too much memory", extra=self.fields())
+            self._slot.kill()
+        else:
+            self._loop.call_later(_LOOK, self._weigh)
 
     def ended(self, told: Outcome) -> None:
         """The slot process says how it went."""
@@ -265,6 +279,10 @@ class SlotAttempt(Attempt):
             return
         if self.why is not None:
             self._finish(self._stopped())
+            return
+        if self._took_too_much:
+            most = self.assignment.spec.max_memory
+            self._finish(self._failed(MemoryError(f"the attempt took more than {most:,} bytes")))
             return
         text = f"the process of the attempt {exit_text(code)}"
         log.error("slot process died", extra={**self.fields(), "exit": exit_text(code)})

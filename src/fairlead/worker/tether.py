@@ -65,6 +65,7 @@ class Tether:
         self.board = board
         self._quiet = quiet  # it must not fetch
         self._url = url
+        self.alone = False  # there is no supervisor any more
         self.ordered = asyncio.Event()  # to stop, in one way or another
         self.hurry: Callable[[], None] = _nothing  # called when it has to leave at once
         self._channel = channel
@@ -103,6 +104,7 @@ class Tether:
             elif isinstance(message, Order):
                 self._obey(message)
         log.error("supervisor gone: this child hands back what it has and ends")
+        self.alone = True
         self._leave()
 
     def _obey(self, order: Order) -> None:

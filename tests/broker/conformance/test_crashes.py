@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP
+from fairlead.broker.verbs import MAX_STEP, QueueChange
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.lifecycle import Crashed, Settlement, State, settle
@@ -259,8 +259,14 @@ async def test_a_limit_of_crashes_is_asked_instead_of_the_attempts(c: Client) ->
     assert (found.state, found.reason, found.crashes) == (State.DEAD, "poison", 5)
 
 
-async def test_how_often_it_may_run_is_not_part_of_what_a_task_is(c: Client) -> None:
-    await c.enqueue(submit("t", flags=run_flags(5, None)))
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_how_often_it_may_run_is_not_part_of_what_a_task_is(
+    c: Client, forgotten: bool
+) -> None:
+    await c.configure(QueueChange(queue="default", keep_completed_count=0 if forgotten else 10))
+    (lease,) = await c.run(submit("t", flags=run_flags(5, None)))
+    await c.settle(completed(lease))
+    assert (await c.broker.find(["t"], now=NOW) == [None]) is forgotten  # only its id is known
     (receipt,) = await c.enqueue(submit("t", flags=run_flags(3, 2)))
     assert receipt.code == "duplicate"
 

@@ -100,7 +100,7 @@ def test_constants_are_put_in_except_in_texts(tmp_path: Path, valkey: Running) -
 
 
 def test_scripts_go_in_the_steps_that_python_knows() -> None:
-    assert f"give_back(name, started, {MAX_STEP})" in load("give_back").source.decode()
+    assert f"started or nil, {MAX_STEP}, blocked)" in load("give_back").source.decode()
 
 
 def test_flags_are_told_to_the_server(tmp_path: Path) -> None:

@@ -16,11 +16,8 @@ function fenced(o)
   return not (parent and leased_as(parent, o[8], tonumber(o[9])))
 end
 
--- A head without its flags: how often a task may run is not part of what it is.
-local function content(head) return (match(head, '^(.*)\31')) end
-
 function same_content(t, head, blob)
-  if content(t.h.base or t.head) ~= content(head) then return false end
+  if content_of(t.h.base or t.head) ~= content_of(head) then return false end
   local other, _, from = unpacked('<II', blob)
   local gone = has(t, BODY_GONE)
   if not gone and (other > t.size or t.size - other > TRACE) then return false end -- unread: it may be large

@@ -35,6 +35,9 @@ function parsed(head)
   return h
 end
 
+-- A head without its flags: how often a task may run is not part of what it is.
+function content_of(head) return (match(head, '^(.*)\31')) end
+
 -- Whose task a record is: its SELF, read.
 function owner(own)
   local o = owners[own]

@@ -16,7 +16,7 @@ tombs = {}
 -- Whether an id may come again; those that Fairlead makes never do.
 function tombs.chosen(id) return #id ~= 32 or find(id, ':', 1, true) ~= nil end
 
-local function digest(head, body) return redis.sha1hex(head .. '\30' .. body) end
+local function digest(head, body) return redis.sha1hex(content_of(head) .. '\30' .. body) end
 local function order_of(tenant) return agenda('tombs:' .. tenant) end
 
 function tombs.remove(tenant, id)
