@@ -10,6 +10,7 @@ from fairlead.broker.stats import StatsReads
 from fairlead.broker.views import (
     Finding,
     Library,
+    Mended,
     Page,
     Parts,
     ShardLayout,
@@ -71,6 +72,20 @@ class Inspector(StatsReads, StandingReads, Protocol):
         """What is wrong with the stored state, a sentence each; empty if nothing is.
 
         The one read that walks everything; ``progress`` is told now and then how far it came.
+        """
+        ...
+
+    async def repair(
+        self,
+        *,
+        apply: bool = False,
+        now: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Mended]:
+        """Find what has to be built anew from the records of tasks; with ``apply`` do so.
+
+        For a store whose keys were damaged from outside. Goes in small steps, each of which looks
+        again at what it mends, so workers may go on. Empty if there is nothing to mend.
         """
         ...
 

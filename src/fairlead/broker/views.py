@@ -19,6 +19,7 @@ __all__ = (
     "Hello",
     "Library",
     "LimiterState",
+    "Mended",
     "BODY_BEGIN",
     "Page",
     "Parts",
@@ -171,6 +172,15 @@ class ShardLayout(msgspec.Struct, frozen=True, kw_only=True):
     layout: int
     tasks: int
     way: Literal["nothing", "convert", "discard", "upgrade"]
+
+
+class Mended(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repair did about one kind of damage, or would do."""
+
+    kind: str
+    text: str  # for people
+    done: int = 0  # things that were mended
+    left: int = 0  # things that are wrong: without ``apply`` all that were found
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

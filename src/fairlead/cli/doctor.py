@@ -7,14 +7,15 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
 
 from fairlead.broker import Store, address_of
-from fairlead.broker.views import Finding, Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.views import Finding, Mended, Snapshot, TaskRecord, WorkerRecord
 from fairlead.cli.commands import Command, talk
 from fairlead.cli.target import named, store_of, url_option
 from fairlead.model.lifecycle import State
@@ -36,32 +37,51 @@ _PAGE, _PAGES = 500, 4  # tasks that are looked at for unroutable ones
         ("fairlead doctor --url redis://localhost", "another one"),
         ("fairlead doctor --audit", "also walk through everything that is stored"),
         ("fairlead doctor --audit --json > health.json", "for programs"),
+        ("fairlead doctor --repair", "show which indexes would be built anew, and ask"),
+        ("fairlead doctor --repair --yes", "build them anew, without a question"),
     ),
 )
 @url_option
 @click.option("--audit", is_flag=True, help="Walk through all that is stored and check it.")
+@click.option("--repair", is_flag=True, help="Build damaged indexes anew; first show which.")
+@click.option("--yes", is_flag=True, help="With --repair: do it, without a question.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
-def doctor(url: str | None, audit: bool, as_json: bool) -> int:
+def doctor(url: str | None, audit: bool, repair: bool, yes: bool, as_json: bool) -> int:
     """Look whether the broker can be trusted with tasks, and whether somebody works on them.
 
     Every line says ok, warn or fail, and what to do. The audit reads every key, in small steps
     that hold up nobody, and needs about a kilobyte of memory here for each task; what moves
     meanwhile is looked at twice. Exit codes: 0 all is fine, 1 there are warnings, 2 something
     failed or the audit found something (2 is wrong usage as well), 3 the broker cannot be reached.
+
+    A repair builds indexes anew from the records of tasks: lines, who may run, counts, due times,
+    leases, shelves. It shows what it would do, asks on a terminal, and audits what it did. Workers
+    may go on.
     """
+    if yes and not repair:
+        raise click.UsageError("--yes belongs to --repair")
     url, source = named(url)
-    findings, wrong = asyncio.run(_look(store_of(url), audit=audit))
+    ask = repair and not yes and not as_json and sys.stdin.isatty()
+    examined = asyncio.run(_look(store_of(url), audit=audit, repair=repair, apply=yes, ask=ask))
     text = f"{address_of(url)} (from {source})"
-    findings = [Finding(name="broker", status="ok", text=text), *findings]
+    examined.findings.insert(0, Finding(name="broker", status="ok", text=text))
     if as_json:
-        click.echo(json.dumps(_report(findings, wrong)))
+        click.echo(json.dumps(_report(examined)))
     else:
-        _show(findings, wrong)
-    return _CODES[_worst(findings, wrong)]
+        _show(examined)
+    return _CODES[_worst(examined)]
 
 
-async def _look(store: Store, *, audit: bool) -> tuple[list[Finding], list[str] | None]:
-    """All findings, and those of the audit if it was wanted."""
+class _Examined(msgspec.Struct):
+    """What was found: checks, and if they were wanted the audit and the repair."""
+
+    findings: list[Finding]
+    wrong: list[str] | None = None
+    mended: list[Mended] | None = None
+
+
+async def _look(store: Store, *, audit: bool, repair: bool, apply: bool, ask: bool) -> _Examined:
+    """All findings, and those of the repair and the audit if they were wanted."""
     log = logging.getLogger("fairlead")
     level = log.level
     log.setLevel(logging.ERROR)  # what it would warn of is a finding here
@@ -70,16 +90,39 @@ async def _look(store: Store, *, audit: bool) -> tuple[list[Finding], list[str] 
         workers = await store.workers()
         findings += _workers(await store.snapshot(), workers)
         findings += await _unroutable(store, workers)
-        wrong = None
-        if audit:
-            shown = sys.stderr.isatty()
-            wrong = await store.audit(progress=_progress if shown else None)
-            if shown:
-                click.echo("\r\033[K", nl=False, err=True)
-        return findings, wrong
+        found = _Examined(findings)
+        if repair:
+            found.mended = await _mend(store, apply=apply, ask=ask)
+        if audit or (found.mended and any(each.done for each in found.mended)):
+            with _shown() as progress:
+                found.wrong = await store.audit(progress=progress)
+        return found
     finally:
         await store.close()
         log.setLevel(level)
+
+
+async def _mend(store: Store, *, apply: bool, ask: bool) -> list[Mended]:
+    """Show what a repair would do, and do it if that is wanted."""
+    with _shown() as progress:
+        mended = await store.repair(apply=apply, progress=progress)
+    if not ask or not mended:
+        return mended
+    for each in mended:
+        click.echo(f"{each.left:,} {each.text}")
+    if not click.confirm("Mend this now?", err=True):
+        return mended
+    with _shown() as progress:
+        return await store.repair(apply=True, progress=progress)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[int], None] | None]:
+    """Tell on a terminal how far a walk is, and clean up behind it."""
+    shown = sys.stderr.isatty()
+    yield _progress if shown else None
+    if shown:
+        click.echo("\r\033[K", nl=False, err=True)
 
 
 def _progress(keys: int) -> None:
@@ -139,28 +182,36 @@ def _called(task: TaskRecord) -> str:
     return task_name(task.message.body) or "(unreadable)"
 
 
-def _worst(findings: list[Finding], wrong: list[str] | None) -> str:
-    statuses = [finding.status for finding in findings]
-    return "fail" if wrong else max(statuses, key=_CODES.__getitem__, default="ok")
+def _worst(examined: _Examined) -> str:
+    statuses = [finding.status for finding in examined.findings]
+    left = any(each.left for each in examined.mended or ())
+    if examined.wrong or left:
+        return "fail"
+    return max(statuses, key=_CODES.__getitem__, default="ok")
 
 
-def _report(findings: list[Finding], wrong: list[str] | None) -> dict[str, Any]:
+def _report(examined: _Examined) -> dict[str, Any]:
+    wrong = examined.wrong
     report: dict[str, Any] = {
-        "status": _worst(findings, wrong),
-        "checks": [msgspec.structs.asdict(finding) for finding in findings],
+        "status": _worst(examined),
+        "checks": [msgspec.structs.asdict(finding) for finding in examined.findings],
     }
+    if examined.mended is not None:
+        report["repair"] = [msgspec.structs.asdict(each) for each in examined.mended]
     if wrong is not None:
         more = max(len(wrong) - _MOST_FINDINGS, 0)
         report["audit"] = {"findings": wrong[:_MOST_FINDINGS], "more": more}
     return report
 
 
-def _show(findings: list[Finding], wrong: list[str] | None) -> None:
+def _show(examined: _Examined) -> None:
+    findings, wrong = examined.findings, examined.wrong
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         click.echo(f"{_painted(finding.status)}  {finding.name:{width}}  {finding.text}")
         if finding.hint:
             click.echo(f"      {'':{width}}  {finding.hint}")
+    _show_repair(examined.mended, width)
     if wrong is None:
         return
     for text in wrong[:_MOST_FINDINGS]:
@@ -169,6 +220,23 @@ def _show(findings: list[Finding], wrong: list[str] | None) -> None:
         talk(f"{len(wrong) - _MOST_FINDINGS:,} more findings are not shown")
     if not wrong:
         click.echo(f"{_painted('ok')}  {'audit':{width}}  everything that is stored is sound")
+
+
+def _show_repair(mended: list[Mended] | None, width: int) -> None:
+    if mended is None:
+        return
+    for each in mended:
+        if each.done:
+            click.echo(f"{_painted('ok')}  {'repair':{width}}  {each.done:,} {each.text}")
+        if each.left:
+            text = f"to do: {each.left:,} {each.text}"
+            click.echo(f"{_painted('fail')}  {'repair':{width}}  {text}")
+    done = any(each.done for each in mended)
+    if any(each.left for each in mended):
+        hint = "somebody works on these: repeat it" if done else "`--repair --yes` does it"
+        click.echo(f"      {'':{width}}  {hint}")
+    if not mended:
+        click.echo(f"{_painted('ok')}  {'repair':{width}}  there is nothing to mend")
 
 
 def _painted(status: str) -> str:

@@ -14,11 +14,13 @@ from fairlead.broker.checks import check_limit
 from fairlead.broker.redis import functions, stored
 from fairlead.broker.redis.frame import Frame
 from fairlead.broker.redis.migrations import layout_of, migrate
+from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import MAX_PAGE
 from fairlead.broker.views import (
     Counts,
     Finding,
     Library,
+    Mended,
     Page,
     Parts,
     QueueCounts,
@@ -175,6 +177,25 @@ class Inspecting(Frame):
             await self._run("pull", [clock, ""])  # moves a test's clock
         command = (await self._session()).server.command
         return await audit(command, self.keys, test_clock=self._test_clock, progress=progress)
+
+    async def repair(
+        self,
+        *,
+        apply: bool = False,
+        now: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Mended]:
+        """Find what has to be built anew from the records of tasks, and do so if told to."""
+        from fairlead.broker.redis.repair import repair
+
+        if clock := self._clock(now):
+            await self._run("pull", [clock, ""])  # moves a test's clock
+        command = (await self._session()).server.command
+
+        async def step(kind: str, *args: Value) -> int:
+            return int(await self._own("repair", now, kind, *args))
+
+        return await repair(command, self.keys, step, apply=apply, progress=progress)
 
     async def libraries(self) -> list[Library]:
         """List the function libraries of this release, and of others that are on the server."""

@@ -16,6 +16,7 @@ from fairlead.broker.views import (
     Finding,
     Library,
     LimiterState,
+    Mended,
     Page,
     Parts,
     QueueCounts,
@@ -137,6 +138,23 @@ class Reading(Frame):
                 "which does not know of it, and nothing is on its way"
             )
         return findings
+
+    async def repair(
+        self,
+        *,
+        apply: bool = False,
+        now: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Mended]:
+        """Mend one shard after the other."""
+        found: dict[str, Mended] = {}
+        for store in self._stores.values():
+            for each in await store.repair(apply=apply, now=now, progress=progress):
+                known = found.get(each.kind, Mended(kind=each.kind, text=each.text))
+                found[each.kind] = msgspec.structs.replace(
+                    each, done=known.done + each.done, left=known.left + each.left
+                )
+        return list(found.values())
 
     async def libraries(self) -> list[Library]:
         """List what is on any of the servers; they may be one."""

@@ -76,12 +76,12 @@ _SETTINGS = 5  # paused, weight, concurrency, rate, burst
 
 
 def read_message(stored: bytes) -> Message:
-    _, life, size = _unpack(STORED, stored)
+    at, life, size = _unpack(STORED, stored)
     cut = STORED.size + size
     body, trace = _unpack(SIZES, stored, cut)
     if len(stored) < cut + SIZES.size + body + trace:
         raise ValueError("a message is cut off")
-    return Message(life, stored[STORED.size : cut], body + trace)
+    return Message(life, stored[STORED.size : cut], body + trace, at)
 
 
 def read_record(stored: bytes) -> Record:

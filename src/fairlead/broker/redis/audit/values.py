@@ -51,6 +51,7 @@ class Message(msgspec.Struct):
     life: int
     head: bytes
     size: int  # bytes of body and trace
+    at: float = 0.0  # when it was accepted
 
 
 class Record(msgspec.Struct, kw_only=True):

@@ -1,0 +1,191 @@
+"""A shard whose indexes somebody deleted is mended from what is known of its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis
+
+from fairlead.broker.redis import RedisBroker
+from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
+from fairlead.model.lifecycle import State
+from fairlead.model.message import Leased
+from fairlead.model.options import Unique
+from tests.broker.redis.sample import Spoiler
+from tests.support.fair import LiveClient
+from tests.support.servers import Running
+from tests.support.store import NOW, Client, completed, dead, failed, ids, states, submit
+
+LATER = NOW + 100.0  # all leases are over, and all is due
+
+
+@pytest.fixture
+async def broker(valkey: Running) -> AsyncIterator[RedisBroker]:
+    broker = RedisBroker(valkey.url, test_clock=True)
+    yield broker
+    await broker.close()
+
+
+@pytest.fixture
+def c(broker: RedisBroker) -> Client:
+    return Client(broker)
+
+
+@pytest.fixture
+def spoil(valkey: Running) -> Iterator[Spoiler]:
+    with redis.Redis(unix_socket_path=valkey.path) as client:
+        yield Spoiler(client)
+
+
+async def fill(c: Client) -> set[str]:
+    """Tasks of some tenants in every state; those that have to run yet."""
+    await c.configure(
+        LimiterChange(name="api", concurrency=5),
+        TenantChange(tenant="b", weight=2.0),
+        QueueChange(queue="default", keep_completed_count=640),
+    )
+    many = await c.run(*(submit(f"{n + 1000:032x}", "keeps") for n in range(30)))
+    await c.settle(*(completed(lease) for lease in many))  # more than fits with the others
+    finished = [submit("done", "a"), submit("dead", "a"), submit(f"{7:032x}", "a")]
+    one, two, three = await c.run(*finished)
+    await c.settle(completed(one), dead(two), completed(three, result=b"7"))
+    (retried,) = await c.run(submit("retried", "b"))
+    await c.settle(failed(retried, 5))
+    await c.run(submit("runs", "a", limiters=("api",)), submit(f"{1:032x}", "c"))
+    waiting = [submit(f"{tenant}.{n:03}", tenant) for tenant in "abc" for n in range(40)]
+    waiting += [submit(f"{16 * n + 15:032x}", "c", level=1) for n in range(40)]
+    waiting += [submit(f"late.{n}", "b", delay=10 + n) for n in range(5)]
+    waiting.append(submit("parent", "c", delay=20))
+    waiting.append(submit("child", "c", after=["parent"]))
+    waiting.append(submit("in-time", "a", deadline=5_000))
+    waiting.append(submit("held", "a", unique=Unique(key="k"), delay=30))
+    await c.enqueue(*waiting)
+    return {each.message.id for each in waiting} | {"retried", "runs", f"{1:032x}"}
+
+
+async def run_all(broker: RedisBroker) -> set[str]:
+    """What is left, run to its end by another worker."""
+    w = Client(broker, "w2")
+    await broker.sweep(now=LATER)
+    for second in range(0, 40, 5):
+        while (await broker.sweep(now=LATER + second)).more:
+            pass
+    ran: list[str] = []
+    for _ in range(100):
+        leases = await w.fetch(50, now=LATER + 60)
+        ran += ids(leases)
+        await w.settle(*(completed(lease) for lease in leases), now=LATER + 60)
+        if not leases:
+            break
+    assert len(ran) == len(set(ran)), "a task ran twice"
+    return set(ran)
+
+
+DAMAGE = {
+    "a line": ["line:default:2:a"],
+    "all lines": ["line:default:2:a", "line:default:2:b", "line:default:2:c", "line:default:1:c"],
+    "ready": ["ready:default"],
+    "tenants": ["tenants:default"],
+    "queues": ["queues"],
+    "records": ["records"],
+    "due": ["due"],
+    "leases": ["leases"],
+    "what is lent": ["held:w1"],
+    "asleep": ["asleep:default:a", "asleep:default:b", "asleep:default:c"],
+    "deadlines": ["deadlines"],
+    "shelves": ["done:default", "kept:default", "dead:default"],
+    "the shelf of one tenant": ["kept:default:keeps", "done:default:keeps"],
+    "who keeps much": ["large-done:default", "heads-done:default"],
+    "when queues are tidied": ["trims"],
+    "unique keys": ["unique"],
+    "active": ["active:default"],
+    "ready, tenants and queues": ["ready:default", "tenants:default", "queues"],
+    "every index": [
+        *("ready:default", "tenants:default", "queues", "due", "leases", "deadlines", "unique"),
+        *("active:default", "line:default:2:a", "line:default:2:b", "line:default:2:c"),
+        *("line:default:1:c", "asleep:default:a", "asleep:default:b", "asleep:default:c"),
+        *("done:default", "kept:default", "dead:default", "held:w1"),
+    ],
+}
+
+
+@pytest.mark.parametrize("keys", DAMAGE.values(), ids=DAMAGE)
+async def test_after_a_repair_the_audit_is_clean_and_all_tasks_run(
+    broker: RedisBroker, c: Client, spoil: Spoiler, keys: list[str]
+) -> None:
+    left = await fill(c)
+    assert await broker.repair(now=NOW) == []
+    for key in keys:
+        spoil.do("DEL", key)
+    before = await broker.audit(now=NOW)
+    assert before
+
+    shown = await broker.repair(now=NOW)  # a dry run
+    assert shown
+    assert all(each.done == 0 and each.left for each in shown)
+    assert await broker.audit(now=NOW) == before
+
+    mended = await broker.repair(apply=True, now=NOW)
+    assert all(each.done and not each.left for each in mended), mended
+    assert await broker.audit(now=NOW) == []
+    assert await broker.repair(now=NOW) == []
+
+    assert await run_all(broker) == left
+    assert await states(broker, "done", "dead", now=LATER + 60) != [State.QUEUED] * 2
+    assert await broker.audit(now=LATER + 60) == []
+
+
+async def test_workers_may_go_on_while_a_shard_is_repaired(valkey: Running, spoil: Spoiler) -> None:
+    broker = RedisBroker(valkey.url)
+    c = LiveClient(broker, "producer")
+    names = [f"{tenant}.{n:03}" for n in range(150) for tenant in "abcdef"]
+    await c.enqueue(*(submit(id, id[0]) for id in names[:450]))
+    ran: Counter[str] = Counter()
+    over = asyncio.Event()
+
+    async def work(name: str) -> None:
+        worker = LiveClient(broker, name)
+        leases: list[Leased] = []
+        while leases or not over.is_set():
+            wanted = 0 if over.is_set() else 3
+            leases = await worker.exchange(wanted, *(completed(lease) for lease in leases))
+            ran.update(ids(leases))
+            await asyncio.sleep(0.005)
+
+    async def produce() -> None:
+        for id in names[450:]:
+            await c.enqueue(submit(id, id[0]))
+
+    workers = [asyncio.create_task(work(f"w{n}")) for n in range(3)]
+    producer = asyncio.create_task(produce())
+    await asyncio.sleep(0.05)
+    for key in ("line:default:2:a", "ready:default", "due", "active:default"):
+        spoil.do("DEL", key)
+    await broker.repair(apply=True)
+    await producer
+    async with asyncio.timeout(60):
+        while len(ran) < len(names):
+            await broker.repair(apply=True)
+            await asyncio.sleep(0.01)
+    over.set()
+    await asyncio.gather(*workers)
+    assert set(ran.values()) == {1}
+    assert await broker.repair(apply=True) == [] or await broker.repair() == []
+    assert await broker.audit() == []
+    await broker.close()
+
+
+async def test_a_step_that_comes_too_late_changes_nothing(
+    broker: RedisBroker, c: Client, spoil: Spoiler
+) -> None:
+    await c.enqueue(*(submit(f"t{n}") for n in range(3)))
+    seen = spoil.do("HGET", "tenants:default", "a")
+    await c.fetch(1)  # since it was seen
+    counts = (0, 0, 9, 0, 0, 0, 0, 0, 9)
+    assert await broker._own("repair", NOW, "tenant", "default", "a", seen, *counts) == b"0"
+    assert await broker._own("repair", NOW, "place", "t0", "t1", "nobody") == b"2"
+    assert await broker.audit(now=NOW) == []
+    assert ids(await c.fetch(10)) == ["t1", "t2"]
