@@ -167,6 +167,7 @@ VERBS: dict[str, Callable[[Store, float], Awaitable[Any]]] = {
     "stats": lambda b, now: b.stats(now=now),
     "standing": lambda b, now: b.standing("t", now=now),
     "audit": lambda b, now: b.audit(now=now),
+    "repair": lambda b, now: b.repair(now=now),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.stats import BUCKETS, Histogram, QueueStats, bucket
-from fairlead.broker.verbs import Call, Fetch, TenantChange
+from fairlead.broker.verbs import Call, Fetch, QueueChange, TenantChange
 from fairlead.model.lifecycle import Settlement, State
 from tests.support.store import NOW, Client, completed, dead, failed, released, submit
 
@@ -346,6 +346,7 @@ async def test_at_most_a_thousand_tenants_are_told_of(broker: Store, c: Client) 
 
 
 async def test_tidy_forgets_hours_that_nobody_is_told_of(broker: Store, c: Client) -> None:
+    await c.configure(QueueChange(queue="default", warn_depth=1_000))  # so that it stays
     (lease,) = await c.run(submit("a"))
     await c.settle(completed(lease, keep=0.0))  # nothing is left of its tenant but what it counted
     assert (await broker.stats(tenants=True, now=NOW)).tenants["default"]["a"].completed == 1
@@ -354,6 +355,16 @@ async def test_tidy_forgets_hours_that_nobody_is_told_of(broker: Store, c: Clien
     assert (await broker.tidy(now=over - 1)).count == 0
     assert (await broker.tidy(now=over)).count == 1
     assert (await counted(broker)).enqueued == 1
+
+
+async def test_what_was_counted_goes_with_its_queue(broker: Store, c: Client) -> None:
+    (lease,) = await c.run(submit("a"))
+    await c.settle(completed(lease, keep=0.0))
+    assert not (await broker.delete_queue(c.call(), "default", now=NOW)).refused
+    await c.enqueue(submit("b", "other"))
+    stats = await broker.stats(tenants=True, now=NOW)
+    assert list(stats.tenants["default"]) == ["other"]
+    assert stats.queues["default"].enqueued == 1
 
 
 async def test_outcomes_that_are_all_too_late_leave_no_run_times(broker: Store, c: Client) -> None:

@@ -19,6 +19,7 @@ from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
     Alter,
     Call,
+    Declaration,
     Fetch,
     Firing,
     LeaseRef,
@@ -102,6 +103,7 @@ async def configure_all(c: Client, _: dict[str, int]) -> None:
         TenantChange(tenant="slow", rate=9.0),
         TenantChange(tenant="q", queue="default", concurrency=3),
         QueueChange(queue="rated", rate=5.0),
+        Declaration(QueueChange(queue="declared", warn_depth=2000)),
         now=LATER,
     )
 
@@ -473,7 +475,7 @@ async def test_a_full_server_can_be_connected_to(full: Full) -> None:
 
 
 @pytest.mark.serial
-async def test_time_goes_on_at_the_servers_pace_when_its_clock_was_set_back(
+async def test_time_goes_on_a_tenth_slower_when_the_servers_clock_was_set_back(
     valkey: Running,
 ) -> None:
     """Simulated from the other side: the last moment that was stored lies in the future."""
@@ -507,7 +509,8 @@ async def test_time_goes_on_at_the_servers_pace_when_its_clock_was_set_back(
             last = time.monotonic()
             seen += [*(reply.now for reply in replies), (await broker.events()).now]
         assert seen == sorted(seen)
-        assert last - told - 0.01 <= seen[-1] - first <= time.monotonic() - asked + 0.01
+        least, most = 0.9 * (last - told), 0.9 * (time.monotonic() - asked)
+        assert least - 0.01 <= seen[-1] - first <= most + 0.01
         fetched = await broker.exchange(
             Call("w", next(numbers)), fetch=Fetch(queues=("default",), max=5)
         )

@@ -45,9 +45,7 @@ from fairlead.broker.verbs import (
 )
 from fairlead.broker.views import (
     EventPage,
-    Finding,
     Hello,
-    Mended,
     Page,
     Parts,
     Snapshot,
@@ -389,9 +387,3 @@ class MemoryBroker(Flowing, Planning, Looking):
         self, *, now: float | None = None, progress: Callable[[int], None] | None = None
     ) -> list[str]:
         return self._do(now, auditing.audit)
-
-    async def repair(self, **_: object) -> list[Mended]:
-        return []  # nothing but its own code reaches what it holds
-
-    async def diagnose(self) -> list[Finding]:
-        return self._do(None, inspector.diagnose)

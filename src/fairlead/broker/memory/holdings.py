@@ -72,6 +72,7 @@ class Holdings:
         self.answers: dict[str, Answered] = {}
         self.mailboxes: dict[str, Mailbox] = {}
         self.letters = 0  # number of the last, in all mailboxes: it outlives a mailbox
+        self.hours_forgotten = 0  # up to which hour counts were looked through
         self.idle_ends: Agenda[str] = Agenda()  # when to forget an incarnation's answers and mail
         self.workers: dict[str, WorkerRecord] = {}
         self.worker_ends: Agenda[str] = Agenda()

@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec import UNSET
 
-from fairlead.broker.memory import settings
+from fairlead.broker.memory import inspector, settings
 from fairlead.broker.memory.fair import PARKED, READY, Queue, Tenant
 from fairlead.broker.memory.frame import Frame
 from fairlead.broker.memory.limits import Gate, Limiter
@@ -16,7 +16,7 @@ from fairlead.broker.memory.shard import Shard
 from fairlead.broker.standing import MAX_AHEAD, MAX_SHOWN, Room, Standing, Waits
 from fairlead.broker.stats import Stats, TenantStats
 from fairlead.broker.verbs import LAYOUT, SHARD
-from fairlead.broker.views import Library, ShardLayout
+from fairlead.broker.views import Finding, Library, Mended, ShardLayout
 from fairlead.model.lifecycle import State
 from fairlead.model.turns import goes_before
 
@@ -54,6 +54,19 @@ class Looking(Frame):
     ) -> None:
         """What lives in a process is always that of its release."""
 
+    async def repair(
+        self,
+        *,
+        apply: bool = False,
+        now: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Mended]:
+        # Nothing but its own code reaches what it holds.
+        return self._do(now, lambda _: [])
+
+    async def diagnose(self) -> list[Finding]:
+        return self._do(None, inspector.diagnose)
+
 
 def _stats(shard: Shard, name: str | None, *, tenants: bool) -> Stats:
     """What was counted, of one queue or of all."""
@@ -86,7 +99,7 @@ def _standing(shard: Shard, id: str) -> Standing | None:
     task = shard.find(id)
     if task is None:
         return None
-    tenant, queue, record = task.tenant, task.tenant.queue, task.record()
+    tenant, queue, record = task.tenant, task.tenant.queue, task.record("info")
     queued = task.state is State.QUEUED
     ready = [each for each in queue.tenants.values() if each.status is READY] if queued else []
     parked_on = tenant.parked_on if queued and tenant.status is PARKED else None

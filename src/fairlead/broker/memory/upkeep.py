@@ -10,6 +10,7 @@ from fairlead.broker.memory.fair import PARKED, Queue, Tenant
 from fairlead.broker.memory.holdings import IDLE_FOR
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
+from fairlead.broker.stats import HOUR
 from fairlead.broker.verbs import MAX_STEP, Deleted
 from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.message import ErrorInfo
@@ -126,8 +127,7 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         flow.drop(shard, shard.flows[first[1]])
         done += 1
     done += _forget_workers(shard, MAX_STEP - done)
-    for each in shard.queues.values():
-        done += each.tally.forget(MAX_STEP - done, now)
+    done += _forget_hours(shard, MAX_STEP - done)
     while done < MAX_STEP and (name := shard.idle_ends.pop_due(now)) is not None:
         box = shard.mailboxes.get(name)
         if (box is not None and box.listened_to) or name in shard.incarnations:
@@ -138,6 +138,20 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         done += 1
     release.follow_up(shard)
     return done, left or done + held >= MAX_STEP
+
+
+def _forget_hours(shard: Shard, most: int) -> int:
+    """Drop counts of hours that nobody is shown any longer; look for them once an hour."""
+    hour = int(shard.now // HOUR)
+    if hour == shard.hours_forgotten:
+        return 0
+    done = 0
+    for queue in shard.queues.values():
+        if done >= most:
+            return done
+        done += queue.tally.forget(most - done, shard.now)
+    shard.hours_forgotten = hour
+    return done
 
 
 def _trim_due(shard: Shard) -> tuple[int, bool]:

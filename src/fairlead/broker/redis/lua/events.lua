@@ -36,7 +36,7 @@ end
 if not entry then entry, index = dropped, its_rows - 1 end
 local gap = foreign or entry < dropped or (entry == dropped and index < its_rows - 1)
 -- A place is that of an event which was read. If it is not here, the server lost its last writes.
-gap = gap or (entry > dropped and #call('XRANGE', P .. 'events', format('%.0f-0', entry), format('%.0f-0', entry)) == 0)
+gap = gap or (entry > dropped and #call('XRANGE', P .. 'events', format('%.0f-0', entry), format('%.0f-0', entry), 'COUNT', 1) == 0)
 if gap then entry, index = dropped, its_rows - 1 end
 local reply = { exact(now), generation, gap and 1 or 0, format('%.0f', entry), format('%.0f', index) }
 local from, rows = format('%.0f-0', max(entry, dropped + 1)), 0

@@ -115,7 +115,7 @@ local function into_line(task)
   local q = queue_of(task.h.queue)
   local t, level, entry = measured(q, task.h.tenant), task.h.level, entry_of(task)
   local key = q.lists .. level .. ':' .. t[NAME]
-  if t[LEN + level] > 0 and t[LEN + level] <= SHORT and call('LPOS', key, entry) then return end
+  if t[LEN + level] > 0 and t[LEN + level] <= SHORT and call('LPOS', key, entry, 'MAXLEN', SHORT) then return end
   push(t, level, entry)
   made_queued(t)
 end
@@ -191,8 +191,17 @@ end
 
 -- The sums over its tenants, in one look.
 function steps.queue()
-  local q, names, lowest = queue_of(ARGV[5]), call('HKEYS', P .. 'tenants:' .. ARGV[5]), huge
-  if #names > MOST_TENANTS then return end
+  local key, names, seen, cursor, lowest = P .. 'tenants:' .. ARGV[5], {}, {}, '0', huge
+  if call('HLEN', key) > MOST_TENANTS then return end
+  local q = queue_of(ARGV[5])
+  repeat
+    local page = call('HSCAN', key, cursor, 'COUNT', 1000)
+    cursor = page[1]
+    for i = 1, #page[2], 2 do
+      local name = page[2][i] -- a table that grows shows some twice
+      if not seen[name] then names[#names + 1], seen[name] = name, true end
+    end
+  until cursor == '0'
   local sums, weight, done, dead, large_done, large_dead = { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0, 0
   for from = 1, #names, 2000 do load_tenants(q, { unpack(names, from, min(from + 1999, #names)) }) end
   for _, name in ipairs(names) do

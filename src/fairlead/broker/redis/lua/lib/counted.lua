@@ -67,6 +67,6 @@ end
 writers[#writers + 1] = function()
   for place, list in pairs(tallies) do
     local queue, hour = match(place, '^([^\31]*)\31(%d+)$')
-    write_tally(queue, tonumber(hour), list)
+    if queues[queue] then write_tally(queue, tonumber(hour), list) end -- not if it was removed in this call
   end
 end

@@ -80,6 +80,11 @@ function remove_queue(q)
   agendas['ready:' .. name], agendas['saved:' .. name], rung[name] = nil, nil, nil
   drop(agenda('trims'), name)
   drop(agenda('alarms'), name .. SEP)
+  local hour = floor(now / 3600)
+  for each = hour - 2, hour do -- older ones are about to go by themselves
+    drop(agenda('tallies'), name .. SEP .. each)
+    write('UNLINK', P .. 'tally:' .. name .. ':' .. each)
+  end
 end
 
 writers[#writers + 1] = function()
