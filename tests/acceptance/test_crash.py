@@ -159,6 +159,7 @@ async def test_a_worker_that_starts_on_the_same_host_gives_back_at_once_what_the
     dying = site.worker("-c", "30", "-p", "2", "--lease", "30")
     await dying.ready()
     ids = await site.enqueue("nap", 40, 60.0)
+    await site.stream.started(ids)
     await site.recorded("begin", 40)
 
     dying.kill_tree()

@@ -106,8 +106,11 @@ async def test_a_sync_handler_that_outlasts_the_grace_does_not_hold_up_the_end(s
     await send(worker, signal.SIGTERM)
     assert await worker.wait(15.0) == 0
 
-    await site.stream.until(lambda: site.stream.count(ids, "released") == 3, "3 to be released")
-    assert {(r.state, r.attempts) for r in await site.found(ids)} == {(State.QUEUED, 0)}
+    # Not before their process has ended: nobody runs them beside it.
+    await site.stream.until(lambda: site.stream.count(ids, "recovered") == 3, "3 to go back")
+    assert {(r.state, r.attempts, r.crashes) for r in await site.found(ids)} == {
+        (State.QUEUED, 0, 0)
+    }
     assert worker.tree() == []
 
 
@@ -235,8 +238,7 @@ async def test_children_are_replaced_after_so_many_tasks_and_nothing_is_lost(sit
     by = Counter(record.pid for record in site.records("begin"))
     assert len(by) >= 4
     assert by.keys() >= set(first)
-    # It goes on until its replacement is there, which takes a second or two.
-    assert all(50 <= by[pid] <= 200 for pid in first), by
+    assert all(by[pid] >= 50 for pid in first), by  # it goes on until its replacement is there
     # What a child had not begun yet it may hand back; what it had begun it finishes.
     assert sorted(record.id for record in site.records("begin")) == sorted(ids)
     assert site.stream.count(ids, *TROUBLE) == 0

@@ -28,5 +28,7 @@ async def test_every_attempt_is_announced_before_it_ends(site: Site, kind: str, 
 
     await site.stream.ended(ids, seconds=60.0)
 
-    seen = [tuple(site.stream.kinds(id)) for id in ids]
+    # What there was no slot process for went back before it began.
+    released = {"released"} if kind == "process" else set()
+    seen = [tuple(each for each in site.stream.kinds(id) if each not in released) for id in ids]
     assert seen == [("enqueued", "started", "completed")] * count

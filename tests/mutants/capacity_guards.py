@@ -66,6 +66,17 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "last run",
+        "what may not run once more is taken for begun, if nobody saw what its worker had begun",
+        SUITE
+        + "test_crashes.py::test_what_may_not_run_once_more_is_taken_for_begun_if_nobody_saw_it"
+        "[*-swept]",
+        (
+            memory("recovery.py", ("_may_have_run(task) if", "task.started_at is not None if")),
+            lua("lib/recover.lua", ("crashed = may_have_run(task)", "crashed = task.started > 0")),
+        ),
+    ),
+    Guard(
         "behind its neighbors",
         "what blocked the loop does not come first again",
         SUITE + "test_crashes.py::test_what_blocked_its_neighbors_goes_behind_them_and_runs_alone",

@@ -161,25 +161,36 @@ async def test_a_callback_that_hangs_is_bounded_by_the_time_of_the_attempt(rig: 
             ended.set()
 
     ended = asyncio.Event()
-    stuck = threading.Event()
 
     @rig.task(policy=ONCE)
     async def work(ctx: Context) -> str:
         ctx.on_cleanup(hangs)
         return "known"
 
-    @rig.task(policy=ONCE)
-    def blocks(ctx: Context) -> None:
-        ctx.on_cleanup(stuck.wait, 30)
-
-    one = await rig.enqueue("work", timeout=0.05)
-    two = await rig.enqueue("blocks", timeout=0.05)
+    id = await rig.enqueue("work", timeout=0.05)
     began = time.monotonic()
     await rig.worker().drain()
     assert time.monotonic() - began < 10
     assert ended.is_set()
-    assert await rig.result(one) == "known"  # the handler was in time
-    record = await rig.find(two)
+    assert await rig.result(id) == "known"  # the handler was in time
+
+
+async def test_a_callback_that_hangs_in_a_thread_keeps_the_attempt_until_it_has_ended(
+    rig: Rig,
+) -> None:
+    stuck = threading.Event()
+
+    @rig.task(policy=ONCE)
+    def blocks(ctx: Context) -> None:
+        ctx.on_cleanup(stuck.wait, 30)
+
+    id = await rig.enqueue("blocks", timeout=0.05)
+    worker = rig.worker()
+    draining = asyncio.create_task(worker.drain())
+    await until(lambda: worker.runner.overdue[0] == 1)
+    assert await rig.state(id) is State.RUNNING
+    stuck.set()
+    await draining
+    record = await rig.find(id)
     assert record.error is not None
     assert (record.state, record.error.type) == (State.DEAD, "TimeoutError")
-    stuck.set()

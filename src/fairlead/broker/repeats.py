@@ -19,7 +19,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, TypeVar
 
-from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Unreachable
+from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
 from fairlead.runtime.component import within
 
 __all__ = ("LIMIT", "Insistence", "Limit", "Rounds", "late", "pause", "repeated", "undone")
@@ -112,6 +112,8 @@ class Rounds:
     def _worth_repeating(self, error: BrokerError) -> bool:
         if isinstance(error, OutOfOrder):
             return False  # a later number was carried out: nobody can be asked about this one
+        if isinstance(error, Refused) and error.cause == "emptied":
+            return False  # another server stands in its place, which knows nothing of it
         if isinstance(error, Unreachable):
             return error.passes  # not where the connection was closed here, by ourselves
         return error.passes or self.doubtful or self._limit.insists

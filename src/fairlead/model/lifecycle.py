@@ -37,6 +37,7 @@ __all__ = (
     "Unroutable",
     "after_crash",
     "crashes_after",
+    "may_have_run",
     "may_return",
     "on_dependency",
     "overruled",
@@ -299,6 +300,17 @@ def after_crash(
     runs, max_crashes = run_limits(flags)
     reason = _end_by_crash(crashes, attempts, runs, max_crashes)
     return (State.DEAD, reason) if reason else (State.QUEUED, "")
+
+
+def may_have_run(*, started: bool, attempts: int, flags: int) -> bool:
+    """Whether an attempt counts whose worker is gone, and nobody saw what it had begun.
+
+    A worker tells of what it begins a moment later. So a task that is not known to have begun goes
+    back as if nothing had happened, unless it may not run once more: then it may have been its
+    last run. ``attempts`` are those before this one.
+    """
+    runs, max_crashes = run_limits(flags)
+    return started or (max_crashes is None and runs is not None and attempts + 1 >= runs)
 
 
 def _end_by_crash(

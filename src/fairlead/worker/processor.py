@@ -65,6 +65,7 @@ class Processor:
         self._forwarder = forwarder
         self._runner = runner
         runner.over = self._attempt_over
+        runner.told = self._wake_up
         inflight.release = self._release
         syncer.woken = self._wake_up
         self._capacity = capacity

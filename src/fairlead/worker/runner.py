@@ -91,6 +91,7 @@ class Runner:
         )
         self.alone = False  # in a slot process: its worker tells of failures and asks breakers
         self.begun: list[Attempt] = []  # held ones that have begun; the broker should know
+        self.told: Callable[[], None] = _nothing  # called on the loop when there is the first
         self.dice = dice
         self.started: Counter[str] = Counter()  # attempts so far, by task
         self.exceptions = exceptions
@@ -187,7 +188,10 @@ class Runner:
 
     def _begun(self, attempt: Attempt) -> None:
         if not attempt.lease.started:
+            first = not self.begun
             self.begun.append(attempt)
+            if first:  # perhaps in a thread
+                self._floor.loop.call_soon_threadsafe(self.told)
         if self._numbers:
             number = self._numbers.get(attempt.assignment.spec.name, 0)
             self._inflight.begun(attempt.lease, number)

@@ -240,6 +240,36 @@ async def test_nothing_runs_more_often_than_its_message_allows_crashes_included(
     ]
 
 
+@pytest.mark.parametrize("way", ["given back", "swept"])
+async def test_what_may_not_run_once_more_is_taken_for_begun_if_nobody_saw_it(
+    c: Client, way: str
+) -> None:
+    await c.enqueue(
+        submit("once", flags=run_flags(0, None)),
+        submit("twice", flags=run_flags(1, None)),
+        submit("crashes", flags=run_flags(0, 1)),
+        submit("any"),
+    )
+    assert len(await c.fetch(4, start=0)) == 4
+    if way == "given back":
+        await c.broker.give_back(c.incarnation, now=NOW)
+    else:
+        for after in (0, 9, 18, 27, 36, 45):
+            await c.broker.sweep(now=NOW + after)
+
+    found = await record(c.broker, "once", now=NOW + 60)
+    assert (found.state, found.reason, found.attempts) == (State.DEAD, "exhausted", 1)
+    again = await c.fetch(4, now=NOW + 60)
+    assert [(x.message.id, x.attempt) for x in again] == [("twice", 1), ("crashes", 1), ("any", 1)]
+
+
+async def test_what_somebody_saw_not_begun_goes_back_uncharged(c: Client) -> None:
+    await c.enqueue(submit("once", flags=run_flags(0, None)))
+    await c.fetch(1, start=0)
+    await c.broker.give_back(c.incarnation, [], now=NOW)
+    assert [lease.attempt for lease in await c.fetch(1)] == [1]
+
+
 async def test_failures_and_crashes_share_the_attempts(c: Client) -> None:
     (lease,) = await c.run(submit("t", flags=run_flags(1, None)))
     await c.settle(failed(lease))

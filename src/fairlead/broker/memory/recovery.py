@@ -11,7 +11,7 @@ from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef
 from fairlead.broker.views import WorkerRecord
-from fairlead.model.lifecycle import State, after_crash, crashes_after
+from fairlead.model.lifecycle import State, after_crash, crashes_after, may_have_run
 from fairlead.model.message import ErrorInfo
 
 __all__ = ("beat", "give_back", "sweep")
@@ -98,10 +98,16 @@ def give_back(
     # From the last to the first: each goes to the front of its level, which restores their order.
     tasks = list(incarnation.leases.values())[-most:]
     for task in reversed(tasks):
-        crashed = task.started_at is not None if charged is None else task.id in charged
+        crashed = _may_have_run(task) if charged is None else task.id in charged
         _recover(shard, task, crashed=crashed, blocked=crashed and task.id in blocked)
     release.follow_up(shard)
     return len(tasks), name in shard.incarnations
+
+
+def _may_have_run(task: Task) -> bool:
+    return may_have_run(
+        started=task.started_at is not None, attempts=task.attempts, flags=task.message.flags
+    )
 
 
 def _recover(

@@ -4,10 +4,22 @@
 local CRASH_LIMIT, ALONE = 3, 2
 local RUNS, CRASHES = 2048, 128 -- what the two limits in a message's flags stay below
 
+-- How often a task may run, and how many crashes it survives, plus one; 0: not said.
+local function run_limits(task)
+  local flags = tonumber(match(task.h.base or task.head, '([^\31]*)$'))
+  return flags % RUNS, floor(flags / RUNS) % CRASHES
+end
+
+-- As model.lifecycle.may_have_run: whether a loan is charged whose worker is gone, and nobody saw what it began.
+local function may_have_run(task)
+  if task.started > 0 then return true end
+  local runs, limit = run_limits(task)
+  return limit == 0 and runs > 0 and task.attempts + 1 >= runs
+end
+
 -- As model.lifecycle.after_crash: why a task is dead now; nil if it runs again.
 local function end_by_crash(task)
-  local flags = tonumber(match(task.h.base or task.head, '([^\31]*)$'))
-  local runs, limit = flags % RUNS, floor(flags / RUNS) % CRASHES
+  local runs, limit = run_limits(task)
   if limit > 0 then return task.crashes >= limit and 'poison' or nil end
   if task.crashes >= CRASH_LIMIT then return 'poison' end
   if runs > 0 and task.attempts >= runs then return 'exhausted' end
@@ -71,7 +83,7 @@ local function holdings(incarnation, most)
 end
 
 -- Up to `most` loans go back, from the last to the first: each goes to the front of its level,
--- which restores their order. `started` (or nil: what is marked) says to whom a crash is charged, and
+-- which restores their order. `started` (or nil: nobody saw it) says to whom a crash is charged, and
 -- `blocked`, if given, which of these kept the others from running.
 function give_back(incarnation, started, most, blocked)
   local ids, tokens, more = holdings(incarnation, most)
@@ -79,7 +91,7 @@ function give_back(incarnation, started, most, blocked)
     local task = tasks[ids[i]]
     if task and leased_as(task, incarnation, tokens[i]) then
       local crashed
-      if started then crashed = started[task.id] or false else crashed = task.started > 0 end
+      if started then crashed = started[task.id] or false else crashed = may_have_run(task) end
       recover(task, crashed, nil, crashed and blocked and blocked[task.id])
     else
       end_loans(incarnation, tokens[i], ids, i, i)
