@@ -28,8 +28,51 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 _WORKER + "capacity.py",
-                (("            len(queue.kinds) > 1\n", "            len(queue.kinds) > 9\n"),),
+                (
+                    (
+                        "            now >= queue.look_at\n",
+                        "            now >= queue.look_at + 60\n",
+                    ),
+                ),
             ),
+        ),
+    ),
+    Guard(
+        "empty queues",
+        "a worker whose threads are busy hears of all queues, and does not ask without an end",
+        _CAPACITY + "test_all_queues_are_heard_while_threads_are_busy",
+        (Mutant(_WORKER + "capacity.py", (("if queue.empty or limit >=", "if limit >="),)),),
+    ),
+    Guard(
+        "pace by kind",
+        "sync tasks are not held where only async ones end fast",
+        _CAPACITY + "test_sync_tasks_are_not_held_by_one_whose_async_ones_are_fast",
+        (
+            Mutant(
+                _WORKER + "capacity.py",
+                (
+                    ("self.paces[kind].ended += 1", "self.paces['thread'].ended += 1"),
+                    ("return stale", "return []"),
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "did not run",
+        "a hand-back of what did not run ends no row of crashes",
+        SUITE + "test_crashes.py::test_what_did_not_run_ends_no_row_of_crashes",
+        (
+            memory("fairlead/model/lifecycle.py", ("return self.burn or", "return True or")),
+            lua("lib/apply.lua", ("burn or run_time > 0 or", "true or")),
+        ),
+    ),
+    Guard(
+        "tokens of rates",
+        "what is dispatched in vain uses up no rate",
+        SUITE + "test_limits.py::test_what_did_not_run_gives_its_rate_tokens_back[*-0]",
+        (
+            memory("limits.py", ("            self._gone -= 1\n", "            pass\n")),
+            lua("lib/apply.lua", ("if not ran then return_rates(task, t) end", "")),
         ),
     ),
     Guard(

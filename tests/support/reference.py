@@ -19,6 +19,7 @@ from fairlead.model.lifecycle import (
     Settlement,
     State,
     after_crash,
+    may_have_run,
     on_dependency,
     overruled,
 )
@@ -243,7 +244,7 @@ class Reference:
         if answer == "applied":
             task = self.tasks[settlement.id]
             task.attempts += settlement.burn
-            task.crashes = 0
+            task.crashes = 0 if settlement.ran else task.crashes
             task.due = self.now + settlement.delay if settlement.delay else None
             stands = overruled(settlement.to, cancel_requested=task.cancelling) is settlement.to
             task.keep = settlement.keep if stands else None
@@ -269,11 +270,13 @@ class Reference:
         """What must become of the tasks of an incarnation that is gone."""
         expected = {}
         for id, task in self.leases(owner).items():
-            charged = task.started if started is None else id in started
+            flags = task.message.flags
+            unseen = may_have_run(started=task.started, attempts=task.attempts, flags=flags)
+            charged = unseen if started is None else id in started
             task.attempts, task.crashes = task.attempts + charged, task.crashes + charged
-            crashes = task.crashes if charged else 0
+            crashes, attempts = (task.crashes, task.attempts) if charged else (0, 0)
             expected[id], _ = after_crash(
-                crashes, task.attempts, task.message.flags, cancel_requested=task.cancelling
+                crashes, attempts, flags, cancel_requested=task.cancelling
             )
         return expected
 

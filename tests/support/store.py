@@ -238,9 +238,14 @@ def dead(lease: Leased, reason: str = "exhausted", *, keep: float | None = None)
     )
 
 
-def released(lease: Leased) -> Settlement:
+def released(lease: Leased, *, run_time: float = 0.0) -> Settlement:
     return Settlement(
-        id=lease.message.id, token=lease.token, to=State.QUEUED, burn=False, reason="released"
+        id=lease.message.id,
+        token=lease.token,
+        to=State.QUEUED,
+        burn=False,
+        reason="released",
+        run_time=run_time,
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from fairlead.broker.verbs import Call, Fetch
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Options
 from fairlead.model.registry import TaskSpec
@@ -38,6 +39,30 @@ class _Site(Rig):
         @self.task()
         async def ping() -> str:
             return "pong"
+
+    async def all_threads_are_busy(self, count: int) -> None:
+        """Mostly sync tasks came, the last of them run on, and the queue is empty."""
+
+        @self.task(queue="quick")
+        def quick() -> None: ...
+
+        for _ in range(12):
+            await self.finished(await self.enqueue("quick"))
+        for _ in range(count):
+            await self.enqueue("slow")
+        await until(lambda: len(self.begun) == count)
+
+    def exchanges(self) -> Callable[[], int]:
+        """Count the exchanges from now on."""
+        calls, exchange = 0, self.broker.exchange
+
+        async def counted(*args: object, **named: object) -> object:
+            nonlocal calls
+            calls += 1
+            return await exchange(*args, **named)  # type: ignore[arg-type]
+
+        self.broker.exchange = counted  # type: ignore[method-assign,assignment]
+        return lambda: calls
 
     async def released(self) -> int:
         """How many tasks went back."""
@@ -143,27 +168,19 @@ async def test_a_worker_without_room_asks_for_little_and_seldom(site: _Site) -> 
     site.mixed()
     for _ in range(40):
         await site.enqueue("slow")
-    calls = 0
-    exchange = site.broker.exchange
-
-    async def counted(*args: object, **named: object) -> object:
-        nonlocal calls
-        calls += 1
-        return await exchange(*args, **named)  # type: ignore[arg-type]
-
     async with (
         site.worker("w1", concurrency=30, threads=2),
         site.worker("w2", concurrency=30, threads=2),
     ):
         await until(lambda: len(site.begun) == 4)
-        site.broker.exchange = counted  # type: ignore[method-assign,assignment]
+        exchanges = site.exchanges()
         await asyncio.sleep(1.0)
         # A few looks of two or three exchanges each in the first second, less afterwards.
-        assert calls < 40
+        assert exchanges() < 40
         site.go.set()
 
 
-async def test_queues_of_one_kind_are_left_alone_while_there_is_no_room_for_it(
+async def test_queues_of_one_kind_are_left_almost_alone_while_there_is_no_room_for_it(
     site: _Site,
 ) -> None:
     site.task(name="slow", queue="slow")(site.slow)
@@ -179,7 +196,7 @@ async def test_queues_of_one_kind_are_left_alone_while_there_is_no_room_for_it(
         await site.finished(await site.enqueue("ping"))
         before = await site.released()
         await asyncio.sleep(0.5)
-        assert await site.released() == before  # nobody looks behind them
+        assert await site.released() <= before + 16  # a look behind them is rare: one in a second
         site.go.set()
 
 
@@ -205,8 +222,102 @@ async def test_isolated_tasks_leave_the_slots_to_others(site: _Site) -> None:
         async with worker:
             await site.finished(ping_id)
             assert worker.inflight.kinds["process"] == 2
-            states = Counter([await site.state(id) for id in heavy_ids])
-            assert states[State.RUNNING] <= 10
             await until(lambda: not worker.inflight.held)
             states = Counter([await site.state(id) for id in heavy_ids])
             assert states == {State.RUNNING: 2, State.QUEUED: 8}
+
+
+async def test_an_empty_queue_is_not_looked_into_again_and_again(site: _Site) -> None:
+    site.mixed()
+    async with site.worker(concurrency=10, threads=2):
+        await site.all_threads_are_busy(2)
+        await site.finished(await site.enqueue("ping"))
+        exchanges = site.exchanges()
+        await asyncio.sleep(0.5)
+        assert exchanges() < 20
+        site.go.set()
+
+
+async def test_all_queues_are_heard_while_threads_are_busy(site: _Site) -> None:
+    site.mixed()
+
+    @site.task(queue="other")
+    async def elsewhere() -> None: ...
+
+    async with site.worker(concurrency=10, threads=2, queues=["default", "other"], strict=True):
+        await site.all_threads_are_busy(2)
+        await asyncio.sleep(0.3)  # it has begun to wait
+        async with asyncio.timeout(5):
+            await site.finished(await site.enqueue("elsewhere", queue="other"))
+        assert len(site.begun) == 2
+        site.go.set()
+
+
+async def test_an_async_task_is_found_in_a_queue_that_only_sync_ones_name(site: _Site) -> None:
+    site.task(name="slow", queue="slow")(site.slow)
+
+    @site.task(queue="other")
+    async def ping() -> str:
+        return "pong"
+
+    for _ in range(10):
+        await site.enqueue("slow", queue="slow")
+    async with site.worker(concurrency=10, threads=2, queues=["slow"]):
+        await until(lambda: len(site.begun) == 2)
+        async with asyncio.timeout(8):
+            await site.finished(await site.enqueue("ping", tenant="b", queue="slow"))
+        assert len(site.begun) == 2
+        site.go.set()
+
+
+async def test_sync_tasks_are_not_held_by_one_whose_async_ones_are_fast(site: _Site) -> None:
+    site.mixed()
+    stop = asyncio.Event()
+
+    async def feed() -> None:
+        while not stop.is_set():
+            for _ in range(50):
+                await site.enqueue("ping", tenant="b")
+            await asyncio.sleep(0.01)
+
+    async with site.worker("w1", concurrency=20, threads=2) as busy:
+        feeding = asyncio.create_task(feed())
+        await until(lambda: busy.processor._capacity.paces["loop"].rate > 200)
+        for _ in range(8):
+            await site.enqueue("slow")
+        await until(lambda: len(site.begun) == 2)
+        async with site.worker("w2", concurrency=20, threads=20):
+            await until(lambda: len(site.begun) == 8)
+        stop.set()
+        await feeding
+        site.go.set()
+
+
+async def test_what_must_run_alone_does_so_however_often_it_went_back(site: _Site) -> None:
+    @site.task()
+    async def bad() -> None: ...
+
+    @site.task()
+    async def good() -> str:
+        return "done"
+
+    ids = [await site.enqueue("bad") for _ in range(8)]
+    fetch = Fetch(queues=("default",), max=8)
+    leased = (await site.broker.exchange(Call("gone", 1), fetch=fetch)).leased
+    assert len(leased) == 8
+    await site.broker.give_back("gone", ids, blocked=ids)  # each of them has to run alone
+
+    import fairlead.worker.worker as module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_SLOT", ("/bin/sleep", "20"))
+        plan = SlotPlan(app="nobody:app", path=[])
+        worker = site.worker(concurrency=10, slots=2, slot_plan=lambda: plan, grace=0.0)
+        async with worker:
+            await until(lambda: worker.inflight.kinds["process"] == 2)
+            await site.finished(await site.enqueue("good"))
+            exchanges = site.exchanges()
+            await asyncio.sleep(1.0)
+            assert exchanges() < 40  # they do not go to and fro
+            assert worker.inflight.kinds == {"loop": 0, "thread": 0, "process": 2}
+            assert {(await site.find(id)).crashes for id in ids} == {2}

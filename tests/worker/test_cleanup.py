@@ -191,6 +191,4 @@ async def test_a_callback_that_hangs_in_a_thread_keeps_the_attempt_until_it_has_
     assert await rig.state(id) is State.RUNNING
     stuck.set()
     await draining
-    record = await rig.find(id)
-    assert record.error is not None
-    assert (record.state, record.error.type) == (State.DEAD, "TimeoutError")
+    assert await rig.state(id) is State.COMPLETED  # the handler was in time

@@ -73,9 +73,9 @@ async def test_what_is_held_is_shown_and_goes_back_without_an_attempt() -> None:
 
     ids = [await rig.enqueue("wait") for _ in range(5)]
     worker = rig.worker(concurrency=2, grace=0.0)
-    worker.processor._pace.rate = 300.0  # as if three ended in ten milliseconds
+    worker.processor._capacity.paces["loop"].rate = 300.0  # as if three ended in ten milliseconds
     async with worker:
-        worker.processor._pace.since = asyncio.get_running_loop().time() + 60
+        worker.processor._capacity.paces["loop"].since = asyncio.get_running_loop().time() + 60
         await until(lambda: len(worker.inflight.held) == 3)
         assert worker.describe().details["held"] == 3
         records = [await rig.find(id) for id in ids]
@@ -96,9 +96,9 @@ async def test_a_crash_is_not_charged_to_what_was_held() -> None:
 
     ids = [await rig.enqueue("wait") for _ in range(4)]
     worker = rig.worker(concurrency=1)
-    worker.processor._pace.rate = 300.0
+    worker.processor._capacity.paces["loop"].rate = 300.0
     async with worker:
-        worker.processor._pace.since = asyncio.get_running_loop().time() + 60
+        worker.processor._capacity.paces["loop"].since = asyncio.get_running_loop().time() + 60
         await until(lambda: len(worker.inflight.held) == 3)
         await rig.broker.give_back("w1")
         crashes = [(await rig.find(id)).crashes for id in ids]
@@ -119,9 +119,9 @@ async def test_held_tasks_of_a_paused_queue_go_back_at_the_next_beat() -> None:
     for _ in range(4):
         await rig.enqueue("wait")
     worker = rig.worker(concurrency=1)
-    worker.processor._pace.rate = 300.0
+    worker.processor._capacity.paces["loop"].rate = 300.0
     async with worker:
-        worker.processor._pace.since = asyncio.get_running_loop().time() + 60
+        worker.processor._capacity.paces["loop"].since = asyncio.get_running_loop().time() + 60
         await until(lambda: len(worker.inflight.held) == 3)
         await rig.pause("default")
         await worker.heartbeater.beat()
@@ -144,9 +144,9 @@ async def test_a_held_task_that_begins_is_told_to_the_broker() -> None:
 
     first, second = [await rig.enqueue("wait", number) for number in range(2)]
     worker = rig.worker(concurrency=1)
-    worker.processor._pace.rate = 100.0
+    worker.processor._capacity.paces["loop"].rate = 100.0
     async with worker:
-        worker.processor._pace.since = asyncio.get_running_loop().time() + 60
+        worker.processor._capacity.paces["loop"].since = asyncio.get_running_loop().time() + 60
         await until(lambda: bool(worker.inflight.held))
         assert (await rig.find(second)).started_at is None
         gates[0].set()
@@ -170,11 +170,11 @@ async def test_what_is_held_behind_long_handlers_goes_back_for_others_to_take() 
     for _ in range(8):
         await rig.enqueue("wait")
     worker = rig.worker(concurrency=2)
-    worker.processor._pace.rate = 600.0  # it was fast until now
+    worker.processor._capacity.paces["loop"].rate = 600.0  # it was fast until now
     async with worker:
-        worker.processor._pace.since = asyncio.get_running_loop().time() + 60
+        worker.processor._capacity.paces["loop"].since = asyncio.get_running_loop().time() + 60
         await until(lambda: len(worker.inflight.held) == 6)
-        worker.processor._pace.rate = 0.0
+        worker.processor._capacity.paces["loop"].rate = 0.0
 
         async def back() -> bool:
             return (await rig.broker.snapshot()).ready == 6
@@ -196,9 +196,9 @@ async def test_a_held_task_that_is_cancelled_never_begins() -> None:
 
     ids = [await rig.enqueue("wait", number) for number in range(3)]
     worker = rig.worker(concurrency=1)
-    worker.processor._pace.rate = 200.0
+    worker.processor._capacity.paces["loop"].rate = 200.0
     async with worker:
-        worker.processor._pace.since = asyncio.get_running_loop().time() + 60
+        worker.processor._capacity.paces["loop"].since = asyncio.get_running_loop().time() + 60
         await until(lambda: len(worker.inflight.held) == 2)
         assert (await rig.cancel(ids[2])).code == "requested"
         assert await worker.subscriber.receive() == 1

@@ -158,6 +158,11 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     run_time: float = 0.0  # seconds, for the charge on the tenant's share
     keep: float | None = None  # seconds to keep the finished task; None: the queue's retention
 
+    @property
+    def ran(self) -> bool:
+        """Whether a handler ran at all; otherwise the task goes back as it came."""
+        return self.burn or self.run_time > 0.0 or self.reason == "snoozed"
+
 
 def settle(
     lease: Leased,

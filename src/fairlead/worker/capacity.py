@@ -20,6 +20,7 @@ from fairlead.model.message import Leased, task_name
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.worker.inflight import Inflight, Kind
+from fairlead.worker.pace import Pace
 
 __all__ = ("Ask", "Capacity")
 
@@ -27,6 +28,8 @@ _LOOK = 16  # tasks that are asked for behind those that cannot begin
 _MOST_HELD = 128  # tasks held that cannot begin; no look behind more of them
 _FIRST_PAUSE = 0.1  # seconds until the next look, doubled each time that nothing could begin
 _LONGEST_PAUSE = 1.0  # seconds
+_UNLIKELY = 1.0, 5.0  # the same two, where only one kind is known to come
+_HOLD = 0.25  # seconds after which what is held and cannot begin goes back
 _MEMORY = 8  # tasks over which the share of a kind in a queue forgets
 _SCARCE: tuple[Literal["thread", "process"], ...] = ("thread", "process")
 
@@ -37,7 +40,7 @@ class Ask(NamedTuple):
     queues: tuple[str, ...]
     most: int
     certain: int  # of these, how many can begin whatever their kind
-    cut: bool = False  # another queue should be asked next, for another number
+    cut: bool = False  # another queue should be asked next, for another number; never waited for
 
 
 class _Queue:
@@ -54,8 +57,10 @@ class _Queue:
 
     def rest(self, now: float) -> None:
         """Nothing that came could begin: look later."""
+        first, longest = (_FIRST_PAUSE, _LONGEST_PAUSE) if len(self.kinds) > 1 else _UNLIKELY
+        self.pause = max(self.pause, first)
         self.look_at = now + self.pause
-        self.pause = min(2 * self.pause, _LONGEST_PAUSE)
+        self.pause = min(2 * self.pause, longest)
 
 
 class Capacity:
@@ -81,11 +86,18 @@ class Capacity:
         self._kinds: dict[str, Kind] = {}  # by task
         self._only: Kind | None = None  # the kind of all tasks, if there is only one
         self._queues: dict[str, _Queue] = {}
+        self.paces: dict[Kind, Pace] = {kind: Pace() for kind in self._limits}
+        self._seen: set[tuple[str, int]] = set()  # what was held at the last look at its age
+        self._seen_at = 0.0
 
     @property
     def mixed(self) -> bool:
         """Whether the tasks are of several kinds."""
         return self._only is None
+
+    def ended(self, kind: Kind) -> None:
+        """An attempt of this kind is over."""
+        self.paces[kind].ended += 1
 
     def kind(self, lease: Leased) -> Kind:
         """What an attempt needs; a slot alone if no handler here knows the task."""
@@ -105,28 +117,54 @@ class Capacity:
         """Whether it could begin now."""
         return self.room(self.kind(lease)) > 0
 
-    def lacking(self, ahead: int) -> list[Leased]:
-        """What is held beyond ``ahead`` tasks, and needs a thread or a process that is not free."""
+    def lacking(self, now: float) -> list[Leased]:
+        """What is held and needs a thread or a process that is not free, nor will be at once.
+
+        Of each kind as many may be held as end in ten milliseconds.
+        """
         held = self._inflight.held
-        if len(held) <= ahead or len(self._inflight) >= self.concurrency:
+        if not held or len(self._inflight) >= self.concurrency:
             return []
-        return [lease for lease in held if not self.fits(lease)][ahead:]
+        spare = {kind: pace.ahead(now) for kind, pace in self.paces.items()}
+        lacking = []
+        for lease in held:
+            kind = self.kind(lease)
+            if self.room(kind) > 0:
+                continue
+            spare[kind] -= 1
+            if spare[kind] < 0:
+                lacking.append(lease)
+                if kind != self._only:
+                    self._only = None  # an app of one kind, but for what has to run alone
+        return lacking
+
+    def stale(self, now: float) -> list[Leased]:
+        """What has been held for a quarter of a second, or up to twice as long."""
+        if now - self._seen_at <= _HOLD:
+            return []
+        held = {(lease.message.id, lease.token): lease for lease in self._inflight.held}
+        stale = [lease for key, lease in held.items() if key in self._seen]
+        self._seen, self._seen_at = set(held), now
+        return stale
 
     # -- how much to ask for -------------------------------------------------------------------
 
-    def ask(self, order: Sequence[str], ahead: int, now: float) -> Ask | None:
-        """What to fetch; None if nothing could begin, and ``ahead`` tasks are held beyond that."""
+    def ask(self, order: Sequence[str], now: float) -> Ask | None:
+        """What to fetch; None if nothing could begin, and enough is held beyond that."""
         inflight = self._inflight
         self._look_up_tasks()
         most = MAX_EXCHANGE if inflight.room is None else min(MAX_EXCHANGE, inflight.room)
         if self._only is not None:
             room = self.room(self._only)
-            most = min(most, room + ahead - len(inflight.held))
+            most = min(most, room + self.paces[self._only].ahead(now) - len(inflight.held))
             return Ask(tuple(order), most, room - len(inflight.held)) if most > 0 else None
         # Beyond what is held of each kind; what cannot begin leaves the slots to others.
         held = Counter(map(self.kind, inflight.held))
-        spare: dict[Kind, int] = {kind: self.room(kind) + ahead - held[kind] for kind in _SCARCE}
-        most = min(most, self.concurrency - len(inflight) + ahead - held["loop"])
+        ahead = {kind: pace.ahead(now) for kind, pace in self.paces.items()}
+        spare: dict[Kind, int] = {
+            kind: self.room(kind) + ahead[kind] - held[kind] for kind in _SCARCE
+        }
+        most = min(most, self.concurrency - len(inflight) + ahead["loop"] - held["loop"])
         if most <= 0:
             return None
         kinds: set[Kind] = set(self._kinds.values()) or {"loop"}
@@ -136,14 +174,14 @@ class Capacity:
         for name in order:
             queue = self._queue(name)
             limit = self._most_of(queue, spare)
-            if limit < 1 and self._looks(queue, now):
-                limit = _LOOK
-            elif limit < 1:
-                continue
-            elif limit >= most or queue.empty:
+            if queue.empty or limit >= most:  # an empty one is listened to, not looked into
                 queues.append(name)
                 waits = waits or not queue.empty
                 continue
+            if limit < 1:
+                if not self._looks(queue, now):
+                    continue
+                limit = _LOOK
             if not waits:
                 queues.append(name)
                 most = int(limit)
@@ -165,10 +203,9 @@ class Capacity:
         return most
 
     def _looks(self, queue: _Queue, now: float) -> bool:
-        """Whether to look behind what cannot begin: there may be something that can."""
+        """Whether to look behind what cannot begin: any task may come from any queue."""
         return (
-            len(queue.kinds) > 1
-            and now >= queue.look_at
+            now >= queue.look_at
             and len(self._inflight.held) < _MOST_HELD
             and (self._inflight.room is None or self._inflight.room > _LOOK)
         )

@@ -10,14 +10,14 @@ from collections.abc import Collection, Sequence
 from fairlead.broker import Broker
 from fairlead.broker.verbs import LEASE, MAX_EXCHANGE, ExchangeReply, Fetch
 from fairlead.model.errors import BrokerError
+from fairlead.model.lifecycle import ALONE
 from fairlead.model.message import Leased
 from fairlead.model.ordering import QueueOrder
 from fairlead.runtime.component import within
 from fairlead.worker.attempt import Attempt
 from fairlead.worker.capacity import Ask, Capacity
 from fairlead.worker.forwarder import Forwarder
-from fairlead.worker.inflight import Inflight
-from fairlead.worker.pace import Pace
+from fairlead.worker.inflight import Inflight, Kind
 from fairlead.worker.runner import Runner
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
@@ -32,7 +32,7 @@ _ALMOST_ONE = math.nextafter(1.0, 0.0)
 _STUCK_PAUSE = 1.0  # seconds between two tries to have a thread again
 _TURNS = 3  # of the loop, in which a handler that waits for nothing begins, ends and says so
 _TELL = 0.02  # seconds after which a held task that has begun is told to the broker
-_HOLD = 0.25  # seconds after which what is held and cannot begin goes back
+_HOLD = 0.25  # seconds between two looks at what is held and has not begun
 
 
 class Processor:
@@ -79,9 +79,7 @@ class Processor:
         self._halting = self._woken = False  # the same as these two events, for quick looks
         self.quiet = False  # fetch no more, but go on with what runs
         self._empty = 0  # wake-ups in a row that brought nothing
-        self._lent_at = 0.0  # when something was last fetched, by the loop's clock
         self._older: list[Attempt] = []  # held ones that had begun before the last exchange
-        self._pace = Pace()
         self.order = order
         self.lease = LEASE  # seconds
 
@@ -91,7 +89,9 @@ class Processor:
         try:
             while not self._halt.is_set():
                 try:
-                    if not await self.process():
+                    if await self.process():
+                        await asyncio.sleep(0)  # whatever the broker answers, others have a turn
+                    else:
                         await self._rest()
                 except BrokerError as error:
                     # Of the wait for work: the next exchange is repeated until the broker answers.
@@ -103,8 +103,8 @@ class Processor:
     async def process(self) -> bool:
         """One exchange: outcomes out, tasks in. True if another should follow at once."""
         self._sleep()
-        if self._inflight.held and self._runner.now() - self._lent_at > _HOLD:
-            self.hand_back()  # other workers may be idle
+        if self._inflight.held:
+            self._give_back(self._capacity.stale(self._runner.now()))  # other workers may be idle
         ask = self._ask()
         fetch = None
         if ask is not None:
@@ -124,8 +124,7 @@ class Processor:
         if self._syncer.pending > 0 or (again and self._ask() is not None):
             return True
         self._fill()
-        ahead = self._pace.ahead(self._runner.now())
-        self._give_back(self._capacity.lacking(ahead))  # another worker may be idle
+        self._give_back(self._capacity.lacking(self._runner.now()))  # another worker may be idle
         return self._syncer.pending > 0  # what could not be begun goes back
 
     async def _exchange(self, fetch: Fetch | None) -> ExchangeReply | None:
@@ -154,13 +153,11 @@ class Processor:
         if not self._threads.revive():
             self._threads.give_back()  # what is fetched may need a thread
             return None
-        now = self._runner.now()
-        return self._capacity.ask(self.order.order(), self._pace.ahead(now), now)
+        return self._capacity.ask(self.order.order(), self._runner.now())
 
     def _take(self, leases: Sequence[Leased]) -> None:
         """Hold what was lent; what there are slots for begins as soon as the broker is busy."""
         self._inflight.held.extend(leases)
-        self._lent_at = self._runner.now()
         if self._halt.is_set() or self.quiet or not self._kept:
             self.hand_back()  # nothing new begins once a stop was asked for
 
@@ -303,6 +300,8 @@ class Processor:
             await within(_TELL, self._wake)
             return
         ask, look_in = self._ask(), self._capacity.look_in(self._runner.now())
+        if ask is not None and ask.cut:
+            return  # another look is due
         if ask is None:
             await within(_HOLD if self._inflight.held else min(_SAFETY, look_in), self._wake)
             return
@@ -353,10 +352,10 @@ class Processor:
         else:  # it went on to a queue only when those before it had nothing more
             last = max((i for i, queue in enumerate(ask.queues) if queue in got), default=0)
             empty = ask.queues[:last]
-        if self._capacity.mixed:
+        if self._capacity.mixed or any(lease.crashes >= ALONE for lease in reply.leased):
             self._fill()
             now = self._runner.now()
-            lacking = self._capacity.lacking(self._pace.ahead(now))
+            lacking = self._capacity.lacking(now)
             got = self._capacity.learn(ask.queues, reply.leased, lacking, empty, now)
         self.order.record(got, empty)
 
@@ -390,8 +389,8 @@ class Processor:
         self._woken = False
         self._wake.clear()
 
-    def _attempt_over(self) -> None:
-        self._pace.ended += 1
+    def _attempt_over(self, kind: Kind) -> None:
+        self._capacity.ended(kind)
         if self._inflight.held and not self._halting:
             self._fill()
         if not self._woken:

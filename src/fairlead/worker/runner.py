@@ -28,7 +28,7 @@ from fairlead.worker.deadlines import Deadlines
 from fairlead.worker.execution import Attempt, Floor, begin
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.failure import without_traceback
-from fairlead.worker.inflight import Inflight
+from fairlead.worker.inflight import Inflight, Kind
 from fairlead.worker.loading import Loader, Loading
 from fairlead.worker.router import Router
 from fairlead.worker.slots import Slots
@@ -77,7 +77,7 @@ class Runner:
         self._router = router
         self._writer = writer
         self._loader = loader
-        self.over: Callable[[], None] = _nothing  # called when an attempt is over
+        self.over: Callable[[Kind], None] = _ignored  # called when an attempt of a kind is over
         self._slots = slots
         self._numbers: dict[str, int] = {}  # of tasks, in the order of their registration
         self._extras = extras
@@ -216,7 +216,7 @@ class Runner:
         lease, name = attempt.lease, attempt.assignment.spec.name
         if attempt.left_behind:
             self._inflight.leave(lease, late=attempt.late)
-            self.over()
+            self.over(attempt.kind)
             return
         if attempt.error is not None:
             error = without_traceback(attempt.error)
@@ -235,10 +235,14 @@ class Runner:
         gate = attempt.assignment.spec.breaker
         if gate is not None and not self.alone:
             _tell_gate(gate, settlement)
-        self.over()
+        self.over(attempt.kind)
 
 
 def _nothing() -> None:
+    pass
+
+
+def _ignored(_kind: Kind) -> None:
     pass
 
 

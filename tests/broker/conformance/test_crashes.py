@@ -79,7 +79,12 @@ async def test_crashes_of_both_kinds_are_in_one_row(c: Client, settled_first: bo
     assert (await record(c.broker, "t", now=NOW + 2)).reason == "poison"
 
 
-@pytest.mark.parametrize("end", [released, failed], ids=["released", "retrying"])
+def let_go(lease: Leased) -> Settlement:
+    """As a worker that stops hands back what ran."""
+    return released(lease, run_time=1.0)
+
+
+@pytest.mark.parametrize("end", [let_go, failed], ids=["released", "retrying"])
 async def test_any_other_settlement_clears_what_crashes_had_added(c: Client, end: object) -> None:
     assert callable(end)
     (lease,) = await c.run(submit("t"))
@@ -312,3 +317,18 @@ async def test_what_blocked_its_neighbors_goes_behind_them_and_runs_alone(c: Cli
     # Alone by now, so that there is no doubt about the next one.
     await c.broker.give_back(c.incarnation, ["blocks"], now=NOW)
     assert (await record(c.broker, "blocks")).reason == "poison"
+
+
+async def test_what_did_not_run_ends_no_row_of_crashes(c: Client) -> None:
+    await c.enqueue(submit("t"))
+    await c.fetch(1)
+    await c.broker.give_back(c.incarnation, ["t"], now=NOW)
+    (lease,) = await c.fetch(1)
+    await c.settle(released(lease))
+    assert (await record(c.broker, "t")).crashes == 1
+    (lease,) = await c.fetch(1, start=0)
+    await c.settle(released(lease))
+    assert (await record(c.broker, "t")).crashes == 1
+    (lease,) = await c.fetch(1)
+    await c.settle(released(lease, run_time=1.0))
+    assert (await record(c.broker, "t")).crashes == 0

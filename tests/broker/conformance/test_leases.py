@@ -541,7 +541,9 @@ async def test_a_sweep_ends_at_most_a_step_and_says_that_there_is_more(c: Client
 async def test_burnt_attempts_count_and_others_do_not(c: Client) -> None:
     await c.enqueue(submit("t"))
     seen = []
-    ends = (released, failed, lambda lease: snoozed(lease, 1.0), failed, released)
+    ends: list[Callable[[Leased], Settlement]] = [
+        *(released, failed, lambda lease: snoozed(lease, 1.0), failed, released)
+    ]
     for turn, end in enumerate(ends):
         (lease,) = await c.fetch(1, now=NOW + 2 * turn)
         seen.append(lease.attempt)

@@ -265,6 +265,24 @@ async def test_settling_does_not_give_a_rate_token_back(c: Client) -> None:
     assert ids(await c.fetch(3, now=NOW + 1)) == ["a.1"]
 
 
+@pytest.mark.parametrize("start", [0, 1])
+async def test_what_did_not_run_gives_its_rate_tokens_back(c: Client, start: int) -> None:
+    await c.configure(
+        TenantChange(tenant="a", rate=1.0),
+        QueueChange(queue="default", rate=1.0),
+        LimiterChange(name="api", rate=1.0),
+    )
+    await c.enqueue(*(submit(f"a.{n}", "a", limiters=("api",)) for n in range(3)))
+    for _ in range(3):
+        (lease,) = await c.fetch(3, start=start)
+        assert lease.message.id == "a.0"
+        await c.settle(released(lease))
+    (lease,) = await c.fetch(3)
+    await c.settle(released(lease, run_time=0.5))
+    assert await c.fetch(3) == []  # it ran
+    assert ids(await c.fetch(3, now=NOW + 1)) == ["a.0"]
+
+
 async def test_a_tenant_needs_room_in_rate_and_concurrency_together(c: Client) -> None:
     await c.configure(TenantChange(tenant="a", concurrency=2, rate=1.0, burst=3))
     await backlog(c, "a", 10)

@@ -46,25 +46,19 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     tenant = task.tenant
     attempt = task.attempts + 1
     to = settlement.to
+    ran = settlement.ran
     if task.started_at is None and (settlement.burn or settlement.reason == "snoozed"):
         _begin(shard, task)  # nobody had said so
     begun = task.started_at is not None
     if task.cancelling:
         to = overruled(to, cancel_requested=True)
     _count(task, settlement, to)
+    if not ran:
+        _return_rates(task)
     shard.end_lease(task, went_well(settlement, to) if task.held else None)
-    if tenant.queue.charge_run_time:  # first: a tenant whose last task ends may be forgotten
+    if ran and tenant.queue.charge_run_time:  # first: one whose last task ends may be forgotten
         _charge(tenant, task.message.cost, settlement.run_time)
-    if settlement.burn:
-        task.attempts = attempt
-    if settlement.reason == "crashed":
-        task.crashes += 1
-    elif task.crashes:
-        task.crashes = 0
-    if settlement.reason == "unroutable":
-        task.unroutable += 1
-    elif task.unroutable:
-        task.unroutable = 0
+    _count_attempt(task, settlement)
     if to in FINAL:
         shard.finish(
             task,
@@ -95,6 +89,26 @@ def _count(task: Task, settlement: Settlement, to: State) -> None:
         tally.add("failed")
         if to not in FINAL:
             tally.add("retried")
+
+
+def _count_attempt(task: Task, settlement: Settlement) -> None:
+    """Attempts, and crashes and hand-backs in a row: one that did not run ends no row."""
+    task.attempts += settlement.burn
+    if settlement.reason == "crashed":
+        task.crashes += 1
+    elif settlement.ran:
+        task.crashes = 0
+    if settlement.reason == "unroutable":
+        task.unroutable += 1
+    elif settlement.ran:
+        task.unroutable = 0
+
+
+def _return_rates(task: Task) -> None:
+    """It was dispatched and did not run: others may go in its place."""
+    for gate in (task.tenant.gate, task.tenant.queue.gate, *task.held):
+        if gate is not None:
+            gate.return_one()
 
 
 def _charge(tenant: Tenant, cost: float, run_time: float) -> None:

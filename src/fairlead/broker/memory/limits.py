@@ -52,6 +52,11 @@ class Gate:
         if self.limit.rate is not None:
             self._since, self._gone = counted(self._since, self._gone, now, self.limit.rate)
 
+    def return_one(self) -> None:
+        """Take back the count of a dispatch that came to nothing."""
+        if self.limit.rate is not None and self._gone > 0:
+            self._gone -= 1
+
     def shown(self, kind: Literal["queue", "tenant"], name: str, used: int, now: float) -> Room:
         """How it stands, for people."""
         return room_of(

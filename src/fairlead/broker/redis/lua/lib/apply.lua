@@ -22,6 +22,13 @@ local function went_well(to, burn, reason, err)
   if counts and (to == RETRYING or to == DEAD) then return false end
 end
 
+-- It was dispatched and did not run: others may go in its place.
+local function return_rates(task, t)
+  return_one(t[QUEUE])
+  if t[GATED] == 1 then return_one(gate_of(t)) end
+  for _, name in ipairs(task.h.limiters) do return_one(read_limiter(name, true)) end
+end
+
 function apply(task, to, run_time, more, result, err)
   local delay, burn, keep, reason = 0, true, nil, ''
   if #more > 1 then
@@ -29,7 +36,7 @@ function apply(task, to, run_time, more, result, err)
     delay, burn, keep, reason = tonumber(m[2]), m[3] == '1', tonumber(m[4]), concat(m, SEP, 5)
   end
   local t, attempt, token = tenant_of(task), task.attempts + 1, task.token
-  local meant = to
+  local meant, ran = to, burn or run_time > 0 or reason == 'snoozed' -- as model.lifecycle.Settlement.ran
   if task.started == 0 and (burn or reason == 'snoozed') then begin(task) end -- nobody had said so
   if task.cancelling and to ~= COMPLETED then to = CANCELLED end
   if task.started > 0 then stats.times(stats.of(t[QUEUE]), H_RUN, { run_time }, 1, 1, 1) end
@@ -37,11 +44,12 @@ function apply(task, to, run_time, more, result, err)
     stats.add(t[QUEUE], FAILED, 1)
     if to < COMPLETED then stats.add(t[QUEUE], RETRIED, 1) end
   end
+  if not ran then return_rates(task, t) end
   end_lease(task, task.h.limited and went_well(to, burn, reason, err))
-  if t[QUEUE].charge == 1 then charge(t, task.h.cost, run_time) end
+  if t[QUEUE].charge == 1 and ran then charge(t, task.h.cost, run_time) end
   if burn then task.attempts = attempt end
-  task.crashes = reason == 'crashed' and task.crashes + 1 or 0
-  task.unroutable = reason == 'unroutable' and task.unroutable + 1 or 0
+  task.crashes = reason == 'crashed' and task.crashes + 1 or ran and 0 or task.crashes
+  task.unroutable = reason == 'unroutable' and task.unroutable + 1 or ran and 0 or task.unroutable
   if err ~= '' then set_part(task, 1, err, unpacked('<I', err)) end
   if to >= COMPLETED then
     if sub(more, 1, 1) == 'R' then set_part(task, 2, result) end

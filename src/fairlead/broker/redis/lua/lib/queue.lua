@@ -120,3 +120,9 @@ function pass_one(limit)
   end
   limit.changed = true
 end
+
+-- Take back the count of a dispatch that came to nothing.
+function return_one(limit)
+  if limit.rate <= 0 or limit.gone == 0 then return end
+  limit.gone, limit.changed = limit.gone - 1, true
+end
