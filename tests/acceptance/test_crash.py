@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections import defaultdict
@@ -370,3 +371,24 @@ async def test_a_program_of_a_handler_does_not_outlive_a_worker_whose_supervisor
     await until(lambda: not is_alive(child), f"child {child} to end", 20.0)
     # They were killed before; to be gone takes a moment on a busy machine.
     await until(lambda: not any(map(is_alive, started)), "its programs to end", 2.0)
+
+
+@pytest.mark.parametrize("end", ["supervisor killed", "child killed", "stopped", "all killed"])
+async def test_what_may_run_only_once_begins_only_once(site: Site, end: str) -> None:
+    worker = site.worker("-c", "10", "-p", "1", "--grace", "0")
+    [child] = await worker.ready()
+    ids = await site.enqueue("nap", 10, 60.0, max_retries=0)
+    await site.recorded("begin", 10)
+    if end == "supervisor killed":
+        os.kill(worker.pid, signal.SIGKILL)
+    elif end == "child killed":
+        worker.kill_child(child)
+    elif end == "stopped":
+        os.kill(worker.pid, signal.SIGTERM)
+    else:
+        worker.kill_tree()
+    await until(lambda: not is_alive(child), "its end")
+    site.worker("-c", "10", "-p", "1")
+    await site.stream.ended(ids)
+    assert {(r.state, r.reason) for r in await site.found(ids)} == {(State.DEAD, "exhausted")}
+    assert len(site.records("begin")) == 10

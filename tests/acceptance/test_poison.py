@@ -164,3 +164,19 @@ async def test_no_process_is_left_of_an_endless_loop(site: Site) -> None:
     await site.stream.ended([bad])
 
     assert slot not in worker.tree()
+
+
+async def test_a_neighbor_that_may_run_only_once_does_not_begin_again(site: Site) -> None:
+    worker = site.worker("-c", "20", "-p", "1")
+    await worker.ready()
+    once = await site.enqueue("patient", 5, max_retries=0)
+    again = await site.enqueue("patient", 5)
+    await site.recorded("begin", 10)
+    [poison] = await site.enqueue("segfault", max_retries=0)
+    await site.stream.ended([poison, *once])
+    assert {(r.state, r.reason) for r in await site.found(once)} == {(State.DEAD, "exhausted")}
+    (site.folder / "go").touch()
+    await site.stream.ended(again)
+    assert {(r.state, r.attempts) for r in await site.found(again)} == {(State.COMPLETED, 1)}
+    begun = [record.id for record in site.records("begin")]
+    assert [begun.count(id) for id in once] == [1] * 5

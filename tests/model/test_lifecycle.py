@@ -482,3 +482,26 @@ def test_the_end_of_a_child_is_one_that_a_deferred_or_new_task_may_have() -> Non
     ends = {end for row in ON_DEPENDENCY.values() for end in row.values() if isinstance(end, State)}
     assert ends == {State.DEAD, State.CANCELLED}
     assert ends <= TRANSITIONS[State.DEFERRED] & CREATION
+
+
+@pytest.mark.parametrize(
+    ("flags", "max_retries", "run_time", "to"),
+    [
+        (0, 0, 1.0, State.DEAD),
+        (0, 0, 0.0, State.QUEUED),  # it had not begun
+        (0, 1, 1.0, State.QUEUED),
+        (run_flags(0, None), 5, 1.0, State.DEAD),  # as it was when it was enqueued
+        (run_flags(3, None), 0, 1.0, State.QUEUED),
+        (run_flags(0, 2), 0, 1.0, State.QUEUED),  # it may survive crashes
+    ],
+)
+def test_what_may_begin_only_once_is_not_handed_back_after_it_has_begun(
+    flags: int, max_retries: int, run_time: float, to: State
+) -> None:
+    message = Message(id="t", queue="default", tenant="a", body=b"", flags=flags)
+    lease = Leased(message=message, token=1, attempt=1)
+    policy = RetryPolicy(max_retries=max_retries)
+    found = settle(lease, Released(), policy, dice=0.0, run_time=run_time)
+    assert (found.to, found.burn) == (to, to is State.DEAD)
+    assert found.reason == ("exhausted" if to is State.DEAD else "released")
+    assert (found.error is not None) is (to is State.DEAD)

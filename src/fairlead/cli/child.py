@@ -120,7 +120,7 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
     def hurry() -> None:
         worker.grace = 0.0
         if tether.alone:  # nobody else will: no program of a handler may outlive its lease
-            worker.inflight.stop_all("release")
+            worker.runner.cut_off()
             end_programs()
         life.cancel()
 

@@ -41,6 +41,7 @@ __all__ = (
     "may_return",
     "on_dependency",
     "overruled",
+    "runs_once",
     "settle",
     "went_well",
 )
@@ -103,6 +104,10 @@ CRASH_LIMIT = 3  # crashes in a row that make a task poison
 ALONE = 2  # crashes in a row after which a task runs in a process of its own
 _UNROUTABLE_BACKOFF = Backoff(initial=5.0, factor=2.0, max=300.0, jitter="none")
 _UNROUTABLE_LIMIT = 292  # hand-backs with that backoff last a day
+_INTERRUPTED = ErrorInfo(
+    "Interrupted",
+    "its worker could not let it finish; with max_retries=0 it does not run again",
+)
 
 
 # What can become of one attempt. Workers report these, settle() turns them into moves.
@@ -209,6 +214,8 @@ def settle(
         )
 
     if isinstance(outcome, Released):
+        if run_time > 0.0 and runs_once(lease.message.flags, policy.max_retries + 1):
+            return move(State.DEAD, reason="exhausted", error=_INTERRUPTED)
         return move(State.QUEUED, burn=False, reason="released")
     if isinstance(outcome, Cancelled):
         return move(State.CANCELLED)
@@ -222,6 +229,15 @@ def settle(
     if isinstance(outcome, Crashed):
         return _settle_crash(lease, outcome.info, policy, dice, move)
     return _settle_failure(lease, outcome, policy, dice, move)
+
+
+def runs_once(flags: int, runs: int | None = None) -> bool:
+    """Whether a task may begin only once, whatever becomes of it: ``max_retries=0``.
+
+    ``flags`` are those of its message; if they do not say it, ``runs`` does.
+    """
+    said, max_crashes = run_limits(flags)
+    return (said or runs) == 1 and max_crashes is None
 
 
 def _settle_crash(

@@ -53,7 +53,7 @@ class Floor:
     """Where attempts run: what all attempts of a worker share."""
 
     __slots__ = (
-        "abandons", "around", "begun", "deadlines", "finished", "lanes", "leaves", "loop",
+        "abandons", "around", "begun", "cut", "deadlines", "finished", "lanes", "leaves", "loop",
         "overdue", "own_process", "patience", "quick", "threads", "variables",
     )  # fmt: skip
 
@@ -75,6 +75,7 @@ class Floor:
         self.own_process = False  # a program of ours: nobody presses Ctrl-C for it
         self.abandons = False  # a slot process: what does not stop ends with it
         self.leaves = False  # a child: what it leaves running ends before its lease does
+        self.cut = False  # programs of handlers were ended: what comes of these is worth nothing
         self.overdue: dict[Attempt, float] = {}  # what does not stop, and since when
         self.lanes = Lanes()
         self.quick: set[object] = set()  # sync handlers whose last attempt ended at once
@@ -237,6 +238,8 @@ class Attempt(ABC):
     def _returned(self, value: Any) -> Outcome | None:
         if self.why == "lost":
             return None
+        if self._floor.cut:
+            return Released()
         if value is None:
             return _NOTHING
         try:

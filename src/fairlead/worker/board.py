@@ -20,7 +20,7 @@ _FETCHED, _LAG, _FAILING = range(8, 11)  # read as floats
 _WANTS, _ANSWERED = 11, 12
 _HEADER = 128  # bytes
 
-FREE, HELD, STARTED, LATE = range(4)
+FREE, HELD, STARTED, CHARGED = range(4)
 _ROW = struct.Struct("<BxHIQ264s")  # state, length of the id, number of the task, token, id
 _TASK = struct.Struct("<I")
 _SIZE = _ROW.size
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     token: int
     task: int  # the place of its name in the list that the child introduced itself with
     started: bool
-    late: bool = False  # its time was up, and it went on until the process ended
+    charged: bool = False  # also if another one ended the process
 
 
 class Board:
@@ -85,15 +85,18 @@ class Board:
         _ROW.pack_into(self._memory, place, HELD, len(name), 0, token, name)
         return row
 
-    def start(self, row: int, task: int) -> None:
-        """Its handler is about to begin: a crash is charged to it from now on."""
+    def start(self, row: int, task: int, *, once: bool = False) -> None:
+        """Its handler is about to begin: a crash may be charged to it from now on.
+
+        ``once``: the end of the process is, whoever caused it; it must not begin again.
+        """
         place = _HEADER + row * _SIZE
         _TASK.pack_into(self._memory, place + 4, task)
-        self._memory[place] = STARTED
+        self._memory[place] = CHARGED if once else STARTED
 
-    def late(self, row: int) -> None:
-        """Its time is up, and its handler goes on."""
-        self._memory[_HEADER + row * _SIZE] = LATE
+    def charge(self, row: int) -> None:
+        """Its time is up, and its handler goes on: the end of the process is its own."""
+        self._memory[_HEADER + row * _SIZE] = CHARGED
 
     def drop(self, row: int) -> None:
         """It is not ours any more."""
@@ -135,7 +138,7 @@ class Board:
             if memory[place]:
                 state, length, task, token, name = _ROW.unpack_from(memory, place)
                 id = name[:length].decode(errors="replace")
-                rows.append(Row(id, token, task, state >= STARTED, state == LATE))
+                rows.append(Row(id, token, task, state >= STARTED, state == CHARGED))
         return rows
 
     def on_stack(self) -> str | None:

@@ -322,7 +322,7 @@ class Child:
         charged = self._charged
         if charged is None:
             charged = [] if clean else self._blamed(self._stacks.read())
-        charged = [*charged, *(row.id for row in rows if row.late and row.id not in charged)]
+        charged = [*charged, *(row.id for row in rows if row.charged and row.id not in charged)]
         if not clean:
             self._tell(code, [row.id for row in rows if row.started], charged)
         if self.introduction is None or self._store is None:

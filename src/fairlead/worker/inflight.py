@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Protocol
 
 from fairlead.broker.verbs import LeaseRef
+from fairlead.model.lifecycle import runs_once
 from fairlead.model.message import Leased
 from fairlead.worker.board import Board
 
@@ -95,7 +96,7 @@ class Inflight:
         if self._board is not None:
             row = self.row(lease.message.id, lease.token)
             if row is not None:
-                self._board.start(row, task)
+                self._board.start(row, task, once=runs_once(lease.message.flags))
 
     def over(self, id: str, token: int) -> None:
         """The broker has answered for its outcome, or it is lost: it is not ours any more."""
@@ -108,7 +109,7 @@ class Inflight:
         self.left += 1
         row = self.row(lease.message.id, lease.token)
         if late and row is not None and self._board is not None:
-            self._board.late(row)
+            self._board.charge(row)
 
     def row(self, id: str, token: int) -> int | None:
         """Where it stands on the board."""

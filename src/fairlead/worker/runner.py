@@ -159,6 +159,11 @@ class Runner:
         self._floor.own_process = own_process
         self._floor.abandons, self._floor.leaves = abandons, leaves
 
+    def cut_off(self) -> None:
+        """Hand back whatever runs, also what returns: what it relied on is about to end."""
+        self._floor.cut = True
+        self._inflight.stop_all("release")
+
     @property
     def overdue(self) -> tuple[int, float]:
         """How many handlers go on although they were told to stop, and for how many seconds."""
