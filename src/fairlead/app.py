@@ -195,7 +195,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         All are checked before any is written, a cycle of dependencies among them too. If the
         broker refuses some (a full queue, for example), the error is raised once all were tried;
         the same calls may be enqueued again, and those that were accepted are recognized.
-        ``timeout`` is for all of them together; without one it is that of the app.
+        ``timeout`` is for all of them together; without one each call to the broker, which carries
+        up to 500 of them, has the time limit of the app.
         """
         made, submissions = submissions_of(calls, self._registry)
         receipts = await self._clients.current().submit_many(submissions, call_limit(timeout))

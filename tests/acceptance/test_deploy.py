@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from fairlead import State
-from tests.acceptance.harness import Site
+from tests.acceptance.harness import Site, opened
+from tests.support.servers import server
 from tests.support.worker_process import WorkerProcess, is_alive, moment, until
 
 TASKS = """
@@ -265,3 +266,19 @@ async def test_usr1_shows_the_stacks_of_what_runs_and_disturbs_nothing(site: Sit
     )
     assert worker.children() == [child]
     assert {tuple(site.stream.kinds(id)) for id in ids} == {("enqueued", "started")}
+
+
+@pytest.mark.slow
+async def test_a_worker_whose_broker_is_away_ends_soon_after_its_grace(tmp_path: Path) -> None:
+    with server() as running:
+        async with opened(running.url, tmp_path, audited=False) as site:
+            worker = site.worker("-c", "5", "-p", "1", "--grace", "1")
+            await worker.ready()
+            await site.enqueue("nap", 5, 60.0)
+            await site.recorded("begin", 5)
+            running.pause()
+            began = time.monotonic()
+            await send(worker, signal.SIGTERM)
+            await worker.wait(30.0)
+            assert time.monotonic() - began < 1.0 + 15.0
+            running.resume()

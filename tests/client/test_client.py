@@ -95,6 +95,16 @@ async def test_everyone_in_a_failed_call_hears_of_it(client: Client, counting: C
     assert (await client.snapshot()).depth == 0
 
 
+@pytest.mark.parametrize("limit", [None, 5.0])
+async def test_a_large_batch_has_the_usual_time_for_each_call_unless_it_is_given_one(
+    client: Client, counting: Counting, limit: float | None
+) -> None:
+    await client.submit_many([submission() for _ in range(1200)], limit)
+    ends = [call.until for call in counting.calls]
+    assert len(ends) == 3
+    assert len(set(ends)) == (3 if limit is None else 1)
+
+
 async def test_receipts_come_in_the_order_given(client: Client) -> None:
     parent, child = submission(), submission()
     first = submission(depends_on=[Dependency(parent.message.id)])

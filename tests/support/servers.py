@@ -347,5 +347,8 @@ def _die_with_parent() -> None:
 
 @atexit.register
 def _kill_all() -> None:
+    for each in _idle.values():
+        while each:
+            each.pop()[2].close()
     for running in list(_running):
         running.kill()

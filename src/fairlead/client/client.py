@@ -113,21 +113,24 @@ class Client:
         parent was a duplicate depends on the task that stands for it.
 
         If a call in the middle fails, those before it stand; the same list again is safe, because
-        the broker knows the ids it has accepted. The error has the ids of the call that failed.
+        the broker knows the ids it has accepted; the error has those of the call that failed.
+        ``limit`` is for all of it; without one each call has the usual time.
         """
-        send = partial(self._submit_many, until=self._until(limit))
+        send = partial(self._submit_many, limit=self._in_all(limit))
         if self._around:
             return await through(self._around, submissions, send)
         return await send(submissions)
 
-    async def _submit_many(self, submissions: Sequence[Submission], until: float) -> list[Receipt]:
+    async def _submit_many(
+        self, submissions: Sequence[Submission], limit: Limit | None
+    ) -> list[Receipt]:
         todo = _ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}
         chunk: list[Submission] = []
         try:
             while todo:
                 for chunk in _chunks(todo):
-                    sent = await self._enqueue(chunk, Limit(until))
+                    sent = await self._enqueue(chunk, limit)
                     for submission, receipt in zip(chunk, sent, strict=True):
                         receipts.setdefault(submission.message.id, []).append(receipt)
                 todo = _redirected(todo, receipts)
@@ -156,9 +159,8 @@ class Client:
 
     async def submit_flow(self, draft: Draft, limit: float | None = None) -> bool:
         """Enqueue a flow as one unit; False if one of this id exists already."""
-        until = Limit(self._until(limit))
         try:
-            return await send(self._store, self._caller, self._around, draft, until)
+            return await send(self._store, self._caller, self._around, draft, self._in_all(limit))
         except BrokerError as error:
             error.ids = (draft.id,)
             raise
@@ -282,13 +284,17 @@ class Client:
         """When a call that begins now is out of time, by the loop's clock."""
         return asyncio.get_running_loop().time() + (self._limit if limit is None else limit)
 
+    def _in_all(self, limit: float | None) -> Limit | None:
+        """For what takes many calls: its own limit, if it was given one; else each call has its."""
+        return None if limit is None else Limit(self._until(limit))
+
     async def _flush(self, submissions: list[Submission]) -> list[Receipt]:
         # As long as nothing was done, those whose time is over are told so, and the others go into
         # the next call. Once something may have been, they all have to wait for the same reply.
         limit = Limit(self._batcher.earliest, self._batcher.latest)
         return await self._enqueue(submissions, limit)
 
-    async def _enqueue(self, submissions: list[Submission], limit: Limit) -> list[Receipt]:
+    async def _enqueue(self, submissions: list[Submission], limit: Limit | None) -> list[Receipt]:
         return await self._caller.call(lambda call: self._store.enqueue(call, submissions), limit)
 
 

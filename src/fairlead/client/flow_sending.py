@@ -139,7 +139,7 @@ async def send(
     caller: Caller,
     around: Sequence[AroundEnqueue],
     draft: Draft,
-    limit: Limit,
+    limit: Limit | None,
 ) -> bool:
     """Write a flow and commit it, with the middleware around each of its calls.
 
@@ -166,7 +166,11 @@ async def send(
 
 
 async def _write(
-    store: Store, caller: Caller, draft: Draft, submissions: Sequence[Submission], limit: Limit
+    store: Store,
+    caller: Caller,
+    draft: Draft,
+    submissions: Sequence[Submission],
+    limit: Limit | None,
 ) -> bool:
     staged = Staged(code="unknown")
     for _ in range(_TRIES):
@@ -182,7 +186,11 @@ async def _write(
 
 
 async def _stage(
-    store: Store, caller: Caller, draft: Draft, submissions: Sequence[Submission], limit: Limit
+    store: Store,
+    caller: Caller,
+    draft: Draft,
+    submissions: Sequence[Submission],
+    limit: Limit | None,
 ) -> Staged:
     staged = Staged(code="staged")
     try:
@@ -212,7 +220,7 @@ async def _give_up(store: Store, caller: Caller, id: str) -> None:
         await caller.call(partial(store.alter_flow, order=order), limit)
 
 
-async def _commit(store: Store, caller: Caller, draft: Draft, limit: Limit) -> Staged:
+async def _commit(store: Store, caller: Caller, draft: Draft, limit: Limit | None) -> Staged:
     try:
         return await caller.call(partial(store.commit, flow=draft.id), limit)
     except Ambiguous as error:

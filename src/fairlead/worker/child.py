@@ -332,8 +332,9 @@ class Child:
         while True:
             try:
                 who = self.introduction.incarnation
-                count = await give_back(self._store, who, charged, self._blocked)
-            except BrokerError as error:
+                async with asyncio.timeout(max(until - time.monotonic(), _LAST_WORDS)):
+                    count = await give_back(self._store, who, charged, self._blocked)
+            except (BrokerError, TimeoutError) as error:
                 if time.monotonic() > until:  # the sweep has it by now
                     fields = {"pid": self.pid, "error": type(error).__name__}
                     log.error("leases not given back", extra=fields)  # noqa: TRY400 - no trace needed

@@ -56,6 +56,7 @@ _KEPT = 100  # exceptions of handlers, for tests
 _DRAINED = 10_000  # attempts after which a drain gives up
 _MOST_DRAINED = 10**9
 _SHOWN = 100  # running tasks in the registry
+_LAST_WORDS = 2.0  # seconds in which a worker that stops gives back what it holds
 _SLOT = (sys.executable, "-m", "fairlead.cli.slot")
 
 
@@ -355,8 +356,9 @@ class Worker:
 
     async def _give_back(self) -> None:
         try:
-            await give_back(self._store, self.incarnation, [])
-        except BrokerError as error:  # the sweep of another worker will do it
+            async with asyncio.timeout(_LAST_WORDS):
+                await give_back(self._store, self.incarnation, [])
+        except (BrokerError, TimeoutError) as error:  # the sweep of another worker will do it
             log.warning("leases not given back", extra={"error": type(error).__name__})
 
     def _order(self) -> QueueOrder:

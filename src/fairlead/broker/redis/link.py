@@ -56,6 +56,7 @@ class Link:
         task = self.connecting
         if task is None:
             task = self.connecting = self.loop.create_task(self._connect())
+            task.add_done_callback(_heard)  # also if all who wait for it are out of time
         await asyncio.wait((task,))
         if task.cancelled():
             raise closed()
@@ -124,6 +125,11 @@ class Link:
     def _failed(self) -> None:
         self.failures += 1
         self._not_before = self.loop.time() + pause(self.failures)
+
+
+def _heard(task: asyncio.Task[Wire]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def closed() -> Unreachable:
