@@ -21,7 +21,7 @@ function same_content(t, head, blob)
   local other, _, from = unpacked('<II', blob)
   local gone = has(t, BODY_GONE)
   if not gone and (other > t.size or t.size - other > TRACE) then return false end -- unread: it may be large
-  local value = values[t.id] or call('HGET', P .. 'tasks', t.id)
+  local value = message_of(t)
   local _, _, _, rest = opened(value)
   local size, _, start = unpacked('<II', value, rest)
   local stored, body = sub(value, start, start + size - 1), sub(blob, from, from + other - 1)

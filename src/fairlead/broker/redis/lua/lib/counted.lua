@@ -36,7 +36,7 @@ end
 -- When a task that is queued or held became runnable.
 function stats.since(task)
   if task.due > 0 then return task.due end
-  local value = values[task.id] or call('HGET', P .. 'tasks', task.id)
+  local value = message_of(task)
   values[task.id] = value
   return (unpacked('<d', value))
 end

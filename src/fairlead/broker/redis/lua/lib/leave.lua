@@ -27,7 +27,7 @@ end
 function drop_body(t)
   digested = digested + t.size
   if digested > DIGESTED and digested > t.size then return end
-  local value = values[t.id] or call('HGET', P .. 'tasks', t.id)
+  local value = message_of(t)
   local _, _, _, rest = opened(value)
   local body, trace, start = unpacked('<II', value, rest)
   local digest = redis.sha1hex(sub(value, start, start + body - 1))

@@ -18,7 +18,7 @@ function loans(text, ids, start)
     if not value then missing[#missing + 1] = i end
     reply[i + 2] = value or false
   end
-  for _, i in ipairs(missing) do reply[i + 2] = call('HGET', P .. 'tasks', ids[i]) end
+  for _, i in ipairs(missing) do reply[i + 2] = message_of(known(ids[i])) end
   if not usual then
     for i = 1, #ids do notes[i] = stored[i] and (i <= start and '1' or '0') or said(known(ids[i])) end
     reply[2] = concat(notes, '\30')
@@ -34,7 +34,7 @@ function loans_again(text)
   if #all > 0 then load_tasks(all) end
   for _, id in ipairs(all) do
     local t = tasks[id]
-    local value = t and leased_as(t, CALLER, token) and (values[id] or call('HGET', P .. 'tasks', id))
+    local value = t and leased_as(t, CALLER, token) and message_of(t)
     if value then
       ids[#ids + 1], notes[#notes + 1], reply[#ids + 3] = id, said(t), value
     end

@@ -55,6 +55,13 @@ function load_tasks(ids)
   end
 end
 
+-- What 'tasks' holds of a task. If somebody has deleted that, what its record knows, without a body: no handler can
+-- read it, so the task ends in view of everybody, and those behind it go on.
+function message_of(t)
+  return values[t.id] or call('HGET', P .. 'tasks', t.id)
+    or pack('<dIH', now, t.life, #t.head) .. t.head .. pack('<II', 0, 0)
+end
+
 function known(id)
   if tasks[id] == nil then load_tasks({ id }) end
   return tasks[id] or nil

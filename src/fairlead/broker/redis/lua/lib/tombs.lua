@@ -28,6 +28,7 @@ end
 -- What is left of the task, as it was stored; `bodiless` if its body is a digest already.
 function tombs.put(tenant, id, state, till, bodiless)
   local value = values[id] or call('HGET', P .. 'tasks', id)
+  if not value then return end -- somebody has deleted it: nobody knows what it was
   local _, _, head, rest = opened(value)
   local size, _, start = unpacked('<II', value, rest)
   local body, a, ends = sub(value, start, start + size - 1), order_of(tenant), agenda('tomb-ends')

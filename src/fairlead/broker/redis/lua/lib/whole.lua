@@ -22,7 +22,7 @@ function whole(id, found, n, asked)
   local t = find_task(id)
   for k = 1, 8 do found[n + k] = false end
   if not t then return nil, nil, 0 end
-  local value = values[id] or call('HGET', P .. 'tasks', id)
+  local value = message_of(t)
   local bytes = #value
   values[id] = nil
   found[n + 1] = asked == 'all' and value or shortened(value)
