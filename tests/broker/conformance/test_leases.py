@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -371,7 +372,9 @@ async def test_the_third_crash_in_a_row_is_poison(c: Client) -> None:
     assert await c.fetch(1) == []
 
 
-@pytest.mark.parametrize("end", [released, failed], ids=["released", "retrying"])
+@pytest.mark.parametrize(
+    "end", [partial(released, run_time=1.0), failed], ids=["released", "retrying"]
+)
 async def test_an_attempt_that_ends_otherwise_clears_the_crash_count(
     c: Client, end: Callable[[Leased], Settlement]
 ) -> None:
