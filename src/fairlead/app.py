@@ -335,7 +335,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         named = {
             spec.options.queue for spec in self._registry if isinstance(spec.options.queue, str)
         }
-        return sorted({DEFAULT_QUEUE, *named, *(await self.asnapshot()).queues})
+        return sorted({DEFAULT_QUEUE, *named, *(await self.asnapshot(tenants=False)).queues})
 
     async def aclose(self) -> None:
         """Wait for what this loop is enqueueing, then close the broker for good.

@@ -6,6 +6,8 @@ from tests.mutants.mutant import SUITE, Guard, lua, memory
 
 __all__ = ("GUARDS",)
 
+_COSTS = "tests/broker/redis/test_call_costs.py::"
+
 GUARDS: tuple[Guard, ...] = (
     Guard(
         "unclaimed",
@@ -46,5 +48,46 @@ GUARDS: tuple[Guard, ...] = (
             memory("holdings.py", ("if self.digested <= _DIGESTED or", "if True or")),
             lua("lib/leave.lua", ("if digested > DIGESTED and", "if false and")),
         ),
+    ),
+    Guard(
+        "room of a snapshot",
+        "counts of many tenants do not hold up the server",
+        _COSTS + "test_no_call_of_a_snapshot_tells_of_more_than_its_share",
+        (
+            lua(
+                "snapshot.lua",
+                ("if count > room and room < ROOM then", "if false then"),
+            ),
+            lua(
+                "snapshot.lua",
+                ("P .. 'queues', ARGV[3], QUEUES,", "P .. 'queues', ARGV[3], 1000000,"),
+            ),
+            lua(
+                "snapshot.lua",
+                (
+                    "P .. 'lobby:' .. name\n  local size",
+                    "P .. 'lobby:' .. name\n  local size = 0 --",
+                ),
+                test=_COSTS + "test_what_limiters_are_told_of_is_shared_between_calls",
+            ),
+        ),
+    ),
+    Guard(
+        "left for later",
+        "a queue for which a call had no room is in the snapshot all the same",
+        SUITE + "test_snapshots.py::test_the_snapshot_has_the_tenants_of_many_queues",
+        (lua("snapshot.lua", ("    left[#left + 1] = name\n", "")),),
+    ),
+    Guard(
+        "workers by parts",
+        "thousands of workers do not hold up the server",
+        _COSTS + "test_thousands_of_queues_and_workers_are_read_in_short_calls[workers]",
+        (lua("workers.lua", ("'COUNT', PART)", "'COUNT', 1000000)")),),
+    ),
+    Guard(
+        "queues by parts",
+        "figures of thousands of queues do not hold up the server",
+        _COSTS + "test_thousands_of_queues_and_workers_are_read_in_short_calls[stats]",
+        (lua("stats.lua", ("ARGV[4], 'COUNT', QUEUES)", "ARGV[4], 'COUNT', 1000000)")),),
     ),
 )

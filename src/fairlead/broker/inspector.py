@@ -26,8 +26,16 @@ __all__ = ("Inspector",)
 class Inspector(StatsReads, StandingReads, Protocol):
     """Reads for people: bounded, never needed to run tasks."""
 
-    async def snapshot(self, *, now: float | None = None) -> Snapshot:
-        """Counts of the shard, its queues, their tenants and limiters, without walking tasks."""
+    async def snapshot(
+        self, queue: str | None = None, *, tenants: bool = True, now: float | None = None
+    ) -> Snapshot:
+        """Counts of queues, their tenants and limiters, without walking tasks.
+
+        With ``queue`` of that one only, and of no limiter; without ``tenants`` of none of them.
+        What is told of a queue and its tenants is of one moment, and so is each limiter. Many are
+        read one after the other, in short calls: of several queues the snapshot is no moment, but
+        one that is there from the first call to the last is counted, once.
+        """
         ...
 
     async def find(

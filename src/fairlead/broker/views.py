@@ -101,7 +101,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueCounts(Counts, frozen=True, kw_only=True):
-    """One queue; tenants are those that have work, at most 1,000 of them."""
+    """One queue at one moment; tenants are those that have work, at most 1,000 of them."""
 
     paused: bool = False
     tenants: dict[str, Counts] = {}
@@ -119,9 +119,12 @@ class LimiterState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(Counts, frozen=True, kw_only=True):
-    """The whole shard at one moment; of limiters at most 1,000."""
+    """Queues, what they come to, and limiters (at most 1,000).
 
-    now: float
+    Each queue is of one moment, with its tenants; several may have been read one after the other.
+    """
+
+    now: float  # when the last of them was read
     shutdown: bool = False
     queues: dict[str, QueueCounts] = {}
     limiters: dict[str, LimiterState] = {}

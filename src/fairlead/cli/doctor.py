@@ -88,7 +88,7 @@ async def _look(store: Store, *, audit: bool, repair: bool, apply: bool, ask: bo
     try:
         findings = await store.diagnose()
         workers = await store.workers()
-        findings += _workers(await store.snapshot(), workers)
+        findings += _workers(await store.snapshot(tenants=False), workers)
         findings += await _unroutable(store, workers)
         found = _Examined(findings)
         if repair:

@@ -235,9 +235,9 @@ class Client:
         """What the broker knows of one task; concurrent calls share a trip."""
         return await self._finders[parts].submit(id)
 
-    async def snapshot(self) -> Snapshot:
-        """The counts of the whole shard."""
-        return await self._store.snapshot()
+    async def snapshot(self, queue: str | None = None, *, tenants: bool = True) -> Snapshot:
+        """The counts of one queue or of all, with tenants or without."""
+        return await self._store.snapshot(queue, tenants=tenants)
 
     async def stats(self, queue: str | None, *, tenants: bool) -> Stats:
         """What was counted, of one queue or of all."""

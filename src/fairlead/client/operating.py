@@ -77,13 +77,19 @@ class Operating:
         """Declare a named limiter; see ``declare_queue``."""
         self._limits.add(limiter_change(name, **settings))
 
-    async def asnapshot(self) -> Snapshot:
-        """How many tasks there are, by state, queue and tenant."""
-        return await self._clients.current().snapshot()
+    async def asnapshot(self, queue: str | None = None, *, tenants: bool = True) -> Snapshot:
+        """How many tasks there are, by state, queue and tenant, and how limiters stand.
 
-    def snapshot(self) -> Snapshot:
-        """How many tasks there are, by state, queue and tenant, from sync code."""
-        return self._clients.sync(lambda client: client.snapshot())
+        Of one ``queue`` that is without limiters, and without ``tenants`` it is less to read. A
+        queue with its tenants is of one moment; many queues are read one after the other.
+        """
+        name = queue if queue is None else check_queue(queue)
+        return await self._clients.current().snapshot(name, tenants=tenants)
+
+    def snapshot(self, queue: str | None = None, *, tenants: bool = True) -> Snapshot:
+        """How many tasks there are, from sync code; see ``asnapshot``."""
+        name = queue if queue is None else check_queue(queue)
+        return self._clients.sync(lambda client: client.snapshot(name, tenants=tenants))
 
     async def astats(self, queue: str | None = None, *, tenants: bool = False) -> Stats:
         """What happened in one queue or in all since they exist, and how long it took.
@@ -141,5 +147,11 @@ class Operating:
 async def _purge(client: Client, queue: str | None, tenant: str | None) -> int:
     if tenant is not None:
         check_tenant(tenant)
-    names = list((await client.snapshot()).queues) if queue is None else [check_queue(queue)]
+    names = await _with_work(client) if queue is None else [check_queue(queue)]
     return sum([await client.purge(name, tenant) for name in names])
+
+
+async def _with_work(client: Client) -> list[str]:
+    """The queues in which something waits; a purge of the others would do nothing."""
+    found = await client.snapshot(tenants=False)
+    return [name for name, queue in found.queues.items() if queue.depth]

@@ -9,6 +9,7 @@ from fairlead.broker import Store
 from fairlead.broker.repeats import pause
 from fairlead.model.errors import BrokerError, Refused
 from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.runtime.batcher import Batcher
 
 __all__ = ("Waiter",)
@@ -102,7 +103,8 @@ class Waiter:
             failures = 0
 
     async def _check_open(self) -> None:
-        if (await self._store.snapshot()).shutdown:
+        # Of one queue: what is asked for is not what is in it.
+        if (await self._store.snapshot(DEFAULT_QUEUE, tenants=False)).shutdown:
             raise Refused("closed", "the broker was closed while waiting for a task")
         await asyncio.sleep(_PAUSE)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Fetch, LeaseRef
+from fairlead.broker.verbs import Fetch, LeaseRef, LimiterChange, TenantChange
+from fairlead.broker.views import WorkerRecord
 from fairlead.cli.benchmarks.server_probe import Probe
 from tests.support.fair import LiveClient
 from tests.support.servers import Running, server
@@ -120,3 +122,118 @@ async def test_a_beat_compares_a_thousand_leases_in_a_short_call(
     calls = -(-many // 1_000)
     await broker.close()
     assert spent / calls < 5, f"{spent:.1f} ms for {calls} calls"
+
+
+# -- reads of many queues ----------------------------------------------------------------------
+
+
+class Heard(RedisBroker):
+    """A broker that remembers what its calls were answered."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.heard: list[tuple[str, Any]] = []
+
+    async def _run(self, verb: str, *args: Any, **options: Any) -> Any:
+        reply = await super()._run(verb, *args, **options)
+        self.heard.append((verb, reply))
+        return reply
+
+    def replies(self, verb: str) -> list[Any]:
+        found = [reply for name, reply in self.heard if name == verb]
+        self.heard.clear()
+        return found
+
+
+async def many_queues(broker: RedisBroker, count: int) -> LiveClient:
+    c = LiveClient(broker, "w")
+    for start in range(0, count, 500):
+        await c.enqueue(*(submit(f"{i}.t", queue=f"q.{i}") for i in range(start, start + 500)))
+    return c
+
+
+async def test_no_call_of_a_snapshot_tells_of_more_than_its_share(running: Running) -> None:
+    broker = Heard(running.url)
+    c = await many_queues(broker, 1_500)
+    for k in range(0, 1_500, 50):  # 2,000 tenants in what one call looks at
+        tenants = [f"t{i}" for i in range(10)]
+        await c.enqueue(
+            *(submit(f"{q}.{t}", t, f"q.{q}") for q in range(k, k + 50) for t in tenants)
+        )
+    await c.enqueue(*(submit(f"x.{i}", f"t{i}", "x") for i in range(190)))
+    for part in range(4):  # one that has more by itself
+        await c.enqueue(*(submit(f"wide.{part}.{i}", f"t{part}.{i}", "wide") for i in range(190)))
+    broker.heard.clear()
+
+    found = await broker.snapshot()
+
+    shares = [reply[6] for reply in broker.replies("snapshot")]
+    assert len(found.queues) == 1_502
+    assert sum(len(queue.tenants) for queue in found.queues.values()) == 1_500 * 11 + 190 + 760
+    assert len(found.queues["wide"].tenants) == 4 * 190
+    assert len(shares) < 2 * 1_500 * 11 / 500
+    for queues in shares:
+        told = [len(each) // 2 for each in queues[4::5]]
+        assert sum(told) <= 500 or max(told) > 500 > sum(told) - max(told), "tenants"
+
+    assert len((await broker.snapshot(tenants=False)).queues) == 1_502
+    shares = [reply[6] for reply in broker.replies("snapshot")]
+    assert max(len(queues) // 5 for queues in shares) < 2 * 200, "queues"
+
+    await broker.snapshot("x")
+    await broker.snapshot("x", tenants=False)
+    assert [len(reply[6][4]) // 2 for reply in broker.replies("snapshot")] == [190, 0]
+    await broker.close()
+
+
+async def test_what_limiters_are_told_of_is_shared_between_calls(running: Running) -> None:
+    broker = Heard(running.url)
+    c = LiveClient(broker, "w")
+    names = [f"q.{i}" for i in range(250)]
+    limiters = [f"l.{i}" for i in range(5)]
+    await broker.configure(c.call(), [LimiterChange(name=name, concurrency=1) for name in limiters])
+    for name in limiters:
+        await c.enqueue(*(submit(f"{q}.{name}", name, q, limiters=(name,)) for q in names))
+        await broker.exchange(c.call(), fetch=Fetch(queues=tuple(names), max=100))
+    broker.heard.clear()
+
+    found = await broker.snapshot()
+
+    assert [found.limiters[name].waiting for name in limiters] == [249] * len(limiters)
+    assert {each.used for each in found.limiters.values()} == {1}
+    assert max(len(reply[5]) // 3 for reply in broker.replies("snapshot")) <= 2  # 500 of lobbies
+    await broker.close()
+
+
+@pytest.mark.parametrize("read", ["snapshot", "stats", "workers", "tidy"])
+async def test_thousands_of_queues_and_workers_are_read_in_short_calls(
+    running: Running, meter: Meter, read: str
+) -> None:
+    broker = Heard(running.url)
+    await many_queues(broker, 5_000)
+    for i in range(2_000 if read == "workers" else 0):
+        record = WorkerRecord(incarnation=f"w{i}", host="h" * 40, queues=("default",) * 20)
+        await broker.beat(record.incarnation, worker=record)
+    broker.heard.clear()
+    await getattr(broker, read)()
+    calls = len(broker.heard)
+    spent = await meter.least(getattr(broker, read))
+    await broker.close()
+    assert spent / calls < 5, f"{spent:.1f} ms for {calls} calls"
+    assert (calls > 8) == (read != "tidy")
+
+
+async def test_a_tenant_is_configured_where_it_is_known_and_other_queues_are_not_read(
+    running: Running, meter: Meter
+) -> None:
+    broker = RedisBroker(running.url)
+    c = await many_queues(broker, 5_000)
+    await c.enqueue(submit("t", "acme", "q.7"))
+
+    async def configure() -> None:
+        await broker.configure(c.call(), [TenantChange(tenant="acme", paused=True)])
+
+    spent = await meter.least(configure)
+    assert (await broker.exchange(c.call(), fetch=Fetch(queues=("q.7",), max=5))).leased[1:] == []
+    await broker.close()
+    assert spent < 20, f"{spent:.1f} ms"

@@ -348,8 +348,10 @@ class MemoryBroker(Flowing, Planning, Looking):
 
     # -- reads for people ----------------------------------------------------------------------
 
-    async def snapshot(self, *, now: float | None = None) -> Snapshot:
-        return self._do(now, inspector.snapshot)
+    async def snapshot(
+        self, queue: str | None = None, *, tenants: bool = True, now: float | None = None
+    ) -> Snapshot:
+        return self._do(now, lambda shard: inspector.snapshot(shard, queue, tenants=tenants))
 
     async def find(
         self, ids: Sequence[str], *, parts: Parts = "all", now: float | None = None

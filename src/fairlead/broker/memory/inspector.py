@@ -26,31 +26,33 @@ from fairlead.model.lifecycle import WAITING, State
 __all__ = ("diagnose", "page", "snapshot", "workers")
 
 
-def snapshot(shard: Shard) -> Snapshot:
-    """Counts of everything, in time that does not depend on how many tasks there are."""
+def snapshot(shard: Shard, name: str | None = None, *, tenants: bool = True) -> Snapshot:
+    """Counts of one queue or of everything, in time that does not depend on how many tasks are."""
+    queues = [queue for queue in shard.queues.values() if name is None or queue.name == name]
     totals = dict.fromkeys(State, 0)
-    for queue in shard.queues.values():
+    for queue in queues:
         for state, count in queue.counts.items():
             totals[state] += count
-    limiters = [limiter for limiter in shard.limiters.values() if not limiter.idle]
+    limiters = [each for each in shard.limiters.values() if name is None and not each.idle]
+    most = MAX_PAGE if tenants else 0
     return Snapshot(
         now=shard.now,
         shutdown=shard.closed,
-        queues={name: _queue_counts(queue) for name, queue in shard.queues.items()},
+        queues={queue.name: _queue_counts(queue, most) for queue in queues},
         limiters={each.name: _limiter_state(each, shard.now) for each in limiters[:MAX_PAGE]},
         more_limiters=len(limiters) > MAX_PAGE,
         **_named(totals),
     )
 
 
-def _queue_counts(queue: Queue) -> QueueCounts:
+def _queue_counts(queue: Queue, most: int) -> QueueCounts:
     return QueueCounts(
         paused=queue.paused,
         tenants={
             tenant.name: Counts(**_named(tenant.counts))
-            for tenant in islice(queue.active.values(), MAX_PAGE)
+            for tenant in islice(queue.active.values(), most)
         },
-        more_tenants=len(queue.active) > MAX_PAGE,
+        more_tenants=len(queue.active) > most,
         **_named(queue.counts),
     )
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from fairlead.broker.views import (
     Counts,
     Finding,
     Library,
+    LimiterState,
     Mended,
     Page,
     Parts,
@@ -37,6 +39,8 @@ __all__ = ("Inspecting",)
 _FIELDS = 8  # that the script ``find`` answers for each id
 _AT_ONCE = 200  # tasks that one call reads, or fewer: their bodies may be large
 _SCANNED = 250  # ids that one step of a listing asks for
+_NAMED = 50  # queues, or limiters, that a call of a snapshot names: those that had no room before
+_NONE = b""  # the place of a snapshot where nothing is left to read
 _CURSOR = re.compile(r"(\d{1,20})(?:-(\d{1,4})-(\d{1,4})-([0-9a-f]{16}))?\Z", re.ASCII)
 
 
@@ -82,26 +86,41 @@ class _Place(msgspec.Struct, frozen=True):
 class Inspecting(Frame):
     """The reading half of the broker."""
 
-    async def snapshot(self, *, now: float | None = None) -> Snapshot:
-        """Counts of the shard, its queues and their tenants."""
-        time, more, limiters, *rest = await self._run("snapshot", [self._clock(now), MAX_PAGE])
-        at = float(time)
-        queues = {
-            rest[i].decode(): stored.decode_queue(*rest[i + 1 : i + 5])
-            for i in range(0, len(rest), 5)
-        }
+    async def snapshot(
+        self, queue: str | None = None, *, tenants: bool = True, now: float | None = None
+    ) -> Snapshot:
+        """Counts of one queue, or of all and the limiters: a part of them in each call."""
+        queues: dict[str, QueueCounts] = {}
+        limiters: dict[str, LimiterState] = {}
+        clock, most = self._clock(now), MAX_PAGE if tenants else 0
+        places: list[bytes] = [b"0", b"0"] if queue is None else [_NONE, _NONE]
+        left: list[Value] = [] if queue is None else [queue]
+        left_limiters: list[Value] = []
+        time = 0.0
+        while True:
+            names, others = left[:_NAMED], left_limiters[:_NAMED]
+            on = [_NONE, _NONE] if names or others else places
+            reply = await self._run("snapshot", [clock, most, *on, len(names), *names, *others])
+            time = float(reply[0])
+            if on is places:
+                places = [place if place != b"0" else _NONE for place in reply[1:3]]
+            left = [*reply[3], *left[_NAMED:]]
+            left_limiters = [*reply[4], *left_limiters[_NAMED:]]
+            limiters.update(_limiters(reply[5], time))
+            queues.update(_queues(reply[6]))
+            if len(limiters) > MAX_PAGE:
+                places[1], left_limiters = _NONE, []
+            if not (left or left_limiters or any(places)):
+                break
         totals: dict[str, Any] = reduce(
             _sum, queues.values(), dict.fromkeys(Counts.__struct_fields__, 0)
         )
         return Snapshot(
-            now=at,
+            now=time,
             shutdown=self._closed,
             queues=queues,
-            limiters={
-                limiters[i].decode(): stored.decode_limiter(*limiters[i + 1 : i + 3], now=at)
-                for i in range(0, len(limiters), 3)
-            },
-            more_limiters=more == 1,
+            limiters=dict(islice(limiters.items(), MAX_PAGE)),
+            more_limiters=len(limiters) > MAX_PAGE,
             **totals,
         )
 
@@ -162,8 +181,16 @@ class Inspecting(Frame):
         self, *, silent: bool = False, now: float | None = None
     ) -> list[WorkerRecord]:
         """Workers heard of in the last 15 seconds, and perhaps those who fell silent."""
-        reply = await self._run("workers", [self._clock(now), "1" if silent else "0"])
-        return [stored.worker_record(reply[i + 1], reply[i + 2]) for i in range(0, len(reply), 3)]
+        found: dict[bytes, WorkerRecord] = {}
+        place = b"0"
+        while True:
+            place, *rest = await self._run(
+                "workers", [self._clock(now), "1" if silent else "0", place]
+            )
+            for i in range(0, len(rest), 3):
+                found[rest[i]] = stored.worker_record(rest[i + 1], rest[i + 2])
+            if place == b"0":
+                return list(found.values())
 
     async def audit(
         self, *, now: float | None = None, progress: Callable[[int], None] | None = None
@@ -233,6 +260,19 @@ class Inspecting(Frame):
 
 def _digest(ids: Sequence[str]) -> str:
     return blake2b("\n".join(ids).encode(), digest_size=8).hexdigest()
+
+
+def _queues(rows: Sequence[Any]) -> dict[str, QueueCounts]:
+    return {
+        rows[i].decode(): stored.decode_queue(*rows[i + 1 : i + 5]) for i in range(0, len(rows), 5)
+    }
+
+
+def _limiters(rows: Sequence[Any], now: float) -> dict[str, LimiterState]:
+    return {
+        rows[i].decode(): stored.decode_limiter(*rows[i + 1 : i + 3], now=now)
+        for i in range(0, len(rows), 3)
+    }
 
 
 def _sum(totals: dict[str, int], counts: QueueCounts) -> dict[str, int]:

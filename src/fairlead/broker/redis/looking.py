@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.broker.redis import stored
 from fairlead.broker.redis.frame import Frame
+from fairlead.broker.redis.wire import Value
 from fairlead.broker.standing import MAX_AHEAD, MAX_SHOWN, Room, Standing, Waits, room_of
 from fairlead.broker.stats import (
     COUNTERS,
@@ -60,12 +61,19 @@ class Looking(Frame):
         self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
     ) -> Stats:
         """What was counted, of one queue or of all. Tenants take some calls for each queue."""
-        time, orphans, _, *rest = await self._run("stats", [self._clock(now), queue or "", 0, ""])
-        names = [name.decode() for name in rest[::4]]
-        by_tenant = {name: await self._tenants(name, now) for name in names if tenants}
+        queues: dict[str, QueueStats] = {}
+        place = b"0"
+        while True:
+            args: list[Value] = [self._clock(now), queue or "", 0, place]
+            time, orphans, place, *rest = await self._run("stats", args)
+            for i in range(0, len(rest), 4):
+                queues[rest[i].decode()] = _queue_stats(rest[i + 1])
+            if place == b"0":
+                break
+        by_tenant = {name: await self._tenants(name, now) for name in queues if tenants}
         return Stats(
             now=float(time),
-            queues=dict(zip(names, map(_queue_stats, rest[1::4]), strict=True)),
+            queues=queues,
             tenants={name: told for name, (told, _) in by_tenant.items()},
             more_tenants=any(more for _, more in by_tenant.values()),
             orphans=int(orphans),

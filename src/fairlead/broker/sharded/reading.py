@@ -40,10 +40,15 @@ _Edge = tuple[str, str, str, str]  # shard of the child, child, shard of the par
 class Reading(Frame):
     """The part of the broker that changes nothing."""
 
-    async def snapshot(self, *, now: float | None = None) -> Snapshot:
+    async def snapshot(
+        self, queue: str | None = None, *, tenants: bool = True, now: float | None = None
+    ) -> Snapshot:
         """Counts of all shards; they are not of one moment."""
         parts = await self._all(
-            {shard: partial(store.snapshot, now=now) for shard, store in self._stores.items()}
+            {
+                shard: partial(store.snapshot, queue, tenants=tenants, now=now)
+                for shard, store in self._stores.items()
+            }
         )
         queues: dict[str, QueueCounts] = {}
         for part in parts.values():

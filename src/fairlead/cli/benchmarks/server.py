@@ -324,7 +324,7 @@ class _Run:
         """Ask the server what was on while it was measured."""
         probe = self._probe
         broker = connect(self._url)
-        counts = await broker.snapshot()
+        counts = await broker.snapshot(tenants=False)
         oldest = await broker.events(limit=1)
         await broker.close()
         kept = counts.completed + counts.dead + counts.cancelled

@@ -71,7 +71,7 @@ async def until(store: Store, reached: Callable[[Snapshot], bool]) -> Snapshot:
     """Look at the counts until it is so."""
     ends = time.monotonic() + PATIENCE
     while time.monotonic() < ends:
-        now = await store.snapshot()
+        now = await store.snapshot(tenants=False)
         if reached(now):
             return now
         await asyncio.sleep(LOOK)

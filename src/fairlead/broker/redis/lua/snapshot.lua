@@ -1,41 +1,78 @@
--- snapshot: counts of the queues, of their tenants that have work, and of limiters, without walking
--- tasks.
+-- snapshot: counts of queues, of their tenants that have work, and of limiters, a part of them in each
+-- call, without walking tasks. What is told of a queue, or of a limiter, is of one moment.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, how many tenants of a queue, and limiters, at most
--- Returns  the time; whether there are more limiters, and a list of their names, their records
---          (lib/limiter, lib/breaker) and how many tenants wait there; then for each queue: name, state and settings as stored (lib/queue; nil: not
---          configured), whether there are more tenants, and a list of tenant names and their
---          records (lib/tenant)
+-- ARGV     clock; how many tenants of a queue at most; where to go on among queues and among limiters ('0' to
+--          begin, '' for none); how many queues are named, their names, and names of limiters
+-- Returns  the time; where to go on ('0': nowhere), twice; names of queues and of limiters for which this call
+--          had no room; a list of limiters: name, record (lib/limiter, lib/breaker), how many tenants wait
+--          there; and a list of queues: name, state and settings as stored (lib/queue; nil: not configured),
+--          whether there are more tenants, and a list of tenant names and their records (lib/tenant)
 -- @reads
 -- @include text
 -- @include base
 -- @include read
+-- Queues and limiters that are looked at in one call, about; what is read of tenants and lobbies in all, unless
+-- the first has more by itself; and how much of one lobby.
+-- @const QUEUES=200 LIMITERS=100 ROOM=500 LOBBY=1000
 keep_clock()
-local reply, cursor, most, limiters = { exact(now) }, '0', tonumber(ARGV[2]), {}
-local known = call('HRANDFIELD', P .. 'limiters', most, 'WITHVALUES')
-for i = 1, #known, 2 do
-  local lobby, waiting, n = call('ZRANGE', P .. 'lobby:' .. known[i], 0, most - 1, 'WITHSCORES'), 0, #limiters
-  for k = 2, #lobby, 2 do waiting = waiting + lobby[k] end
-  limiters[n + 1], limiters[n + 2], limiters[n + 3] = known[i], known[i + 1], waiting
-end
-reply[2], reply[3] = call('HLEN', P .. 'limiters') > most and 1 or 0, limiters
-repeat
-  local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 100)
-  cursor = page[1]
-  for i = 1, #page[2], 2 do
-    local name, n = page[2][i], #reply
-    local key = P .. 'active:' .. name
-    local names, tenants = call('SRANDMEMBER', key, most), {}
-    for k = 1, #names, 1000 do
-      local part = { unpack(names, k, min(k + 999, #names)) }
-      for j, record in ipairs(call('HMGET', P .. 'tenants:' .. name, unpack(part))) do
-        tenants[#tenants + 1] = part[j]
-        tenants[#tenants + 1] = record
-      end
-    end
-    reply[n + 1], reply[n + 2], reply[n + 3] = name, page[2][i + 1], call('HGET', P .. 'settings', name)
-    reply[n + 4], reply[n + 5] = call('SCARD', key) > most and 1 or 0, tenants
+local most, room = tonumber(ARGV[2]), ROOM
+
+-- Names and values of a hash: of those that are named in ARGV, or of a part of all; and where to go on.
+local function part_of(key, cursor, count, first, last)
+  local names, values = {}, {}
+  if first <= last then
+    names = { unpack(ARGV, first, last) }
+    return names, call('HMGET', key, unpack(names)), '0'
   end
-until cursor == '0'
+  if cursor == '' then return names, values, '0' end
+  local page = call('HSCAN', key, cursor, 'COUNT', count)
+  for i = 1, #page[2], 2 do
+    names[#names + 1], values[#values + 1] = page[2][i], page[2][i + 1]
+  end
+  return names, values, page[1]
+end
+
+-- Take so much of the room of this call; the first one has as much as it needs.
+local function has_room(count)
+  if count > room and room < ROOM then return false end
+  room = max(room - count, 0)
+  return true
+end
+
+local named = tonumber(ARGV[5])
+local reply, limiters, queues, left, left_limiters = { exact(now) }, {}, {}, {}, {}
+
+local names, values, cursor = part_of(P .. 'limiters', ARGV[4], LIMITERS, 6 + named, #ARGV)
+reply[3] = cursor
+for i, name in ipairs(names) do
+  local key = P .. 'lobby:' .. name
+  local size = values[i] and min(call('ZCARD', key), LOBBY) or 0
+  if not has_room(size) then
+    left_limiters[#left_limiters + 1] = name
+  elseif values[i] then
+    local lobby, waiting, n = size > 0 and call('ZRANGE', key, 0, LOBBY - 1, 'WITHSCORES') or {}, 0, #limiters
+    for k = 2, #lobby, 2 do waiting = waiting + lobby[k] end
+    limiters[n + 1], limiters[n + 2], limiters[n + 3] = name, values[i], waiting
+  end
+end
+
+names, values, cursor = part_of(P .. 'queues', ARGV[3], QUEUES, 6, 5 + named)
+reply[2] = cursor
+local settings = #names > 0 and call('HMGET', P .. 'settings', unpack(names)) or {}
+for i, name in ipairs(names) do
+  local key = P .. 'active:' .. name
+  local active = values[i] and call('SCARD', key) or 0
+  if not has_room(min(active, most)) then
+    left[#left + 1] = name
+  elseif values[i] then
+    local tenants, n = {}, #queues
+    local some = min(active, most) > 0 and call('SRANDMEMBER', key, most) or {}
+    local records = #some > 0 and call('HMGET', P .. 'tenants:' .. name, unpack(some)) or {}
+    for k, tenant in ipairs(some) do tenants[2 * k - 1], tenants[2 * k] = tenant, records[k] end
+    queues[n + 1], queues[n + 2], queues[n + 3] = name, values[i], settings[i]
+    queues[n + 4], queues[n + 5] = active > most and 1 or 0, tenants
+  end
+end
+reply[4], reply[5], reply[6], reply[7] = left, left_limiters, limiters, queues
 return reply

@@ -1,8 +1,9 @@
 -- stats: what was counted, of all queues, or of one and its tenants, a part of them in each call.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, queue or '' for all, how many of its tenants at most, cursor: '' for those in the tallies and
---          those with work, then 0 and what the last call said, for a part of all that are known
+-- ARGV     clock, queue or '' for all, how many of its tenants at most, cursor. Of all queues: 0, then what the
+--          last call said. Of one: '' for tenants in the tallies and those with work, then 0 and what the last
+--          call said, for a part of all that are known
 -- Returns  time, orphans, cursor of the next call ('0': that was all); then for each queue: name, its state
 --          (lib/queue), whether there are more tenants, and for each of those that are told: name, what was put
 --          away of this hour and of the one before (lib/counted), its record (lib/tenant), settings in all
@@ -11,6 +12,8 @@
 -- @include text
 -- @include base
 -- @include read
+-- Queues that are told of in one call, about.
+-- @const QUEUES=200
 keep_clock()
 local queue, most, hour = ARGV[2], tonumber(ARGV[3]), floor(now / 3600)
 local reply = { exact(now), M.orphans, '0' }
@@ -68,13 +71,10 @@ if queue ~= '' then
   if state then reply[4], reply[5], reply[6], reply[7] = queue, state, more, told_of(names) end
   return reply
 end
-local cursor = '0'
-repeat
-  local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 100)
-  cursor = page[1]
-  for i = 1, #page[2], 2 do
-    local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = page[2][i], page[2][i + 1], 0, {}
-  end
-until cursor == '0'
+local page = call('HSCAN', P .. 'queues', ARGV[4], 'COUNT', QUEUES)
+reply[3] = page[1]
+for i = 1, #page[2], 2 do
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = page[2][i], page[2][i + 1], 0, {}
+end
 return reply

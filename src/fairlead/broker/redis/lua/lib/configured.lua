@@ -58,21 +58,14 @@ function configure_tenant(name, queue, values)
   if M.settings == 0 then M.settings = 1 end
   settings[field] = merged
   write('HSET', P .. 'tenant-settings', field, merged)
-  local names, cursor = { queue }, '0'
-  if queue == '' then
-    names = {}
-    repeat
-      local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 100)
-      cursor = page[1]
-      for i = 1, #page[2], 2 do names[#names + 1] = page[2][i] end
-    until cursor == '0'
-  end
-  for _, each in ipairs(names) do
-    local q = read_queue(each, queue ~= '')
-    local t = read_tenant(q, name)
-    if t then
-      apply_settings(t)
-      reconsider(t)
+  -- Of all queues there may be thousands: only those are read in which it is known.
+  for _, each in ipairs(queue == '' and call('HKEYS', P .. 'queues') or { queue }) do
+    if queue ~= '' or call('HEXISTS', P .. 'tenants:' .. each, name) == 1 then
+      local t = read_tenant(read_queue(each, queue ~= ''), name)
+      if t then
+        apply_settings(t)
+        reconsider(t)
+      end
     end
   end
   row('configured', 0, queue, name, 0, 0, values[1] == '1' and 'paused' or '', '')
