@@ -6,6 +6,7 @@ from tests.mutants.mutant import SUITE, Guard, lua, memory
 
 __all__ = ("GUARDS",)
 
+_GAPS = "tests/broker/redis/test_gaps.py::"
 _COSTS = "tests/broker/redis/test_call_costs.py::"
 
 GUARDS: tuple[Guard, ...] = (
@@ -89,5 +90,30 @@ GUARDS: tuple[Guard, ...] = (
         "figures of thousands of queues do not hold up the server",
         _COSTS + "test_thousands_of_queues_and_workers_are_read_in_short_calls[stats]",
         (lua("stats.lua", ("ARGV[4], 'COUNT', QUEUES)", "ARGV[4], 'COUNT', 1000000)")),),
+    ),
+    Guard(
+        "step of gaps",
+        "a tenant that cancels much does not hold up the server",
+        _GAPS + "test_entries_of_earlier_tasks_with_the_same_id_are_gaps",
+        (
+            lua("lib/gaps.lua", ("place + LOOKED - 1)", "place + 1000000)")),
+            lua(
+                "lib/gaps.lua",
+                ("if bytes > LOOKED_BYTES and i > 1 then", "if false then"),
+                test=_GAPS
+                + "test_closing_gaps_reads_few_messages_at_a_time_however_large_they_are",
+            ),
+        ),
+    ),
+    Guard(
+        "place in gaps",
+        "gaps behind tasks that wait are found",
+        _GAPS
+        + "test_gaps_are_closed_step_by_step_behind_tasks_that_wait_and_while_some_are_fetched"
+        "[made]",
+        (
+            lua("lib/gaps.lua", ("found[1] + passed + close_gap(", "found[1] + 0 * close_gap(")),
+            lua("lib/gaps.lua", ("-gone or gone, GONE)", "-gone or gone, key)")),
+        ),
     ),
 )

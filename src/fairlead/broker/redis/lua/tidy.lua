@@ -53,7 +53,7 @@ end
 
 local left
 done, left = trim_due(STEP)
-local gone = done < STEP and close_gaps() or 0 -- not counted: nothing that anybody knew of
+local gaps = done < STEP and close_gaps() -- not counted: nothing that anybody knew of
 expire_values()
 expire_from('windows', 'unique')
 done = done + tombs.expire(STEP - done)
@@ -74,4 +74,4 @@ for _, each in ipairs(done < STEP and firsts(agenda('tallies'), STEP - done, now
   done = done + 1
 end
 follow_up()
-return answer(concat({ exact(now), done, (done + held >= STEP or gone > 0 or left) and 1 or 0 }, '\30'))
+return answer(concat({ exact(now), done, (done + held >= STEP or gaps or left) and 1 or 0 }, '\30'))

@@ -8,7 +8,9 @@ digested = 0
 -- Fetch may never come across an entry; when most of what stands there is gone, tidy closes the gaps.
 function note_gaps(t)
   local holes = t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] - t[COUNT + QUEUED]
-  if holes > t[COUNT + QUEUED] + 1000 then set_at(agenda('gaps'), t[QUEUE].name .. SEP .. t[NAME], holes) end
+  if holes <= t[COUNT + QUEUED] + 1000 then return end
+  local gaps, name = agenda('gaps'), t[QUEUE].name .. SEP .. t[NAME]
+  if not at_of(gaps, name) then set_at(gaps, name, 0) end -- else it is being done, and has come to some place
 end
 
 -- Empty a queued task's place: fetch drops the entry when it comes across it.
