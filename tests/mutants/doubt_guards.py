@@ -2,8 +2,212 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Guard
+from tests.mutants.mutant import Guard, Mutant
 
 __all__ = ("GUARDS",)
 
-GUARDS: tuple[Guard, ...] = ()
+_REPEATS = "fairlead/broker/repeats.py"
+_POLICY = "tests/broker/test_repeats.py::"
+_CLIENT = "tests/client/test_doubt.py::"
+_WORKER = "tests/worker/test_doubt.py::"
+
+GUARDS: tuple[Guard, ...] = (
+    Guard(
+        "doubt stays",
+        "a call that may have been executed is never said to be not executed",
+        _POLICY + "test_a_call_that_was_ambiguous_once_stays_so_whatever_comes_after[unreachable]",
+        (
+            Mutant(
+                _REPEATS,
+                (("if self.doubtful and not isinstance(self.last, Ambiguous):", "if False:"),),
+            ),
+            Mutant(
+                _REPEATS,
+                (
+                    (
+                        "self.doubtful = self.doubtful or isinstance(error, Ambiguous)",
+                        "self.doubtful = isinstance(error, Ambiguous)",
+                    ),
+                ),
+                test=_CLIENT
+                + "test_an_enqueue_that_was_carried_out_is_never_said_to_be_not_executed",
+            ),
+        ),
+    ),
+    Guard(
+        "doubt is repeated",
+        "only a reply says what became of a call in doubt, so it is asked for after every error",
+        _POLICY
+        + "test_a_call_in_doubt_is_repeated_under_its_number_until_there_is_a_reply[server]",
+        (
+            Mutant(
+                _REPEATS,
+                (
+                    (
+                        "return error.passes or self.doubtful or self._limit.insists",
+                        "return error.passes or self._limit.insists",
+                    ),
+                ),
+            ),
+            Mutant(
+                "fairlead/broker/caller.py",
+                (
+                    (
+                        "            return verb(Call(call.incarnation, call.number, until))\n",
+                        "            self._number += 1\n"
+                        "            return verb(Call(call.incarnation, self._number, until))\n",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "what passes",
+        "what passes by itself is waited for, and what does not is said at once",
+        _POLICY + "test_what_passes_is_waited_for_and_raised_as_it_is_when_time_is_over[loading]",
+        (
+            Mutant(
+                "fairlead/model/errors.py",
+                (("self.passes = cause in _PASSING", "self.passes = False"),),
+            ),
+            Mutant(
+                "fairlead/model/errors.py",
+                (("self.passes = cause in _PASSING", "self.passes = True"),),
+                test=_POLICY + "test_what_does_not_pass_is_raised_at_once[oom]",
+            ),
+            Mutant(
+                _REPEATS,
+                (
+                    (
+                        "        if isinstance(error, OutOfOrder):\n            return False",
+                        "        if isinstance(error, OutOfOrder):\n            return True",
+                    ),
+                ),
+                test=_POLICY + "test_a_number_that_was_overtaken_is_not_asked_about_again",
+            ),
+        ),
+    ),
+    Guard(
+        "time of a call",
+        "a call takes no longer than was said, whoever is before it",
+        _POLICY + "test_the_time_limit_holds_while_others_are_before_it",
+        (
+            Mutant(
+                "fairlead/broker/caller.py",
+                (("timeout_at(None if until == math.inf else until)", "timeout_at(None)"),),
+            ),
+            Mutant(
+                "fairlead/broker/caller.py",
+                (
+                    (
+                        "call = Call(self.incarnation, self._number, "
+                        "None if limit.insists else limit.until)",
+                        "call = Call(self.incarnation, self._number, None)",
+                    ),
+                ),
+                test=_POLICY + "test_the_time_limit_is_told_to_whoever_carries_the_call",
+            ),
+        ),
+    ),
+    Guard(
+        "waiters wait",
+        "who waits for a result waits through refusals that pass",
+        _CLIENT + "test_who_waits_for_a_result_waits_through_refusals_that_pass",
+        (
+            Mutant(
+                "fairlead/client/patience.py",
+                (
+                    (
+                        "return await repeated(round, Limit(math.inf), failed=failed)",
+                        "return await ask()",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "insistence",
+        "a worker repeats an exchange until it knows what was lent to it",
+        _WORKER + "test_a_refusal_after_a_lost_reply_leaves_no_lease_behind[auth]",
+        (
+            Mutant(
+                "fairlead/worker/syncer.py",
+                (
+                    ("repeats import Insistence\n", "repeats import Insistence, Limit\n"),
+                    ("limit = self._outcomes if batch else self._fetches", "limit = Limit(0.0)"),
+                ),
+            ),
+            Mutant(
+                _REPEATS,
+                (("    insists = True\n", "    insists = False\n"),),
+                test=_POLICY + "test_a_worker_insists_on_whatever_is_refused_until_it_stops",
+            ),
+        ),
+    ),
+    Guard(
+        "progress",
+        "progress that cannot be written fails no attempt",
+        _WORKER
+        + "test_progress_that_cannot_be_written_is_logged_once_and_not_the_handler_s_business"
+        "[error0]",
+        (
+            Mutant(
+                "fairlead/worker/writer.py",
+                (
+                    (
+                        "            self._unwritten.failed(error)\n",
+                        "            self._unwritten.failed(error)\n            raise\n",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "released",
+        "an attempt that cannot reach the broker is released and uses up no retry",
+        _WORKER + "test_a_context_call_that_fails_in_an_outage_releases_the_attempt[False]",
+        (
+            Mutant(
+                "fairlead/worker/attempt.py",
+                (("if error is self.context._outage and", "if False and"),),
+            ),
+        ),
+    ),
+    Guard(
+        "line of writes",
+        "what handlers write does not wait for an exchange in doubt",
+        _WORKER + "test_what_handlers_write_does_not_wait_for_an_exchange_in_doubt",
+        (
+            Mutant(
+                "fairlead/worker/worker.py",
+                (
+                    (
+                        'Writer(store, Caller(f"{line or incarnation}:writes"), incarnation)',
+                        "Writer(store, caller, incarnation)",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "ids of errors",
+        "an error says which tasks it is about, so that they can be asked for or sent again",
+        _CLIENT + "test_an_enqueue_that_was_carried_out_is_never_said_to_be_not_executed",
+        (
+            Mutant(
+                "fairlead/client/receipts.py", (("    error.ids = (message.id,)\n", "    pass\n"),)
+            ),
+            Mutant(
+                "fairlead/client/client.py",
+                (
+                    (
+                        "error.ids = tuple(submission.message.id for submission in chunk)",
+                        "error.ids = ()",
+                    ),
+                ),
+                test="tests/client/test_client.py::"
+                "test_a_batch_whose_reply_never_came_may_be_enqueued_again",
+            ),
+        ),
+    ),
+)
