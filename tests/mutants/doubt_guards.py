@@ -149,7 +149,7 @@ GUARDS: tuple[Guard, ...] = (
         "progress that cannot be written fails no attempt",
         _WORKER
         + "test_progress_that_cannot_be_written_is_logged_once_and_not_the_handler_s_business"
-        "[error0]",
+        "[error2]",
         (
             Mutant(
                 "fairlead/worker/writer.py",
