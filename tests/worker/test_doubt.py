@@ -175,7 +175,7 @@ async def test_a_context_call_that_fails_in_an_outage_releases_the_attempt(
         await ctx.xcom.apush("k", 1)
 
     rig.task(name="pushes")(plain if sync else awaiting)
-    id = await rig.enqueue("pushes", max_retries=0)
+    id = await rig.enqueue("pushes", max_retries=1)
     assert await rig.worker().drain() == 6
     assert runs == [1] * 6
     record = await rig.find(id)
