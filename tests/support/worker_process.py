@@ -50,6 +50,15 @@ for _ in range(3):
 """
 
 
+# Makes a terminal that is open as stdin the one of this session, and becomes the program.
+_TIE = """
+import fcntl, os, sys, termios
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 class WorkerProcess:
     """A supervisor and everything below it. May be started again after its end."""
 
@@ -60,11 +69,12 @@ class WorkerProcess:
         app: str = "jobs:app",
         environment: Mapping[str, str] | None = None,
         name: str = "worker",
+        wrapper: Iterable[str] = (),
     ) -> None:
         self.folder, self.name = folder, name
         self.file = folder / f"{name}.log"
         self._mark = f"{_RUN}.{uuid.uuid4().hex[:8]}"
-        self._command = [str(COMMAND), "worker", app, "--log-format", "json", *arguments]
+        self._command = [*wrapper, str(COMMAND), "worker", app, "--log-format", "json", *arguments]
         self._environment = {
             **os.environ,
             **(environment or {}),
@@ -77,17 +87,20 @@ class WorkerProcess:
 
     # -- life -----------------------------------------------------------------------------------
 
-    def start(self) -> Self:
+    def start(self, terminal: int | None = None) -> Self:
+        """Start it, as a service is or from a terminal."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
         _guard()
+        tie = [] if terminal is None else [sys.executable, "-I", "-S", "-c", _TIE]
         with self.file.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command,
+                tie + self._command,
                 env=self._environment,
                 cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdin=subprocess.DEVNULL if terminal is None else terminal,
+                stdout=log if terminal is None else terminal,
+                stderr=log if terminal is None else terminal,
+                start_new_session=True,  # whatever terminal the tests have is not its own
             )
         return self
 

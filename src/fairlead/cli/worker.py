@@ -12,6 +12,7 @@ from fairlead.cli.loading import check_target
 from fairlead.model.ordering import parse_queues
 from fairlead.runtime.component import serving
 from fairlead.runtime.loops import new_runner
+from fairlead.runtime.terminals import ends_with_terminal
 from fairlead.telemetry.log import configure
 from fairlead.worker.channel import Plan
 from fairlead.worker.status import StatusWriter
@@ -101,9 +102,10 @@ def worker(
     """Run the tasks of APP, which is MODULE:ATTRIBUTE, until a signal says to stop.
 
     TERM and INT stop in good time, a second INT at once; either way nothing is lost and no attempt
-    used up. TSTP fetches no more, HUP replaces the processes one after the other, USR1 shows where
-    their code is. `fairlead check` tells a probe how the worker is. Exit codes: 0 stopped, 1 the
-    app cannot be imported, 2 wrong usage.
+    used up. TSTP fetches no more, CONT fetches again, HUP replaces the processes one after the
+    other (a worker that was started from a terminal it stops: the terminal is gone), USR1 shows
+    where their code is. `fairlead check` tells a probe how the worker is. Exit codes: 0 stopped, 1
+    the app cannot be imported, 2 wrong usage.
     """
     plan = Plan(
         app=check_target(app),
@@ -128,7 +130,14 @@ def worker(
 
 
 async def _supervise(plan: Plan, processes: int, stall_timeout: float) -> int:
-    supervisor = Supervisor(_CHILD, plan, connect, count=processes, stall_timeout=stall_timeout)
+    supervisor = Supervisor(
+        _CHILD,
+        plan,
+        connect,
+        count=processes,
+        stall_timeout=stall_timeout,
+        tied=ends_with_terminal(),
+    )
     async with serving(StatusWriter(supervisor, plan.app)):
         code = await supervisor.run()
     if supervisor.refusal is not None:

@@ -90,9 +90,11 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Order(msgspec.Struct, frozen=True, tag=True):
-    """Supervisor to child: ``quiet`` (fetch no more), ``stop`` in good time, ``leave`` now."""
+    """Supervisor to child: be ``quiet`` (fetch no more), ``resume``, ``stop`` in good time,
+    ``leave`` now.
+    """
 
-    what: Literal["quiet", "stop", "leave"]
+    what: Literal["quiet", "resume", "stop", "leave"]
 
 
 class SlotPlan(msgspec.Struct, frozen=True, kw_only=True, tag=True):

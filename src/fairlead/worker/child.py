@@ -115,10 +115,12 @@ class Child:
         """Whether its process runs."""
         return self._process is not None and self._process.returncode is None
 
-    def order(self, what: Literal["quiet", "stop", "leave"]) -> None:
+    def order(self, what: Literal["quiet", "resume", "stop", "leave"]) -> None:
         """Tell it what to do. One that has not introduced itself has nothing to bring to an end."""
-        self.ordered = self.ordered or what != "quiet"
-        self._quiet = self._quiet or what == "quiet"
+        if what in ("quiet", "resume"):
+            self._quiet = what == "quiet"
+        else:
+            self.ordered = True
         if self.ordered and self.introduction is None:
             self.kill()
         elif self._channel is not None:

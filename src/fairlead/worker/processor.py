@@ -65,14 +65,13 @@ class Processor:
         self._forwarder = forwarder
         self._runner = runner
         runner.over = self._attempt_over
-        runner.told = self._wake_up
         inflight.release = self._release
-        syncer.woken = self._wake_up
         self._capacity = capacity
         self.concurrency = capacity.concurrency
         self._kept = True  # somebody keeps our leases; otherwise nothing may be fetched
         self._patience = patience
         self._wake = asyncio.Event()  # something to exchange, or a slot that became free
+        syncer.woken = runner.told = self._wake.set
         self._left = asyncio.Event()  # run() is over, or was never called
         self._left.set()
         self._halt = asyncio.Event()  # stop() was called
@@ -213,10 +212,11 @@ class Processor:
             self._wake.set()
         self._kept = kept
 
-    def be_quiet(self) -> None:
-        """Fetch no more; what runs goes on."""
-        self.quiet = True
-        self.hand_back()
+    def be_quiet(self, quiet: bool = True) -> None:
+        """Fetch no more, or again; what runs goes on."""
+        self.quiet = quiet
+        if quiet:
+            self.hand_back()
         self._wake.set()
 
     async def drain(self, limit: int | None = None) -> int:
@@ -380,9 +380,6 @@ class Processor:
             waits = self._inflight or self._syncer.unsettled
             if waits and not await within(left, self._wake):
                 return
-
-    def _wake_up(self) -> None:
-        self._wake.set()
 
     def _sleep(self) -> None:
         """Nothing is known to do from now on."""

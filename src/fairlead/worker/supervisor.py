@@ -1,7 +1,8 @@
 """Keeps the children of a worker alive. Never imports an app: nothing of it can hurt this process.
 
 Signals: TERM and INT stop in good time, a second INT at once. TSTP makes quiet: nothing is fetched
-any more. HUP replaces all children, one after the other. USR1 shows where their code is.
+any more, until CONT. HUP replaces all children, one after the other; to a worker that was started
+from a terminal it says that the terminal is gone, and stops it. USR1 shows where the code is.
 """
 
 from __future__ import annotations
@@ -47,12 +48,15 @@ class Supervisor:
         *,
         count: int,
         stall_timeout: float = 60.0,
+        tied: bool = False,
     ) -> None:
+        """``tied``: it belongs to a terminal, and ends with it."""
         self._command = command
         self._plan = plan
         self._connect = connect
         self.count = count
         self._stall_timeout = stall_timeout
+        self.tied = tied
         self._stores: dict[str, Store] = {}
         self._children: dict[Child, asyncio.Task[int]] = {}
         self.refusal: Refusal | None = None
@@ -96,11 +100,27 @@ class Supervisor:
         self._stopping.set()
 
     def quiet(self) -> None:
-        """Fetch no more; what runs goes on."""
+        """Fetch no more; what runs goes on. Children that are started later are quiet, too."""
         log.info("worker is quiet: it fetches no more")
         self.is_quiet = True
         for child in self.children:
             child.order("quiet")
+
+    def resume(self) -> None:
+        """Fetch again, if it was made quiet. A shell sends CONT to what was not, as well."""
+        if self.is_quiet:
+            log.info("worker is no longer quiet: it fetches again")
+            self.is_quiet = False
+            for child in self.children:
+                child.order("resume")
+
+    def hang_up(self) -> None:
+        """Stop in good time, if the terminal is gone; otherwise replace all children."""
+        if not self.tied:
+            self.renew()
+        elif not self._stopping.is_set():  # the kernel and the shell may both send it
+            log.warning("worker stops: its terminal is gone")
+            self.stop()
 
     def renew(self) -> None:
         """Replace all children, one after the other."""
@@ -304,7 +324,8 @@ class _Signals:
             signal.SIGTERM: supervisor.stop,
             signal.SIGINT: supervisor.stop,
             signal.SIGTSTP: supervisor.quiet,
-            signal.SIGHUP: supervisor.renew,
+            signal.SIGCONT: supervisor.resume,
+            signal.SIGHUP: supervisor.hang_up,
             signal.SIGUSR1: lambda: self._do(supervisor),
         }
 

@@ -113,9 +113,9 @@ class Tether:
         elif order.what == "stop":
             self.ordered.set()
         else:
-            self._quiet = True
+            self._quiet = order.what == "quiet"
             if self._worker is not None:
-                self._worker.processor.be_quiet()
+                self._worker.processor.be_quiet(self._quiet)
 
     def _leave(self) -> None:
         self.ordered.set()
