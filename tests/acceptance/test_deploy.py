@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import time
 from collections import Counter
@@ -28,6 +29,17 @@ async def a_thoughtful_handler(ctx: Context) -> None:
 def a_stubborn_handler(ctx: Context) -> None:
     record("begin", ctx)
     time.sleep(60)
+
+
+hoard = []
+
+
+@app.task(name="leaky")
+async def a_leaky_handler(ctx: Context, megabytes: int) -> None:
+    record("begin", ctx)
+    hoard.append(b"x" * megabytes * 2**20)
+    await asyncio.sleep(0.2)
+    record("end", ctx)
 """
 
 TROUBLE = ("recovered", "retrying", "dead", "cancelled", "fenced")
@@ -246,6 +258,55 @@ async def test_children_are_replaced_after_so_many_tasks_and_nothing_is_lost(sit
     assert [event.attempt for event in site.stream.of(ids, "completed")] == [1] * len(ids)
     assert worker.log("child died") == []
     await worker.ready(but=first)
+
+
+async def test_a_child_that_takes_too_much_memory_is_replaced_and_ends_what_it_runs(
+    site: Site,
+) -> None:
+    worker = site.worker("-c", "5", "-p", "1", "--max-rss", "160MB")
+    [old] = await worker.ready()
+    lasting = await site.enqueue("nap", 1, 4.0)
+    await site.recorded("begin", 1)
+    ids = lasting + await site.enqueue("leaky", 1, 120)
+
+    why = (await worker.logged("child retires", pid=old))["why"]
+    [new] = await worker.ready(but=[old])
+    more = await site.enqueue("nap", 10, 0.1)
+    await site.stream.ended(ids + more)
+
+    assert re.fullmatch(r"it takes 1[6-9]\d MB", why)
+    assert {tuple(site.stream.kinds(id)) for id in ids} == {("enqueued", "started", "completed")}
+    [ended] = [record for record in site.records("end") if record.id == lasting[0]]
+    assert ended.pid == old
+    await until(lambda: worker.children() == [new], "the old child to end")
+    assert len(worker.log("child retires")) == 1
+    assert worker.log("child died") == []
+
+
+async def test_children_are_replaced_at_their_age_one_at_a_time(site: Site) -> None:
+    worker = site.worker("-c", "5", "-p", "2", "--max-age", "3")
+    old = await worker.ready()
+
+    async with feeding(site) as ids:
+        new = await worker.ready(but=old)
+    await site.stream.ended(ids)
+
+    whys = [worker.log("child retires", pid=pid)[0]["why"] for pid in old]
+    assert all(re.fullmatch(r"it is [3-9] seconds old", why) for why in whys), whys
+    born = sorted(moment(worker.born()[pid]) for pid in new)
+    ended = sorted(moment(worker.log("child ended", pid=pid)[0]) for pid in old)
+    assert born[0] <= ended[0] <= born[1] <= ended[1]
+    assert site.stream.count(ids, *TROUBLE) == 0
+    assert worker.log("child died") == []
+
+
+async def test_an_app_larger_than_its_limit_is_one_line_and_an_exit_code(site: Site) -> None:
+    worker = site.worker("-p", "1", "--max-rss", "20MB")
+
+    assert await worker.wait() == 2
+
+    assert re.search(r"--max-rss is 20 MB, but the app takes \d+ MB", worker.text())
+    assert "Traceback" not in worker.text()
 
 
 # -- USR1 ---------------------------------------------------------------------------------------

@@ -84,6 +84,9 @@ def test_an_app_that_cannot_be_had_is_one_line_and_an_exit_code(
         (["-p", "0"], "0"),
         (["--lease", "0.1"], "0.1"),
         (["--max-tasks", "-1"], "-1"),
+        (["--max-rss", "1MB"], "'1MB' is not at least 16 MB"),
+        (["--max-rss", "much"], "'much' is not"),
+        (["--max-age", "-1"], "-1"),
         (["--log-format", "xml"], "xml"),
     ],
 )

@@ -26,6 +26,7 @@ from fairlead.telemetry.log import configure
 from fairlead.worker.board import Board
 from fairlead.worker.channel import Channel, Plan, Refusal, SlotPlan, framed, receive_now
 from fairlead.worker.orphans import end_programs
+from fairlead.worker.retirement import Retirement
 from fairlead.worker.stacks import answer
 from fairlead.worker.tether import Tether
 
@@ -90,7 +91,7 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
         channel,
         board,
         url=url,
-        max_tasks=plan.max_tasks,
+        retirement=Retirement(max_tasks=plan.max_tasks, max_rss=plan.max_rss, max_age=plan.max_age),
         overdue=plan.overdue,
         quiet=plan.quiet,
     )
@@ -145,10 +146,12 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
     except Exception as error:
         if tether.introduced or isinstance(error, BrokerError):
             raise  # it may go better the next time
-        log.exception("worker did not start")
-        channel.send(Refusal(f"the worker did not start: {type(error).__name__}: {error}", 1))
+        told = isinstance(error, InvalidInput)  # what it says is for people, and enough
+        log.log(logging.DEBUG if told else logging.ERROR, "worker did not start", exc_info=error)
+        why = str(error) if told else f"{type(error).__name__}: {error}"
+        channel.send(Refusal(f"the worker did not start: {why}", exit_code(error)))
         await channel.flush()
-        return 1
+        return exit_code(error)
     return 0
 
 

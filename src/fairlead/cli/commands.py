@@ -9,7 +9,10 @@ from typing import Any
 
 import click
 
-__all__ = ("Command", "Group", "Number", "talk")
+from fairlead.model.sizes import in_bytes, size_rule
+from fairlead.runtime.resident import can_measure
+
+__all__ = ("Command", "Group", "Number", "in_size", "talk")
 
 
 class Command(click.Command):
@@ -86,6 +89,18 @@ class Number(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
+
+
+def in_size(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The bytes that an amount of memory stands for, or a usage error that names the value."""
+    if value is None:
+        return None
+    if not can_measure():
+        raise click.BadParameter("this system does not tell how much memory a process has.")
+    size = in_bytes(value)
+    if size is None:
+        raise click.BadParameter(f"{value!r} is not {size_rule()}.", param=param)
+    return size
 
 
 def talk(text: str) -> None:

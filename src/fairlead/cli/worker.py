@@ -7,7 +7,7 @@ import sys
 import click
 
 from fairlead.broker import connect
-from fairlead.cli.commands import Command, Number, talk
+from fairlead.cli.commands import Command, Number, in_size, talk
 from fairlead.cli.loading import check_target
 from fairlead.model.ordering import parse_queues
 from fairlead.runtime.component import serving
@@ -69,6 +69,14 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     help="Replace a process after so many tasks.  [default: never]",
 )  # fmt: skip
 @click.option(
+    "--max-rss", callback=in_size, default=None, metavar="SIZE",
+    help="Replace a process that takes so much memory, such as 512MB.  [default: never]",
+)  # fmt: skip
+@click.option(
+    "--max-age", type=Number(0, 365 * 86_400), default=0.0, metavar="SECONDS",
+    help="Replace a process after so many seconds.  [default: never]",
+)  # fmt: skip
+@click.option(
     "--stall-timeout", type=Number(1, 86_400), default=60.0, show_default=True,
     help="Seconds after which a process whose loop hangs is ended, or in which a handler does not"
     " stop.",
@@ -94,6 +102,8 @@ def worker(
     lease: float | None,
     task_timeout: float | None,
     max_tasks: int,
+    max_rss: int | None,
+    max_age: float,
     stall_timeout: float,
     log_format: str,
     log_level: str,
@@ -119,6 +129,8 @@ def worker(
         lease=lease,
         task_timeout=task_timeout,
         max_tasks=max_tasks,
+        max_rss=max_rss or 0,
+        max_age=max_age,
         overdue=stall_timeout,
         log_format=log_format,
         log_level=log_level,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -15,6 +14,7 @@ from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.message import MAX_CRASHES
 from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
 from fairlead.model.registry import Gate, TaskSpec
+from fairlead.model.sizes import in_bytes, size_rule
 from fairlead.runtime.resident import can_measure
 
 __all__ = ("TaskOptions", "declared")
@@ -22,9 +22,6 @@ __all__ = ("TaskOptions", "declared")
 _Errors = type[BaseException] | Sequence[type[BaseException]]
 _POLICY = ("max_retries", "backoff", "retry_on", "give_up_on", "backoff_for")
 _MAX_VERSION = 1_000_000
-_LEAST_MEMORY = 16 * 1024**2  # bytes: an interpreter alone takes about as much
-_SIZE = re.compile(r"([0-9]{1,9})\s*(KB|MB|GB)\Z", re.IGNORECASE)
-_UNITS = {"KB": 1024, "MB": 1024**2, "GB": 1024**3}
 
 
 class TaskOptions(TypedDict, total=False):
@@ -121,12 +118,9 @@ def _isolation(said: dict[str, Any]) -> tuple[Literal["", "process"], int | None
         raise InvalidOption("max_memory", memory, "left out, unless with isolation='process'")
     if not can_measure():
         raise InvalidOption("max_memory", memory, "left out on this system, which has no /proc")
-    size = memory if isinstance(memory, int) and not isinstance(memory, bool) else 0
-    if isinstance(memory, str) and (found := _SIZE.match(memory.strip())):
-        size = int(found[1]) * _UNITS[found[2].upper()]
-    if not _LEAST_MEMORY <= size < 2**63:
-        rule = "at least 16 MB, given in bytes or as text such as '64MB', '512MB', '2GB'"
-        raise InvalidOption("max_memory", memory, rule)
+    size = in_bytes(memory)
+    if size is None:
+        raise InvalidOption("max_memory", memory, size_rule())
     return isolation, size
 
 

@@ -39,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     grace: float = 30.0
     lease: float | None = None
     max_tasks: int = 0  # 0: no limit
+    max_rss: int = 0  # bytes; 0: no limit
+    max_age: float = 0.0  # seconds; 0: no limit
     task_timeout: float | None = None  # of tasks that say nothing of theirs; None: the app's
     overdue: float = 60.0  # seconds that a handler may go on after it was told to stop
     quiet: bool = False  # it must not fetch

@@ -175,17 +175,18 @@ class Supervisor:
                 await asyncio.wait([life])
                 return child
             async with self._turn:
+                asked = child.retiring.is_set()
                 renew.clear()
                 child.retiring.clear()
                 if not self._stopping.is_set() and not life.done():
-                    child = await self._replaced(child)
+                    child = await self._replaced(child, asked=asked)
 
-    async def _replaced(self, old: Child) -> Child:
+    async def _replaced(self, old: Child, *, asked: bool) -> Child:
         try:
             fresh = self._start()
         except OSError:
             log.exception("child not replaced", extra={"pid": old.pid})
-            return self._kept(old)
+            return self._kept(old, asked=asked)
         life = _life(fresh)
         introduced = asyncio.ensure_future(fresh.introduced.wait())
         await asyncio.wait([life, introduced], timeout=_READY, return_when="FIRST_COMPLETED")
@@ -194,14 +195,14 @@ class Supervisor:
             fresh.kill()
             why = fresh.refusal.text if fresh.refusal is not None else "it did not start"
             log.error("child not replaced: %s", why, extra={"pid": old.pid})
-            return self._kept(old)
+            return self._kept(old, asked=asked)
         old.order("stop")
         self._watch_end(old)
         return fresh
 
-    def _kept(self, old: Child) -> Child:
+    def _kept(self, old: Child, *, asked: bool) -> Child:
         """It could not be replaced; if it asked for that itself, it is tried again later."""
-        if self._plan.max_tasks:
+        if asked:
             asyncio.get_running_loop().call_later(_AGAIN, old.retiring.set)
         return old
 

@@ -15,6 +15,7 @@ from fairlead.worker.channel import Channel, Introduction, Kept, Order, Retiring
 from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.processor import Processor
+from fairlead.worker.retirement import Retirement
 from fairlead.worker.runner import Runner
 from fairlead.worker.syncer import Syncer
 
@@ -58,7 +59,7 @@ class Tether:
         board: Board,
         *,
         url: str,
-        max_tasks: int = 0,
+        retirement: Retirement,
         overdue: float = 60.0,
         quiet: bool = False,
     ) -> None:
@@ -69,7 +70,7 @@ class Tether:
         self.ordered = asyncio.Event()  # to stop, in one way or another
         self.hurry: Callable[[], None] = _nothing  # called when it has to leave at once
         self._channel = channel
-        self._max_tasks = max_tasks
+        self._retirement = retirement
         self._overdue = overdue  # seconds that a handler may go on after it was told to stop
         self._worker: Supervised | None = None
         self._lease = math.inf  # seconds, once introduced
@@ -82,10 +83,12 @@ class Tether:
         return self._worker is not None
 
     def introduce(self, worker: Supervised, introduction: Introduction) -> None:
-        """Tell the supervisor whom it has to look after."""
+        """Tell the supervisor whom it has to look after. Raises ``InvalidInput`` as ``begin``."""
+        now = asyncio.get_running_loop().time()
+        self._retirement.begin(now)
         self._worker = worker
         self._lease = introduction.lease
-        self._heard = asyncio.get_running_loop().time()
+        self._heard = now
         if self._quiet:
             worker.processor.be_quiet()
         self._channel.send(msgspec.structs.replace(introduction, url=self._url))
@@ -156,8 +159,8 @@ class Tether:
             worker.inflight.stop_all("release")  # refused where it is too late for that
         if self._retiring:
             return
-        if 0 < self._max_tasks <= syncer.settled:
-            self._retire(f"{self._max_tasks} tasks are done")
+        if why := self._retirement.why(syncer.settled, now):
+            self._retire(why)
         elif worker.runner.overdue[1] > self._overdue:
             self._retire("a handler does not stop")
         elif worker.abandoned >= worker.processor.concurrency:
