@@ -162,6 +162,11 @@ class BrokerMachine(Core):
         assert not page.gap
         self.readers[reader] = page.last if page.events else after
 
+    @op(1, reader=st.sampled_from(["r1", "r2"]))
+    def forget_reader(self, reader: str) -> None:
+        assert self.run(self.broker.forget_reader(reader)) == (reader in self.readers)
+        self.readers.pop(reader, None)
+
     # -- time and upkeep --------------------------------------------------------------------
 
     @op(5, seconds=st.sampled_from([0.5, 1.0, 3.0, 6.0, 9.0, 20.0]))

@@ -17,9 +17,11 @@ from fairlead.broker.verbs import (
     MAX_ENQUEUE,
     MAX_EXCHANGE,
     MAX_PAGE,
+    MAX_READERS,
     MAX_STEP,
     MAX_TENANTS,
     MAX_XCOM,
+    READER_SILENCE,
     Alter,
     Change,
     Declaration,
@@ -34,7 +36,7 @@ from fairlead.broker.verbs import (
     Write,
 )
 from fairlead.model.checks import check_message
-from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
+from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, Refused, TooLarge
 from fairlead.model.lifecycle import TRANSITIONS, DependencyPolicy, Settlement, State
 from fairlead.model.limits import NO_BREAKER, UNLIMITED, Breaker, Limit
 from fairlead.model.message import ErrorInfo
@@ -61,6 +63,7 @@ __all__ = (
     "check_submissions",
     "check_writes",
     "refuse_now",
+    "too_many_readers",
 )
 
 _POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
@@ -282,11 +285,17 @@ def check_writes(writes: Sequence[Write]) -> None:
 # -- reading -----------------------------------------------------------------------------------
 
 
-def check_reader(reader: str | None, limit: int) -> None:
+def check_reader(reader: str | None, limit: int = 1) -> None:
     """Refuse a page of events that is too long, or for a reader that cannot have a place."""
     check_limit(limit)
     if reader is not None:
         check_key("reader", reader)
+
+
+def too_many_readers() -> Refused:
+    """The error for one more reader with a name, while all others still read."""
+    days = READER_SILENCE // 86_400
+    return Refused("readers", f"{MAX_READERS} named readers have read in the last {days} days")
 
 
 def check_limit(limit: int) -> None:

@@ -97,6 +97,10 @@ class Inspector(StatsReads, StandingReads, Protocol):
         """
         ...
 
+    async def forget_reader(self, reader: str) -> bool:
+        """Forget the place of a named reader of events; false if it had none."""
+        ...
+
     async def libraries(self) -> list[Library]:
         """List the function libraries of this release, and of others that are on the server."""
         ...

@@ -345,8 +345,9 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
     ) -> EventPage:
         """Events behind ``after``; without it, behind a named reader's place, else the oldest kept.
 
-        ``after`` moves a named reader's place, and 1,000 readers may have one. Events are kept up
-        to 16 MB; ``gap`` tells a reader that some it had not seen were dropped, that the event it
+        ``after`` moves a named reader's place, and 1,000 readers may have one; a new one takes the
+        place of the one that has been silent for longest, if that is 7 days. Events are kept up to
+        16 MB; ``gap`` tells a reader that some it had not seen were dropped, that the event it
         read last was lost with the broker's last writes, or that the generation is another. It then
         reads from the oldest kept.
         """

@@ -21,11 +21,14 @@ __all__ = (
     "MAX_EXCHANGE",
     "MAX_LETTERS",
     "MAX_PAGE",
+    "MAX_READERS",
     "MAX_STEP",
     "MAX_TOMBS",
     "MAX_TENANTS",
     "MAX_XCOM",
     "MOVING",
+    "READER_SEEN",
+    "READER_SILENCE",
     "SHARD",
     "Alter",
     "Altered",
@@ -66,6 +69,9 @@ MAX_BYTES = 4 * 1024 * 1024  # of messages or results that one call moves; at le
 MAX_PAGE = 1_000  # entries that one page examines
 MAX_XCOM = 64 * 1024  # bytes of one XCom value
 MAX_LETTERS = 10_000  # unconfirmed, in one mailbox
+MAX_READERS = 1_000  # of events, with a name
+READER_SILENCE = 7 * 86_400  # seconds after which such a reader makes room for another
+READER_SEEN = 86_400  # seconds after which it is noted that one has read, if its place is the same
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP
+from fairlead.broker.verbs import MAX_READERS, MAX_STEP, READER_SEEN, READER_SILENCE
 from fairlead.broker.views import EventPage
-from fairlead.model.errors import Refused
+from fairlead.model.errors import InvalidInput, Refused
 from fairlead.model.events import Event, EventId
 from tests.support.store import NOW, Client, events, submit
 
@@ -292,7 +292,7 @@ async def test_a_reader_that_keeps_up_never_has_a_gap(
 
 
 async def test_a_thousand_readers_may_have_a_name(broker: Store) -> None:
-    for number in range(1_000):
+    for number in range(MAX_READERS):
         await broker.events(reader=f"r{number}")
 
     with pytest.raises(Refused) as refused:
@@ -300,6 +300,57 @@ async def test_a_thousand_readers_may_have_a_name(broker: Store) -> None:
     assert refused.value.cause == "readers"
     assert (await broker.events(reader="r7")).gap is False
     assert (await broker.events()).gap is False
+
+    assert await broker.forget_reader("r7") is True
+    assert (await broker.events(reader="one more")).gap is False
+    with pytest.raises(Refused):
+        await broker.events(reader="r7")
+
+
+async def test_a_reader_that_is_silent_for_long_makes_room_for_another(
+    broker: Store, c: Client
+) -> None:
+    await c.enqueue(submit("t"))
+    place = (await broker.events()).last
+    for number in range(MAX_READERS):
+        await broker.events(after=place, reader=f"r{number:03}")
+    await broker.tidy(now=NOW + READER_SEEN)
+    for number in range(2, MAX_READERS):  # nothing happened: they read, and stay where they are
+        assert (await broker.events(reader=f"r{number:03}")).events == []
+
+    await broker.tidy(now=NOW + READER_SILENCE)
+    with pytest.raises(Refused):
+        await broker.events(reader="early")
+    await broker.tidy(now=NOW + READER_SILENCE + 1)
+    await broker.events(reader="new")  # in the place of r000
+    await broker.events(reader="next")  # of r001
+    with pytest.raises(Refused):
+        await broker.events(reader="late")
+    assert (await broker.events(reader="r002")).events == []  # its place is kept
+
+    assert not await broker.forget_reader("r000")
+    assert not await broker.forget_reader("r001")
+    assert await broker.forget_reader("r002")
+    await broker.events(reader="late")
+
+
+async def test_a_reader_that_was_forgotten_begins_anew(broker: Store, c: Client) -> None:
+    await c.enqueue(submit("t1"), submit("t2"))
+    first = await broker.events(reader="r")
+    await broker.events(after=first.last, reader="r")
+    await broker.events(after=first.last, reader="other")
+
+    assert await broker.forget_reader("r") is True
+    assert await broker.forget_reader("r") is False
+
+    assert await broker.events(reader="r") == first
+    assert (await broker.events(reader="other")).events == []
+
+
+@pytest.mark.parametrize("name", ["", "a\x00b"])
+async def test_only_a_name_can_be_forgotten(broker: Store, name: str) -> None:
+    with pytest.raises(InvalidInput):
+        await broker.forget_reader(name)
 
 
 async def test_promote_counts_a_task_that_is_due_and_too_late_once(

@@ -500,6 +500,7 @@ def every_verb(broker: RedisBroker) -> list[tuple[str, Callable[[], Any]]]:
         ("tick", broker.tick),
         ("schedules", broker.schedules),
         ("events", broker.events),
+        ("forget_reader", lambda: broker.forget_reader("none")),
     ]
 
 

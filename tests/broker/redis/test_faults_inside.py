@@ -156,6 +156,7 @@ PROBES: dict[str, Probe] = {
     "purge": lambda c, _: c.purge("default", now=LATER),
     "purge, one tenant": lambda c, _: c.purge("graph", "a", now=LATER),
     "delete_queue": lambda c, _: c.broker.delete_queue(c.call(), "brief", now=LATER),
+    "forget_reader": lambda c, _: c.broker.forget_reader("r"),
     "fire": fire_one,
     "plan": lambda c, _: c.plan(
         ScheduleOrder(name="new", action="create", queue="default", next_at=SLOT),
@@ -388,6 +389,7 @@ class Full:
             "alter": lambda: broker.alter(self.call(), [cancel]),
             "purge": lambda: broker.purge(self.call(), "nothing"),
             "delete_queue": lambda: broker.delete_queue(self.call(), "nothing"),
+            "forget_reader": lambda: broker.forget_reader("nobody"),
             "exchange": lambda: broker.exchange(self.call()),
         }
 

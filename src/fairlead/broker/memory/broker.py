@@ -315,7 +315,7 @@ class MemoryBroker(Flowing, Planning, Looking):
             with self._lock:
                 self._set_clock(None)
                 stream = self._shard.stream
-                events, gap, last = stream.read(stream.start(reader, after), limit)
+                events, gap, last = stream.read(stream.start(reader, after, self._shard.now), limit)
                 left = ends - time.monotonic()
                 if events or gap or left <= 0.0 or self._shard.closed:
                     return EventPage(now=self._shard.now, events=events, gap=gap, last=last)

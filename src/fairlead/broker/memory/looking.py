@@ -7,6 +7,7 @@ from itertools import islice
 
 from msgspec import UNSET
 
+from fairlead.broker import checks
 from fairlead.broker.memory import inspector, settings
 from fairlead.broker.memory.fair import PARKED, READY, Queue, Tenant
 from fairlead.broker.memory.frame import Frame
@@ -35,6 +36,10 @@ class Looking(Frame):
 
     async def standing(self, id: str, *, now: float | None = None) -> Standing | None:
         return self._do(now, lambda shard: _standing(shard, id))
+
+    async def forget_reader(self, reader: str) -> bool:
+        checks.check_reader(reader)
+        return self._do(None, lambda shard: shard.stream.forget(reader))
 
     async def libraries(self) -> list[Library]:
         return []

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from itertools import islice
 from typing import Any, cast
 
+from fairlead.broker import checks
+from fairlead.broker.verbs import MAX_READERS, READER_SEEN, READER_SILENCE
 from fairlead.model.clock import next_number
-from fairlead.model.errors import Refused
 from fairlead.model.events import Event, EventId, EventKind
 
 __all__ = ("Stream",)
 
 _ENTRY_BYTES = 48  # what an entry and an event cost beside their texts: an estimate, stored nowhere
 _EVENT_BYTES = 72
-_READERS = 1_000  # with a name; their places are kept for good
 _SPENT = 1_000  # entries in front of the first that are not worth moving the others
 
 #: kind, task, queue, tenant, state, token, attempt, reason
@@ -33,7 +34,7 @@ class Stream:
         self._bytes = 0
         self._last = 0  # the number of the newest entry
         self._dropped = self._id(0, 0)  # the newest event that the cap removed, or the beginning
-        self._readers: dict[str, EventId] = {}
+        self._readers: dict[str, tuple[EventId, int]] = {}  # place, and when it was last read
         self.rows: list[Row] = []  # of the call that is being carried out
 
     def flush(self, now: float) -> bool:
@@ -59,15 +60,28 @@ class Stream:
             self._first = 0
         return True
 
-    def start(self, reader: str | None, after: EventId | None) -> EventId:
+    def start(self, reader: str | None, after: EventId | None, now: float) -> EventId:
         """Where to read on; what ``after`` confirms becomes the named reader's place."""
         if reader is None:
             return after if after is not None else self._dropped
-        if reader not in self._readers and len(self._readers) >= _READERS:
-            raise Refused("readers", f"there are {_READERS} named readers already")
-        if after is not None:
-            self._readers[reader] = after
-        return self._readers.setdefault(reader, self._dropped)
+        if reader not in self._readers and len(self._readers) >= MAX_READERS:
+            self._make_room(now)
+        was, seen = self._readers.get(reader, (None, 0))
+        place = after or was or self._dropped
+        if place != was or now - seen >= READER_SEEN:
+            self._readers[reader] = place, math.floor(now)
+        return place
+
+    def _make_room(self, now: float) -> None:
+        """Forget the reader that has been silent for longest, if that is long enough."""
+        seen, name = min((seen, name) for name, (_, seen) in self._readers.items())
+        if seen >= now - READER_SILENCE:
+            raise checks.too_many_readers()
+        del self._readers[name]
+
+    def forget(self, reader: str) -> bool:
+        """Forget the place of a named reader; false if it had none."""
+        return self._readers.pop(reader, None) is not None
 
     def read(self, after: EventId, limit: int) -> tuple[list[Event], bool, EventId]:
         """Events behind ``after``, whether some before the first are gone, and where to read on."""

@@ -303,7 +303,7 @@ def _meaning(error: ScriptError, verb: str, call: Call | None) -> Exception:
     if code == "layout":
         return _wrong_layout(fields[0])
     if code == "readers":
-        return Refused("readers", "there are 1000 named readers already")
+        return checks.too_many_readers()
     return Refused("script", f"the script {verb} refused with a code that nobody knows: {code}")
 
 

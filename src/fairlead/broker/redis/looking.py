@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.broker import checks
 from fairlead.broker.redis import stored
 from fairlead.broker.redis.frame import Frame
 from fairlead.broker.redis.wire import Value
@@ -78,6 +79,11 @@ class Looking(Frame):
             more_tenants=any(more for _, more in by_tenant.values()),
             orphans=int(orphans),
         )
+
+    async def forget_reader(self, reader: str) -> bool:
+        """Forget the place of a named reader of events; false if it had none."""
+        checks.check_reader(reader)
+        return bool(await self._run("forget_reader", [self._clock(None), reader]))
 
     async def _tenants(self, queue: str, now: float | None) -> tuple[dict[str, TenantStats], bool]:
         """Those with work now or lately, and whether there are others: a part in each call."""

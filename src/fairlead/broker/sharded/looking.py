@@ -25,6 +25,13 @@ __all__ = ("Looking",)
 class Looking(Frame):
     """The part of the broker that explains."""
 
+    async def forget_reader(self, reader: str) -> bool:
+        """Forget the place of a named reader in every shard; false if it had none in any."""
+        calls = {
+            shard: partial(store.forget_reader, reader) for shard, store in self._stores.items()
+        }
+        return any((await self._all(calls)).values())
+
     async def stats(
         self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
     ) -> Stats:

@@ -25,7 +25,7 @@ def check_rest(shard: Shard) -> Iterator[str]:
     yield from check_schedules(shard)
     yield from _tombs(shard)
     for reader, place in shard.hash("readers").items():
-        if len(place.split(" ")) != 3:
+        if len(place.split(" ")) != 4:
             yield f"'readers' holds what cannot be read for {reader!r}"
     jobs = shard.meta.get("jobs", 0.0)
     for job, number in shard.order("jobs").items():

@@ -6,9 +6,13 @@
 -- Returns  time, generation, whether there is a gap, entry and index to read on from, then four for
 --          each entry: number, time, index of the first row that is new, rows
 -- @reads
+-- @library events
 -- @include text
 -- @include base
 -- @include read
+-- Seconds of silence after which a reader makes room for a new one, and after which a read that changes nothing
+-- is written down, and how many there may be: READER_SILENCE, READER_SEEN, MAX_READERS in broker/verbs.py.
+-- @const SILENT=604800 SEEN=86400 READERS=1000
 keep_clock()
 local function count_rows(text)
   local _, fields = text:gsub('\31', '')
@@ -21,17 +25,32 @@ local reader, foreign, limit = ARGV[2], ARGV[5] == '1', tonumber(ARGV[6])
 local entry, index = tonumber(ARGV[3]), tonumber(ARGV[4])
 local meta = call('HMGET', P .. 'meta', 'generation', 'dropped', 'dropped_rows')
 local generation, dropped, its_rows = meta[1], tonumber(meta[2] or 0), tonumber(meta[3] or 0)
-local place -- of the reader, if it is another one now
+-- The one that has been silent for longest, if that is long enough to make room for another.
+local function longest_silent()
+  local least, name = now - SILENT, nil
+  local all = call('HGETALL', P .. 'readers')
+  for i = 1, #all, 2 do
+    local seen = tonumber(match(all[i + 1], '(%d+)$'))
+    if seen < least or seen == least and name and all[i] < name then least, name = seen, all[i] end
+  end
+  return name
+end
+local place, given_up -- of the reader, if it has to be written; who makes room for it
 if reader ~= '' then
   local kept = call('HGET', P .. 'readers', reader)
-  if not kept and call('HLEN', P .. 'readers') >= 1000 then return redis.error_reply('FAIRLEAD readers') end
-  if not entry and kept then
-    local g, e, i = match(kept, '^(.*) (%-?%d+) (%-?%d+)$')
-    entry, index, foreign = tonumber(e), tonumber(i), g ~= generation
+  if not kept and call('HLEN', P .. 'readers') >= READERS then
+    given_up = longest_silent()
+    if not given_up then return redis.error_reply('FAIRLEAD readers') end
+  end
+  local was, seen
+  if kept then
+    local g, e, i, at = match(kept, '^(.*) (%-?%d+) (%-?%d+) (%d+)$')
+    was, seen = format('%s %s %s', g, e, i), tonumber(at)
+    if not entry then entry, index, foreign = tonumber(e), tonumber(i), g ~= generation end
   end
   local e, i = entry or dropped, entry and index or its_rows - 1
   place = format('%s %.0f %.0f', foreign and '?' or generation, e, i)
-  if place == kept then place = nil end
+  if place == was and now - seen < SEEN then place = nil end
 end
 if not entry then entry, index = dropped, its_rows - 1 end
 local gap = foreign or entry < dropped or (entry == dropped and index < its_rows - 1)
@@ -52,5 +71,6 @@ repeat
     if rows >= limit then break end
   end
 until #page < 20 or rows >= limit
-if place then call('HSET', P .. 'readers', reader, place) end
+if given_up then call('HDEL', P .. 'readers', given_up) end
+if place then call('HSET', P .. 'readers', reader, format('%s %.0f', place, floor(now))) end
 return reply
