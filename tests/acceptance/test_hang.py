@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
@@ -63,6 +65,17 @@ def in_a_thread(ctx: Context) -> None:
     while True:
         ctx.raise_if_cancelled()
         time.sleep(0.02)
+
+
+@app.task(name="outlives", isolation="process")
+async def outlives_its_worker(ctx: Context) -> None:
+    import ctypes
+    import subprocess
+
+    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # as where the kernel does not end it: PDEATHSIG
+    subprocess.Popen(["sleep", "300"])
+    record("begin", ctx)
+    time.sleep(600)
 
 
 @app.task(name="process", isolation="process")
@@ -162,3 +175,21 @@ async def test_running_work_of_every_kind_can_be_cancelled(site: Site, kind: str
     await site.recorded("begin", 3)
     assert await other.acancel()
     await site.stream.ended([other.id], seconds=15.0)
+
+
+async def test_a_slot_process_that_hangs_ends_with_its_worker_without_help_of_the_kernel(
+    site: Site,
+) -> None:
+    worker = site.worker("-c", "1", "-p", "1", "--slots", "1")
+    [child] = await worker.ready()
+    await site.enqueue("outlives")
+    [slot] = await site.recorded("begin", 1)
+    left = worker.below(slot.pid)
+    assert len(left) == 2  # and the program of the handler
+
+    both = [worker.pid, child]  # or one would end what the other left behind
+    worker.stop(both)
+    for pid in both:
+        os.kill(pid, signal.SIGKILL)
+
+    await until(lambda: not any(map(is_alive, left)), f"{left} to end", 10.0)

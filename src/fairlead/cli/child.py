@@ -7,11 +7,9 @@ import contextlib
 import gc
 import logging
 import os
-import select
 import signal
 import socket
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from fairlead.settings import FILE, VARIABLE
 from fairlead.telemetry.log import configure
 from fairlead.worker.board import Board
 from fairlead.worker.channel import Channel, Plan, Refusal, SlotPlan, framed, receive_now
-from fairlead.worker.orphans import end_programs
+from fairlead.worker.orphans import end_programs, when_alone
 from fairlead.worker.retirement import Retirement
 from fairlead.worker.stacks import answer
 from fairlead.worker.tether import Tether
@@ -48,7 +46,7 @@ def main(fd: int) -> int:
     for each in (fd, plan.board, plan.stacks):
         os.set_inheritable(each, False)  # programs of the handlers have no business with them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor
-    _end_when_alone(end)
+    when_alone(end, _end)
     configure(plan.log_format, plan.log_level)
     try:
         app = load_app(plan.app)
@@ -173,18 +171,11 @@ async def _reachable(app: Fairlead, ordered: asyncio.Event) -> bool:
     return False
 
 
-def _end_when_alone(end: socket.socket) -> None:
-    """Make sure that this process ends after its supervisor, even if its loop hangs."""
-
-    def watch() -> None:
-        poll = select.poll()
-        poll.register(end, select.POLLHUP)
-        poll.poll()
-        time.sleep(_ALONE)  # the loop has seen it too, and hands back what it has
-        end_programs()
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, name="fairlead-alone", daemon=True).start()
+def _end() -> None:
+    """End this process after its supervisor, even if its loop hangs."""
+    time.sleep(_ALONE)  # the loop has seen it too, and hands back what it has
+    end_programs()
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

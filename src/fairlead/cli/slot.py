@@ -15,7 +15,7 @@ from fairlead.model.errors import FairleadError
 from fairlead.runtime.ids import new_id
 from fairlead.telemetry.log import configure
 from fairlead.worker.channel import Channel, Refusal, SlotPlan, framed, receive_now
-from fairlead.worker.orphans import die_with_parent
+from fairlead.worker.orphans import die_with_parent, when_alone
 from fairlead.worker.slot import serve
 
 __all__ = ("main",)
@@ -28,6 +28,7 @@ def main(fd: int) -> int:
     faulthandler.enable()
     os.set_inheritable(fd, False)  # programs of the handlers have no business with it
     end = socket.socket(fileno=fd)
+    when_alone(end, _die)  # where the system does not do it
     plan = receive_now(end)
     if not isinstance(plan, SlotPlan):
         return 1
@@ -42,6 +43,10 @@ def main(fd: int) -> int:
         return 1
     asyncio.run(_serve(app, plan, end))
     return 0
+
+
+def _die() -> None:
+    os.killpg(0, signal.SIGKILL)  # with the programs of the handler: nobody else would end them
 
 
 async def _serve(app: Fairlead, plan: SlotPlan, end: socket.socket) -> None:

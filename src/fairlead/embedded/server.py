@@ -21,6 +21,7 @@ from fairlead.embedded.directory import Directory, LockFile, State
 from fairlead.embedded.options import Fsync
 from fairlead.model.errors import Refused
 from fairlead.runtime.identity import is_same, machine
+from fairlead.runtime.programs import waiting
 
 __all__ = ("Answer", "ask", "check_system", "end", "find_binary", "launch")
 
@@ -140,20 +141,21 @@ def launch(
     config = _CONFIG.format(socket=_quoted(state.socket), password=state.password, fsync=fsync)
     output = directory.open_log()
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch), where, binary],
-            input=config.encode(),
-            stdout=output,
-            stderr=output,
-            cwd=directory.root,
-            # A locale that is named but not installed would keep the server from starting, and
-            # in any other than C our scripts would compare texts by its rules.
-            env={"GLIBC_TUNABLES": _TUNABLES, **os.environ, "LC_ALL": "C"},
-            pass_fds=(lock.fd,) if lifeline is None else (lock.fd, lifeline),
-            start_new_session=True,
-            timeout=_LAUNCH_IN,
-            check=False,
-        )
+        with waiting():  # a supervisor waits for all sorts of processes
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch), where, binary],
+                input=config.encode(),
+                stdout=output,
+                stderr=output,
+                cwd=directory.root,
+                # A locale that is named but not installed would keep the server from starting,
+                # and in any other than C our scripts would compare texts by its rules.
+                env={"GLIBC_TUNABLES": _TUNABLES, **os.environ, "LC_ALL": "C"},
+                pass_fds=(lock.fd,) if lifeline is None else (lock.fd, lifeline),
+                start_new_session=True,
+                timeout=_LAUNCH_IN,
+                check=False,
+            )
     except subprocess.TimeoutExpired as error:
         raise trouble.not_launched(directory, _LAUNCH_IN) from error
     finally:

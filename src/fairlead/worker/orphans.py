@@ -1,7 +1,7 @@
-"""Processes that handlers have left behind: the supervisor takes them over and ends them.
+"""Processes that handlers have left behind, and processes whose worker has gone.
 
 A handler may start programs, and its process may be killed before they have ended. On Linux they
-then become children of the nearest process that asked for it, which is what happens here.
+then become children of the nearest process that asked for it: the supervisor, which ends them.
 """
 
 from __future__ import annotations
@@ -10,24 +10,31 @@ import contextlib
 import ctypes
 import logging
 import os
+import select
 import signal
+import socket
 import sys
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+
+from fairlead.runtime.programs import is_waited_for
 
 __all__ = (
     "adopt_orphans",
-    "children",
     "die_with_parent",
     "end_orphans",
     "end_programs",
+    "has_children",
     "reap_orphans",
+    "when_alone",
 )
 
 log = logging.getLogger("fairlead.worker")
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_LOOK = 1000  # milliseconds between two looks at who the parent is
 
 
 def adopt_orphans() -> None:
@@ -36,8 +43,26 @@ def adopt_orphans() -> None:
 
 
 def die_with_parent() -> None:
-    """End this process when the one that started it ends."""
+    """End this process when the one that started it ends, where the system does that (Linux)."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def when_alone(end: socket.socket, do: Callable[[], None]) -> None:
+    """Call ``do``, in a thread, when the process that started this one has gone.
+
+    It holds the other end of the socket. Not all systems tell in time that this was closed, so the
+    parent is looked at as well. Works while the loop hangs, but not while something keeps the GIL.
+    """
+    mine, parent = end.dup(), os.getppid()  # the original is closed by whoever uses it
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(mine, 0)  # the end of a connection is told without asking for it
+        while not poll.poll(_LOOK) and os.getppid() == parent:
+            pass
+        do()
+
+    threading.Thread(target=watch, name="fairlead-alone", daemon=True).start()
 
 
 def end_orphans(sessions: Collection[int]) -> None:
@@ -45,40 +70,66 @@ def end_orphans(sessions: Collection[int]) -> None:
 
     What made a session of its own wanted to stay, such as an embedded server.
     """
-    for pid in children():
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            if os.getsid(pid) in sessions and os.waitpid(pid, os.WNOHANG) == (0, 0):
-                os.kill(pid, signal.SIGKILL)
-                log.warning("process ended that a handler had left behind", extra={"left": pid})
+    for pid in _members(sessions):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            with contextlib.suppress(ChildProcessError):  # its own parent is one of them
+                if os.waitpid(pid, os.WNOHANG) != (0, 0):
+                    continue  # it had ended
+            os.kill(pid, signal.SIGKILL)
+            log.warning("process ended that a handler had left behind", extra={"left": pid})
 
 
 def end_programs() -> None:
     """End all other processes of this session: programs that handlers have started."""
-    session = os.getsid(0)
-    with contextlib.suppress(OSError):  # not Linux
-        for path in Path("/proc").iterdir():
-            if path.name.isdecimal() and (pid := int(path.name)) != os.getpid():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    if os.getsid(pid) == session:
-                        os.kill(pid, signal.SIGKILL)
+    for pid in _members([os.getsid(0)]):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if pid != os.getpid():
+                os.kill(pid, signal.SIGKILL)
 
 
 def reap_orphans(known: Collection[int]) -> None:
-    """Let go of all children of this process that have ended, but those that others wait for."""
-    for pid in children():
-        if pid not in known:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+    """Let go of processes that were adopted and have ended; leave others to those who wait.
+
+    ``known`` are the children that the caller waits for. The system shows one that has ended,
+    and only then is it asked whether somebody here may be waiting for a program of its own: what
+    was started later is not the one that was shown.
+    """
+    with contextlib.suppress(ChildProcessError):  # there are none, or another took it
+        while (pid := _ended_child()) is not None:
+            if pid in known or is_waited_for():
+                return  # right now; what else there is shows the next time
+            os.waitpid(pid, os.WNOHANG)
 
 
-def children() -> list[int]:
-    """The children of this process, as far as the system tells."""
-    path = Path(f"/proc/{os.getpid()}/task")
-    pids: list[int] = []
-    with contextlib.suppress(OSError):  # not Linux, or without this file
-        for thread in path.iterdir():
-            pids += map(int, (thread / "children").read_text(encoding="ascii").split())
-    return pids
+def has_children() -> bool:
+    """Whether this process has any, be they ended; False where the system does not tell."""
+    try:
+        _ended_child()
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _ended_child() -> int | None:
+    """A child of this process that has ended and is still to be waited for; None: none of them.
+
+    Raises ``ChildProcessError`` if there are no children, or the system does not tell.
+    """
+    if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+        raise ChildProcessError
+    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return None if found is None else found.si_pid
+
+
+def _members(sessions: Collection[int]) -> Iterator[int]:
+    """The processes of some sessions, as far as the system tells (Linux)."""
+    wanted = set(sessions) - {0}  # those from outside of this container are said to have 0
+    with contextlib.suppress(OSError):
+        for path in Path("/proc").iterdir():
+            if path.name.isdecimal():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    if os.getsid(pid := int(path.name)) in wanted:
+                        yield pid
 
 
 def _prctl(option: int, value: int) -> None:

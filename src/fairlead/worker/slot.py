@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from fairlead.worker.channel import Aloud, Channel, Outcome, Run, Stop
-from fairlead.worker.orphans import children
+from fairlead.worker.orphans import has_children
 from fairlead.worker.worker import Worker
 
 __all__ = ("serve",)
@@ -53,5 +53,5 @@ async def _run(
             receiving = asyncio.ensure_future(channel.receive())
             if isinstance(message, Stop):
                 worker.inflight.stop(run.lease.message.id, run.lease.token, message.why)
-    last = worker.abandoned > 0 or bool(children())
+    last = worker.abandoned > 0 or has_children()
     return Outcome(settlement=worker.syncer.take(), last=last), receiving
