@@ -134,6 +134,7 @@ async def test_a_machine_that_is_gone_is_made_up_for_by_another_when_its_lease_e
     await dying.ready()
     ids = await site.enqueue("nap", 40, 60.0)
     await site.recorded("begin", 40)
+    await site.stream.started(ids)  # what the broker has not heard of is not charged
     standing = site.worker("-c", "40", "-p", "1", "--lease", "5", host="another")
     [rescuer] = await standing.ready()
     await site.sweeps()
@@ -160,8 +161,8 @@ async def test_a_worker_that_starts_on_the_same_host_gives_back_at_once_what_the
     dying = site.worker("-c", "30", "-p", "2", "--lease", "30")
     await dying.ready()
     ids = await site.enqueue("nap", 40, 60.0)
-    await site.stream.started(ids)
     await site.recorded("begin", 40)
+    await site.stream.started(ids)  # what the broker has not heard of is not charged
 
     dying.kill_tree()
     gone = time.time()

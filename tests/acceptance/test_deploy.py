@@ -121,6 +121,7 @@ async def test_a_sync_handler_that_outlasts_the_grace_does_not_hold_up_the_end(s
 
     # Not before their process has ended: nobody runs them beside it.
     await site.stream.until(lambda: site.stream.count(ids, "recovered") == 3, "3 to go back")
+    assert {event.reason for event in site.stream.of(ids, "recovered")} == {""}
     assert {(r.state, r.attempts, r.crashes) for r in await site.found(ids)} == {
         (State.QUEUED, 0, 0)
     }

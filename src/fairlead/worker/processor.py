@@ -366,15 +366,17 @@ class Processor:
         loop = asyncio.get_running_loop()
         while self._inflight or self._syncer.unsettled:
             self._sleep()
+            begun = self._begun()
             try:
-                await self._syncer.sync()
+                await self._syncer.sync(None, [self._inflight.ref(each.lease) for each in begun])
             except BrokerError as error:
+                self._older = begun + self._older
                 self._syncer.outage.failed(error)
                 if loop.time() >= self._syncer.until:
                     return
                 await asyncio.sleep(_PAUSE)
                 continue
-            if self._syncer.pending:
+            if self._syncer.pending or self._older:
                 continue
             left = self._syncer.until - loop.time()
             waits = self._inflight or self._syncer.unsettled
