@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,6 +11,8 @@ from redis.crc import key_slot
 from fairlead.broker import connect
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.sharded import ShardedBroker
+from fairlead.broker.verbs import Call
+from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import State
 from tests.broker.redis import test_shards as shards
 from tests.broker.redis.test_shard_schedules import (  # noqa: F401 - they run here as well
@@ -155,7 +158,7 @@ async def test_every_verb_that_touches_many_keys_stays_in_its_slot(one: RedisBro
 async def test_a_shard_moves_to_another_node_while_it_is_used(
     one: RedisBroker, nodes: list[Running]
 ) -> None:
-    """The slot is moved as operators do it; calls meanwhile are repeated until it is over."""
+    """The slot is moved as operators do it."""
     worker = Client(one)
     await worker.enqueue(*(submit(f"t{i}") for i in range(10)))
     slot = key_slot(b"fl1:{0}:meta")
@@ -174,3 +177,33 @@ async def test_a_shard_moves_to_another_node_while_it_is_used(
         for node in nodes:
             node.admin("CLUSTER", "SETSLOT", slot, "NODE", ids[source.port])
         await one.hello()
+
+
+async def test_calls_wait_for_their_time_while_a_slot_is_moved_and_then_say_so(
+    one: RedisBroker, nodes: list[Running]
+) -> None:
+    """ASK is not followed: from the first moment of the move until its end nothing is served."""
+    loop = asyncio.get_running_loop()
+    slot = key_slot(b"fl1:{0}:meta")
+    source, target = nodes[home("0")], nodes[(home("0") + 1) % NODES]
+    ids = {node.port: node.admin("CLUSTER", "MYID").decode() for node in nodes}
+    worker = Client(one)
+    await worker.enqueue(submit("before"))
+    target.admin("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source.port])
+    source.admin("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target.port])
+    try:
+        began = loop.time()
+        with pytest.raises(Refused) as refused:
+            await one.enqueue(Call("other", 1, began + 3.0), [submit("during")], now=NOW)
+        assert (refused.value.cause, refused.value.passes) == ("moving", True)
+        assert loop.time() - began > 1.0  # it gives up when the next pause would be too long
+        waiting = asyncio.ensure_future(worker.enqueue(submit("later")))
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+    finally:
+        for node in (source, target):
+            node.admin("CLUSTER", "SETSLOT", slot, "STABLE")
+
+    await waiting
+    assert await states(one, "during", now=NOW) == [None]  # refused: nothing changed
+    assert await complete_all(worker) == 2
