@@ -15,6 +15,7 @@ from tests.mutants import (
     functions_guards,
     loss_guards,
     neighbors_guards,
+    process_guards,
     promotion_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
@@ -345,6 +346,7 @@ GUARDS: tuple[Guard, ...] = (
     *neighbors_guards.GUARDS,
     *embedded_guards.GUARDS,
     *loss_guards.GUARDS,
+    *process_guards.GUARDS,
     *promotion_guards.GUARDS,
     *functions_guards.GUARDS,
 )

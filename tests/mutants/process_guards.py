@@ -1,0 +1,63 @@
+"""Guards of processes and signals: who ends with whom, and who waits for whom."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import SUITE, Guard, Mutant, lua, memory
+
+__all__ = ("GUARDS",)
+
+_WORKER = "fairlead/worker/"
+_SIGNALS = "tests/acceptance/test_signals.py::"
+
+GUARDS: tuple[Guard, ...] = (
+    Guard(
+        "terminal",
+        "a worker whose terminal is closed does not live on unseen",
+        _SIGNALS + "test_a_worker_whose_terminal_is_closed_stops_in_good_time",
+        (Mutant(_WORKER + "supervisor.py", (("if not self.tied:", "if True:"),)),),
+    ),
+    Guard(
+        "quiet",
+        "children that are started while a worker is quiet do not fetch",
+        _SIGNALS
+        + "test_children_that_are_started_while_a_worker_is_quiet_are_quiet_until_cont[HUP]",
+        (
+            Mutant(
+                _WORKER + "supervisor.py",
+                (("replace(self._plan, quiet=self.is_quiet)", "replace(self._plan, quiet=False)"),),
+            ),
+        ),
+    ),
+    Guard(
+        "waited for",
+        "the supervisor takes no exit status that others wait for",
+        "tests/worker/test_orphans.py::test_in_a_process_of_its_own"
+        "[what somebody waits for is left to them]",
+        (
+            Mutant(
+                _WORKER + "orphans.py",
+                (("if pid in known or is_waited_for():", "if pid in known:"),),
+            ),
+        ),
+    ),
+    Guard(
+        "slot alone",
+        "a slot process that hangs does not outlive its worker",
+        "tests/acceptance/test_hang.py::"
+        "test_a_slot_process_that_hangs_ends_with_its_worker_without_help_of_the_kernel",
+        (Mutant("fairlead/cli/slot.py", (("    when_alone(end, _die)", "    # when_alone"),)),),
+    ),
+    Guard(
+        "silent readers",
+        "a reader that still reads does not lose its place to another",
+        SUITE + "test_gaps.py::test_a_reader_that_is_silent_for_long_makes_room_for_another",
+        (
+            memory(
+                "stream.py", ("if place != was or now - seen >= READER_SEEN:", "if place != was:")
+            ),
+            lua(
+                "events.lua", ("if place == was and now - seen < SEEN then", "if place == was then")
+            ),
+        ),
+    ),
+)
