@@ -340,6 +340,8 @@ class Core(RuleBasedStateMachine):
         records: list[TaskRecord | None] = self.run(self.broker.find(known, now=model.now))
         for id, record in zip(known, records, strict=True):
             model.compare(id, record)
+            if record is not None:
+                model.measure(id, record)
         assert self._pages() == Counter(list(model.tasks))
         snapshot: Snapshot = self.run(self.broker.snapshot(now=model.now))
         states = Counter(task.state for task in model.tasks.values())

@@ -187,6 +187,10 @@ async def test_the_tenant_that_is_full_is_the_one_that_is_named() -> None:
     calls = [extract.using(tenant="small").call(0), big.call(1), big.call(2)]
     with pytest.raises(QueueFull, match="tenant 'big'"):
         await app.aenqueue_flow(calls, tenant="small")
+    await app.aconfigure_queue("other", max_tenant_waiting=None, max_tenant_bytes=200)
+    with pytest.raises(QueueFull, match=r"tenant 'big'.*max_tenant_bytes: 200 bytes") as full:
+        await app.aenqueue_flow(calls, tenant="small")
+    assert full.value.setting == "max_tenant_bytes"
 
 
 async def test_a_parent_that_turned_out_to_be_another_is_read_all_the_same() -> None:

@@ -174,6 +174,24 @@ async def test_a_full_queue_is_told_and_the_rest_of_a_batch_stands(app: Fairlead
     with pytest.raises(QueueFull, match="tenant 't0'") as full:
         await work.using(tenant="t0").aenqueue(9)
     assert (full.value.limit, full.value.tenant) == (2, "t0")
+    assert full.value.setting == "max_tenant_waiting"
+
+
+async def test_a_tenant_that_has_too_much_is_told_which_limit_it_is(app: Fairlead) -> None:
+    @app.task(queue="small")
+    def work(text: str) -> None: ...
+
+    await app.aconfigure_queue("small", max_tenant_bytes=10_000)
+    calls = [work.using(tenant="t0").call("x" * size) for size in (6_000, 6_000, 1_000)]
+    told = r"queue 'small' is full for tenant 't0' \(max_tenant_bytes: 10000 bytes"
+    with pytest.raises(QueueFull, match=told) as full:
+        await app.aenqueue_many(calls)
+    error = full.value
+    assert (error.cause, error.queue, error.tenant) == ("full", "small", "t0")
+    assert (error.setting, error.limit) == ("max_tenant_bytes", 10_000)
+    assert error.__notes__[0].startswith("2 of 3 tasks were accepted")
+    await app.aconfigure_queue("small", max_tenant_bytes=None)
+    assert [handle.duplicate for handle in await app.aenqueue_many(calls)] == [True, False, True]
 
 
 # -- correlation ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from tests.mutants.mutant import SUITE, Guard, lua, memory
 __all__ = ("GUARDS",)
 
 _NEIGHBORS = SUITE + "test_neighbors.py::"
+_QUOTAS = SUITE + "test_quotas.py::"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -83,6 +84,84 @@ GUARDS: tuple[Guard, ...] = (
         (
             memory("shard.py", ('            self.emit("dropped", task, "keep_dead_bytes")\n', "")),
             lua("lib/past.lua", ("row('dropped', DEAD", "row('deleted', DEAD")),
+        ),
+    ),
+    Guard(
+        "bytes of a tenant",
+        "a tenant has room for so many bytes, whichever way its tasks come in",
+        _QUOTAS + "test_what_is_beyond_the_limit_of_a_tenant_is_refused",
+        (
+            memory("enqueue.py", ("and has + many > limit else None", "and has > limit else None")),
+            lua("lib/reserve.lua", ("if bytes > flows.room(q", "if 0 > flows.room(q")),
+            lua("lib/plain_entry.lua", (" or bytes > room or", " or")),
+        ),
+    ),
+    Guard(
+        "bytes are freed",
+        "whatever ends a task frees what it counted for",
+        _QUOTAS + "test_whatever_ends_a_task_frees_what_it_counted_for",
+        (
+            memory("shard.py", ("tenant.live_bytes - task.size, 0", "tenant.live_bytes, 0")),
+            lua(
+                "lib/move.lua",
+                ("t[LIVE_BYTES] = t[LIVE_BYTES] - bytes_of(task)", "t[LIVE_BYTES] = t[LIVE_BYTES]"),
+            ),
+            lua(
+                "lib/plain_end.lua",
+                ("  t[LIVE_BYTES] = t[LIVE_BYTES] - n * (COUNTED + size)\n", ""),
+            ),
+        ),
+    ),
+    Guard(
+        "bytes of parts",
+        "checkpoints, progress and errors of unfinished tasks count",
+        _QUOTAS + "test_what_is_stored_of_a_task_on_its_way_counts",
+        (
+            memory(
+                "orders.py",
+                (
+                    "task.checkpoint = item.value\n            shard.weigh(task)\n",
+                    "task.checkpoint = item.value\n",
+                ),
+            ),
+            memory("exchange.py", ("            shard.weigh(task)\n", "")),
+            lua("lib/finish.lua", ("  if t.state < COMPLETED then\n", "  if false then\n")),
+        ),
+    ),
+    Guard(
+        "bytes come back",
+        "a task that is put to work again counts again",
+        _QUOTAS + "test_a_requeued_task_counts_again_and_is_never_refused",
+        (
+            memory(
+                "shard.py", ("        elif origin in FINAL:\n            self.weigh(task)\n", "")
+            ),
+            lua("lib/move.lua", ("elseif from >= COMPLETED then", "elseif false then")),
+        ),
+    ),
+    Guard(
+        "bytes of flows",
+        "members of a flow count from the moment they are written",
+        _QUOTAS + "test_the_members_of_a_flow_count_from_the_moment_they_are_written",
+        (
+            memory("flowing.py", ("        shard.reserve_bytes(share, size)\n", "")),
+            lua("stage.lua", ("    flows.reserve_bytes(own[i], own[i + 1], weights[field])\n", "")),
+            lua(
+                "lib/reserve.lua",
+                ("(M.reserved > 0 and flows.reserved(q.name, tenant .. SEP) or 0)", "0"),
+            ),
+        ),
+    ),
+    Guard(
+        "bytes of refused flows",
+        "room in bytes that a flow does not need is free again",
+        _QUOTAS + "test_bytes_that_a_flow_does_not_need_are_given_back",
+        (
+            memory("flow.py", ("            shard.reserve_bytes(share, -flow.bytes[share])\n", "")),
+            lua(
+                "lib/staging.lua",
+                ("    flows.reserve_bytes(s.queue, s.tenant, -s.bytes)\n", ""),
+            ),
         ),
     ),
 )

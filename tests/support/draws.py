@@ -81,6 +81,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
         max_waiting=st.sampled_from([None, None, 12]),
         max_tenant_waiting=st.sampled_from([None, None, 5]),
     ),
+    st.builds(QueueChange, queue=QUEUES, max_tenant_bytes=st.sampled_from([None, 150, 450])),
     st.builds(QueueChange, queue=QUEUES, rate=RATES, burst=BURSTS),
     st.builds(QueueChange, queue=QUEUES, charge_run_time=st.booleans()),
     st.builds(QueueChange, queue=QUEUES, warn_depth=st.sampled_from([None, 2, 5])),

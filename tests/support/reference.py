@@ -71,10 +71,16 @@ class Task:
     released: int = 0  # transitions out of deferred in this generation
     finished: float = 0.0
     keep: float | None = None  # seconds, its own
+    parts: int = 0  # bytes of its error, progress and checkpoint, as its record last had them
 
     @property
     def message(self) -> Message:
         return self.given.message
+
+    @property
+    def size(self) -> int:
+        """What it counts for while it is not finished."""
+        return 100 + len(self.message.body) + len(self.message.trace) + self.parts
 
     @property
     def lane(self) -> tuple[str, str, int]:
@@ -117,6 +123,13 @@ class Reference:
     def waiting(self, queue: str, tenant: str | None = None) -> list[Task]:
         here = [task for task in self.having(*WAITING) if task.message.queue == queue]
         return [task for task in here if tenant in (None, task.message.tenant)]
+
+    def bytes_with(self, message: Message) -> int:
+        """What the tenant of a new task would have with it."""
+        place = (message.queue, message.tenant)
+        unfinished = [task for task in self.tasks.values() if task.state not in FINAL]
+        has = sum(task.size for task in unfinished if task.lane[:2] == place)
+        return has + 100 + len(message.body) + len(message.trace)
 
     def limits(self, message: Message) -> list[tuple[int, int]]:
         """Each limit that a task is under, and how many run under it now."""
@@ -206,6 +219,9 @@ class Reference:
         part = self.settings.get("max_tenant_waiting", ("queue", message.queue))
         if isinstance(part, int) and len(self.waiting(message.queue, message.tenant)) >= part:
             yield "tenant_full", ""
+        most = self.settings.get("max_tenant_bytes", ("queue", message.queue))
+        if isinstance(most, int) and self.bytes_with(message) > most:
+            yield "tenant_bytes", ""
         if any(p.id not in self.tasks and not p.known for p in given.depends_on):
             yield "unknown_dependency", ""
         if fence and self.answer(fence.id, fence.incarnation, fence.token) != "applied":
@@ -339,6 +355,13 @@ class Reference:
         for other in self.having(State.QUEUED):
             if task.lane == other.lane:
                 assert task.rank <= other.rank, f"{other.message.id} was first"
+
+    def measure(self, id: str, record: TaskRecord) -> None:
+        """Note how much is stored of a task beside its message."""
+        error = record.error
+        size = len(record.progress or b"") + len(record.checkpoint or b"")
+        size += 0 if error is None else len(error.message) + len(error.traceback)
+        self.tasks[id].parts = size
 
     def compare(self, id: str, record: TaskRecord | None) -> None:
         """The record says what the reference says; only what is past its retention is gone."""

@@ -71,11 +71,11 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
 
     ``staged``: it is written, and invisible. ``committed``: the flow exists. ``duplicate``: a flow
     with this id exists already, nothing was written. The others removed what was written of the
-    flow: ``queue_full`` and ``tenant_full`` (``limit``; ``detail`` names the queue), ``known``
-    (``detail`` is the id of a member that is a task, or a member, already), ``unknown_dependency``
-    (``detail`` names it), ``unknown`` (this incarnation is not writing such a flow: begin anew),
-    ``incomplete`` (a part is missing, or at the commit a member; or there are others than the
-    ``shares`` said), ``closed``.
+    flow: ``queue_full``, ``tenant_full`` and ``tenant_bytes`` (``limit``; ``detail`` names the
+    queue), ``known`` (``detail`` is the id of a member that is a task, or a member, already),
+    ``unknown_dependency`` (``detail`` names it), ``unknown`` (this incarnation is not writing such
+    a flow: begin anew), ``incomplete`` (a part is missing, or at the commit a member; or there are
+    others than the ``shares`` said), ``closed``.
     """
 
     code: Literal[
@@ -84,6 +84,7 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
         "duplicate",
         "queue_full",
         "tenant_full",
+        "tenant_bytes",
         "known",
         "unknown_dependency",
         "unknown",

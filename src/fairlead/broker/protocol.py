@@ -83,7 +83,8 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         ``conflict``, and the first one stands. A unique key that is held makes a ``duplicate`` that
         names the holder: until the holder started, until it is done, or for a window of time from
         its acceptance; keys belong to their tenant. A queue, or a tenant's part of it, that is at
-        its limit refuses (``queue_full``, ``tenant_full``), while items that fit are accepted.
+        its limit refuses (``queue_full``, ``tenant_full``, ``tenant_bytes``), while items that fit
+        are accepted.
 
         A delay makes a task ``scheduled``. Unfinished dependencies make it ``deferred``; finished
         ones are settled at once by its policy: ``dead`` (the reason names the parent), ``cancel``,

@@ -64,6 +64,7 @@ MAX_ENQUEUE = 500  # submissions in one call
 MAX_TENANTS = 200  # distinct tenants in one such call
 MAX_EXCHANGE = 128  # settlements, started marks, and fetched tasks in one call
 MAX_TOMBS = 10_000  # chosen ids of one tenant that are known without their tasks
+MAX_TENANT_BYTES = 256 * 1024 * 1024  # of unfinished tasks of a tenant in a queue, by default
 MAX_STEP = 50  # tasks that one call of upkeep, or one batch of orders, moves
 MAX_BYTES = 4 * 1024 * 1024  # of messages or results that one call moves; at least one of them
 MAX_PAGE = 1_000  # entries that one page examines
@@ -114,9 +115,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     ``accepted``: a new task. ``duplicate``: ``id`` is the task that stands for it. The others
     changed nothing: ``conflict`` (the id has other content), ``queue_full`` and ``tenant_full``
-    (``limit`` says how many may wait), ``unknown_dependency`` (``detail`` names it), ``fenced``
-    (the parent's lease is over), ``stale`` (a slot that its schedule does not have, or no more),
-    ``closed``.
+    (``limit`` says how many may wait), ``tenant_bytes`` (``limit``: how much there may be),
+    ``unknown_dependency`` (``detail`` names it), ``fenced`` (the parent's lease is over), ``stale``
+    (a slot that its schedule does not have, or no more), ``closed``.
     """
 
     id: str
@@ -126,6 +127,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         "conflict",
         "queue_full",
         "tenant_full",
+        "tenant_bytes",
         "unknown_dependency",
         "fenced",
         "stale",
@@ -270,6 +272,7 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool | UnsetType = UNSET
     max_waiting: int | UnsetType | None = UNSET  # tasks not yet running, in all
     max_tenant_waiting: int | UnsetType | None = UNSET  # and of one tenant
+    max_tenant_bytes: int | UnsetType | None = UNSET  # what a tenant's unfinished tasks count for
     warn_depth: int | UnsetType | None = UNSET
     concurrency: int | UnsetType | None = UNSET  # running at a time, over all workers
     rate: float | UnsetType | None = UNSET  # dispatched a second, over all workers

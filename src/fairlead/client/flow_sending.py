@@ -280,11 +280,12 @@ def _raise_for(staged: Staged, draft: Draft) -> None:
             return
         case "queue_full":
             raise QueueFull(staged.detail, staged.limit)
-        case "tenant_full":
+        case "tenant_full" | "tenant_bytes":
             messages = (each.message for each in draft.submissions)
             tenants = {each.tenant for each in messages if each.queue == staged.detail}
             whose = tenants.pop() if len(tenants) == 1 else None  # of several, any may be
-            raise QueueFull(staged.detail, staged.limit, whose)
+            settings = {"tenant_full": "max_tenant_waiting", "tenant_bytes": "max_tenant_bytes"}
+            raise QueueFull(staged.detail, staged.limit, whose, setting=settings[staged.code])
         case "known":
             raise Conflict(staged.detail)
         case "unknown_dependency":

@@ -49,6 +49,10 @@ def error_of(receipt: Receipt, submission: Submission) -> Exception | None:
             return QueueFull(message.queue, receipt.limit)
         case "tenant_full":
             return QueueFull(message.queue, receipt.limit, message.tenant)
+        case "tenant_bytes":
+            return QueueFull(
+                message.queue, receipt.limit, message.tenant, setting="max_tenant_bytes"
+            )
         case "unknown_dependency":
             return UnknownDependency(message.id, receipt.detail)
         case "fenced":

@@ -254,10 +254,8 @@ class OutOfOrder(BrokerError):
     """An incarnation used an exchange number that is older than its last one."""
 
     def __init__(self, incarnation: str, number: int, last: int) -> None:
-        super().__init__(
-            f"exchange {number} of incarnation {_show(incarnation)} comes after exchange {last}; "
-            "numbers must grow, and only the last one may be repeated"
-        )
+        found = f"exchange {number} of incarnation {_show(incarnation)} comes after exchange {last}"
+        super().__init__(f"{found}; numbers must grow, and only the last one may be repeated")
         self.incarnation, self.number, self.last = incarnation, number, last
 
 
@@ -277,12 +275,18 @@ class Refused(BrokerError):
 
 
 class QueueFull(Refused):
-    """The queue, or the tenant's part of it, is at its limit; back off and try again."""
+    """The queue, or the tenant's part of it, is at the limit that ``setting`` names."""
 
-    def __init__(self, queue: str, limit: int, tenant: str | None = None) -> None:
+    def __init__(
+        self, queue: str, limit: int, tenant: str | None = None, setting: str = ""
+    ) -> None:
         whose = f" for tenant {_show(tenant)}" if tenant is not None else ""
-        super().__init__("full", f"queue {queue!r} is full{whose} ({limit} waiting tasks)")
+        most = f"{limit} waiting tasks"
+        if setting == "max_tenant_bytes":
+            most = f"{setting}: {limit} bytes of tasks that are not finished"
+        super().__init__("full", f"queue {queue!r} is full{whose} ({most})")
         self.queue, self.tenant, self.limit = queue, tenant, limit
+        self.setting = setting or ("max_waiting" if tenant is None else "max_tenant_waiting")
 
 
 class QueueInUse(Refused):
@@ -331,11 +335,8 @@ class FlowFailed(TaskError):
 
     def __init__(self, id: str, dead: int, total: int, reason: str = "") -> None:
         why = f"; the first: {one_line(reason, _LONGEST_ERROR)}" if reason else ""
-        super().__init__(
-            id,
-            f"{dead:,} of the {total:,} tasks of flow {_show(id)} are dead{why}; "
-            "retry() of its handle puts them back to work",
-        )
+        found = f"{dead:,} of the {total:,} tasks of flow {_show(id)} are dead{why}"
+        super().__init__(id, f"{found}; retry() of its handle puts them back to work")
         self.dead, self.total, self.reason = dead, total, reason
 
 
@@ -343,9 +344,8 @@ class FlowCancelled(TaskError):
     """A flow has ended, and tasks of it were cancelled."""
 
     def __init__(self, id: str, cancelled: int, total: int) -> None:
-        super().__init__(
-            id, f"{cancelled:,} of the {total:,} tasks of flow {_show(id)} were cancelled"
-        )
+        found = f"{cancelled:,} of the {total:,} tasks of flow {_show(id)} were cancelled"
+        super().__init__(id, found)
         self.cancelled, self.total = cancelled, total
 
 

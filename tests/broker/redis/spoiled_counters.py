@@ -9,6 +9,7 @@ from tests.broker.redis.sample import Spoiler
 
 __all__ = ("COUNTED",)
 
+LIVE_BYTES = -17  # where a tenant counts bytes of tasks that are not finished: see lua/lib/tenant
 COUNTERS = 121  # where the counters of a queue stand: see lua/lib/stats
 TALLY = "tally:brief:500000"
 
@@ -36,6 +37,14 @@ COUNTED: dict[str, tuple[Callable[[Spoiler], Any], str]] = {
     "a tenant that is cut off": (
         lambda s: s.do("HSET", "tenants:default", "r", s.do("HGET", "tenants:default", "r")[:-1]),
         "'tenants:default' holds what cannot be read for 'r'",
+    ),
+    "bytes of unfinished tasks": (
+        lambda s: s.poke("tenants:default", "q", LIVE_BYTES, "d", 7),
+        "tenant q of default counts 7 bytes of unfinished tasks, there are",
+    ),
+    "bytes that are reserved in all": (
+        lambda s: s.do("HSET", "meta", "reserved", 7),
+        "'meta' counts 7 bytes that are reserved, there are",
     ),
     "garbage for a tally": (
         lambda s: s.do("HSET", TALLY, "a", "?"),

@@ -95,6 +95,10 @@ SPOILED_FLOWS: dict[str, tuple[Spoil, str]] = {
         lambda s: s.do("HDEL", "reserved", "flow\x1f"),
         "room for None tasks of all in flow is wrong",
     ),
+    "bytes for nobody": (
+        lambda s: s.do("HSET", "reserved", "flow\x1fa\x1f", 7),
+        "room for 7 bytes of a in flow is wrong",
+    ),
     "flows that nobody counts": (
         lambda s: s.do("HSET", "meta", "laying", 0),
         "'meta' counts 0 for laying, there are 1",

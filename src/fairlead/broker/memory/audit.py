@@ -134,14 +134,19 @@ def _counts(shard: Shard) -> Iterator[str]:
 
 
 def _bytes(shard: Shard) -> Iterator[str]:
-    """It is known how much each tenant keeps; what is pinned stands on no shelf."""
+    """It is known how much each tenant has and keeps; what is pinned stands on no shelf."""
     kept: Counter[tuple[Shelf, str]] = Counter()
+    live: Counter[tuple[str, str]] = Counter()
     for task in shard.tasks.values():
-        if task.state in FINAL and not task.aside:
-            kept[task.tenant.queue.shelf(task.state), task.tenant.name] += task.kept_bytes()
+        if task.state not in FINAL:
+            live[task.tenant.key] += task.counted_bytes()
+        elif not task.aside:
+            kept[task.tenant.queue.shelf(task.state), task.tenant.name] += task.counted_bytes()
     for queue in shard.queues.values():
-        for shelf in (queue.finished, queue.dead):
-            for tenant in queue.tenants.values():
+        for tenant in queue.tenants.values():
+            if tenant.live_bytes != live[tenant.key]:
+                yield f"tenant {tenant.name} of {queue.name} miscounts the bytes of its tasks"
+            for shelf in (queue.finished, queue.dead):
                 if shelf.held(tenant) != kept[shelf, tenant.name]:
                     yield f"tenant {tenant.name} of {queue.name} miscounts the bytes it keeps"
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairlead.broker.memory.flow import Flow
+from fairlead.broker.memory.records import message_bytes
 from fairlead.broker.memory.shard import Shard
 from fairlead.model.lifecycle import FINAL, State
 
@@ -48,16 +49,21 @@ def _flow(shard: Shard, flow: Flow) -> Iterator[str]:
 def _reservations(shard: Shard) -> Iterator[str]:
     """Room is kept for members that are no tasks yet."""
     wanted: Counter[tuple[str, str]] = Counter()
+    sizes: Counter[tuple[str, str]] = Counter()
     for flow in shard.flows.values():
         shares = Counter(flow.shares)
+        left = flow.entries[flow.laid_out :]
+        for each in left:
+            sizes[each.message.queue, each.message.tenant] += message_bytes(each.message)
         if flow.committed_at is not None:
-            left = flow.entries[flow.laid_out :]
             shares = Counter((each.message.queue, each.message.tenant) for each in left)
         for (queue, tenant), many in shares.items():
             wanted[queue, tenant] += many
             wanted[queue, ""] += many
     if +wanted != +shard.reserved:
         yield f"room is reserved for {dict(shard.reserved)}, flows need {dict(wanted)}"
+    if +sizes != shard.reserved_bytes:
+        yield f"flows need {dict(sizes)} bytes, {dict(shard.reserved_bytes)} are reserved"
 
 
 def _guards(shard: Shard) -> Iterator[str]:

@@ -9,13 +9,13 @@ import msgspec
 
 from fairlead.broker.memory import pins, release, schedules
 from fairlead.broker.memory.flow import Guard
-from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.records import Task, message_bytes
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import Firing, Receipt, Submission
+from fairlead.broker.verbs import MAX_TENANT_BYTES, Firing, Receipt, Submission
 from fairlead.model.lifecycle import State, on_dependency
 from fairlead.model.message import Message
 
-__all__ = ("enqueue", "fire", "new_task", "no_room", "place")
+__all__ = ("enqueue", "fire", "new_task", "no_bytes", "no_room", "place")
 
 
 def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:
@@ -107,8 +107,12 @@ def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
 
 
 def _full(shard: Shard, message: Message) -> Receipt | None:
-    refusal = no_room(shard, (message.queue, message.tenant), 1, 1)
-    return None if refusal is None else Receipt(id=message.id, code=refusal[0], limit=refusal[1])
+    share = (message.queue, message.tenant)
+    refusal = no_room(shard, share, 1, 1)
+    if refusal is not None:
+        return Receipt(id=message.id, code=refusal[0], limit=refusal[1])
+    limit = no_bytes(shard, share, message_bytes(message))
+    return None if limit is None else Receipt(id=message.id, code="tenant_bytes", limit=limit)
 
 
 def no_room(
@@ -132,6 +136,19 @@ def no_room(
         if waits + shard.reserved[share] + many > limit:
             return "tenant_full", limit
     return None
+
+
+def no_bytes(shard: Shard, share: tuple[str, str], many: int) -> int | None:
+    """The limit, if so many bytes more of a tenant are too much.
+
+    What is reserved for flows is not there for others.
+    """
+    name, tenant_name = share
+    queue = shard.queues.get(name)
+    limit = MAX_TENANT_BYTES if queue is None else queue.max_tenant_bytes
+    tenant = None if queue is None else queue.tenants.get(tenant_name)
+    has = shard.reserved_bytes[share] + (0 if tenant is None else tenant.live_bytes)
+    return limit if limit is not None and has + many > limit else None
 
 
 def new_task(shard: Shard, submission: Submission) -> Task:

@@ -72,6 +72,7 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
     else:
         if settlement.error is not None:
             task.error = settlement.error
+            shard.weigh(task)
         task.reason = settlement.reason
         if to is State.QUEUED:
             shard.queue_up(task, front=True, waits_on=not begun)

@@ -18,6 +18,7 @@ from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shelf import Shelf
 from fairlead.broker.memory.tally import Tally
+from fairlead.broker.verbs import MAX_TENANT_BYTES
 from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVELS
 from fairlead.model.turns import TURNS
@@ -49,6 +50,7 @@ class Tenant:
         "holes",
         "known",
         "levels",
+        "live_bytes",
         "name",
         "parked_on",
         "paused",
@@ -72,6 +74,7 @@ class Tenant:
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
         self.due: Agenda[str] = Agenda()  # scheduled and retrying
         self.waiting: dict[str, Task] = {}  # all that is not running and not finished
+        self.live_bytes = 0  # what its tasks that are not finished count for
         self.known = 0  # tasks in all, finished ones too
         self.holes = 0  # entries of tasks that are gone
         self.parked_on: Gate | None = None
@@ -151,6 +154,7 @@ class Queue:
         self.gate: Gate | None = None
         self.max_waiting: int | None = None
         self.max_tenant_waiting: int | None = None
+        self.max_tenant_bytes: int | None = MAX_TENANT_BYTES
         self.warn_depth: int | None = None
         self.warned = False
         self.charge_run_time = False

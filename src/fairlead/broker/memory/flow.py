@@ -43,6 +43,7 @@ class Flow:
         self.parts = 0  # received
         self.shares = {(share.queue, share.tenant): share.count for share in part.shares}
         self.left = dict(self.shares)  # members that are still to be written
+        self.bytes: Counter[tuple[str, str]] = Counter()  # by share, of members that are written
         self.total = sum(self.shares.values())
         self.entries: list[Submission] = []  # without bodies, once they are laid out
         self.ids: set[str] = set()  # of the members, while it is written
@@ -148,6 +149,7 @@ def drop(shard: Holdings, flow: Flow) -> None:
         shard.stages.discard(flow.id)
         for share, many in flow.shares.items():
             shard.reserve(share, -many)
+            shard.reserve_bytes(share, -flow.bytes[share])
     elif flow.finished_at is not None:
         _close(shard, flow)
     shard.layouts.pop(flow.id, None)

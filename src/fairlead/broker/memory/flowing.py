@@ -12,7 +12,7 @@ from fairlead.broker.flows import FLOW_PATIENCE, FlowOrder, FlowPart, FlowRecord
 from fairlead.broker.memory import enqueue, orders, pins, release
 from fairlead.broker.memory.flow import Flow, Guard, Work, count, drop, visible
 from fairlead.broker.memory.frame import Frame
-from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.records import Task, message_bytes
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import MAX_STEP, Call, Moved, Submission
 from fairlead.model.lifecycle import FINAL, State, may_return, on_dependency
@@ -93,13 +93,20 @@ def _stage(shard: Shard, part: FlowPart, writer: str) -> Staged:
     if refusal is not None:
         drop(shard, flow)
         return refusal
+    _write(shard, flow, part)
+    return Staged(code="staged")
+
+
+def _write(shard: Shard, flow: Flow, part: FlowPart) -> None:
     flow.parts += 1
     for member in part.members:
         flow.left[_share(member)] -= 1
+    for share, size in _weights(part).items():
+        flow.bytes[share] += size
+        shard.reserve_bytes(share, size)
     flow.entries += part.members
     flow.ids.update(member.message.id for member in part.members)
     shard.stages.set(flow.id, shard.now + FLOW_PATIENCE)
-    return Staged(code="staged")
 
 
 def _is_over(shard: Shard, flow: Flow) -> bool:
@@ -110,6 +117,14 @@ def _is_over(shard: Shard, flow: Flow) -> bool:
 
 def _share(member: Submission) -> tuple[str, str]:
     return member.message.queue, member.message.tenant
+
+
+def _weights(part: FlowPart) -> Counter[tuple[str, str]]:
+    """What the members of a part will count for, by queue and tenant."""
+    weights: Counter[tuple[str, str]] = Counter()
+    for member in part.members:
+        weights[_share(member)] += message_bytes(member.message)
+    return weights
 
 
 def _full(shard: Shard, flow: Flow) -> Staged | None:
@@ -144,6 +159,10 @@ def _refusal(shard: Shard, flow: Flow, part: FlowPart) -> Staged | None:
         many[share] += 1
         if many[share] > flow.left.get(share, 0):
             return Staged(code="incomplete", detail=share[0])
+    for share, size in _weights(part).items():
+        limit = enqueue.no_bytes(shard, share, size)
+        if limit is not None:
+            return Staged(code="tenant_bytes", limit=limit, detail=share[0])
     return None
 
 
@@ -165,7 +184,7 @@ def _commit(shard: Shard, id: str, writer: str) -> Staged:
         drop(shard, flow)
         return Staged(code="incomplete", detail=missing[0])
     flow.committed_at = shard.now
-    flow.shares, flow.left, flow.ids = {}, {}, set()
+    flow.shares, flow.left, flow.ids, flow.bytes = {}, {}, set(), Counter()
     shard.stages.discard(id)
     shard.stream.rows.append(("flow_committed", id, "", flow.tenant, "", 0, 0, ""))
     _begin(shard, flow, "lay")
@@ -255,6 +274,7 @@ def _lay_out(shard: Shard, flow: Flow, place: int) -> int:
     message = member.message
     flow.entries[place] = msgspec.structs.replace(member, message=message.without_body())
     shard.reserve(_share(member), -1)
+    shard.reserve_bytes(_share(member), -message_bytes(message))
     if shard.find(message.id) is not None:  # since it was staged
         count(shard, flow, State.CANCELLED)
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -67,6 +68,7 @@ class Holdings:
         self.members_kept = 0  # of finished flows
         self.flows_changed: dict[str, Flow] = {}  # in this call
         self.reserved: Counter[tuple[str, str]] = Counter()  # (queue, tenant); (queue, ""): in all
+        self.reserved_bytes: Counter[tuple[str, str]] = Counter()  # by queue and tenant
         self.schedules: dict[str, ScheduleRecord] = {}
         self.ticks: Agenda[str] = Agenda()  # when to look at schedules
         self.answers: dict[str, Answered] = {}
@@ -130,6 +132,12 @@ class Holdings:
             if not self.reserved[key]:
                 del self.reserved[key]
 
+    def reserve_bytes(self, share: tuple[str, str], many: int) -> None:
+        """The same for what they will count for."""
+        self.reserved_bytes[share] += many
+        if not self.reserved_bytes[share]:
+            del self.reserved_bytes[share]
+
     def look_at(self, queue: Queue, at: float) -> None:
         """Have tidy look at a queue at this moment, if it would not earlier."""
         known = self.trims.get(queue.name)
@@ -148,6 +156,17 @@ class Holdings:
         self.trims.discard(queue.name)
         self.alarms.discard((queue.name, ""))
         self.rung.discard(queue.name)
+
+    def weigh(self, task: Task) -> None:
+        """Count what a task that is not finished counts for now, for its tenant."""
+        size = task.counted_bytes()
+        task.tenant.live_bytes += size - task.size
+        task.size = size
+
+    def must_start(self, task: Task) -> None:
+        """Watch the deadline of a waiting task: at that very moment it may still start."""
+        if task.deadline_at is not None:
+            self.deadlines.set(task.id, math.nextafter(task.deadline_at, math.inf))
 
     def drop_body(self, task: Task) -> None:
         """Nothing will ever run it: the body goes at once, but for those beyond 1 MiB in a call."""

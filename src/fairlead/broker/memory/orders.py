@@ -41,7 +41,7 @@ __all__ = (
 
 T = TypeVar("T")
 
-_CAPS = ("max_waiting", "max_tenant_waiting", "warn_depth")
+_CAPS = ("max_waiting", "max_tenant_waiting", "max_tenant_bytes", "warn_depth")
 
 
 # -- alter -------------------------------------------------------------------------------------
@@ -223,9 +223,11 @@ def write(shard: Shard, writes: Sequence[Write]) -> list[Settled]:
         answers.append("applied")
         if item.kind == "progress":
             task.progress = item.value
+            shard.weigh(task)
             shard.emit("progress", task, "", task.attempts + 1, task.token)
         elif item.kind == "checkpoint":
             task.checkpoint = item.value
+            shard.weigh(task)
         else:
             key = (task.message.tenant, item.key)
             shard.xcom[key] = (item.value, shard.now + item.ttl, task.id)

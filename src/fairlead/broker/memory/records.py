@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     from fairlead.broker.memory.flow import Flow
     from fairlead.broker.memory.limits import Limiter
 
-__all__ = ("Answered", "Incarnation", "Mailbox", "Task")
+__all__ = ("Answered", "Incarnation", "Mailbox", "Task", "message_bytes")
 
-_OVERHEAD = 100  # bytes that a kept task counts for beside its contents
+_OVERHEAD = 100  # bytes that a task counts for beside what is stored of it
+
+
+def message_bytes(message: Message) -> int:
+    """What a message counts for as a task."""
+    return _OVERHEAD + len(message.body) + len(message.trace)
 
 
 class Task:
@@ -38,7 +43,7 @@ class Task:
     started_at: float | None = None
     finished_at: float | None = None
     expires_at: float | None = None  # when a finished task is forgotten
-    size = 0  # bytes it counts for while it is kept
+    size = 0  # bytes it counts for: for its tenant, on a shelf, or (while it is pinned) nowhere
     pins = 0  # tasks that will still read its result
     keep: float | None = None  # of a finished task that is pinned: for how long afterwards
     kept_since: float | None = None  # since its last pin, if it had one after its end
@@ -86,10 +91,9 @@ class Task:
         """Seconds since it became runnable."""
         return now - (self.enqueued_at if self.since is None else self.since)
 
-    def kept_bytes(self) -> int:
-        """What it counts for while it is kept."""
-        message, error = self.message, self.error
-        size = _OVERHEAD + len(message.body) + len(message.trace)
+    def counted_bytes(self) -> int:
+        """What it counts for, wherever bytes are counted."""
+        size, error = message_bytes(self.message), self.error
         for part in (self.result, self.progress, self.checkpoint):
             if part is not None:
                 size += len(part)

@@ -52,6 +52,8 @@ class Shard(Holdings):
         tenant.known += 1
         tenant.counts[state] += 1
         queue.counts[state] += 1
+        if state not in FINAL:
+            self.weigh(task)
         queue.tally.count("enqueued", tenant.name, self.now)
         if state in WAITING:
             self._waits(task, tenant, queue)
@@ -77,8 +79,12 @@ class Shard(Holdings):
             queue.depth -= 1
             if queue.warned and queue.depth < (queue.warn_depth or 0):
                 queue.warned = False
-        if to in FINAL and not tenant.waiting and not tenant.counts[State.RUNNING]:
-            queue.active.pop(tenant.name, None)
+        if to in FINAL:
+            tenant.live_bytes, task.size = tenant.live_bytes - task.size, 0
+            if not tenant.waiting and not tenant.counts[State.RUNNING]:
+                queue.active.pop(tenant.name, None)
+        elif origin in FINAL:
+            self.weigh(task)
 
     def _waits(self, task: Task, tenant: Tenant, queue: Queue) -> None:
         tenant.waiting[task.id] = task
@@ -144,11 +150,6 @@ class Shard(Holdings):
             self.due.set(tenant.key, first[0])
         else:
             self.due.set(tenant.key, max(first[0], min(at, self.now)))
-
-    def must_start(self, task: Task) -> None:
-        """Watch the deadline of a waiting task: at that very moment it may still start."""
-        if task.deadline_at is not None:
-            self.deadlines.set(task.id, math.nextafter(task.deadline_at, math.inf))
 
     def _back_from_work(self, task: Task) -> None:
         if task.state is State.RUNNING:

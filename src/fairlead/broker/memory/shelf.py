@@ -57,7 +57,7 @@ class Shelf:
     def add(self, task: Task, now: float, keep: float | None) -> None:
         """Keep a finished task for the shelf's time, or for its own."""
         task.expires_at = now + (self.keep if keep is None else keep)
-        task.size = task.kept_bytes()
+        task.size = task.counted_bytes()
         tenant = task.tenant
         self._add_bytes(tenant, task.size)
         self._count += 1

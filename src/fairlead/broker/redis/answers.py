@@ -90,6 +90,8 @@ def _receipt(id: str, text: bytes) -> Receipt:
             return Receipt(id=id, code="queue_full", limit=int(about))
         case b"t":
             return Receipt(id=id, code="tenant_full", limit=int(about))
+        case b"b":
+            return Receipt(id=id, code="tenant_bytes", limit=int(about))
         case b"u":
             return Receipt(id=id, code="unknown_dependency", detail=about)
         case b"f":

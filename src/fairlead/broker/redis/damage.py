@@ -117,18 +117,20 @@ def _owned(lost: dict[str, Task], id: str, queue: str) -> bool:
 
 def _tenants(shard: Shard, versions: dict[str, dict[str, bytes]]) -> Iterator[Thing]:
     """Tenants whose counts are not those of their tasks."""
-    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 11)
+    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 12)
     pins = shard.hash("pins")
     for task in shard.tasks.values():
         if task.message is not None:
             own = counts[task.queue, task.tenant]
             own[task.state - 1] += 1
             own[8] += task.special and task.state == QUEUED
-            if task.state in FINAL and not (task.state == COMPLETED and task.id in pins):
+            if task.state not in FINAL:
+                own[11] += task.bytes
+            elif not (task.state == COMPLETED and task.id in pins):
                 own[10 if task.state == DEAD else 9] += task.bytes
     for queue, tenants in shard.tenants.items():
         for name in tenants:
-            counts.setdefault((queue, name), [0] * 11)
+            counts.setdefault((queue, name), [0] * 12)
     for (queue, name), own in counts.items():
         tenant = shard.tenants.get(queue, {}).get(name)
         if tenant is None or _said(tenant) != own:
@@ -138,7 +140,8 @@ def _tenants(shard: Shard, versions: dict[str, dict[str, bytes]]) -> Iterator[Th
 
 
 def _said(tenant: Tenant) -> list[float]:
-    return [*tenant.counts, tenant.special, tenant.done_bytes, tenant.dead_bytes]
+    sizes = (tenant.done_bytes, tenant.dead_bytes, tenant.live_bytes)
+    return [*tenant.counts, tenant.special, *sizes]
 
 
 def _standing(shard: Shard) -> Iterator[Thing]:

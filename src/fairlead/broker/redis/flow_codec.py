@@ -35,6 +35,7 @@ _CODES: dict[bytes, str] = {
     b"d": "duplicate",
     b"q": "queue_full",
     b"t": "tenant_full",
+    b"b": "tenant_bytes",
     b"k": "known",
     b"u": "unknown_dependency",
     b"n": "unknown",
@@ -119,7 +120,7 @@ def _head(message: Message, flow: str) -> bytes:
 def staged(reply: bytes) -> Staged:
     """What became of a part or a commit."""
     code, *about = reply.split(US)
-    limit = int(about.pop(0)) if code in (b"q", b"t") else 0
+    limit = int(about.pop(0)) if code in (b"q", b"t", b"b") else 0
     detail = about[0].decode() if about else ""
     return msgspec.convert(
         {"code": _CODES[code], "limit": limit, "detail": detail}, Staged, strict=True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from fairlead.broker.redis.audit.values import CANCELLED, COMPLETED, DEAD, FINAL, Flow
 from fairlead.broker.redis.audit.walk import Shard
@@ -72,7 +71,7 @@ def _written(shard: Shard, id: str, flow: Flow) -> Iterator[str]:
     whole = sum(1 for row in rows if _share(row))
     expected = flow.total
     if flow.phase == _STAGED:
-        expected = sum(count - left for _, _, count, left in flow.shares)
+        expected = sum(count - left for _, _, count, left, _ in flow.shares)
         if len(shard.sets.get(f"staged:{id}", ())) != expected:
             yield f"flow {id} does not know which members were written"
     if len(rows) != expected or len(edges) != flow.edges:
@@ -82,10 +81,10 @@ def _written(shard: Shard, id: str, flow: Flow) -> Iterator[str]:
         yield f"flow {id} has {whole} members that are no tasks yet, which is not so many"
 
 
-def _share(row: str) -> tuple[str, str] | None:
-    """Queue and tenant of a member that is no task yet."""
-    queue, tenant, _ = row.split("\x1f")
-    return (queue, tenant) if queue else None
+def _share(row: str) -> tuple[str, str, int] | None:
+    """Queue, tenant and bytes of a member that is no task yet."""
+    queue, tenant, size, _ = row.split("\x1f")
+    return (queue, tenant, int(size)) if queue else None
 
 
 def _counted(id: str, flow: Flow, ends: Counter[tuple[str, int]]) -> Iterator[str]:
@@ -114,21 +113,34 @@ def _left_over(shard: Shard, flows: dict[str, Flow]) -> Iterator[str]:
 
 
 def _room(shard: Shard, flows: dict[str, Flow]) -> Iterator[str]:
-    """Room is reserved for members that are no tasks yet."""
+    """Room is reserved for members that are no tasks yet: for so many, and for their bytes."""
     wanted: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for id, flow in flows.items():
-        shares: Any = [(queue, tenant, count) for queue, tenant, count, _ in flow.shares]
-        if flow.phase > _STAGED:
-            rows = map(_share, shard.lists.get(f"flow:{id}", []))
-            shares = [(*share, 1) for share in rows if share]
+        rows = [share for row in shard.lists.get(f"flow:{id}", []) if (share := _share(row))]
+        shares = [(queue, tenant, 1) for queue, tenant, _ in rows]
+        if flow.phase == _STAGED:
+            shares = [(queue, tenant, count) for queue, tenant, count, *_ in flow.shares]
         for queue, tenant, count in shares:
             wanted[f"{queue}\x1f{tenant}"] += count
             wanted[f"{queue}\x1f"] += count
+        own: Counter[str] = Counter()
+        for queue, tenant, size in rows:
+            own[f"{queue}\x1f{tenant}\x1f"] += size
+        sizes += own
+        said = {f"{queue}\x1f{tenant}\x1f": size for queue, tenant, *_, size in flow.shares}
+        if flow.phase == _STAGED and own != +Counter(said):
+            yield f"flow {id} does not know how much was written of it"
     reserved = shard.hash("reserved")
+    wanted += sizes
     for field in reserved.keys() | wanted.keys():
         if reserved.get(field, "0") != str(wanted[field]):
-            queue, _, tenant = field.partition("\x1f")
-            yield f"room for {reserved.get(field)} tasks of {tenant or 'all'} in {queue} is wrong"
+            queue, tenant, *more = field.split("\x1f")
+            what = "bytes" if more else "tasks"
+            yield f"room for {reserved.get(field)} {what} of {tenant or 'all'} in {queue} is wrong"
+    total = shard.meta.get("reserved", 0.0)
+    if total != sizes.total():
+        yield f"'meta' counts {total:.0f} bytes that are reserved, there are {sizes.total()}"
 
 
 def _told(shard: Shard, flows: dict[str, Flow]) -> Iterator[str]:

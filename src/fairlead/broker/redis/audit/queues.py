@@ -86,12 +86,15 @@ def _differences(said: Sequence[int], there: Sequence[int]) -> Iterator[tuple[st
 
 
 def _bytes(shard: Shard) -> Iterator[str]:
-    """Shelves know how much they hold; what is pinned stands on none."""
+    """Tenants and shelves know how much they hold; what is pinned stands on no shelf."""
     pins = shard.hash("pins")
     done: Counter[str] = Counter()
     dead: Counter[str] = Counter()
+    live: Counter[str] = Counter()
     for task in shard.tasks.values():
-        if task.state in FINAL and not (task.state == COMPLETED and task.id in pins):
+        if task.state not in FINAL:
+            live[f"{task.queue}\x1f{task.tenant}"] += task.bytes
+        elif not (task.state == COMPLETED and task.id in pins):
             by = dead if task.state == DEAD else done
             by[task.queue] += task.bytes
             by[f"{task.queue}\x1f{task.tenant}"] += task.bytes
@@ -107,6 +110,7 @@ def _bytes(shard: Shard) -> Iterator[str]:
             for what, said, there in (
                 ("finished", tenant.done_bytes, done[field]),
                 ("dead", tenant.dead_bytes, dead[field]),
+                ("unfinished", tenant.live_bytes, live[field]),
             ):
                 if said != there:
                     yield f"{who} counts {said:.0f} bytes of {what} tasks, there are {there}"

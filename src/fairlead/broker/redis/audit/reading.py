@@ -10,6 +10,7 @@ from struct import Struct
 
 from fairlead.broker.redis.audit.values import (
     CANCELLED,
+    COUNTED,
     QUEUED,
     SCHEDULED,
     STATUSES,
@@ -65,7 +66,7 @@ _HOLD = Struct("<B")
 _SIZE = Struct("<III")  # life, bytes of body and trace, bytes of parts
 _TENANT = Struct("<13IdIBBBBB")
 _QUEUE = Struct("<dd8IdddBdddIIdd")
-_CONF = Struct("<BdddddIBddddd")
+_CONF = Struct("<BddddddIBddddd")
 _GATE = Struct("<ddIdd")
 _USED = Struct("<d")
 _TOMB = Struct("<dB")  # until when, how it ended; then a digest in hex, and the tenant
@@ -166,7 +167,7 @@ def read_tenant(stored: bytes) -> Tenant:
     bytes_at = place + TENANT_HOUR.size
     if len(stored) != bytes_at + TENANT_BYTES.size or status >= len(STATUSES):
         raise ValueError("a tenant is stored as no script does it")
-    done, dead, waiting, pinned, large = TENANT_BYTES.unpack_from(stored, bytes_at)
+    done, dead, live, pinned, large = TENANT_BYTES.unpack_from(stored, bytes_at)
     return Tenant(
         counts=tuple(numbers[:8]),
         lengths=tuple(numbers[8:12]),
@@ -181,7 +182,7 @@ def read_tenant(stored: bytes) -> Tenant:
         woken=woken.decode(),
         done_bytes=done,
         dead_bytes=dead,
-        wait_bytes=waiting,
+        live_bytes=live,
         pin_bytes=pinned,
         large=large,
     )
@@ -219,7 +220,7 @@ def read_queue(stored: bytes) -> Queue:
 
 
 def read_conf(stored: bytes) -> Conf:
-    paused, _, _, _, concurrency, rate, burst, *_ = _unpack(_CONF, stored)
+    paused, _, _, _, _, concurrency, rate, burst, *_ = _unpack(_CONF, stored)
     return Conf(paused=paused == 1, concurrency=concurrency, rate=rate, burst=burst)
 
 
@@ -298,26 +299,27 @@ def read_flow(stored: bytes) -> Flow:
     )
 
 
-def _share(text: str) -> tuple[str, str, int, int]:
-    queue, tenant, count, left = text.split("\x1f")
-    return queue, tenant, int(count), int(left)
+def _share(text: str) -> tuple[str, str, int, int, int]:
+    queue, tenant, count, left, size = text.split("\x1f")
+    return queue, tenant, int(count), int(left), int(size)
 
 
 def read_member(stored: bytes) -> str:
-    """Queue and tenant of a member that is no task yet (else nothing), and its id; by US."""
+    """Queue, tenant and bytes of a member that is no task yet (else nothing), and its id; by US."""
     if stored[:1] == b"\1":
         _unpack(MEMBER, stored)
         id, place = _text(stored, MEMBER.size - 2, 2)
         head, place = _text(stored, place, 2)
         _, place = _text(stored, place, 4)
-        _, place = _text(stored, place, 4)
+        blob, place = _text(stored, place, 4)
         queue, tenant, *_ = head.decode().split("\x1f")
-        found = f"{queue}\x1f{tenant}\x1f{id.decode()}"
+        size = COUNTED + sum(_unpack(SIZES, blob))
+        found = f"{queue}\x1f{tenant}\x1f{size}\x1f{id.decode()}"
     else:
         _unpack(ROW, stored)
         id, place = _text(stored, ROW.size - 2, 2)
         _, place = _text(stored, place, 4)
-        found = f"\x1f\x1f{id.decode()}"
+        found = f"\x1f\x1f\x1f{id.decode()}"
     if place != len(stored):
         raise ValueError("a member has another length than it says")
     return found

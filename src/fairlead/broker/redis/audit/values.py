@@ -12,6 +12,7 @@ from fairlead.model.limits import PRECISION, Breaker, Circuit, room_at
 
 __all__ = (
     "AT_LIMITER",
+    "COUNTED",
     "FINAL",
     "IDLE",
     "PARKED",
@@ -33,6 +34,7 @@ __all__ = (
 )
 
 SENTINEL = "~" * 80  # a member that scripts put into sets and orders of their own
+COUNTED = 100  # bytes that a task counts for beside what is stored of it
 PARTS = {1: "errors", 2: "results", 4: "progress", 8: "checkpoints"}  # by bit of a record's flags
 
 SCHEDULED, DEFERRED, QUEUED, RUNNING, RETRYING, COMPLETED, DEAD, CANCELLED = range(1, 9)
@@ -85,7 +87,8 @@ class Flow(msgspec.Struct, frozen=True):
     counts: tuple[int, int, int]  # members that completed, died, were cancelled
     life: int
     finished: float
-    shares: list[tuple[str, str, int, int]]  # queue, tenant, members, how many are to be written
+    # Queue, tenant, members, how many are to be written, bytes of the others.
+    shares: list[tuple[str, str, int, int, int]]
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -137,8 +140,8 @@ class Task(msgspec.Struct, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """What it counts for on a shelf."""
-        return 100 + self.record.size + self.record.extra
+        """What it counts for, wherever bytes are counted."""
+        return COUNTED + self.record.size + self.record.extra
 
 
 class Limit(msgspec.Struct, kw_only=True):
@@ -218,7 +221,7 @@ class Tenant(msgspec.Struct, kw_only=True):
     woken: str  # the limiter whose room it was woken for
     done_bytes: float
     dead_bytes: float
-    wait_bytes: float
+    live_bytes: float
     pin_bytes: float
     large: int  # shelves on which it has an order of its own: 1 finished, 2 dead
 

@@ -211,7 +211,7 @@ def _member(shard: Shard, list: str, raw: bytes) -> str:
         return reading.read_member(raw)
     except ValueError:
         shard.findings.append(f"{list!r} holds what cannot be read")
-        return "\x1f\x1f"
+        return "\x1f\x1f\x1f"
 
 
 def _text(shard: Shard, raw: bytes) -> str | None:

@@ -4,7 +4,7 @@
 -- ARGV     clock, incarnation, number; flow, number of the part, tenant, name; how many arguments are
 --          shares (queue, tenant, members) of the flow, and of this part, ids of its members, these as they
 --          are stored (lib/layout), dependencies that must be known, rows of further edges (lib/layout)
--- Returns  by US: s staged, d duplicate, q full and t full with limit and queue, k and the id that is known,
+-- Returns  by US: s staged, d duplicate, q full, t full and b full with limit and queue, k and the id that is known,
 --          u and the dependency that is not, n unknown, i incomplete and what is missing
 -- @library upkeep
 -- @include engine
@@ -42,10 +42,20 @@ local function refusal()
     for _, each in ipairs(missing) do if not find_task(each) then return 'u' .. SEP .. each end end
   end
   local list, by = flows.shares(f)
+  local weights = flows.weigh(members)
   for i = 1, #own, 3 do
     local share, many = by[own[i] .. SEP .. own[i + 1]], tonumber(own[i + 2])
     if not share or share.left < many then return 'i' .. SEP .. own[i] end
     share.left = share.left - many
+  end
+  for i = 1, #own, 3 do
+    local beyond = flows.no_bytes(own[i], own[i + 1], weights[own[i] .. SEP .. own[i + 1]])
+    if beyond then return beyond .. SEP .. own[i] end
+  end
+  for i = 1, #own, 3 do
+    local field = own[i] .. SEP .. own[i + 1]
+    by[field].bytes = by[field].bytes + weights[field]
+    flows.reserve_bytes(own[i], own[i + 1], weights[field])
   end
   flows.set_shares(f, list)
 end

@@ -5,8 +5,8 @@
 -- dependencies by GS, each '!' (given as a handle) or '?' and its id, or '@', the shard it was found
 -- in, US and its id. Reads KEYS[1].
 --
--- Returns the receipt: a<state> accepted, d<state>,id duplicate, c<state> conflict, q,limit and
--- t,limit full, u,id unknown dependency, f fenced.
+-- Returns the receipt: a<state> accepted, d<state>,id duplicate, c<state> conflict, q,limit, t,limit and
+-- b,limit full, u,id unknown dependency, f fenced.
 -- @include reserve
 -- TRACE: the largest trace, MAX_TRACE in model/checks.py.
 -- @const USES_RESULTS=4 TRACE=16384
@@ -38,7 +38,9 @@ function duplicate_of(o, h)
   return 'd' .. (t and t.state or 0) .. SEP .. id
 end
 
-function full(h) return flows.no_room(h.queue, h.tenant, 1, 1) end
+function full(h, blob)
+  return flows.no_room(h.queue, h.tenant, 1, 1) or flows.no_bytes(h.queue, h.tenant, flows.bytes(blob))
+end
 
 -- The parents it has to wait for, or the receipt if one is unknown, or the end that one means. What is
 -- here goes before what is elsewhere.

@@ -32,7 +32,7 @@ function next_number(last) return max(last + 1, floor(now * 1000000)) end
 -- which few verbs need.
 local FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'entries', 'bytes',
   'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'next', 'cap', 'layout', 'laying',
-  'flows_kept', 'members_kept', 'unpins', 'aside', 'orphans', 'tombs' }
+  'flows_kept', 'members_kept', 'unpins', 'aside', 'orphans', 'tombs', 'reserved' }
 function write_meta()
   local args, n = {}, 0
   for _, name in ipairs(FIELDS) do

@@ -9,7 +9,7 @@ function accept(id, head, blob, options)
   if o and fenced(o) then return 'f' end
   local old = find_task(id)
   if old then return (same_content(old, head, blob) and 'd' or 'c') .. old.state .. SEP .. id end
-  local refusal = tombs.receipt(id, head, blob) or o and duplicate_of(o, h) or full(h)
+  local refusal = tombs.receipt(id, head, blob) or o and duplicate_of(o, h) or full(h, blob)
   if refusal then return refusal end
   o = o or NOTHING
   local policy = tonumber(o[3]) % USES_RESULTS

@@ -33,6 +33,7 @@ end
 
 -- Store a part of a task that few have; `size` if not all of it counts.
 function set_part(t, bit, value, size)
+  local before = t.extra
   if has(t, bit) then -- what is there already counts no longer
     t.extra = t.extra - part_size(t.id, bit)
   else
@@ -41,6 +42,10 @@ function set_part(t, bit, value, size)
   size = size or #value
   sizes[t.id .. PARTS[bit]] = size
   t.extra = t.extra + size
+  if t.state < COMPLETED then
+    local own = tenant_of(t)
+    own[LIVE_BYTES], own[CHANGED] = own[LIVE_BYTES] + t.extra - before, true
+  end
   write_part(t.id, bit, value)
   changed[t.id] = t
 end

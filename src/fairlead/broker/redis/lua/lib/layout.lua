@@ -20,6 +20,18 @@ function flows.id_of(stored)
   return long and other or id
 end
 
+-- Of members that are no tasks yet, what they count for: by queue and tenant.
+function flows.weigh(members)
+  local bytes = {}
+  for _, each in ipairs(members) do
+    local _, _, _, head, _, blob = unpacked(MEMBER, each)
+    local h = parsed(head)
+    local share = h.queue .. SEP .. h.tenant
+    bytes[share] = (bytes[share] or 0) + flows.bytes(blob)
+  end
+  return bytes
+end
+
 -- What a member waits for; what is unknown by now is completed.
 function flows.parents(edges, policy)
   local waits, _, failed, verdict = dependencies({ [10] = edges:gsub('^%?', '!'):gsub('\29%?', '\29!') }, policy)
@@ -30,6 +42,7 @@ end
 local function lay(f, id, head, blob, o, more)
   local h, policy = parsed(head), tonumber(o[3]) % USES_RESULTS
   flows.reserve(h.queue, h.tenant, -1)
+  flows.reserve_bytes(h.queue, h.tenant, -flows.bytes(blob))
   if find_task(id) then -- since it was staged
     f[CANCELLED] = f[CANCELLED] + 1
     return 1

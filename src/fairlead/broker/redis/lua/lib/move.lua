@@ -27,6 +27,7 @@ function admit(task, state)
   end
   t[COUNT + state] = t[COUNT + state] + 1
   q.counts[state] = q.counts[state] + 1
+  if state < COMPLETED then t[LIVE_BYTES] = t[LIVE_BYTES] + bytes_of(task) end
   t[CHANGED], q.changed = true, true
   stats.count(t, ENQUEUED, 1)
   if WAITS[state] then count_waiting(q) end
@@ -46,6 +47,8 @@ function move(task, to)
   t[COUNT + to] = t[COUNT + to] + 1
   q.counts[from] = q.counts[from] - 1
   q.counts[to] = q.counts[to] + 1
+  if to >= COMPLETED then t[LIVE_BYTES] = t[LIVE_BYTES] - bytes_of(task)
+  elseif from >= COMPLETED then t[LIVE_BYTES] = t[LIVE_BYTES] + bytes_of(task) end
   if WAITS[to] then
     if not WAITS[from] then count_waiting(q) end
   elseif q.warned == 1 and depth(q) < q.warn then

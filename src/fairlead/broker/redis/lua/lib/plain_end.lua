@@ -21,11 +21,12 @@ local function took(q, runs, first, last)
 end
 
 -- Tasks `first` to `last` of `ids` ended alike.
-local function end_alike(t, f, o, ids, first, last, life, bytes, runs, base)
+local function end_alike(t, f, o, ids, first, last, life, size, bytes, runs, base)
   local n, q, d = last - first + 1, t[QUEUE], t[QUEUE].counts
   end_loans(CALLER, f.number, ids, first, last)
   t[COUNT + RUNNING], t[COUNT + COMPLETED], t[CHANGED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n, true
   d[RUNNING], d[COMPLETED], q.changed = d[RUNNING] - n, d[COMPLETED] + n, true
+  t[LIVE_BYTES] = t[LIVE_BYTES] - n * (COUNTED + size)
   bytes = n * COUNTED + bytes
   q.done_bytes, t[DONE_BYTES] = q.done_bytes + bytes, t[DONE_BYTES] + bytes
   ended[q.name] = (ended[q.name] or 0) + n
@@ -49,7 +50,7 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
     n = n + 1
     local id, r = ids[n], records[n]
     if r ~= last then
-      if t and n > from then end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
+      if t and n > from then end_alike(t, f, owners[from], ids, from, n - 1, life, size, bytes, runs, base) end
       t, last, from, bytes = nil, r, n, 0
       if r then t, f, begin, life, size = way_out(r, owners[n], token, results) end
       own = t and sub(r, FATE_END + 1, results and -5 or -1)
@@ -67,13 +68,13 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
       written[m + 1], written[m + 2], latest[id], codes[n] = id, now_is, now_is, 'a'
       m = m + 2
     else
-      if t and n > from then end_alike(t, f, owners[from], ids, from, n - 1, life, bytes, runs, base) end
+      if t and n > from then end_alike(t, f, owners[from], ids, from, n - 1, life, size, bytes, runs, base) end
       last, t = nil, nil
       codes[n] = settle_one(id, tonumber(token), COMPLETED, runs[k + 1], results and 'R' or '',
         results and ARGV[first + 2 * k + 1] or nil, '')
     end
   end
-  if t then end_alike(t, f, owners[from], ids, from, n, life, bytes, runs, base) end
+  if t then end_alike(t, f, owners[from], ids, from, n, life, size, bytes, runs, base) end
   took(nil, runs, 0, -1)
   return n
 end

@@ -1,16 +1,18 @@
--- plain_entry: the short way in for tasks that want nothing special, of queues without caps.
+-- plain_entry: the short way in for tasks that want nothing special, of queues without caps on counts.
 --
 -- Reads KEYS[1] and runs of ARGV, see enqueue. Returns nothing by itself.
 local stamp -- how most values begin
 -- @each
 stamp = pack('<dI', now, 0)
 -- @end
+-- What such a task counts for beside the length of its blob, which begins with two numbers (see bytes_of).
+-- @const BESIDE=92
 
 -- Tasks `first` to `last` of the call went into the same line.
-local function entered(t, h, ids, first, last, chosen)
+local function entered(t, h, ids, first, last, chosen, bytes)
   local q, n = t[QUEUE], last - first + 1
   t[COUNT + QUEUED], t[LEN + h.level] = t[COUNT + QUEUED] + n, t[LEN + h.level] + n
-  t[SPECIAL] = t[SPECIAL] + chosen
+  t[SPECIAL], t[LIVE_BYTES] = t[SPECIAL] + chosen, t[LIVE_BYTES] + bytes
   q.counts[QUEUED] = q.counts[QUEUED] + n
   t[CHANGED], q.changed = true, true
   stats.count(t, ENQUEUED, n)
@@ -24,23 +26,28 @@ function enter_run(i, n, ids, receipts, made)
   local head, count = ARGV[i + 1], tonumber(ARGV[i + 2])
   local h, t, m, back, b = parsed(head), ways[head], #accepted, nil, 0
   local prefix, first, chosen = stamp .. pack('<H', #head) .. head, n + 1, 0
+  local bytes, room = 0, t and flows.room(t[QUEUE], t[NAME], t[LIVE_BYTES]) or 0
   for k = i + 3, i + 1 + 2 * count, 2 do
-    local id = ARGV[k]
+    local id, blob = ARGV[k], ARGV[k + 1]
     n = n + 1
-    if t == nil and tasks[id] == false then t = way_of(head) end
-    if not t or tasks[id] ~= false or #ARGV[k + 1] > LARGE_BODY then
-      if n > first then entered(t, h, ids, first, n - 1, chosen) end
-      receipts[n] = accept(id, head, ARGV[k + 1], '')
-      m, first, chosen, back = #accepted, n + 1, 0, nil
+    if t == nil and tasks[id] == false then
+      t = way_of(head)
+      room = t and flows.room(t[QUEUE], t[NAME], t[LIVE_BYTES]) or 0
+    end
+    bytes = bytes + #blob + BESIDE
+    if not t or tasks[id] ~= false or bytes > room or #blob > LARGE_BODY then
+      if n > first then entered(t, h, ids, first, n - 1, chosen, bytes - #blob - BESIDE) end
+      receipts[n] = accept(id, head, blob, '')
+      m, first, chosen, back, bytes, room = #accepted, n + 1, 0, nil, 0, t and flows.room(t[QUEUE], t[NAME], t[LIVE_BYTES]) or 0
     else
       local entry, value = id, nil
       -- Ids that Fairlead makes are never used twice; any other may come back after it was forgotten.
       if #id == 32 and (made or not find(id, ':', 1, true)) then
-        value = prefix .. ARGV[k + 1]
+        value = prefix .. blob
       else
         local life = next_life()
         chosen = chosen + 1
-        value = pack('<dIH', now, life, #head) .. head .. ARGV[k + 1]
+        value = pack('<dIH', now, life, #head) .. head .. blob
         entry = id .. SEP .. life .. '.0'
       end
       if not back then
@@ -52,6 +59,6 @@ function enter_run(i, n, ids, receipts, made)
       m = m + 2
     end
   end
-  if n >= first then entered(t, h, ids, first, n, chosen) end
+  if n >= first then entered(t, h, ids, first, n, chosen, bytes) end
   return n, i + 3 + 2 * count
 end

@@ -59,6 +59,10 @@ function new_task(id, head, life, size)
     size = size, extra = 0, popped = false, recorded = false }
 end
 
+-- What a task counts for, wherever bytes are counted: what is stored of it, and so much beside that.
+-- @const COUNTED=100
+function bytes_of(t) return COUNTED + t.size + t.extra end
+
 -- The number that tells a chosen id from the same id before it was forgotten. It is stored in 32 bits and comes
 -- round again, never as 0; by then no entry of the earlier life is left anywhere.
 function next_life()

@@ -1,6 +1,6 @@
 -- reserve: room in queues that is kept for members of flows which are no tasks yet.
 --
--- By queue and tenant, and by queue and '' in all. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- By queue and tenant, and by queue and '' in all; by queue, tenant and '' bytes, which M.reserved sums up. Reads KEYS[1], no ARGV. Returns nothing by itself.
 local rooms, changed_rooms
 -- @each
 rooms, changed_rooms = {}, {}
@@ -31,6 +31,32 @@ function flows.no_room(queue, tenant, n, in_queue)
     local waits = (t and waiting(t) or 0) + flows.reserved(queue, tenant)
     if waits + n > q.tenant_max then return format('t%s%.0f', SEP, q.tenant_max) end
   end
+end
+
+-- What a message counts for as a task: see bytes_of.
+function flows.bytes(blob)
+  local body, trace = unpacked('<II', blob)
+  return COUNTED + body + trace
+end
+
+-- Keep room for so many bytes, or (below 0) give it back.
+function flows.reserve_bytes(queue, tenant, bytes)
+  local field = queue .. SEP .. tenant .. SEP
+  local many = flows.reserved(queue, tenant .. SEP) + bytes
+  rooms[field], changed_rooms[field], M.reserved = many > 0 and format('%.0f', many) or '', true, M.reserved + bytes
+end
+
+-- How many bytes more there may be of a tenant that has so many; nothing else is read unless a flow keeps room.
+function flows.room(q, tenant, has)
+  if q.tenant_bytes < 0 then return huge end
+  return q.tenant_bytes - has - (M.reserved > 0 and flows.reserved(q.name, tenant .. SEP) or 0)
+end
+
+-- Why so many bytes more of a tenant are too much: the receipt of lib/accept.
+function flows.no_bytes(queue, tenant, bytes)
+  local q = read_queue(queue) or { name = queue, tenants = {}, tenant_bytes = TENANT_BYTES }
+  local t = q.clock and read_tenant(q, tenant)
+  if bytes > flows.room(q, tenant, t and t[LIVE_BYTES] or 0) then return format('b%s%.0f', SEP, q.tenant_bytes) end
 end
 
 writers[#writers + 1] = function() write_fields('reserved', changed_rooms, rooms) end

@@ -2,8 +2,6 @@
 --
 -- The twin of memory/shelf.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share forgotten forget orphan shelves
--- COUNTED: bytes that a kept task counts for beside its contents.
--- @const COUNTED=100
 -- @each
 forgotten = {} -- ids to remove from everywhere
 -- @end
@@ -49,7 +47,7 @@ function shelves.put(task, keep)
   local q = t[QUEUE]
   local dead = task.state == DEAD or task.h.flow and may_return(task) -- with its flow
   task.expires = now + (keep or (dead and q.keep_dead or q.keep))
-  shelves.count_bytes(t, task.state, COUNTED + task.size + task.extra)
+  shelves.count_bytes(t, task.state, bytes_of(task))
   shelves.add(shelves.of(q, task.state), t, task.id, task.expires)
   q.soon = min(q.soon or huge, task.expires)
   ended[q.name] = (ended[q.name] or 0) + 1
@@ -62,7 +60,7 @@ function shelves.take(task)
     pins.leave(task)
   else
     local t = tenant_of(task)
-    shelves.count_bytes(t, task.state, -(COUNTED + task.size + task.extra))
+    shelves.count_bytes(t, task.state, -bytes_of(task))
     shelves.remove(shelves.of(t[QUEUE], task.state), t, task.id)
   end
   task.expires, task.started = 0, 0

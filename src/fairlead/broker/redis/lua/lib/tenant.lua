@@ -8,8 +8,8 @@ local TENANT = '<IIIIIIIIIIIIIdIBBBBBBc0Bc0IIIIIIdddddB'
 -- ones that are queued.
 -- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 COUNT=4 LEN=13 SPECIAL=17
 -- @const TAG=18 WEIGHT=19 STATUS=20 TURN=21 PAUSE=22 GATED=23 BUSY=24 SPOT=25 WOKEN=26
--- Bytes of its tasks: finished, dead, waiting, kept for pins; OWNS: on which shelves it has an order of its own.
--- @const DONE_BYTES=34 DEAD_BYTES=35 WAIT_BYTES=36 PIN_BYTES=37 OWNS=38
+-- Bytes of its tasks: finished, dead, not finished, kept for pins; OWNS: on which shelves it has an order of its own.
+-- @const DONE_BYTES=34 DEAD_BYTES=35 LIVE_BYTES=36 PIN_BYTES=37 OWNS=38
 GATE = '<ddIdd' -- concurrency, rate, burst, since, gone
 -- @const IDLE=0 READY=1 PARKED=2 AT_LIMITER=3 PAUSED=4 UNIT=1000 STRIDE=1000
 
