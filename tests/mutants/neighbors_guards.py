@@ -153,6 +153,37 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "bytes of XCom values",
+        "XCom values of a tenant have so much room in all",
+        _QUOTAS + "test_xcom_values_of_a_tenant_have_so_much_room",
+        (
+            memory(
+                "holdings.py",
+                (
+                    "            return False\n        self.xcom_bytes",
+                    "            pass\n        self.xcom_bytes",
+                ),
+            ),
+            memory(
+                "holdings.py", (" - (xcom_bytes(old[0], old[2]) if old is not None else 0)", "")
+            ),
+            lua("lib/xcom.lua", ("then return false end", "then end")),
+            lua("lib/xcom.lua", ("size - size_of(field)", "size")),
+        ),
+    ),
+    Guard(
+        "XCom values go",
+        "an XCom value that is over makes room",
+        _QUOTAS + "test_xcom_values_that_are_over_make_room",
+        (
+            memory(
+                "holdings.py",
+                ("        self.xcom_bytes[key[0]] -= xcom_bytes(value, writer)\n", ""),
+            ),
+            lua("tidy.lua", ("      xcom.drop(each[2])\n", "")),
+        ),
+    ),
+    Guard(
         "bytes of refused flows",
         "room in bytes that a flow does not need is free again",
         _QUOTAS + "test_bytes_that_a_flow_does_not_need_are_given_back",

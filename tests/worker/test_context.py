@@ -37,6 +37,25 @@ async def test_a_handler_sees_its_attempt(rig: Rig) -> None:
     assert await rig.result(id) == [id, "look", 1, 0, "acme", "default", 7]
 
 
+async def test_a_handler_is_told_that_its_tenant_has_no_room_for_more_values(rig: Rig) -> None:
+    @rig.task(max_retries=0)
+    async def push(ctx: Context, first: int, last: int) -> None:
+        for n in range(first, last):
+            await ctx.xcom.apush(f"key-{n}", b"v" * 65_000)
+
+    fits = await rig.enqueue("push", 0, 1_000, tenant="big")
+    await rig.worker().drain()
+    more = await rig.enqueue("push", 1_000, 1_100, tenant="big")
+    other = await rig.enqueue("push", 0, 1, tenant="small")
+    await rig.worker().drain()
+    assert [(await rig.find(id)).state for id in (fits, other)] == [State.COMPLETED] * 2
+    found = await rig.find(more)
+    assert (found.state, found.error and found.error.type) == (State.DEAD, "Refused")
+    told = found.error.message if found.error else ""
+    assert "no room for the xcom value 'key-10" in told
+    assert "67108864 bytes in all; push fewer or smaller ones, with a shorter ttl" in told
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_progress_can_be_read_while_the_handler_runs(rig: Rig, is_async: bool) -> None:
     go = threading.Event()

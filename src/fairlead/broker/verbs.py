@@ -65,6 +65,7 @@ MAX_TENANTS = 200  # distinct tenants in one such call
 MAX_EXCHANGE = 128  # settlements, started marks, and fetched tasks in one call
 MAX_TOMBS = 10_000  # chosen ids of one tenant that are known without their tasks
 MAX_TENANT_BYTES = 256 * 1024 * 1024  # of unfinished tasks of a tenant in a queue, by default
+MAX_XCOM_BYTES = 64 * 1024 * 1024  # that XCom values of one tenant count for
 MAX_STEP = 50  # tasks that one call of upkeep, or one batch of orders, moves
 MAX_BYTES = 4 * 1024 * 1024  # of messages or results that one call moves; at least one of them
 MAX_PAGE = 1_000  # entries that one page examines
@@ -164,8 +165,9 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     lease: float = LEASE  # seconds
 
 
-#: ``later``, from a broker of several shards only: that of the task is away, send it again.
-Settled = Literal["applied", "fenced", "unknown", "later"]
+#: ``full``, of XCom values only: the tenant has no room for more. ``later``, from a broker of
+#: several shards only: that of the task is away, send it again.
+Settled = Literal["applied", "fenced", "unknown", "full", "later"]
 
 
 class ExchangeReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from fairlead.broker import LIMIT, Broker, Caller
 from fairlead.broker.repeats import Limit, late, undone
-from fairlead.broker.verbs import MAX_EXCHANGE, Call, Settled, Write
-from fairlead.model.errors import BrokerError, Fenced
+from fairlead.broker.verbs import MAX_EXCHANGE, MAX_XCOM_BYTES, Call, Settled, Write
+from fairlead.model.errors import BrokerError, Fenced, Refused
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.component import Outage
 
@@ -32,9 +32,20 @@ class Writer:
         self._unwritten = Outage("progress")
 
     async def write(self, write: Write, limit: float = LIMIT) -> None:
-        """Return once it is written, within so many seconds; Fenced if the lease is over."""
+        """Return once it is written, within so many seconds.
+
+        Raises ``Fenced`` if the lease is over, ``Refused`` if the tenant has no room for the value.
+        """
         until = asyncio.get_running_loop().time() + limit
-        if await self._batcher.submit(write, until) != "applied":
+        answer = await self._batcher.submit(write, until)
+        if answer == "full":
+            raise Refused(
+                "full",
+                f"there is no room for the xcom value {write.key!r}: values of one tenant may "
+                f"count for {MAX_XCOM_BYTES} bytes in all; push fewer or smaller ones, with a "
+                "shorter ttl, or store them elsewhere and push where they are",
+            )
+        if answer != "applied":
             raise Fenced(write.lease.id, write.lease.token)
 
     async def report(self, write: Write) -> None:

@@ -1,4 +1,4 @@
-"""How much of a tenant there may be: bytes of its tasks that are not finished."""
+"""How much of a tenant there may be: bytes of unfinished tasks, of XCom values, of pinned tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from fairlead.broker import Store
 from fairlead.broker.flows import FLOW_PATIENCE, Staged
 from fairlead.broker.verbs import (
     MAX_TENANT_BYTES,
+    MAX_XCOM_BYTES,
     Firing,
     LeaseRef,
     QueueChange,
     Receipt,
+    Settled,
     Submission,
     Write,
 )
@@ -387,6 +389,63 @@ async def test_a_member_whose_id_was_taken_meanwhile_leaves_its_room(c: Client) 
     await c.enqueue(sized("t", 200))
     assert (await commit(c, "f")).code == "committed"
     await has(c, 500)
+
+
+# -- XCom values -------------------------------------------------------------------------------
+
+
+def value_bytes(value: bytes, writer: str) -> int:
+    """What an XCom value counts for."""
+    return EACH + 10 + len(writer) + len(value)
+
+
+async def fill_xcom(c: Client, writer: LeaseRef) -> tuple[list[Settled], int]:
+    """Push values until one is refused; the last answer, and the room that is left."""
+    value = b"v" * 65_000
+    many, rest = divmod(MAX_XCOM_BYTES, value_bytes(value, writer.id))
+    for start in range(0, many, 100):
+        answers = await c.write(
+            *(
+                Write(lease=writer, kind="xcom", key=f"k{n}", value=value)
+                for n in range(start, min(start + 100, many))
+            )
+        )
+        assert set(answers) == {"applied"}
+    return await c.write(Write(lease=writer, kind="xcom", key="more", value=value)), rest
+
+
+async def test_xcom_values_of_a_tenant_have_so_much_room(broker: Store, c: Client) -> None:
+    one, other = await c.run(submit("one"), submit("other", "b"))
+    writer = c.ref(one)
+    answers, rest = await fill_xcom(c, writer)
+    assert answers == ["full"]
+    assert await broker.pull("a", ["more", "k0"], now=NOW) == [None, b"v" * 65_000]
+
+    fits = b"v" * (rest - value_bytes(b"", "one"))
+    push = [
+        Write(lease=writer, kind="xcom", key="more", value=fits + b"v"),  # one byte too much
+        Write(lease=writer, kind="xcom", key="more", value=fits),
+        Write(lease=writer, kind="xcom", key="k0", value=b"w" * 65_000),  # in the place of another
+        Write(lease=writer, kind="progress", value=b"half"),
+        Write(lease=c.ref(other), kind="xcom", key="more", value=fits),
+    ]
+    assert await c.write(*push) == ["full", "applied", "applied", "applied", "applied"]
+    less = Write(lease=writer, kind="xcom", key="k0", value=b"w" * 64_999)
+    more = Write(lease=writer, kind="xcom", key="k1", value=b"w" * 65_001)
+    assert await c.write(more, less, more, more) == ["full", "applied", "applied", "applied"]
+
+
+async def test_xcom_values_that_are_over_make_room(broker: Store, c: Client) -> None:
+    (lease,) = await c.run(submit("one"))
+    writer = c.ref(lease)
+    answers, _ = await fill_xcom(c, writer)
+    assert answers == ["full"]
+    brief = Write(lease=writer, kind="xcom", key="k0", value=b"v" * 65_000, ttl=1.0)
+    more = Write(lease=writer, kind="xcom", key="more", value=b"v" * 65_000)
+    assert await c.write(brief, more) == ["applied", "full"]
+    assert await c.write(more, now=NOW + 1) == ["full"], "it is there until it is tidied away"
+    await broker.tidy(now=NOW + 1)
+    assert await c.write(more, now=NOW + 1) == ["applied"]
 
 
 # -- anything in any order ---------------------------------------------------------------------

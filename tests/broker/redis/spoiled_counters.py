@@ -42,6 +42,10 @@ COUNTED: dict[str, tuple[Callable[[Spoiler], Any], str]] = {
         lambda s: s.poke("tenants:default", "q", LIVE_BYTES, "d", 7),
         "tenant q of default counts 7 bytes of unfinished tasks, there are",
     ),
+    "bytes of XCom values": (
+        lambda s: s.do("HSET", "xcom-bytes", "r", 7),
+        "tenant r counts 7 bytes of XCom values, there are",
+    ),
     "bytes that are reserved in all": (
         lambda s: s.do("HSET", "meta", "reserved", 7),
         "'meta' counts 7 bytes that are reserved, there are",

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
+from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange, Write
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
@@ -54,7 +54,8 @@ async def fill(c: Client) -> set[str]:
     await c.settle(completed(one), dead(two), completed(three, result=b"7"))
     (retried,) = await c.run(submit("retried", "b"))
     await c.settle(failed(retried, 5))
-    await c.run(submit("runs", "a", limiters=("api",)), submit(f"{1:032x}", "c"))
+    runs, _ = await c.run(submit("runs", "a", limiters=("api",)), submit(f"{1:032x}", "c"))
+    await c.write(Write(lease=c.ref(runs), kind="xcom", key="k", value=b"v"))
     waiting = [submit(f"{tenant}.{n:03}", tenant) for tenant in "abc" for n in range(40)]
     waiting += [submit(f"{16 * n + 15:032x}", "c", level=1) for n in range(40)]
     waiting += [submit(f"late.{n}", "b", delay=10 + n) for n in range(5)]
@@ -100,6 +101,7 @@ DAMAGE = {
     "the shelf of one tenant": ["kept:default:keeps", "done:default:keeps"],
     "who keeps much": ["large-done:default", "heads-done:default"],
     "when queues are tidied": ["trims"],
+    "how much XCom values count for": ["xcom-bytes"],
     "unique keys": ["unique"],
     "active": ["active:default"],
     "ready, tenants and queues": ["ready:default", "tenants:default", "queues"],

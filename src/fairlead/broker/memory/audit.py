@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fairlead.broker.memory.audit_flows import check_flows
 from fairlead.broker.memory.fair import IDLE, PARKED, READY, Queue
 from fairlead.broker.memory.limits import Limiter
+from fairlead.broker.memory.records import xcom_bytes
 from fairlead.broker.memory.schedules import due
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.memory.shelf import Shelf
@@ -214,6 +215,11 @@ def _keys(shard: Shard) -> Iterator[str]:
             yield f"the deadline of {id} ({task.state}) is not kept as it should be"
     if set(shard.xcom) != {key for key in shard.xcom if key in shard.xcom_ends}:
         yield "an XCom value has no end"
+    sizes: Counter[str] = Counter()
+    for (tenant, _), (value, _, writer) in shard.xcom.items():
+        sizes[tenant] += xcom_bytes(value, writer)
+    if sizes != shard.xcom_bytes:
+        yield f"XCom values count for {dict(sizes)}, not {dict(shard.xcom_bytes)}"
 
 
 def _tenants(shard: Shard) -> Iterator[str]:

@@ -13,11 +13,11 @@ from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.fair import Queue, Tenant
 from fairlead.broker.memory.flow import Flow, Guard
 from fairlead.broker.memory.limits import Limiter
-from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task
+from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task, xcom_bytes
 from fairlead.broker.memory.stream import Stream
 from fairlead.broker.memory.tombs import Tombs
 from fairlead.broker.schedules import ScheduleRecord
-from fairlead.broker.verbs import SHARD, Mail, Setting, TenantChange
+from fairlead.broker.verbs import MAX_XCOM_BYTES, SHARD, Mail, Setting, TenantChange
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import State
@@ -52,6 +52,7 @@ class Holdings:
         self.unique: dict[tuple[str, str], str] = {}  # (tenant, key) -> id of the holder
         self.windows: Agenda[tuple[str, str]] = Agenda()  # unique keys held for a time
         # (tenant, key) -> value, when its TTL is over, id of the task that wrote it
+        self.xcom_bytes: Counter[str] = Counter()  # what values of a tenant count for
         self.xcom: dict[tuple[str, str], tuple[bytes, float, str]] = {}
         self.xcom_ends: Agenda[tuple[str, str]] = Agenda()  # when to look at a value
         # Pins to be set again (True) or taken away, in order: id and sequence of the pinned task.
@@ -137,6 +138,24 @@ class Holdings:
         self.reserved_bytes[share] += many
         if not self.reserved_bytes[share]:
             del self.reserved_bytes[share]
+
+    def put_xcom(self, key: tuple[str, str], value: bytes, till: float, writer: str) -> bool:
+        """Keep an XCom value, if its tenant has room for it; whether it has."""
+        old = self.xcom.get(key)
+        more = xcom_bytes(value, writer) - (xcom_bytes(old[0], old[2]) if old is not None else 0)
+        if more > 0 and self.xcom_bytes[key[0]] + more > MAX_XCOM_BYTES:
+            return False
+        self.xcom_bytes[key[0]] += more
+        self.xcom[key] = (value, till, writer)
+        self.xcom_ends.set(key, till)
+        return True
+
+    def drop_xcom(self, key: tuple[str, str]) -> None:
+        """Forget an XCom value."""
+        value, _, writer = self.xcom.pop(key)
+        self.xcom_bytes[key[0]] -= xcom_bytes(value, writer)
+        if not self.xcom_bytes[key[0]]:
+            del self.xcom_bytes[key[0]]
 
     def look_at(self, queue: Queue, at: float) -> None:
         """Have tidy look at a queue at this moment, if it would not earlier."""

@@ -230,8 +230,8 @@ def write(shard: Shard, writes: Sequence[Write]) -> list[Settled]:
             shard.weigh(task)
         else:
             key = (task.message.tenant, item.key)
-            shard.xcom[key] = (item.value, shard.now + item.ttl, task.id)
-            shard.xcom_ends.set(key, shard.now + item.ttl)
+            if not shard.put_xcom(key, item.value, shard.now + item.ttl, task.id):
+                answers[-1] = "full"
     return answers
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairlead.broker.memory.flow import Flow
     from fairlead.broker.memory.limits import Limiter
 
-__all__ = ("Answered", "Incarnation", "Mailbox", "Task", "message_bytes")
+__all__ = ("Answered", "Incarnation", "Mailbox", "Task", "message_bytes", "xcom_bytes")
 
 _OVERHEAD = 100  # bytes that a task counts for beside what is stored of it
 
@@ -28,6 +28,11 @@ _OVERHEAD = 100  # bytes that a task counts for beside what is stored of it
 def message_bytes(message: Message) -> int:
     """What a message counts for as a task."""
     return _OVERHEAD + len(message.body) + len(message.trace)
+
+
+def xcom_bytes(value: bytes, writer: str) -> int:
+    """What an XCom value counts for, with what a server stores beside it: a time and a length."""
+    return _OVERHEAD + 10 + len(writer.encode()) + len(value)
 
 
 class Task:

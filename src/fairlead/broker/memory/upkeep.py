@@ -116,7 +116,7 @@ def tidy(shard: Shard) -> tuple[int, bool]:
             shard.xcom_ends.set(key, now + _LOOK_AGAIN)
             held += 1
         else:
-            del shard.xcom[key]
+            shard.drop_xcom(key)
             done += 1
     while done < MAX_STEP and (key := shard.windows.pop_due(now)) is not None:
         shard.unique.pop(key, None)

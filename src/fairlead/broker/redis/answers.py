@@ -45,7 +45,12 @@ __all__ = (
     "settled",
 )
 
-_SETTLED: dict[int, Settled] = {ord("a"): "applied", ord("f"): "fenced", ord("u"): "unknown"}
+_SETTLED: dict[int, Settled] = {
+    ord("a"): "applied",
+    ord("f"): "fenced",
+    ord("u"): "unknown",
+    ord("l"): "full",
+}
 _ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown"]] = {
     ord("d"): "done",
     ord("r"): "requested",

@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+from fairlead.broker.redis.audit.tasks import xcom_sizes
 from fairlead.broker.redis.audit.values import (
     CANCELLED,
     COMPLETED,
@@ -51,6 +52,7 @@ def find_damage(shard: Shard, versions: dict[str, dict[str, bytes]]) -> list[Thi
         *_standing(shard),
         *_queues(shard),
         *_limiters(shard, versions["limiters"]),
+        *_values(shard),
         *_orphans(shard),
     ]
 
@@ -238,6 +240,14 @@ def _limiters(shard: Shard, versions: dict[str, bytes]) -> Iterator[Thing]:
         said = (limiter.used, limiter.circuit.probing) if limiter is not None else (0, 0)
         if said != (used[name], probing[name]):
             yield "limiter", "", (name, versions.get(name, b""), used[name], probing[name])
+
+
+def _values(shard: Shard) -> Iterator[Thing]:
+    """Tenants that count other XCom values than there are."""
+    sizes, said = xcom_sizes(shard.hash("xcom")), shard.hash("xcom-bytes")
+    for tenant in sorted(sizes.keys() | said.keys()):
+        if said.get(tenant, "0") != str(sizes[tenant]):
+            yield "xcom", "", (tenant, said.get(tenant, ""), sizes[tenant])
 
 
 # -- tasks -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ KINDS: dict[str, str] = {
             *("before", "watchers", "queues", "settings", "tenant-settings", "gates", "limiters"),
             "declared",
             *("unique", "answers", "workers", "xcom", "schedules", "readers", "tenants:"),
-            *("flows", "reserved", "pins", "uses", "aside", "tally:", "tombs"),
+            *("flows", "reserved", "pins", "uses", "aside", "tally:", "tombs", "xcom-bytes"),
         ),
         "hash",
     ),

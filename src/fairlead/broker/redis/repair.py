@@ -29,6 +29,7 @@ _KINDS = {
     "status": (50, "tenants put among the runnable ones, or taken from there"),
     "queue": (1, "queues counted anew"),
     "limiter": (1, "limiters counted anew"),
+    "xcom": (1, "XCom values of tenants counted anew"),
     "drop": (100, "entries removed that belong to nothing"),
 }
 

@@ -20,7 +20,7 @@ def check_pins(shard: Shard) -> Iterator[str]:
     yield from _uses(shard)
     yield from _asides(shard)
     ends = shard.order("xcom-ends")
-    for field, (till, _) in shard.hash("xcom").items():
+    for field, (till, *_) in shard.hash("xcom").items():
         if ends.get(field, till) < till:
             tenant, _, key = field.partition("\x1f")
             yield f"the XCom value {key} of {tenant} would be looked at before its end"

@@ -343,11 +343,11 @@ def read_uses(stored: bytes) -> list[tuple[str, int]]:
     return found
 
 
-def read_xcom(stored: bytes) -> tuple[float, str]:
-    """When the TTL of a value is over, and who wrote it."""
+def read_xcom(stored: bytes) -> tuple[float, str, int]:
+    """When the TTL of a value is over, who wrote it, and what it counts for."""
     (till,) = _unpack(_USED, stored)
     writer, _ = _text(stored, _USED.size, 2)
-    return till, writer.decode()
+    return till, writer.decode(), COUNTED + len(stored)
 
 
 def _unpack(form: Struct, stored: bytes, place: int = 0) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from fairlead.broker.redis.audit.values import (
@@ -21,7 +21,7 @@ from fairlead.broker.redis.audit.values import (
 )
 from fairlead.broker.redis.audit.walk import Shard
 
-__all__ = ("check_tasks",)
+__all__ = ("check_tasks", "xcom_sizes")
 
 _DUE = frozenset((SCHEDULED, RETRYING))
 _ASLEEP = frozenset((SCHEDULED, RETRYING, DEFERRED))
@@ -258,6 +258,19 @@ def _keys(shard: Shard) -> Iterator[str]:
         yield f"the XCom value {_shown(field)} has no end"
     for field in ends.keys() - values.keys():
         yield f"'xcom-ends' ends the XCom value {_shown(field)}, which does not exist"
+    sizes, said = xcom_sizes(values), shard.hash("xcom-bytes")
+    for tenant in sizes.keys() | said.keys():
+        if said.get(tenant, "0") != str(sizes[tenant]):
+            there = f"there are {sizes[tenant]}"
+            yield f"tenant {tenant} counts {said.get(tenant)} bytes of XCom values, {there}"
+
+
+def xcom_sizes(values: dict[str, tuple[float, str, int]]) -> Counter[str]:
+    """What XCom values count for, by tenant."""
+    sizes: Counter[str] = Counter()
+    for field, (_, _, size) in values.items():
+        sizes[field.partition("\x1f")[0]] += size
+    return sizes
 
 
 def _shown(field: str) -> str:

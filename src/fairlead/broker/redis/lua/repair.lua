@@ -12,6 +12,7 @@
 --            status   queue, then tenants
 --            queue    queue
 --            limiter  name, its record as the walk saw it, how many hold room in it, how many of these are probes
+--            xcom     tenant, what it counts for its XCom values as the walk saw it, what they count for
 --            drop     pairs of an index and a member that does not belong there
 -- Returns  how many things were mended
 -- @flags allow-oom
@@ -225,6 +226,13 @@ function steps.limiter()
   l.used, l.changed, mended = tonumber(ARGV[7]), true, 1
   if l.breaker then l.breaker.probing = tonumber(ARGV[8]) end
   wake_limiter(ARGV[5])
+end
+
+function steps.xcom()
+  local tenant, key = ARGV[5], P .. 'xcom-bytes'
+  if (call('HGET', key, tenant) or '') ~= ARGV[6] then return end
+  if ARGV[7] == '0' then write('HDEL', key, tenant) else write('HSET', key, tenant, ARGV[7]) end
+  mended = 1
 end
 
 -- Members of nobody; each is looked at again.

@@ -11,6 +11,7 @@
 -- @include accept
 -- @include admit
 -- @include see_to
+-- @include xcom
 -- @include once
 local kept = once('tidy', tostring)
 if kept then return kept end
@@ -45,6 +46,7 @@ local function expire_values()
     else
       keys[#keys + 1] = each[2]
       drop(ends, each[2])
+      xcom.drop(each[2])
     end
   end
   if #keys > 0 then write_all('HDEL', P .. 'xcom', keys) end

@@ -3,10 +3,11 @@
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; seven for each: id, incarnation, token, kind (p progress,
 --          c checkpoint, x xcom), key, value, ttl
--- Returns  codes: a applied, f fenced, u unknown
+-- Returns  codes: a applied, f fenced, u unknown, l the tenant has no room for more XCom values
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine
+-- @include xcom
 -- @include once
 local kept = once('write', tostring)
 if kept then return kept end
@@ -30,8 +31,13 @@ for n, id in ipairs(ids) do
     else
       local field = task.h.tenant .. SEP .. ARGV[i + 4]
       local till = now + tonumber(ARGV[i + 6])
-      write('HSET', P .. 'xcom', field, pack('<dHc0', till, #id, id) .. value)
-      set_at(agenda('xcom-ends'), field, till)
+      local stored = pack('<dHc0', till, #id, id) .. value
+      if xcom.put(field, stored) then
+        write('HSET', P .. 'xcom', field, stored)
+        set_at(agenda('xcom-ends'), field, till)
+      else
+        codes[n] = 'l'
+      end
     end
   end
 end
