@@ -99,7 +99,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "bytes are freed",
         "whatever ends a task frees what it counted for",
-        _QUOTAS + "test_whatever_ends_a_task_frees_what_it_counted_for",
+        _QUOTAS + "test_what_completes_in_the_usual_way_makes_room",
         (
             memory("shard.py", ("tenant.live_bytes - task.size, 0", "tenant.live_bytes, 0")),
             lua(
@@ -184,9 +184,36 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "bytes of pinned tasks",
+        "a tenant has so much room for what others will read",
+        _QUOTAS + "test_a_tenant_has_so_much_room_for_what_others_will_read",
+        (
+            memory("pins.py", ("+ task.counted_bytes() <= limit", "<= limit")),
+            memory("pins.py", ("    task.tenant.pinned_bytes += task.size\n", "")),
+            lua("lib/pins.lua", ("t[PIN_BYTES] + bytes_of(task) <= most", "t[PIN_BYTES] <= most")),
+            lua("lib/pins.lua", ("t[PIN_BYTES] + by * bytes_of(task), true", "0, true")),
+        ),
+    ),
+    Guard(
+        "pins beyond the room",
+        "what there is no room for is kept like any other, and its pins come and go",
+        _QUOTAS + "test_pins_come_and_go_beyond_the_room",
+        (
+            memory(
+                "pins.py", ("        if aside:\n", "        if parent.state is State.COMPLETED:\n")
+            ),
+            lua("lib/pins.lua", ("  if not aside then return end\n", "")),
+            lua(
+                "lib/retention.lua",
+                ("if pins.known(task.id)", "if pins.holds(task.id)"),
+                test=_QUOTAS + "test_a_task_beyond_the_room_takes_its_pins_with_it",
+            ),
+        ),
+    ),
+    Guard(
         "bytes of refused flows",
         "room in bytes that a flow does not need is free again",
-        _QUOTAS + "test_bytes_that_a_flow_does_not_need_are_given_back",
+        _QUOTAS + "test_a_flow_that_does_not_fit_is_refused_as_a_whole",
         (
             memory("flow.py", ("            shard.reserve_bytes(share, -flow.bytes[share])\n", "")),
             lua(

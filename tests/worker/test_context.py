@@ -47,7 +47,7 @@ async def test_a_handler_is_told_that_its_tenant_has_no_room_for_more_values(rig
     await rig.worker().drain()
     more = await rig.enqueue("push", 1_000, 1_100, tenant="big")
     other = await rig.enqueue("push", 0, 1, tenant="small")
-    await rig.worker().drain()
+    await rig.worker("w2").drain()
     assert [(await rig.find(id)).state for id in (fits, other)] == [State.COMPLETED] * 2
     found = await rig.find(more)
     assert (found.state, found.error and found.error.type) == (State.DEAD, "Refused")

@@ -69,7 +69,13 @@ __all__ = (
 _POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
 _ACTIONS = ("cancel", "requeue", "delete")
 _PLANS = ("create", "put", "pause", "resume", "skip", "delete")
-_CAPS = ("max_waiting", "max_tenant_waiting", "max_tenant_bytes", "warn_depth")
+_CAPS = (
+    "max_waiting",
+    "max_tenant_waiting",
+    "max_tenant_bytes",
+    "max_tenant_pinned_bytes",
+    "warn_depth",
+)
 _KEEPS = (
     "keep_completed",
     "keep_completed_count",

@@ -65,6 +65,7 @@ MAX_TENANTS = 200  # distinct tenants in one such call
 MAX_EXCHANGE = 128  # settlements, started marks, and fetched tasks in one call
 MAX_TOMBS = 10_000  # chosen ids of one tenant that are known without their tasks
 MAX_TENANT_BYTES = 256 * 1024 * 1024  # of unfinished tasks of a tenant in a queue, by default
+MAX_TENANT_PINNED = 128 * 1024 * 1024  # of its completed tasks that are kept for others
 MAX_XCOM_BYTES = 64 * 1024 * 1024  # that XCom values of one tenant count for
 MAX_STEP = 50  # tasks that one call of upkeep, or one batch of orders, moves
 MAX_BYTES = 4 * 1024 * 1024  # of messages or results that one call moves; at least one of them
@@ -275,6 +276,7 @@ class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int | UnsetType | None = UNSET  # tasks not yet running, in all
     max_tenant_waiting: int | UnsetType | None = UNSET  # and of one tenant
     max_tenant_bytes: int | UnsetType | None = UNSET  # what a tenant's unfinished tasks count for
+    max_tenant_pinned_bytes: int | UnsetType | None = UNSET  # and what others will read
     warn_depth: int | UnsetType | None = UNSET
     concurrency: int | UnsetType | None = UNSET  # running at a time, over all workers
     rate: float | UnsetType | None = UNSET  # dispatched a second, over all workers

@@ -23,8 +23,8 @@ __all__ = (
 _SWITCHES = ("paused", "charge_run_time")
 _DURATIONS = ("keep_completed", "keep_dead", "cooldown")
 _COUNTS = (
-    "max_waiting", "max_tenant_waiting", "max_tenant_bytes", "warn_depth",
-    "keep_completed_count", "keep_completed_bytes", "keep_dead_bytes",
+    "max_waiting", "max_tenant_waiting", "max_tenant_bytes", "max_tenant_pinned_bytes",
+    "warn_depth", "keep_completed_count", "keep_completed_bytes", "keep_dead_bytes",
 )  # fmt: skip
 
 
@@ -58,6 +58,7 @@ class QueueSettings(LimitSettings, total=False):
     max_waiting: int | None
     max_tenant_waiting: int | None
     max_tenant_bytes: int | None
+    max_tenant_pinned_bytes: int | None
     warn_depth: int | None
     charge_run_time: bool
     keep_completed: Duration

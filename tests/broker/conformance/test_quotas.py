@@ -22,7 +22,7 @@ from fairlead.broker.verbs import (
     Write,
 )
 from fairlead.model.errors import InvalidOption
-from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.lifecycle import FINAL, Settlement, State
 from fairlead.model.message import Leased
 from tests.support.flows import commit, make, ordered, parts_of, stage
 from tests.support.store import (
@@ -76,27 +76,24 @@ async def has(c: Client, size: int, tenant: str = "a", queue: str = "default") -
 # -- enqueue -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [made, str], ids=["made ids", "chosen ids"])
-async def test_what_is_beyond_the_limit_of_a_tenant_is_refused(
-    broker: Store, c: Client, name: Callable[[int], str]
-) -> None:
-    await limit(c, 1_000)
-
-    assert await c.enqueue(
-        sized(name(1), 600),
-        sized(name(2), 401),  # one byte too much
-        sized(name(3), 400),
-        sized(name(4), EACH),
-        sized(name(5), 1_000, "b"),
-    ) == [
-        Receipt(id=name(1), code="accepted", state=State.QUEUED),
-        Receipt(id=name(2), code="tenant_bytes", limit=1_000),
-        Receipt(id=name(3), code="accepted", state=State.QUEUED),
-        Receipt(id=name(4), code="tenant_bytes", limit=1_000),
-        Receipt(id=name(5), code="accepted", state=State.QUEUED),
-    ]
-    assert await states(broker, name(2), name(4)) == [None, None]
-    assert (await broker.snapshot(now=NOW)).depth == 3
+async def test_what_is_beyond_the_limit_of_a_tenant_is_refused(broker: Store, c: Client) -> None:
+    for queue, name in (("made", made), ("chosen", str)):
+        await limit(c, 1_000, queue)
+        assert await c.enqueue(
+            sized(name(1), 600, queue=queue),
+            sized(name(2), 401, queue=queue),  # one byte too much
+            sized(name(3), 400, queue=queue),
+            sized(name(4), EACH, queue=queue),
+            sized(name(5), 1_000, "b", queue),
+        ) == [
+            Receipt(id=name(1), code="accepted", state=State.QUEUED),
+            Receipt(id=name(2), code="tenant_bytes", limit=1_000),
+            Receipt(id=name(3), code="accepted", state=State.QUEUED),
+            Receipt(id=name(4), code="tenant_bytes", limit=1_000),
+            Receipt(id=name(5), code="accepted", state=State.QUEUED),
+        ]
+        assert await states(broker, name(2), name(4)) == [None, None]
+        assert (await broker.snapshot(now=NOW)).queues[queue].depth == 3
 
 
 async def test_a_limit_in_bytes_holds_for_its_own_queue_only(c: Client) -> None:
@@ -280,6 +277,15 @@ async def test_what_is_stored_of_a_task_on_its_way_counts(c: Client) -> None:
     await has(c, 0)
 
 
+async def test_what_completes_in_the_usual_way_makes_room(c: Client) -> None:
+    leases = await c.run(*(sized(made(n), 200) for n in range(5)))
+    await c.settle(*(completed(lease) for lease in leases[:2]))
+    await c.settle(*(completed(lease, b"r" * 50) for lease in leases[2:4]))
+    await has(c, 200)
+    await c.settle(dead(leases[4]))
+    await has(c, 0)
+
+
 async def test_a_requeued_task_counts_again_and_is_never_refused(broker: Store, c: Client) -> None:
     (lease,) = await c.run(sized("t", 500))
     await c.settle(dead(lease))
@@ -448,6 +454,119 @@ async def test_xcom_values_that_are_over_make_room(broker: Store, c: Client) -> 
     assert await c.write(more, now=NOW + 1) == ["applied"]
 
 
+# -- what others will read ---------------------------------------------------------------------
+
+READ = 600  # what a task counts for whose result is read
+
+
+async def pinned(c: Client, *names: str, tenant: str = "a", now: float = NOW) -> list[Leased]:
+    """Running tasks whose results another one will read, which waits for an hour."""
+    leases = await c.run(*(submit(id, tenant) for id in names), now=now)
+    reader = submit("reader-of-" + "-".join(names), tenant, after=names, uses=True, delay=3_600.0)
+    await c.enqueue(reader, now=now)
+    return leases
+
+
+def read(lease: Leased) -> Settlement:
+    return completed(lease, b"r" * (READ - EACH - len(lease.message.body)))
+
+
+async def tight(c: Client, room: int | None) -> None:
+    """Keep nothing that is finished but what others will read, and so much of that."""
+    await c.configure(
+        QueueChange(queue="default", keep_completed_count=0, max_tenant_pinned_bytes=room)
+    )
+
+
+async def test_a_tenant_has_so_much_room_for_what_others_will_read(
+    broker: Store, c: Client
+) -> None:
+    await tight(c, 2 * READ + READ - 1)
+    leases = await pinned(c, "p1", "p2", "p3")
+    await c.settle(*(read(lease) for lease in leases))
+    assert await states(broker, "p1", "p2", "p3") == [State.COMPLETED, State.COMPLETED, None]
+
+    others = await pinned(c, "o1", "o2", tenant="b")
+    await c.settle(*(read(lease) for lease in others))
+    assert await states(broker, "o1", "o2") == [State.COMPLETED] * 2
+
+
+async def test_a_reader_that_is_over_makes_room_for_others(broker: Store, c: Client) -> None:
+    await tight(c, READ)
+    (lease,) = await c.run(submit("one"))
+    await c.enqueue(submit("reader", after=["one"], uses=True, delay=3_600.0))
+    await c.settle(read(lease))
+    (lease,) = await pinned(c, "two")
+    await c.cancel("reader")
+    await drain(broker)
+    assert await states(broker, "one") == [None]
+    await c.settle(read(lease))
+    assert await states(broker, "two") == [State.COMPLETED]
+
+
+async def test_what_is_beyond_the_room_is_kept_like_any_other(broker: Store, c: Client) -> None:
+    await c.configure(QueueChange(queue="default", max_tenant_pinned_bytes=READ))
+    within, beyond = await pinned(c, "within", "beyond")
+    await c.settle(read(within), read(beyond))
+    later = NOW + 3_600.0
+    assert await states(broker, "within", "beyond", now=later - 1) == [State.COMPLETED] * 2
+    assert await states(broker, "within", "beyond", now=later) == [State.COMPLETED, None]
+    while (await broker.tidy(now=later)).more:
+        pass
+    await broker.promote(now=later + 1)
+    (reader,) = await c.fetch(now=later + 1)  # it goes on, and finds out what is gone
+    await c.settle(completed(reader), now=later + 1)
+    await drain(broker, now=later + 1)
+    assert await states(broker, "within", "beyond", now=later + 2) == [State.COMPLETED, None]
+
+
+async def test_what_had_ended_before_is_kept_for_a_reader_if_there_is_room(
+    broker: Store, c: Client
+) -> None:
+    await c.configure(QueueChange(queue="default", max_tenant_pinned_bytes=READ))
+    one, two = await c.run(submit("one"), submit("two"))
+    await c.settle(read(one), read(two))
+    await c.enqueue(submit("reader", after=["one", "two"], uses=True, delay=9_000.0))
+    later = NOW + 3_600.0
+    assert await states(broker, "one", "two", now=later) == [State.COMPLETED, None]
+
+
+async def test_pins_come_and_go_beyond_the_room(broker: Store, c: Client) -> None:
+    await c.configure(QueueChange(queue="default", max_tenant_pinned_bytes=0))
+    (lease,) = await pinned(c, "p")
+    await c.settle(read(lease))
+    await c.configure(QueueChange(queue="default", max_tenant_pinned_bytes=None))
+    await c.enqueue(submit("more", after=["p"], uses=True, delay=9_000.0))  # it stays where it is
+    await c.cancel("more")
+    await c.cancel("reader-of-p")
+    await drain(broker)
+    assert await states(broker, "p") == [State.COMPLETED]
+    await c.enqueue(submit("late", after=["p"], uses=True, delay=9_000.0))  # now there is room
+    later = NOW + 3_600.0
+    await broker.tidy(now=later)
+    assert await states(broker, "p", now=later) == [State.COMPLETED]
+
+
+async def test_a_task_beyond_the_room_takes_its_pins_with_it(broker: Store, c: Client) -> None:
+    await c.configure(QueueChange(queue="default", max_tenant_pinned_bytes=0))
+    deleted, old = await pinned(c, "deleted", "old")
+    await c.settle(read(deleted), read(old))
+    assert (await c.delete("deleted")).code == "done"
+    later = NOW + 3_600.0
+    await broker.tidy(now=later)
+    assert await states(broker, "deleted", "old", now=later) == [None, None]
+    (again,) = await c.run(submit("deleted"), now=later)  # another task of that id
+    await c.settle(read(again), now=later)
+    assert await states(broker, "deleted", now=later) == [State.COMPLETED]
+
+
+async def test_none_is_no_limit_for_what_others_will_read(broker: Store, c: Client) -> None:
+    await tight(c, None)
+    leases = await pinned(c, *(f"p{n}" for n in range(10)))
+    await c.settle(*(read(lease) for lease in leases))
+    assert await states(broker, *(f"p{n}" for n in range(10))) == [State.COMPLETED] * 10
+
+
 # -- anything in any order ---------------------------------------------------------------------
 
 
@@ -468,6 +587,7 @@ async def _step(rng: random.Random, c: Client, names: list[str], leases: list[Le
                     rng.choice("ab"),
                     body=b"b" * rng.randrange(300),
                     after=after,
+                    uses=rng.random() < 0.5,
                     delay=rng.choice([0.0, 0.0, 5.0]),
                     policy=rng.choice(["dead", "cancel", "run"]),
                 )
@@ -502,6 +622,7 @@ async def test_a_tenant_has_what_its_unfinished_tasks_count_for(
     rng = random.Random(seed)
     names: list[str] = []
     leases: list[Leased] = []
+    await c.configure(QueueChange(queue="default", max_tenant_pinned_bytes=rng.choice([0, 700])))
     for _ in range(60):
         await _step(rng, c, names, leases)
     sums = {"a": 0, "b": 0}

@@ -247,3 +247,7 @@ async def _pinned(c: Client) -> None:
         submit("reader", queue="pins", after=names, uses=True),
     )
     await c.settle(completed(lease))
+    await c.configure(QueueChange(queue="tight", max_tenant_pinned_bytes=0))
+    (lease,) = await c.run(submit("beyond", queue="tight"), queues=["tight"])
+    await c.enqueue(submit("late", queue="tight", after=["beyond"], uses=True, delay=900.0))
+    await c.settle(completed(lease))  # there is no room to keep it aside

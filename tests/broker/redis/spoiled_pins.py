@@ -7,6 +7,7 @@ from tests.broker.redis.spoiled import EXPIRES, Spoil
 
 __all__ = ("SPOILED_PINS",)
 
+PIN_BYTES = -9  # where a tenant counts them: see lua/lib/tenant
 FLAGS, USES = 1, 32  # where they stand in a record, and one of them
 READ = "read-0".ljust(32, "-")  # pinned by "user", and still by "reader", which is over
 LAST = f"read-{CHILDREN - 1}".ljust(32, "-")
@@ -41,6 +42,18 @@ SPOILED_PINS: dict[str, tuple[Spoil, str]] = {
     "a pin that no tie tells of": (
         lambda s: s.do("HDEL", "ties", "pinned"),
         "task pinned is pinned, or is not, but its ties say otherwise",
+    ),
+    "bytes of pinned tasks": (
+        lambda s: s.poke("tenants:pins", "a", PIN_BYTES, "d", 7),
+        "tenant a of pins counts 7 bytes of pinned tasks, there are",
+    ),
+    "a task beyond the room for pins that is taken for one within": (
+        lambda s: s.do("HSET", "ties", "beyond", "p"),
+        "task beyond is pinned but has a time to be forgotten",
+    ),
+    "a pinned task that is taken for one beyond the room": (
+        lambda s: s.do("HSET", "ties", "pinned", "o"),
+        "tenant a of pins counts",
     ),
     "a pinned task that would be forgotten": (
         lambda s: s.poke("records", "pinned", EXPIRES, "d", 1.0),

@@ -140,6 +140,28 @@ async def test_after_a_repair_the_audit_is_clean_and_all_tasks_run(
     assert await broker.audit(now=LATER + 60) == []
 
 
+async def test_what_others_will_read_is_counted_anew(
+    broker: RedisBroker, c: Client, spoil: Spoiler
+) -> None:
+    one, two = await c.run(submit("one"), submit("two"))
+    await c.enqueue(submit("reader", after=["one", "two"], uses=True, delay=60.0))
+    size = 100 + len(one.message.body) + 5
+    await c.configure(QueueChange(queue="default", max_tenant_pinned_bytes=size))
+    await c.settle(completed(one, b"12345"), completed(two, b"12345"))  # for one there is room
+    spoil.do("DEL", "tenants:default")
+    assert any(
+        "pinned" in finding or "dropped" in finding for finding in await broker.audit(now=NOW)
+    )
+    await broker.repair(apply=True, now=NOW)
+    assert await broker.audit(now=NOW) == []
+    spoil.poke("tenants:default", "a", -9, "d", 7)
+    assert await broker.audit(now=NOW) == [
+        f"tenant a of default counts 7 bytes of pinned tasks, there are {size}"
+    ]
+    await broker.repair(apply=True, now=NOW)
+    assert await broker.audit(now=NOW) == []
+
+
 async def test_workers_may_go_on_while_a_shard_is_repaired(valkey: Running, spoil: Spoiler) -> None:
     broker = RedisBroker(valkey.url)
     c = LiveClient(broker, "producer")

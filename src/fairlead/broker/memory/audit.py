@@ -138,15 +138,20 @@ def _bytes(shard: Shard) -> Iterator[str]:
     """It is known how much each tenant has and keeps; what is pinned stands on no shelf."""
     kept: Counter[tuple[Shelf, str]] = Counter()
     live: Counter[tuple[str, str]] = Counter()
+    pinned: Counter[tuple[str, str]] = Counter()
     for task in shard.tasks.values():
         if task.state not in FINAL:
             live[task.tenant.key] += task.counted_bytes()
-        elif not task.aside:
+        elif task.aside:
+            pinned[task.tenant.key] += task.counted_bytes()
+        else:
             kept[task.tenant.queue.shelf(task.state), task.tenant.name] += task.counted_bytes()
     for queue in shard.queues.values():
         for tenant in queue.tenants.values():
             if tenant.live_bytes != live[tenant.key]:
                 yield f"tenant {tenant.name} of {queue.name} miscounts the bytes of its tasks"
+            if tenant.pinned_bytes != pinned[tenant.key]:
+                yield f"tenant {tenant.name} of {queue.name} miscounts the bytes of pinned tasks"
             for shelf in (queue.finished, queue.dead):
                 if shelf.held(tenant) != kept[shelf, tenant.name]:
                     yield f"tenant {tenant.name} of {queue.name} miscounts the bytes it keeps"

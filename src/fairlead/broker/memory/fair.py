@@ -18,7 +18,7 @@ from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shelf import Shelf
 from fairlead.broker.memory.tally import Tally
-from fairlead.broker.verbs import MAX_TENANT_BYTES
+from fairlead.broker.verbs import MAX_TENANT_BYTES, MAX_TENANT_PINNED
 from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVELS
 from fairlead.model.turns import TURNS
@@ -54,6 +54,7 @@ class Tenant:
         "name",
         "parked_on",
         "paused",
+        "pinned_bytes",
         "queue",
         "status",
         "tag",
@@ -75,6 +76,7 @@ class Tenant:
         self.due: Agenda[str] = Agenda()  # scheduled and retrying
         self.waiting: dict[str, Task] = {}  # all that is not running and not finished
         self.live_bytes = 0  # what its tasks that are not finished count for
+        self.pinned_bytes = 0  # and those that are kept because others will read them
         self.known = 0  # tasks in all, finished ones too
         self.holes = 0  # entries of tasks that are gone
         self.parked_on: Gate | None = None
@@ -155,6 +157,7 @@ class Queue:
         self.max_waiting: int | None = None
         self.max_tenant_waiting: int | None = None
         self.max_tenant_bytes: int | None = MAX_TENANT_BYTES
+        self.max_tenant_pinned_bytes: int | None = MAX_TENANT_PINNED
         self.warn_depth: int | None = None
         self.warned = False
         self.charge_run_time = False

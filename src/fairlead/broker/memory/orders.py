@@ -41,7 +41,13 @@ __all__ = (
 
 T = TypeVar("T")
 
-_CAPS = ("max_waiting", "max_tenant_waiting", "max_tenant_bytes", "warn_depth")
+_CAPS = (
+    "max_waiting",
+    "max_tenant_waiting",
+    "max_tenant_bytes",
+    "max_tenant_pinned_bytes",
+    "warn_depth",
+)
 
 
 # -- alter -------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 A pinned task that has completed stands on no shelf, so that no limit of the retention counts it.
 One that is dead or was cancelled has no result: it is kept as if nobody had pinned it. Otherwise a
 task that waits for it to be put to work again would wait for ever.
+
+A tenant has so much room for what is kept in this way. What is beyond it is kept on its shelf, like
+any other task: whoever comes too late for its result is told that it is gone.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from fairlead.model.options import Dependency
 if TYPE_CHECKING:
     from fairlead.broker.memory.shard import Shard
 
-__all__ = ("pinned", "release", "retake", "settle_pins", "take")
+__all__ = ("leave", "pinned", "release", "retake", "set_aside", "settle_pins", "take")
 
 
 def take(shard: Shard, task: Task, depends_on: Iterable[Dependency]) -> None:
@@ -66,16 +69,45 @@ def pinned(shard: Shard, id: str) -> bool:
     return task is not None and task.pins > 0
 
 
+def set_aside(task: Task, keep: float | None) -> bool:
+    """Keep a completed task because it is pinned, if there is room for it; whether there is."""
+    if not _fits(task):
+        task.over = True
+        return False
+    task.keep, task.size = keep, task.counted_bytes()
+    task.tenant.pinned_bytes += task.size
+    return True
+
+
+def leave(task: Task) -> None:
+    """A task that was kept because it was pinned no longer is."""
+    task.tenant.pinned_bytes -= task.size
+    task.size = 0
+
+
+def _fits(task: Task) -> bool:
+    limit = task.tenant.queue.max_tenant_pinned_bytes
+    return limit is None or task.tenant.pinned_bytes + task.counted_bytes() <= limit
+
+
 def _pin(parent: Task) -> None:
     if not parent.pins and parent.state is State.COMPLETED:
-        since = parent.kept_since or parent.finished_at or 0.0
-        parent.keep = (parent.expires_at or 0.0) - since
-        parent.tenant.queue.shelf(parent.state).remove(parent)
+        if _fits(parent):
+            since = parent.kept_since or parent.finished_at or 0.0
+            keep = (parent.expires_at or 0.0) - since
+            parent.tenant.queue.shelf(parent.state).remove(parent)
+            set_aside(parent, keep)
+        else:
+            parent.over = True
     parent.pins += 1
 
 
 def _unpin(shard: Shard, parent: Task) -> None:
+    aside = parent.aside
     parent.pins -= 1
-    if not parent.pins and parent.state is State.COMPLETED:
-        parent.kept_since = shard.now
-        shard.shelve(parent, parent.keep)
+    if not parent.pins:
+        parent.over = False
+        if aside:
+            leave(parent)
+            parent.kept_since = shard.now
+            shard.shelve(parent, parent.keep)

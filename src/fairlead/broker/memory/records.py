@@ -48,8 +48,9 @@ class Task:
     started_at: float | None = None
     finished_at: float | None = None
     expires_at: float | None = None  # when a finished task is forgotten
-    size = 0  # bytes it counts for: for its tenant, on a shelf, or (while it is pinned) nowhere
+    size = 0  # bytes it counts for now: for its tenant, or on a shelf
     pins = 0  # tasks that will still read its result
+    over = False  # it is pinned, but there was no room for it: it is kept like any other
     keep: float | None = None  # of a finished task that is pinned: for how long afterwards
     kept_since: float | None = None  # since its last pin, if it had one after its end
     uses: tuple[tuple[str, int], ...] = ()  # ids and sequences of those whose results it reads
@@ -84,7 +85,7 @@ class Task:
     @property
     def aside(self) -> bool:
         """Whether it is kept because it is pinned: it stands on no shelf."""
-        return self.pins > 0 and self.state is State.COMPLETED
+        return self.pins > 0 and not self.over and self.state is State.COMPLETED
 
     def leased_as(self, incarnation: str, token: int) -> bool:
         """Whether this lease of the task is in force."""

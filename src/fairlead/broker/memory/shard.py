@@ -219,9 +219,7 @@ class Shard(Holdings):
     def _keep(self, task: Task, keep: float | None) -> None:
         if task.uses:
             pins.release(self, task)
-        if task.aside:
-            task.keep = keep
-        else:
+        if not (task.aside and pins.set_aside(task, keep)):
             self.shelve(task, keep)
 
     def shelve(self, task: Task, keep: float | None) -> None:
@@ -247,7 +245,9 @@ class Shard(Holdings):
     def forget(self, task: Task) -> None:
         """Drop a finished task for good; who still waits for it will be told by ``deliver``."""
         tenant, queue = task.tenant, task.tenant.queue
-        if not task.aside:
+        if task.aside:
+            pins.leave(task)
+        else:
             queue.shelf(task.state).remove(task)
         task.pins = 0  # whoever still wants its result is told that it is gone
         del self.tasks[task.id]

@@ -119,8 +119,7 @@ def _owned(lost: dict[str, Task], id: str, queue: str) -> bool:
 
 def _tenants(shard: Shard, versions: dict[str, dict[str, bytes]]) -> Iterator[Thing]:
     """Tenants whose counts are not those of their tasks."""
-    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 12)
-    pins = shard.hash("pins")
+    counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 13)
     for task in shard.tasks.values():
         if task.message is not None:
             own = counts[task.queue, task.tenant]
@@ -128,11 +127,13 @@ def _tenants(shard: Shard, versions: dict[str, dict[str, bytes]]) -> Iterator[Th
             own[8] += task.special and task.state == QUEUED
             if task.state not in FINAL:
                 own[11] += task.bytes
-            elif not (task.state == COMPLETED and task.id in pins):
+            elif shard.is_aside(task):
+                own[12] += task.bytes
+            else:
                 own[10 if task.state == DEAD else 9] += task.bytes
     for queue, tenants in shard.tenants.items():
         for name in tenants:
-            counts.setdefault((queue, name), [0] * 12)
+            counts.setdefault((queue, name), [0] * 13)
     for (queue, name), own in counts.items():
         tenant = shard.tenants.get(queue, {}).get(name)
         if tenant is None or _said(tenant) != own:
@@ -142,7 +143,7 @@ def _tenants(shard: Shard, versions: dict[str, dict[str, bytes]]) -> Iterator[Th
 
 
 def _said(tenant: Tenant) -> list[float]:
-    sizes = (tenant.done_bytes, tenant.dead_bytes, tenant.live_bytes)
+    sizes = (tenant.done_bytes, tenant.dead_bytes, tenant.live_bytes, tenant.pin_bytes)
     return [*tenant.counts, tenant.special, *sizes]
 
 
@@ -269,7 +270,7 @@ def _places(shard: Shard) -> Iterator[Thing]:
         for name, order in shard.family(family)
         for id in order
     }
-    leases, unique, pins = shard.order("leases"), shard.hash("unique"), shard.hash("pins")
+    leases, unique = shard.order("leases"), shard.hash("unique")
 
     def stands(task: Task) -> bool:
         record, state = task.record, task.state
@@ -279,7 +280,7 @@ def _places(shard: Shard) -> Iterator[Thing]:
             loan = (record.incarnation, record.token, task.id)
             return loan in held and record.incarnation in leases
         if state in FINAL:
-            if state == COMPLETED and task.id in pins:
+            if shard.is_aside(task):
                 return True
             return any(
                 (family, task.id, name) in shelves

@@ -46,7 +46,7 @@ _TIMES = Struct("<27d")  # buckets, sum and largest in microseconds
 _STORED = (*TALLIED, "failed", "retried", "fenced", "dropped")
 # As lua/lib/queue, tenant and limiter write them.
 _QUEUE = Struct("<dd8Idd")  # clock, ready weight; tasks by state; what the rate remembers
-_CONF = Struct("<BddddddI")  # paused, four caps, concurrency, rate, burst
+_CONF = Struct("<BdddddddI")  # paused, five caps, concurrency, rate, burst
 _TENANT = Struct("<13IdIBBBBB")  # counts, lengths, special; tag, weight, status, turn, pause, ...
 _GATE = Struct("<ddIdd")  # concurrency, rate, burst, what the rate remembers
 _LIMITER = Struct("<ddIddd")  # the same, and room in use
@@ -243,7 +243,7 @@ def _rooms(
     rooms = []
     if conf is not None:
         _, _, *counts, since, gone = _QUEUE.unpack_from(queue)
-        limit = _limit(*_CONF.unpack_from(conf)[5:])
+        limit = _limit(*_CONF.unpack_from(conf)[6:])
         if limit != Limit():
             used = counts[_RUNNING - 1]
             name = message.queue

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairlead.broker.redis.audit.reading import read_uses
-from fairlead.broker.redis.audit.values import COMPLETED, DEAD, FINAL
+from fairlead.broker.redis.audit.values import CANCELLED, COMPLETED, DEAD, FINAL, Task
 from fairlead.broker.redis.audit.walk import Shard
 
 __all__ = ("check_pins",)
@@ -32,9 +32,10 @@ def _counts(shard: Shard) -> Iterator[str]:
         said, there = pins.get(id, 0), wanted[id, task.record.life]
         if said != there:
             yield f"task {id} counts {said} pins, there are {there}"
-        if (id in pins) != ("p" in ties.get(id, "")):
+        tie = ties.get(id, "")
+        if (id in pins) != ("p" in tie or ("o" in tie and task.state == COMPLETED)):
             yield f"task {id} is pinned, or is not, but its ties say otherwise"
-        if id in pins and task.state == COMPLETED and task.record.expires:
+        if shard.is_aside(task) and task.record.expires:
             yield f"task {id} is pinned but has a time to be forgotten"
     for id in pins:
         if id not in shard.tasks:
@@ -67,17 +68,28 @@ def _uses(shard: Shard) -> Iterator[str]:
         said = bool(task.record.flags & _USES)
         if said != (id in uses):
             yield f"task {id} has {'no ' if said else ''}uses, its record says otherwise"
-        elif said and task.state in FINAL and task.state != DEAD:
+        elif said and task.state in FINAL and not _may_return(task):
             yield f"task {id} is {task.shown} and still has uses"
+
+
+def _may_return(task: Task) -> bool:
+    """Whether it may be put to work again: a dead one, or one that ended for another."""
+    return task.state == DEAD or (task.state == CANCELLED and not task.bodiless)
 
 
 def _asides(shard: Shard) -> Iterator[str]:
     """Which tasks count for no cap is known without looking for them."""
     there: Counter[str] = Counter()
-    for id in shard.hash("pins"):
-        task = shard.tasks.get(id)
-        if task is not None and task.state == COMPLETED:
-            there[task.queue] += 1
+    sizes: Counter[tuple[str, str]] = Counter()
+    for task in filter(shard.is_aside, shard.tasks.values()):
+        there[task.queue] += 1
+        sizes[task.queue, task.tenant] += task.bytes
+    for name, tenants in shard.tenants.items():
+        for tenant_name, tenant in tenants.items():
+            said, size = tenant.pin_bytes, sizes[name, tenant_name]
+            if said != size:
+                who = f"tenant {tenant_name} of {name}"
+                yield f"{who} counts {said:.0f} bytes of pinned tasks, there are {size}"
     asides = shard.hash("aside")
     for name in sorted(there.keys() | asides.keys()):
         if asides.get(name, "0") != str(there[name]):

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from fairlead.broker.redis.audit.values import (
     AT_LIMITER,
-    COMPLETED,
     DEAD,
     FINAL,
     IDLE,
@@ -87,14 +86,13 @@ def _differences(said: Sequence[int], there: Sequence[int]) -> Iterator[tuple[st
 
 def _bytes(shard: Shard) -> Iterator[str]:
     """Tenants and shelves know how much they hold; what is pinned stands on no shelf."""
-    pins = shard.hash("pins")
     done: Counter[str] = Counter()
     dead: Counter[str] = Counter()
     live: Counter[str] = Counter()
     for task in shard.tasks.values():
         if task.state not in FINAL:
             live[f"{task.queue}\x1f{task.tenant}"] += task.bytes
-        elif not (task.state == COMPLETED and task.id in pins):
+        elif not shard.is_aside(task):
             by = dead if task.state == DEAD else done
             by[task.queue] += task.bytes
             by[f"{task.queue}\x1f{task.tenant}"] += task.bytes
@@ -149,10 +147,10 @@ def _heads(shard: Shard, shelf: str, name: str) -> Iterator[str]:
 
 def _trims(shard: Shard) -> Iterator[str]:
     """Tidy looks at each queue that keeps something, or that is empty, and not too late."""
-    trims, pins = shard.order("trims"), shard.hash("pins")
+    trims = shard.order("trims")
     firsts: dict[str, float] = {}
     for task in shard.tasks.values():
-        if task.state in FINAL and not (task.state == COMPLETED and task.id in pins):
+        if task.state in FINAL and not shard.is_aside(task):
             expires = task.record.expires
             firsts[task.queue] = min(firsts.get(task.queue, expires), expires)
     for name, queue in shard.queues.items():

@@ -66,7 +66,7 @@ _HOLD = Struct("<B")
 _SIZE = Struct("<III")  # life, bytes of body and trace, bytes of parts
 _TENANT = Struct("<13IdIBBBBB")
 _QUEUE = Struct("<dd8IdddBdddIIdd")
-_CONF = Struct("<BddddddIBddddd")
+_CONF = Struct("<BdddddddIBddddd")
 _GATE = Struct("<ddIdd")
 _USED = Struct("<d")
 _TOMB = Struct("<dB")  # until when, how it ended; then a digest in hex, and the tenant
@@ -220,7 +220,7 @@ def read_queue(stored: bytes) -> Queue:
 
 
 def read_conf(stored: bytes) -> Conf:
-    paused, _, _, _, _, concurrency, rate, burst, *_ = _unpack(_CONF, stored)
+    paused, _, _, _, _, _, concurrency, rate, burst, *_ = _unpack(_CONF, stored)
     return Conf(paused=paused == 1, concurrency=concurrency, rate=rate, burst=burst)
 
 

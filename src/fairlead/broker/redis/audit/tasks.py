@@ -173,7 +173,7 @@ def _shelves(shard: Shard) -> Iterator[str]:
                     yield f"task {id} is kept until another time than its record says"
     for id, task in shard.tasks.items():
         shelf = f"{'dead' if task.state == DEAD else 'done'}:{task.queue}"
-        aside = task.state == COMPLETED and id in shard.hash("pins")
+        aside = shard.is_aside(task)
         kept = task.state in FINAL and not aside
         found = places.get(id, [])
         if len(found) != kept or (kept and found[0] not in (shelf, f"{shelf}:{task.tenant}")):

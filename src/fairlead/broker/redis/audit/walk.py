@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.broker.redis.audit import reading
 from fairlead.broker.redis.audit.values import (
+    COMPLETED,
     Conf,
     Gate,
     Limiter,
@@ -62,6 +63,12 @@ class Shard(msgspec.Struct):
 
     def hash(self, name: str) -> dict[str, Any]:
         return self.hashes.get(name, {})
+
+    def is_aside(self, task: Task) -> bool:
+        """Whether it stands on no shelf because others will read its result."""
+        if task.state != COMPLETED or task.id not in self.hash("pins"):
+            return False
+        return "o" not in self.hash("ties").get(task.id, "")
 
     def order(self, name: str) -> dict[str, float]:
         return self.orders.get(name, {})

@@ -1,7 +1,7 @@
 -- configure: set limits, weights and pauses; they hold for the existing backlog from now on.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, incarnation, number; changes: 'q', queue and 14 values (lib/configured), 't',
+-- ARGV     clock, incarnation, number; changes: 'q', queue and 15 values (lib/configured), 't',
 --          tenant, queue or '', paused, weight, concurrency, rate, burst, or 'l', limiter,
 --          concurrency, rate, burst, failures, cooldown, probes. '' is left as it is, '-' lifts a limit.
 --          Before a change that a program declares stand 'd' and a digest of it
@@ -23,7 +23,7 @@ while i <= #ARGV do
   end
   if kind == 'q' then
     if not same then configure_queue(ARGV[i + 1], i + 2) end
-    i = i + 16
+    i = i + 17
   elseif kind == 't' then
     if not same then configure_tenant(ARGV[i + 1], ARGV[i + 2], { unpack(ARGV, i + 3, i + 7) }) end
     i = i + 8

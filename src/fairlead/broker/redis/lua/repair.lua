@@ -8,7 +8,7 @@
 --            record   seven for each task without a record: id, state, moment, token, incarnation, deadline, unique key
 --            place    ids of tasks that are not found where their state says
 --            tenant   queue, tenant, its record as the walk saw it, its tasks by state (8), special ones, bytes of
---                     finished, of dead and of unfinished tasks
+--                     finished, of dead, of unfinished and of pinned tasks
 --            status   queue, then tenants
 --            queue    queue
 --            limiter  name, its record as the walk saw it, how many hold room in it, how many of these are probes
@@ -170,7 +170,7 @@ function steps.tenant()
   local t = measured(queue_of(queue), name)
   for state = 1, 8 do t[COUNT + state] = tonumber(ARGV[7 + state]) end
   t[SPECIAL], t[DONE_BYTES], t[DEAD_BYTES] = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
-  t[LIVE_BYTES] = tonumber(ARGV[19])
+  t[LIVE_BYTES], t[PIN_BYTES] = tonumber(ARGV[19]), tonumber(ARGV[20])
   stand(t)
   mended = 1
 end

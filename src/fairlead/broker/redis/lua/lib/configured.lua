@@ -2,9 +2,9 @@
 --
 -- Reads KEYS[1] and from ARGV values of queues, in the order of VALUES, and of limiters. Returns
 -- nothing by itself.
-local VALUES = { 'paused', 'max', 'tenant_max', 'tenant_bytes', 'warn', 'concurrency', 'rate', 'burst', 'charge', 'keep',
+local VALUES = { 'paused', 'max', 'tenant_max', 'tenant_bytes', 'pinned_max', 'warn', 'concurrency', 'rate', 'burst', 'charge', 'keep',
   'keep_count', 'keep_bytes', 'keep_dead', 'dead_max' }
-local NONE = { max = -1, tenant_max = -1, tenant_bytes = -1, warn = -1, concurrency = -1, rate = 0, failures = 0 }
+local NONE = { max = -1, tenant_max = -1, tenant_bytes = -1, pinned_max = -1, warn = -1, concurrency = -1, rate = 0, failures = 0 }
 
 local declared -- digests by what they are about, as far as they were read or written
 -- @each

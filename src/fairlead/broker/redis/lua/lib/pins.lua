@@ -2,7 +2,8 @@
 --
 -- The twin of memory/pins.py. 'pins' holds of such a task how many they are and, by US, how long it is
 -- to be kept afterwards; 'aside' of a queue how many completed tasks stand on no shelf
--- because they are pinned. lib/using has those who pin. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- because they are pinned. A tenant has so much room for these; what is beyond it is kept on its shelf like any
+-- other, and has 'o' among its ties instead of 'p'. lib/using has those who pin. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share pins
 -- ASIDE, a flag of records: it was pinned after its end, so an entry of 'kept' is not its own.
 -- @const ASIDE=64
@@ -33,7 +34,15 @@ end
 -- Whether it is pinned; and whether it is kept for that: what did not complete has no result.
 function pins.holds(id) return find(ties_of(id), 'p', 1, true) ~= nil end
 function pins.keeps(task) return task.state == COMPLETED and pins.holds(task.id) end
-local function untie(id) set_ties(id, (ties_of(id):gsub('p', ''))) end
+function pins.known(id) return find(ties_of(id), '[po]') ~= nil end
+local function untie(id) set_ties(id, (ties_of(id):gsub('[po]', ''))) end
+
+-- Whether its tenant has room for one more that is kept because it is pinned.
+local function fits(task)
+  local t = tenant_of(task)
+  local most = t[QUEUE].pinned_max
+  return most < 0 or t[PIN_BYTES] + bytes_of(task) <= most
+end
 
 -- How many tasks of a queue count for no cap.
 function pins.aside(name)
@@ -44,23 +53,36 @@ end
 local function count_aside(task, by)
   local n = pins.aside(task.h.queue) + by
   asides[task.h.queue], new_asides[task.h.queue], M.aside = n > 0 and n, true, M.aside + by
+  local t = tenant_of(task)
+  t[PIN_BYTES], t[CHANGED] = t[PIN_BYTES] + by * bytes_of(task), true
 end
 
--- A pinned task has ended; is put to work again, or forgotten; is forgotten.
-function pins.set_aside(task, keep) set(task.id, read(task.id), keep) count_aside(task, 1) end
+-- A pinned task has ended, and is kept aside if there is room for it; whether there is.
+function pins.set_aside(task, keep)
+  if not fits(task) then
+    set_ties(task.id, (ties_of(task.id):gsub('p', 'o')))
+    return false
+  end
+  set(task.id, read(task.id), keep)
+  count_aside(task, 1)
+  return true
+end
+
+-- One is put to work again, or forgotten; is forgotten.
 function pins.leave(task) count_aside(task, -1) end
 function pins.forget(id) set(id, 0) untie(id) end
 
 function pins.pin(parent)
   local n, keep = read(parent.id)
-  if n == 0 and parent.state == COMPLETED then
+  local tie = parent.state == COMPLETED and not fits(parent) and 'o' or 'p'
+  if n == 0 and parent.state == COMPLETED and tie == 'p' then
     keep = parent.expires - (parent.started > 0 and parent.started or parent.finished)
     shelves.take(parent)
     if parent.parts < ASIDE then parent.parts = parent.parts + ASIDE end
     pins.left[parent.id], changed[parent.id] = true, parent
     count_aside(parent, 1)
   end
-  if n == 0 then set_ties(parent.id, ties_of(parent.id) .. 'p') end
+  if n == 0 then set_ties(parent.id, ties_of(parent.id) .. tie) end
   set(parent.id, n + 1, keep)
 end
 -- The same for one that may be past its time.
@@ -70,8 +92,9 @@ function pins.unpin(parent)
   local n, keep = read(parent.id)
   set(parent.id, n - 1, keep)
   if n ~= 1 then return end
+  local aside = pins.keeps(parent)
   untie(parent.id)
-  if parent.state ~= COMPLETED then return end
+  if not aside then return end
   count_aside(parent, -1)
   parent.started, changed[parent.id] = now, parent -- since when it is kept
   shelves.put(parent, keep)

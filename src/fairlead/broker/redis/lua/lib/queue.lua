@@ -2,9 +2,10 @@
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share queues SENTINEL CONF
--- TENANT_BYTES: what tasks of a tenant that are not finished may count for, MAX_TENANT_BYTES in broker/verbs.py.
--- @const TENANT_BYTES=268435456
-CONF = '<BddddddIBddddd' -- as configured; a queue that never was has the values below
+-- What tasks of a tenant may count for that are not finished, and that are pinned: MAX_TENANT_BYTES and
+-- MAX_TENANT_PINNED in broker/verbs.py.
+-- @const TENANT_BYTES=268435456 PINNED_BYTES=134217728
+CONF = '<BdddddddIBddddd' -- as configured; a queue that never was has the values below
 local STATE = '<ddIIIIIIIIdddBdddIIdd' -- as it stands
 local IDLE_FOR = 3600 -- seconds that a queue without a task is kept, if nobody configured it
 -- @each
@@ -38,12 +39,12 @@ function read_queue(name, make)
     q.ready = agenda('ready:' .. name)
     local conf = call('HGET', P .. 'settings', name)
     if conf then
-      q.paused, q.max, q.tenant_max, q.tenant_bytes, q.warn, q.concurrency, q.rate, q.burst, q.charge, q.keep,
-        q.keep_count, q.keep_bytes, q.keep_dead, q.dead_max = unpacked(CONF, conf)
+      q.paused, q.max, q.tenant_max, q.tenant_bytes, q.pinned_max, q.warn, q.concurrency, q.rate, q.burst, q.charge,
+        q.keep, q.keep_count, q.keep_bytes, q.keep_dead, q.dead_max = unpacked(CONF, conf)
     else
-      q.paused, q.max, q.tenant_max, q.tenant_bytes, q.warn, q.concurrency, q.rate, q.burst, q.charge, q.keep,
-        q.keep_count, q.keep_bytes, q.keep_dead, q.dead_max
-        = 0, -1, -1, TENANT_BYTES, -1, -1, 0, 1, 0, 3600, 10000, 67108864, 604800, 268435456
+      q.paused, q.max, q.tenant_max, q.tenant_bytes, q.pinned_max, q.warn, q.concurrency, q.rate, q.burst, q.charge,
+        q.keep, q.keep_count, q.keep_bytes, q.keep_dead, q.dead_max
+        = 0, -1, -1, TENANT_BYTES, PINNED_BYTES, -1, -1, 0, 1, 0, 3600, 10000, 67108864, 604800, 268435456
     end
   end
   return q or nil

@@ -38,7 +38,7 @@ function finish(task, to, reason, keep)
   tell_ends(task, to)
   stats.count(t, to - ENDS, 1)
   pins.release(task)
-  if pins.keeps(task) then pins.set_aside(task, keep) else shelves.put(task, keep) end
+  if not (pins.keeps(task) and pins.set_aside(task, keep)) then shelves.put(task, keep) end
 end
 
 -- Keep a finished task from now on, for its own time or for that of its queue.
@@ -70,7 +70,7 @@ end
 forget = function(task)
   local t = tenant_of(task)
   shelves.take(task)
-  if pins.holds(task.id) then pins.forget(task.id) end
+  if pins.known(task.id) then pins.forget(task.id) end
   t[COUNT + task.state] = t[COUNT + task.state] - 1
   t[QUEUE].counts[task.state] = t[QUEUE].counts[task.state] - 1
   t[CHANGED], t[QUEUE].changed = true, true

@@ -1,6 +1,6 @@
 -- tied: whether anybody waits for a task, and the clients that watch it.
 --
--- 'ties' says in one read who does: 'w' watchers, 'd' dependents. Reads KEYS[1], no ARGV. Returns
+-- 'ties' says in one read who does: 'w' watchers, 'd' dependents, 'p' and 'o' pins (lib/pins). Reads KEYS[1], no ARGV. Returns
 -- nothing by itself.
 -- @share send tied
 local any_ties, changed_ties
