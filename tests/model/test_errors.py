@@ -84,7 +84,14 @@ SAMPLES: list[tuple[BaseException, dict[str, Any]]] = [
     (Refused("loading", "not yet"), {"cause": "loading", "passes": True}),
     (
         QueueFull("mail", 10),
-        {"cause": "full", "passes": False, "queue": "mail", "limit": 10, "tenant": None},
+        {
+            "cause": "full",
+            "passes": False,
+            "queue": "mail",
+            "limit": 10,
+            "tenant": None,
+            "setting": "max_waiting",
+        },
     ),
     (
         QueueInUse("mail", 1, 2, 3),
@@ -181,6 +188,11 @@ def test_an_error_says_it_on_one_line_and_carries_the_facts(
         (TooLarge("it", 5, 4, "tasks"), "it is 5 tasks; the limit is 4 tasks"),
         (QueueFull("q", 10), "queue 'q' is full (10 waiting tasks)"),
         (QueueFull("q", 10, "acme"), "queue 'q' is full for tenant 'acme' (10 waiting tasks)"),
+        (
+            QueueFull("q", 10, "acme", "max_tenant_bytes"),
+            "queue 'q' is full for tenant 'acme' "
+            "(max_tenant_bytes: 10 bytes of tasks that are not finished)",
+        ),
         (TaskFailed("a", "expired"), "task 'a' is dead (expired)"),
         (TaskFailed("a", "exhausted", "boom"), "task 'a' is dead (exhausted): boom"),
         (DependencyCycle(["a", "b", "a"]), "dependencies form a cycle: a -> b -> a"),

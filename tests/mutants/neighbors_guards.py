@@ -8,6 +8,7 @@ __all__ = ("GUARDS",)
 
 _NEIGHBORS = SUITE + "test_neighbors.py::"
 _QUOTAS = SUITE + "test_quotas.py::"
+_READERS = SUITE + "test_quotas_of_readers.py::"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -92,8 +93,8 @@ GUARDS: tuple[Guard, ...] = (
         _QUOTAS + "test_what_is_beyond_the_limit_of_a_tenant_is_refused",
         (
             memory("enqueue.py", ("and has + many > limit else None", "and has > limit else None")),
-            lua("lib/reserve.lua", ("if bytes > flows.room(q", "if 0 > flows.room(q")),
-            lua("lib/plain_entry.lua", (" or bytes > room or", " or")),
+            lua("lib/reserve.lua", ("if bytes + (t and", "if (t and")),
+            lua("lib/plain_entry.lua", (" or more > top then", " then")),
         ),
     ),
     Guard(
@@ -186,7 +187,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "bytes of pinned tasks",
         "a tenant has so much room for what others will read",
-        _QUOTAS + "test_a_tenant_has_so_much_room_for_what_others_will_read",
+        _READERS + "test_a_tenant_has_so_much_room_for_what_others_will_read",
         (
             memory("pins.py", ("+ task.counted_bytes() <= limit", "<= limit")),
             memory("pins.py", ("    task.tenant.pinned_bytes += task.size\n", "")),
@@ -197,7 +198,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "pins beyond the room",
         "what there is no room for is kept like any other, and its pins come and go",
-        _QUOTAS + "test_pins_come_and_go_beyond_the_room",
+        _READERS + "test_pins_come_and_go_beyond_the_room",
         (
             memory(
                 "pins.py", ("        if aside:\n", "        if parent.state is State.COMPLETED:\n")
@@ -206,7 +207,7 @@ GUARDS: tuple[Guard, ...] = (
             lua(
                 "lib/retention.lua",
                 ("if pins.known(task.id)", "if pins.holds(task.id)"),
-                test=_QUOTAS + "test_a_task_beyond_the_room_takes_its_pins_with_it",
+                test=_READERS + "test_a_task_beyond_the_room_takes_its_pins_with_it",
             ),
         ),
     ),

@@ -14,7 +14,7 @@ from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.verbs import MAX_STEP, Alter, LimiterChange, QueueChange, TenantChange, Write
 from fairlead.broker.views import WorkerRecord
-from fairlead.model.lifecycle import Settlement
+from fairlead.model.lifecycle import FINAL, Settlement
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
 from tests.support.fair import enqueue_all
@@ -345,9 +345,12 @@ async def test_the_bytes_of_a_shelf_are_those_of_its_tasks(broker: MemoryBroker,
     for i in range(0, 50, 2):
         await c.delete(f"t{i}")
 
-    tasks = broker._shard.tasks.values()
-    assert sum(shelf.bytes for shelf in shelves) == sum(task.size for task in tasks) > 0
+    tasks, tenant = broker._shard.tasks.values(), queue.tenants["a"]
+    kept = sum(task.size for task in tasks if task.state in FINAL)
+    assert sum(shelf.bytes for shelf in shelves) == kept > 0
+    assert tenant.live_bytes == sum(task.size for task in tasks) - kept > 0
     await c.purge()
+    assert tenant.live_bytes == 0
     await tidied(broker, NOW + 8 * 24 * HOUR)
     assert broker._shard.tasks == {}
     assert [shelf.bytes for shelf in shelves] == [0, 0]

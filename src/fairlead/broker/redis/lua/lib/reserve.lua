@@ -46,17 +46,17 @@ function flows.reserve_bytes(queue, tenant, bytes)
   rooms[field], changed_rooms[field], M.reserved = many > 0 and format('%.0f', many) or '', true, M.reserved + bytes
 end
 
--- How many bytes more there may be of a tenant that has so many; nothing else is read unless a flow keeps room.
-function flows.room(q, tenant, has)
+-- How many bytes a tenant may have; nothing is read unless a flow keeps room.
+function flows.most(q, tenant)
   if q.tenant_bytes < 0 then return huge end
-  return q.tenant_bytes - has - (M.reserved > 0 and flows.reserved(q.name, tenant .. SEP) or 0)
+  return q.tenant_bytes - (M.reserved > 0 and flows.reserved(q.name, tenant .. SEP) or 0)
 end
 
 -- Why so many bytes more of a tenant are too much: the receipt of lib/accept.
 function flows.no_bytes(queue, tenant, bytes)
   local q = read_queue(queue) or { name = queue, tenants = {}, tenant_bytes = TENANT_BYTES }
   local t = q.clock and read_tenant(q, tenant)
-  if bytes > flows.room(q, tenant, t and t[LIVE_BYTES] or 0) then return format('b%s%.0f', SEP, q.tenant_bytes) end
+  if bytes + (t and t[LIVE_BYTES] or 0) > flows.most(q, tenant) then return format('b%s%.0f', SEP, q.tenant_bytes) end
 end
 
 writers[#writers + 1] = function() write_fields('reserved', changed_rooms, rooms) end

@@ -2,6 +2,8 @@
 --
 -- Reads KEYS[1] and runs of ARGV, see enqueue. Returns nothing by itself.
 -- @share ways
+-- TOP: bytes that a tenant of the short way may have; it is not stored.
+-- @const TOP=39
 -- @each
 ways = {} -- head -> tenant; false: such tasks go the long way
 -- @end
@@ -41,6 +43,7 @@ function way_of(head)
   local h = parsed(head)
   local q = read_queue(h.queue, true)
   local t = q.max < 0 and q.tenant_max < 0 and q.warn < 0 and make_tenant(q, h.tenant)
+  if t then t[TOP] = flows.most(q, h.tenant) end
   ways[head] = t
   return t
 end
