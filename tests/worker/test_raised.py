@@ -156,7 +156,7 @@ async def test_an_error_that_cannot_even_be_read_ends_its_attempt_only(
 def test_an_interrupt_on_the_loop_ends_the_program_and_the_task_is_handed_back() -> None:
     rig = Rig()
 
-    @rig.task(max_retries=0)
+    @rig.task(max_retries=1)
     async def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -174,7 +174,7 @@ def test_an_interrupt_on_the_loop_ends_the_program_and_the_task_is_handed_back()
 async def test_an_attempt_that_is_cancelled_from_outside_is_handed_back(rig: Rig) -> None:
     begun = asyncio.Event()
 
-    @rig.task(max_retries=0)
+    @rig.task(max_retries=1)
     async def long() -> None:
         begun.set()
         await asyncio.Event().wait()
