@@ -168,13 +168,20 @@ class Site:
             "FAIRLEAD_URL": "",
         }
 
-    def worker(self, *arguments: str, host: str = "here", **environment: str) -> WorkerProcess:
+    def worker(
+        self,
+        *arguments: str,
+        host: str = "here",
+        wrapper: Sequence[str] = (),
+        **environment: str,
+    ) -> WorkerProcess:
         """Start ``fairlead worker`` with these arguments."""
         made = WorkerProcess(
             self.folder,
             *arguments,
             environment={**self.environment(host), **environment},
             name=f"worker-{len(self.workers)}",
+            wrapper=wrapper,
         )
         self.workers.append(made)
         return made.start()
