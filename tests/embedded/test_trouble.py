@@ -270,6 +270,46 @@ def test_a_server_that_lost_its_lock_is_not_joined_by_a_second_one(home: Path) -
         assert again.pid != endpoint.pid
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_server_that_lost_its_lock_is_found_under_another_name_of_its_directory(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    monkeypatch.setattr(server, "_ANSWER_IN", 0.2)
+    (tmp_path / "link").symlink_to(home)
+    with EmbeddedValkey(home) as endpoint:
+        (home / "valkey/server.lock").unlink()
+        if hangs:
+            os.kill(endpoint.pid, signal.SIGSTOP)
+        error = refused(tmp_path / "link")
+        assert (error.cause, endpoint.socket in str(error)) == ("state", True)
+        kill(endpoint.pid)
+
+
+@pytest.mark.parametrize("damage", ["moved", "gone"])
+def test_a_server_that_lost_its_lock_is_found_whatever_state_says(home: Path, damage: str) -> None:
+    state = home / "valkey/state.json"
+    with EmbeddedValkey(home) as endpoint:
+        (home / "valkey/server.lock").unlink()
+        saved = state.read_bytes()
+        if damage == "moved":  # as a container writes it that mounts the directory elsewhere
+            state.write_bytes(saved.replace(str(home).encode(), b"/elsewhere"))
+        else:
+            state.unlink()
+        error = refused(home)
+        assert (error.cause, "does not hold server.lock" in str(error)) == ("state", True)
+        kill(endpoint.pid)
+
+
+def test_a_server_that_lost_its_lock_is_not_left_without_a_word(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedValkey(home) as endpoint:
+        (home / "valkey/server.lock").unlink()
+        refused(home)  # which makes the file anew
+    assert f"{endpoint.socket!r} left running: its server.lock was deleted" in caplog.text
+    kill(endpoint.pid)
+
+
 def test_a_deleted_directory_leaves_no_server_behind(home: Path) -> None:
     server = EmbeddedValkey(home)
     first = server.start()

@@ -164,7 +164,8 @@ class Directory:
     """``valkey`` inside the path that the user gave. All errors are ``Refused``."""
 
     def __init__(self, path: Path) -> None:
-        self.root = path.absolute() / "valkey"
+        # Whichever links lead here: one directory has one name, and so one place for the socket.
+        self.root = Path(os.path.realpath(path)) / "valkey"
         self.log = self.root / "server.log"
         self._state = self.root / "state.json"
 
@@ -214,11 +215,14 @@ class Directory:
         fresh.replace(self._state)
         return state
 
-    def found(self) -> State | None:
-        """The state of a server that may listen in this very directory, and not in its copy."""
-        state = self.state()
-        here = state is not None and state.socket == str(self._place_for_socket())
-        return state if here else None
+    def places(self) -> set[str]:
+        """Return where a server of this very directory may listen, whatever was recorded.
+
+        The record may come from a container that sees the directory at another path, or from the
+        directory that this one was copied from.
+        """
+        here = self.root / "valkey.sock"
+        return {str(self._place_for_socket()), *([str(here)] if _fits(here) else [])}
 
     def open_log(self) -> int:
         """The log, to append to; a long one is put aside first."""
@@ -253,7 +257,7 @@ class Directory:
         here = self.root / "valkey.sock"
         if _fits(here):
             return here
-        digest = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()[:16]
+        digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
         name = f"fairlead-{os.geteuid()}-{digest}"
         places = [Path(base) / name / "valkey.sock" for base in (tempfile.gettempdir(), "/tmp")]  # noqa: S108 - private below it
         place = next((place for place in places if _fits(place)), places[-1])

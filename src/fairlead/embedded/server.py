@@ -23,7 +23,7 @@ from fairlead.model.errors import Refused
 from fairlead.runtime.identity import is_same, machine
 from fairlead.runtime.programs import waiting
 
-__all__ = ("Answer", "ask", "check_system", "end", "find_binary", "launch")
+__all__ = ("Answer", "ask", "check_system", "end", "find_binary", "launch", "listens")
 
 log = logging.getLogger("fairlead.embedded")
 
@@ -206,6 +206,20 @@ def _send(state: State, commands: list[str]) -> list[str]:
     return replies[1:]
 
 
+def listens(place: str) -> bool:
+    """Return whether a process listens at this socket, also if it hangs and replies nothing."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ANSWER_IN)
+        try:
+            connection.connect(place)
+            connection.sendall(b"PING\r\n")
+            return connection.recv(1) != b""  # closed: it is just ending, and has let go already
+        except (FileNotFoundError, NotADirectoryError, ConnectionError):
+            return False
+        except (TimeoutError, BlockingIOError):  # it hangs, perhaps with others in line before us
+            return True
+
+
 def end(lock: LockFile, state: State | None) -> None:
     """Stop the server that holds the lock, and return when it has ended.
 
@@ -214,6 +228,12 @@ def end(lock: LockFile, state: State | None) -> None:
     """
     holder = lock.holder()
     if holder is None or not lock.is_held():
+        if state is not None and listens(state.socket):
+            log.warning(
+                "embedded server at %r left running: its server.lock was deleted, so nobody may "
+                "end it but you, with SHUTDOWN, which keeps its data",
+                state.socket,
+            )
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
         if is_same(holder.pid, holder.identity):

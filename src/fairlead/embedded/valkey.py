@@ -36,7 +36,7 @@ from fairlead.embedded import trouble
 from fairlead.embedded.directory import Directory, Holder, LockFile, State
 from fairlead.embedded.endpoint import Endpoint
 from fairlead.embedded.options import DEFAULT_PATH, Fsync, check_fsync, check_timeout
-from fairlead.embedded.server import Answer, ask, check_system, end, find_binary, launch
+from fairlead.embedded.server import Answer, ask, check_system, end, find_binary, launch, listens
 from fairlead.model.errors import FairleadError, InvalidOption
 from fairlead.runtime.forks import at_fork
 
@@ -215,7 +215,7 @@ class EmbeddedValkey:
                 self._server.release()
                 raise trouble.died(self._directory)
             else:
-                self._check_nobody_answers()
+                self._check_nobody_listens()
                 state, launched = self._launch(), True
                 deadline = time.monotonic() + self._start_timeout
             if state is None:
@@ -238,12 +238,12 @@ class EmbeddedValkey:
                 raise trouble.silent(self._directory, holder, self._start_timeout)
             time.sleep(_PAUSE)
 
-    def _check_nobody_answers(self) -> None:
-        """Refuse to start a server where one answers that has lost its lock."""
+    def _check_nobody_listens(self) -> None:
+        """Refuse to start a server where one listens that has lost its lock."""
         try:
-            state = self._directory.found()
-            if state is not None and ask(state, self._fsync) is not Answer.SILENT:
-                raise trouble.unlocked(self._directory, state.socket)
+            for place in self._directory.places():
+                if listens(place):
+                    raise trouble.unlocked(self._directory, place)
         except BaseException:
             self._server.release()
             raise
