@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fairlead import BrokerError, Fairlead, InvalidOption, State
+from fairlead import BrokerError, Fairlead, InvalidOption, State, Unreachable
 from fairlead.broker import Store, connect
 from fairlead.embedded import EmbeddedValkey
 from tests.embedded.processes import ended, holder_of, kill, users
@@ -100,6 +103,33 @@ async def test_what_is_asked_after_close_brings_the_server_back(home: Path) -> N
     assert await handle.astate() is State.QUEUED
     await app.aclose()
     ended(pid_of(home))
+
+
+def test_a_first_call_keeps_its_time_limit_and_says_that_nothing_was_sent(home: Path) -> None:
+    with Fairlead(f"embedded://{home}") as first:
+        first.snapshot()
+        server = pid_of(home)
+        os.kill(server, signal.SIGSTOP)
+        made = [Fairlead(f"embedded://{home}", timeout="0.3s") for _ in range(4)]
+        tasks = [app.task(name="work")(number) for app in made]
+        calls: list[Callable[[], object]] = [
+            made[0].snapshot,
+            lambda: made[1].enqueue_many([tasks[1].call("1")]),
+            lambda: tasks[2].enqueue("1"),
+            lambda: tasks[3].using(enqueue_timeout="0.2s").enqueue("1"),
+        ]
+        try:
+            for call in calls:
+                began = time.monotonic()
+                with pytest.raises(Unreachable, match="nothing was sent"):
+                    call()
+                assert time.monotonic() - began < 3.0  # and not the ten seconds of a start
+        finally:
+            os.kill(server, signal.SIGCONT)
+        for app in made:
+            assert count(app) == 0
+            app.close()
+    ended(server)
 
 
 async def test_a_deleted_directory_is_told_once_and_then_works_again(home: Path) -> None:

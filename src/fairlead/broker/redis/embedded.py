@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from fairlead.broker.redis.address import Address, Place, parse
 from fairlead.broker.redis.broker import RedisBroker
 from fairlead.broker.redis.frame import Session
+from fairlead.broker.redis.wire import Value
+from fairlead.broker.verbs import Call
 from fairlead.embedded import EmbeddedValkey, Endpoint, parse_embedded
-from fairlead.model.errors import Refused
+from fairlead.model.errors import Refused, Unreachable
 from fairlead.runtime.natives import are_threads_patched
 from fairlead.settings import VARIABLE
 
@@ -21,6 +25,8 @@ __all__ = ("EmbeddedBroker",)
 log = logging.getLogger("fairlead")
 
 T = TypeVar("T")
+
+_Key = tuple[asyncio.AbstractEventLoop, int]  # and the process, which may have been forked
 
 
 class EmbeddedBroker(RedisBroker):
@@ -34,21 +40,61 @@ class EmbeddedBroker(RedisBroker):
     def __init__(self, url: str, *, is_default: bool = False, **options: Any) -> None:
         path, chosen = parse_embedded(url)
         self._path = path.absolute()
+        self._joining: dict[_Key, asyncio.Future[Endpoint]] = {}  # starts under way
         self._is_default = is_default  # nobody named it, and nobody was told so far
         self._valkey = EmbeddedValkey(path, **chosen)
         # Where it listens, and its password, are known once it runs.
         nowhere = Address(kind="unix", places=(Place(path=f"{path}/valkey"),))
         super().__init__(nowhere, revive=self._bring_back, **options)
 
+    async def _run(
+        self, verb: str, args: Sequence[Value], call: Call | None = None, *, writes: bool = False
+    ) -> Any:
+        if call is not None and call.until is not None and self._known() is None:
+            await self._open(call.until)
+        return await super()._run(verb, args, call, writes=writes)
+
     async def _new_session(self) -> Session:
-        endpoint = await _in_thread(self._valkey.start)
+        now = asyncio.get_running_loop().time()
+        return await self._open(now + self._patience if self._patience else math.inf)
+
+    async def _open(self, until: float) -> Session:
+        """Start or join the server and return a session on it, by ``until`` of the loop's clock."""
+        endpoint = await self._joined(until)
         self._found(endpoint)
         self._tell(endpoint)
         # Another call of this loop may have come so far while this one waited for its thread.
+        return self._known() or await super()._new_session()
+
+    def _known(self) -> Session | None:
+        """The session of the running loop, if there is one."""
         session = self._sessions.get(asyncio.get_running_loop())
-        if session is not None and session.pid == os.getpid():
-            return session
-        return await super()._new_session()
+        return None if session is None or session.pid != os.getpid() else session
+
+    async def _joined(self, until: float) -> Endpoint:
+        """Where the server is, once it runs.
+
+        A start goes on when the time of its caller is over: the next call joins it there.
+        """
+        loop = asyncio.get_running_loop()
+        key = loop, os.getpid()
+        joining = self._joining.get(key)
+        if joining is None:
+            joining = self._joining[key] = _in_thread(self._valkey.start)
+            joining.add_done_callback(partial(self._end_joining, key))
+        await asyncio.wait((joining,), timeout=None if until == math.inf else until - loop.time())
+        if not joining.done():
+            raise Unreachable(
+                f"{self._valkey} has not come up in time, so nothing was sent; if it loads its "
+                "data, try again or give the call a longer timeout; if it hangs, `kill` it where "
+                "it runs, which keeps its data"
+            )
+        return joining.result()
+
+    def _end_joining(self, key: _Key, joining: asyncio.Future[Endpoint]) -> None:
+        del self._joining[key]
+        if not joining.cancelled():
+            joining.exception()  # it may be that nobody waits for it any more
 
     async def _bring_back(self) -> None:
         """Before a reconnect: the server may have been killed."""
@@ -87,7 +133,7 @@ class EmbeddedBroker(RedisBroker):
         await _in_thread(self._valkey.stop)
 
 
-async def _in_thread(function: Callable[[], T]) -> T:
+def _in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
     """Starting and stopping a server takes a while, in which the loop has other things to do."""
     if are_threads_patched():
         raise Refused(
@@ -95,8 +141,10 @@ async def _in_thread(function: Callable[[], T]) -> T:
             "embedded:// cannot be used where gevent has replaced threads and subprocesses: run "
             "the server in a process of its own and name that, as in redis://localhost",
         )
+    loop = asyncio.get_running_loop()
     try:
-        future = asyncio.get_running_loop().run_in_executor(None, function)
+        return loop.run_in_executor(None, function)
     except RuntimeError:  # there are no more threads to be had: the interpreter is shutting down
-        return function()
-    return await future
+        done: asyncio.Future[T] = loop.create_future()
+        done.set_result(function())
+        return done
