@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import select
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -82,3 +87,22 @@ def test_a_terminal_is_asked(
 def test_yes_alone_is_refused(valkey: Running, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cli, ["doctor", "--url", valkey.url, "--yes"]) == 2
     assert "--yes belongs to --repair" in capsys.readouterr().err
+
+
+def test_ctrl_c_at_the_question_ends_it_at_once(valkey: Running) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "fairlead", "doctor", "--url", valkey.url, "--repair"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    try:
+        said = b""
+        while b"Mend this now?" not in said:
+            assert select.select([ours], [], [], 60)[0], said
+            said += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert length(valkey) == 0

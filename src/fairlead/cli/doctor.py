@@ -62,7 +62,7 @@ def doctor(url: str | None, audit: bool, repair: bool, yes: bool, as_json: bool)
         raise click.UsageError("--yes belongs to --repair")
     url, source = named(url)
     ask = repair and not yes and not as_json and sys.stdin.isatty()
-    examined = asyncio.run(_look(store_of(url), audit=audit, repair=repair, apply=yes, ask=ask))
+    examined = _examine(url, audit=audit, repair=repair, apply=yes, ask=ask)
     text = f"{address_of(url)} (from {source})"
     examined.findings.insert(0, Finding(name="broker", status="ok", text=text))
     if as_json:
@@ -80,7 +80,33 @@ class _Examined(msgspec.Struct):
     mended: list[Mended] | None = None
 
 
-async def _look(store: Store, *, audit: bool, repair: bool, apply: bool, ask: bool) -> _Examined:
+def _examine(url: str, *, audit: bool, repair: bool, apply: bool, ask: bool) -> _Examined:
+    """Look, and if somebody is to be asked first, look again at what to do then.
+
+    The question is put where no event loop runs: one would keep Ctrl-C to itself.
+    """
+
+    def look(*, audit: bool, repair: bool, apply: bool) -> _Examined:
+        return asyncio.run(_look(store_of(url), audit=audit, repair=repair, apply=apply))
+
+    if not ask:
+        return look(audit=audit, repair=repair, apply=apply)
+    examined = look(audit=False, repair=True, apply=False)
+    if examined.mended and _agreed(examined.mended):
+        return look(audit=audit, repair=True, apply=True)
+    if audit:
+        examined.wrong = look(audit=True, repair=False, apply=False).wrong
+    return examined
+
+
+def _agreed(mended: list[Mended]) -> bool:
+    """Show what a repair would do, and ask whether it may."""
+    for each in mended:
+        click.echo(f"{each.left:,} {each.text}")
+    return click.confirm("Mend this now?", err=True)
+
+
+async def _look(store: Store, *, audit: bool, repair: bool, apply: bool) -> _Examined:
     """All findings, and those of the repair and the audit if they were wanted."""
     log = logging.getLogger("fairlead")
     level = log.level
@@ -92,7 +118,8 @@ async def _look(store: Store, *, audit: bool, repair: bool, apply: bool, ask: bo
         findings += await _unroutable(store, workers)
         found = _Examined(findings)
         if repair:
-            found.mended = await _mend(store, apply=apply, ask=ask)
+            with _shown() as progress:
+                found.mended = await store.repair(apply=apply, progress=progress)
         if audit or (found.mended and any(each.done for each in found.mended)):
             with _shown() as progress:
                 found.wrong = await store.audit(progress=progress)
@@ -100,20 +127,6 @@ async def _look(store: Store, *, audit: bool, repair: bool, apply: bool, ask: bo
     finally:
         await store.close()
         log.setLevel(level)
-
-
-async def _mend(store: Store, *, apply: bool, ask: bool) -> list[Mended]:
-    """Show what a repair would do, and do it if that is wanted."""
-    with _shown() as progress:
-        mended = await store.repair(apply=apply, progress=progress)
-    if not ask or not mended:
-        return mended
-    for each in mended:
-        click.echo(f"{each.left:,} {each.text}")
-    if not click.confirm("Mend this now?", err=True):
-        return mended
-    with _shown() as progress:
-        return await store.repair(apply=True, progress=progress)
 
 
 @contextmanager
