@@ -29,6 +29,7 @@ from fairlead.client import (
     TaskOptions,
     declared,
     handles_of,
+    limit_of,
     submissions_of,
 )
 from fairlead.client.declared_limits import DeclaredLimits, declare_all
@@ -184,7 +185,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     ) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
         made, submissions = submissions_of(calls, self._registry)
-        receipts = self._clients.sync(lambda c: c.submit_many(submissions, call_limit(timeout)))
+        limit = limit_of(made, timeout)
+        receipts = self._clients.sync(lambda client: client.submit_many(submissions, limit))
         return handles_of(self._clients, made, submissions, receipts)
 
     async def aenqueue_many(
@@ -195,11 +197,12 @@ class Fairlead(Operating, Flowing, Scheduling):
         All are checked before any is written, a cycle of dependencies among them too. If the
         broker refuses some (a full queue, for example), the error is raised once all were tried;
         the same calls may be enqueued again, and those that were accepted are recognized.
-        ``timeout`` is for all of them together; without one each call to the broker, which carries
-        up to 500 of them, has the time limit of the app.
+        ``timeout`` is for all of them together, else the shortest ``enqueue_timeout`` of a call is;
+        without either each trip has the time limit of the app.
         """
         made, submissions = submissions_of(calls, self._registry)
-        receipts = await self._clients.current().submit_many(submissions, call_limit(timeout))
+        limit = limit_of(made, timeout)
+        receipts = await self._clients.current().submit_many(submissions, limit)
         return handles_of(self._clients, made, submissions, receipts)
 
     def handle(self, id: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:

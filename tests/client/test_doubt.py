@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
@@ -98,7 +98,7 @@ async def test_a_lost_reply_and_then_a_refusal_is_in_doubt_until_the_reply_comes
         assert (await app.asnapshot()).depth == 3
 
 
-@pytest.mark.parametrize("how", ["app", "url", "call", "batch"])
+@pytest.mark.parametrize("how", ["app", "url", "call", "batch", "calls", "flow"])
 async def test_an_enqueue_against_a_dead_server_takes_as_long_as_was_said(
     valkey: Running, how: str
 ) -> None:
@@ -107,13 +107,16 @@ async def test_an_enqueue_against_a_dead_server_takes_as_long_as_was_said(
         work = app.registered("work")
         await work.aenqueue()
         valkey.kill()
+        short, long = (work.using(enqueue_timeout=each) for each in (1.0, "1m"))
+        ways: dict[str, Callable[[], Awaitable[object]]] = {
+            "call": short.aenqueue,
+            "batch": lambda: app.aenqueue_many([long.call()], timeout=1.0),
+            "calls": lambda: app.aenqueue_many([long.call(), short.call(), work.call()]),
+            "flow": lambda: app.aenqueue_flow(long.call() >> short.call() >> work.call()),
+        }
         began = time.monotonic()
         with pytest.raises((Unreachable, Ambiguous)):
-            await (
-                app.aenqueue_many([work.call()], timeout=1.0)
-                if how == "batch"
-                else (work.using(enqueue_timeout=1.0) if how == "call" else work).aenqueue()
-            )
+            await ways.get(how, work.aenqueue)()
         assert 0.8 < took(began) < 2.5
 
 

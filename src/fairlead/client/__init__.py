@@ -6,7 +6,7 @@ from fairlead.broker.explaining import Explanation, Reason
 from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
-from fairlead.client.batch import Children, submissions_of
+from fairlead.client.batch import Children, limit_of, submissions_of
 from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.changes import (
     LimiterSettings,
@@ -75,6 +75,7 @@ __all__ = (
     "declared",
     "error_of",
     "handles_of",
+    "limit_of",
     "limiter_change",
     "queue_change",
     "raise_for",

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from fairlead.broker import call_limit
 from fairlead.broker.verbs import LeaseRef, Submission
 from fairlead.client.call import TaskCall
 from fairlead.client.clients import Clients
 from fairlead.client.receipts import raise_for
 from fairlead.client.task import handles_of
+from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
 from fairlead.model.registry import Registry
 
-__all__ = ("Children", "submissions_of")
+__all__ = ("Children", "limit_of", "submissions_of")
 
 R = TypeVar("R")
 
@@ -40,6 +42,15 @@ def submissions_of(
     return made, submissions
 
 
+def limit_of(calls: Iterable[TaskCall[Any]], timeout: Duration | None = None) -> float | None:
+    """How many seconds calls have that are enqueued together; None: as the app says.
+
+    What was said of all of them counts, otherwise the shortest that one of them has.
+    """
+    said = (call.enqueue_timeout for call in calls)
+    return call_limit(timeout) or min((each for each in said if each is not None), default=None)
+
+
 class Children:
     """Enqueues for handlers, under the lease of their attempt."""
 
@@ -61,5 +72,5 @@ class Children:
     async def many(self, calls: Iterable[Any], fence: LeaseRef) -> list[Any]:
         """Enqueue calls that may depend on each other; their handles."""
         made, submissions = submissions_of(calls, self._registry, fence)
-        receipts = await self._clients.current().submit_many(submissions)
+        receipts = await self._clients.current().submit_many(submissions, limit_of(made))
         return handles_of(self._clients, made, submissions, receipts)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.broker import call_limit
 from fairlead.broker.verbs import Receipt
+from fairlead.client.batch import limit_of
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.flow import Parts
@@ -37,7 +37,7 @@ class Flowing:
     ) -> FlowHandle:
         """Enqueue a flow from sync code; see ``aenqueue_flow``."""
         draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
-        limit = call_limit(timeout)
+        limit = limit_of(draft.calls, timeout)
         return self._clients.sync(lambda client: self._submit_flow(client, draft, limit))
 
     async def aenqueue_flow(
@@ -57,10 +57,11 @@ class Flowing:
         its queues for all of it. Nothing of it runs before the last task is there. With an ``id``
         of your own, belonging to the tenant, the same flow enqueued again is recognized. ``tenant``
         must be given only where the calls belong to several. ``timeout`` is for writing all of it;
-        without one it is that of the app.
+        without one the shortest ``enqueue_timeout`` of its calls is, or that of the app.
         """
         draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
-        return await self._submit_flow(self._clients.current(), draft, call_limit(timeout))
+        limit = limit_of(draft.calls, timeout)
+        return await self._submit_flow(self._clients.current(), draft, limit)
 
     def flow(self, id: str, tenant: str = DEFAULT_TENANT) -> FlowHandle:
         """A handle for a flow that was enqueued before, by its id."""
