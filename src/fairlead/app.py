@@ -330,6 +330,7 @@ class Fairlead(Operating, Flowing, Scheduling):
                 lifespan=self._lifespan,
                 log_tasks=log_tasks,
                 declare=partial(declare_all, self._clients, self._limits, self._schedules),
+                limit=self._clients.limit,
             ),
             **options,
         )

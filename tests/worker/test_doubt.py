@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from fairlead import Context, Fairlead
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.verbs import Call, Settled
-from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
+from fairlead.model.errors import Ambiguous, BrokerError, Fenced, Refused, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.proxy import proxy
 from tests.support.servers import Running, server
@@ -219,3 +221,101 @@ async def test_what_handlers_write_does_not_wait_for_an_exchange_in_doubt() -> N
         await asyncio.wait_for(wrote.wait(), 5)
         assert broker.errors  # the exchange is still being repeated
         broker.errors.clear()
+
+
+async def test_calls_of_handlers_have_the_time_limit_of_the_app() -> None:
+    broker = Mute()
+    app = Fairlead(store=broker, timeout="200ms")
+    waited: list[float] = []
+
+    @app.task(max_retries=1)
+    def pushes(ctx: Context) -> None:
+        broker.error = Unreachable("x") if not waited else None
+        began = time.monotonic()
+        try:
+            ctx.xcom.push("k", 1)
+        finally:
+            waited.append(time.monotonic() - began)
+
+    handle = await pushes.aenqueue()
+    assert await app.drain() == 2
+    assert 0.1 < waited[0] < 5.0
+    info = await handle.ainfo()
+    assert (info.state, info.attempts) == (State.COMPLETED, 1)
+
+
+@pytest.mark.parametrize("how", ["app", "call", "calls"])
+async def test_a_sync_call_that_a_blocked_loop_does_not_begin_releases_the_attempt(
+    how: str,
+) -> None:
+    app = Fairlead("memory://", timeout="200ms" if how == "app" else None)
+    began, blocked, raised = threading.Event(), threading.Event(), threading.Event()
+    errors: list[BrokerError] = []
+    runs: list[int] = []
+
+    @app.task
+    def child(n: int) -> None:
+        runs.append(n)
+
+    @app.task(max_retries=1)
+    def parent(ctx: Context) -> None:
+        began.set()
+        assert blocked.wait(20)
+        short = child if how == "app" else child.using(enqueue_timeout="200ms")
+        try:
+            if how == "calls":
+                ctx.enqueue_many([child.call(0), short.call(1)])
+            else:
+                ctx.enqueue(short.call(1))
+        except BrokerError as error:
+            errors.append(error)
+            raised.set()
+            raise
+
+    handle = await parent.aenqueue()
+    async with app.worker():
+        await until(began.is_set)
+        blocked.set()
+        assert raised.wait(20)  # and the loop stands still
+        await handle.aresult(timeout=20)
+        await until(lambda: 1 in runs)
+        assert (await handle.ainfo()).attempts == 1
+    assert [type(error) for error in errors] == [Unreachable]
+    assert "nothing was sent" in str(errors[0])
+    assert sorted(runs) == ([0, 1] if how == "calls" else [1])
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_sync_call_waits_for_as_long_as_the_handler_has_the_task(
+    monkeypatch: pytest.MonkeyPatch, left: bool
+) -> None:
+    monkeypatch.setattr("fairlead.worker.context._LOOK", 0.01)
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryBroker):
+        async def pull(self, *args: Any, **kwargs: Any) -> list[bytes | None]:
+            asked.set()
+            await gate.wait()
+            return await super().pull(*args, **kwargs)
+
+    rig = Rig(Slow())
+    ends: list[object] = []
+
+    @rig.task()
+    def pulls(ctx: Context) -> None:
+        try:
+            ends.append(ctx.xcom.pull("k", "none"))
+        except Fenced as error:
+            ends.append(type(error))
+            raise
+
+    id = await rig.enqueue("pulls")
+    async with rig.worker(grace=0.0):
+        await asked.wait()
+        await asyncio.sleep(0.1)  # many looks
+        assert ends == []
+        if not left:
+            gate.set()
+            await rig.finished(id)
+    await until(lambda: bool(ends))
+    assert ends == ([Fenced] if left else ["none"])

@@ -58,6 +58,11 @@ class Children:
         self._clients = clients
         self._registry = registry
 
+    def limit(self, calls: Iterable[object]) -> float:
+        """How many seconds these calls have, enqueued together."""
+        made = (call for call in calls if isinstance(call, TaskCall))
+        return limit_of(made) or self._clients.limit
+
     async def one(self, call: Any, fence: LeaseRef) -> Any:
         """Enqueue a call; its handle. Those of one moment share a trip with all others."""
         if not isinstance(call, TaskCall):

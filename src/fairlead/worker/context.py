@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from contextvars import ContextVar
 from datetime import datetime
@@ -17,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fairlead.broker.verbs import MAX_XCOM, LeaseRef, Write
-from fairlead.model.errors import BrokerError, Fenced, InvalidInput, TaskCancelled
+from fairlead.model.errors import BrokerError, Fenced, InvalidInput, TaskCancelled, Unreachable
 from fairlead.model.message import Leased
 from fairlead.model.names import check_key
 from fairlead.model.options import Duration, seconds
@@ -33,7 +35,7 @@ __all__ = ("Context", "XCom", "current", "current_context")
 T = TypeVar("T")
 H = TypeVar("H")
 
-_SYNC_TIMEOUT = 60.0  # seconds that a sync handler waits for the broker
+_LOOK = 1.0  # seconds between two looks of a sync handler whether it still has the task
 _DAY = 86_400.0
 _TOO_LARGE = "return it as the result (up to 1 MiB), or store it elsewhere and leave where it is"
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -208,7 +210,10 @@ class Context:
 
     def progress(self, value: Any) -> None:
         """``aprogress`` for sync handlers."""
-        self._wait("progress", "aprogress", self.aprogress, value)
+        try:
+            self._wait("progress", "aprogress", self.aprogress, value)
+        except Unreachable as error:  # raised here only: the broker's own are logged on the loop
+            self.log.warning("progress not written: %s", error)
 
     async def aenqueue(self, call: Child[H]) -> H:
         """Enqueue ``task.call(...)`` as a child of this attempt; its handle.
@@ -227,13 +232,15 @@ class Context:
 
     def enqueue(self, call: Child[H]) -> H:
         """``aenqueue`` for sync handlers."""
-        made: H = self._wait("enqueue", "aenqueue", self.aenqueue, call)
+        limit = self._enqueuer().limit([call])
+        made: H = self._wait("enqueue", "aenqueue", self.aenqueue, call, limit=limit)
         return made
 
     def enqueue_many(self, calls: Iterable[Child[H]]) -> list[H]:
         """``aenqueue_many`` for sync handlers."""
         made = list(calls)  # here: a generator is code of the handler, and belongs in its thread
-        return self._wait("enqueue_many", "aenqueue_many", self.aenqueue_many, made)
+        limit = self._enqueuer().limit(made)
+        return self._wait("enqueue_many", "aenqueue_many", self.aenqueue_many, made, limit=limit)
 
     def _enqueuer(self) -> Enqueuer:
         if self._extras.enqueuer is None:
@@ -270,7 +277,19 @@ class Context:
         if self._over:
             raise Fenced(self.id, self.token)
 
-    def _wait(self, name: str, better: str, call: Callable[..., Awaitable[T]], *args: Any) -> T:
+    def _wait(
+        self,
+        name: str,
+        better: str,
+        call: Callable[..., Awaitable[T]],
+        *args: Any,
+        limit: float | None = None,
+    ) -> T:
+        """Carry out a call on the worker's loop and wait for it, in a thread of a handler.
+
+        Its time limit is its own, once the loop has begun with it. A loop that does not begin in
+        that time either is an outage to the handler: nothing was sent, and nothing will be.
+        """
         self._check()
         try:
             running = asyncio.get_running_loop()
@@ -282,15 +301,31 @@ class Context:
                 f"in async code use: await ctx.{better}()"
             )
 
+        turn = threading.Lock()  # of the loop, which keeps it, or of the thread that gives up
+
         async def awaited() -> T:
+            if not turn.acquire(blocking=False):
+                raise asyncio.CancelledError
             return await call(*args)
 
+        limit = self._writer.limit if limit is None else limit
+        until = time.monotonic() + limit
         future = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
-        try:
-            return future.result(_SYNC_TIMEOUT)
-        except TimeoutError:
-            future.cancel()
-            raise
+        while True:
+            left = until - time.monotonic()
+            try:
+                return future.result(_LOOK if turn.locked() else min(_LOOK, max(left, 0.0)))
+            except TimeoutError:
+                if future.done():  # an error of the call itself, or it ended in this moment
+                    return future.result()
+            if self._over:
+                future.cancel()  # the loop may have ended: nobody would answer
+                self._check()
+            if left <= 0.0 and turn.acquire(blocking=False):
+                self._outage = Unreachable(
+                    f"the worker's event loop was blocked for {limit:g} s, so nothing was sent"
+                )
+                raise self._outage
 
 
 class XCom:

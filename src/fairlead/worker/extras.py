@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from fairlead.broker import LIMIT
 from fairlead.broker.verbs import LeaseRef, Receipt, Submission
 from fairlead.worker.lifespan import Lifespan
 
@@ -32,6 +33,10 @@ class Child(Protocol[H_co]):
 class Enqueuer(Protocol):
     """Enqueues calls of tasks under the lease of an attempt, which the broker checks."""
 
+    def limit(self, calls: Iterable[object]) -> float:
+        """How many seconds these calls have, enqueued together."""
+        ...
+
     async def one(self, call: Child[H], fence: LeaseRef) -> H:
         """Enqueue a call; Fenced if the lease is over."""
         ...
@@ -44,7 +49,7 @@ class Enqueuer(Protocol):
 class Extras:
     """How handlers enqueue, what is around them, what they find open, and what is said of them."""
 
-    __slots__ = ("around", "declare", "enqueuer", "lifespan", "log_tasks")
+    __slots__ = ("around", "declare", "enqueuer", "lifespan", "limit", "log_tasks")
 
     def __init__(
         self,
@@ -54,11 +59,13 @@ class Extras:
         lifespan: Lifespan | None = None,
         log_tasks: bool = False,
         declare: Callable[[], Awaitable[object]] | None = None,
+        limit: float = LIMIT,
     ) -> None:
         self.enqueuer = enqueuer
         self.around = around  # the first is outermost; may still grow
         self.lifespan = lifespan or Lifespan()
         self.log_tasks = log_tasks  # a line for each attempt that succeeds
+        self.limit = limit  # seconds that a call of a handler may take that does not say so itself
         self.declare = declare  # writes the schedules and limits that the program declares
 
 

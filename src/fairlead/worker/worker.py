@@ -153,7 +153,7 @@ class Worker:
             self.syncer,
             self.inflight,
             Router(registry, timeout=task_timeout),
-            Writer(store, Caller(f"{line or incarnation}:writes"), incarnation),
+            Writer(store, Caller(f"{line or incarnation}:writes"), incarnation, limit=extras.limit),
             Loader(store),
             self._threads,
             self._slots,

@@ -21,8 +21,14 @@ _SOON = 2.0  # seconds that progress may take to be written
 class Writer:
     """Carries the writes of all attempts to the broker, those of one moment in one call."""
 
-    def __init__(self, broker: Broker, caller: Caller, incarnation: str) -> None:
-        """``caller`` is nobody else's: an exchange is repeated for as long as an outage lasts."""
+    def __init__(
+        self, broker: Broker, caller: Caller, incarnation: str, *, limit: float = LIMIT
+    ) -> None:
+        """``caller`` is nobody else's: an exchange is repeated for as long as an outage lasts.
+
+        ``limit`` is how many seconds a call may take that does not say so itself.
+        """
+        self.limit = limit
         self.incarnation = incarnation  # whose leases they are; in a slot process not the caller's
         self._broker = broker
         self._caller = caller
@@ -31,12 +37,12 @@ class Writer:
         )
         self._unwritten = Outage("progress")
 
-    async def write(self, write: Write, limit: float = LIMIT) -> None:
+    async def write(self, write: Write, limit: float | None = None) -> None:
         """Return once it is written, within so many seconds.
 
         Raises ``Fenced`` if the lease is over, ``Refused`` if the tenant has no room for the value.
         """
-        until = asyncio.get_running_loop().time() + limit
+        until = asyncio.get_running_loop().time() + (self.limit if limit is None else limit)
         answer = await self._batcher.submit(write, until)
         if answer == "full":
             raise Refused(
