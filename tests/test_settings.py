@@ -102,3 +102,31 @@ def test_the_time_of_a_call_is_said_by_argument_url_environment_or_file(
     monkeypatch.delenv("FAIRLEAD_TIMEOUT")
     with pytest.raises(InvalidInput, match="as timeout; write a duration"):
         limit()
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "0.0001s"])
+def test_a_wrong_time_limit_is_named_by_where_it_stands(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    write(f'timeout = "{text}"')
+    with pytest.raises(InvalidInput, match=rf"fairlead\.toml' has '{text}' as timeout"):
+        Fairlead("memory://")
+    monkeypatch.setenv("FAIRLEAD_TIMEOUT", text)
+    with pytest.raises(InvalidInput, match=rf"FAIRLEAD_TIMEOUT is '{text}'; make it from 0\.001"):
+        Fairlead("memory://")
+
+
+def test_a_program_that_names_its_broker_does_not_depend_on_the_rest_of_the_file() -> None:
+    write('timeout = "4s"\nurl = 5\nlater = "a key of a later release"\n')
+    assert Fairlead("memory://")._clients.limit == 4.0
+    with pytest.raises(InvalidInput, match="has int as url"):
+        Fairlead()
+    write('later = "a key of a later release"\n')
+    with pytest.raises(InvalidInput, match="the key 'later', which Fairlead does not know"):
+        Fairlead()
+
+
+def test_shards_of_the_file_count_also_if_nobody_names_a_broker() -> None:
+    write('[shards]\nmail = "m"\n')
+    assert configured() == Configured(shards={"mail": "m"})
+    assert Fairlead()._url == "embedded://?shards=mail=m"

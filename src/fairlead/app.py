@@ -131,7 +131,7 @@ class Fairlead(Operating, Flowing, Scheduling):
             said = Configured(url) if url else configured()
             self._is_named = said.url is not None
             self._url = _with_shards(said.url or _own_server(), shards, said.shards)
-            limit = limit or split_limit(self._url)[1] or call_limit(configured_timeout())
+            limit = limit or split_limit(self._url)[1] or configured_timeout()
             store = connect(self._url, is_default=not self._is_named, timeout=limit)
         self._clients = Clients(store, limit or LIMIT)
         self._priorities = Priorities(priorities)

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairlead.model.durations import in_seconds
+from fairlead.model.durations import LEAST_LIMIT, duration_rule, limit_in_seconds
 from fairlead.model.errors import InvalidInput
 
 __all__ = (
@@ -46,7 +46,7 @@ class Configured(NamedTuple):
 def configured(folder: str | os.PathLike[str] = ".") -> Configured:
     """The broker as the environment or the file names it; without a URL if neither does.
 
-    Shards are the file's, whoever of the two names the URL.
+    Shards are the file's, whoever names the URL, and also if nobody does.
     """
     file = Path(folder, FILE)
     found = _read(file)
@@ -55,7 +55,7 @@ def configured(folder: str | os.PathLike[str] = ".") -> Configured:
         return Configured(url, VARIABLE, shards)
     if "url" in found:
         return Configured(found["url"], str(file.absolute()), shards)
-    return Configured()
+    return Configured(shards=shards)
 
 
 def requires_url() -> bool:
@@ -63,12 +63,26 @@ def requires_url() -> bool:
     return os.environ.get(REQUIRE, "").strip().lower() not in _NO
 
 
-def configured_timeout(folder: str | os.PathLike[str] = ".") -> str | None:
-    """How long a call may take, as the environment or the file says it; None if neither does."""
-    return os.environ.get(_TIMEOUT, "").strip() or _read(Path(folder, FILE)).get("timeout")
+def configured_timeout(folder: str | os.PathLike[str] = ".") -> float | None:
+    """How many seconds a call may take, as the environment or the file says; None if neither does.
+
+    Nothing else in the file is looked at: a program that names its broker does not depend on it.
+    """
+    if text := os.environ.get(_TIMEOUT, "").strip():
+        limit = limit_in_seconds(text)
+        if limit is None:
+            raise InvalidInput(f"{_TIMEOUT} is {text!r}; make it {duration_rule(LEAST_LIMIT)}")
+        return limit
+    file = Path(folder, FILE)
+    found = _parsed(file)
+    return _checked(file, "timeout", found["timeout"]) if "timeout" in found else None
 
 
 def _read(file: Path) -> dict[str, Any]:
+    return {key: _checked(file, key, value) for key, value in _parsed(file).items()}
+
+
+def _parsed(file: Path) -> dict[str, Any]:
     try:
         text = file.read_bytes().decode()
     except FileNotFoundError:
@@ -77,11 +91,10 @@ def _read(file: Path) -> dict[str, Any]:
         what = f"cannot be read ({error}); make it a readable text, or remove it"
         raise _wrong(file, what) from error
     try:
-        found = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         what = f'is not TOML ({error}); a line of it looks like url = "redis://host"'
         raise _wrong(file, what) from None
-    return {key: _checked(file, key, value) for key, value in found.items()}
 
 
 def _checked(file: Path, key: str, value: Any) -> Any:
@@ -95,9 +108,10 @@ def _checked(file: Path, key: str, value: Any) -> Any:
             raise _wrong(file, what)
         return value
     if key == "timeout":
-        if in_seconds(value) is None:
+        limit = limit_in_seconds(value)
+        if limit is None:
             raise _wrong(file, f'has {value!r} as timeout; write a duration, like timeout = "10s"')
-        return str(value)
+        return limit
     if not isinstance(value, str) or not value.strip():
         # Not the value itself: what stands in the place of a URL may hold a password.
         kind = "an empty text" if isinstance(value, str) else type(value).__name__

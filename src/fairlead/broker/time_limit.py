@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from urllib.parse import unquote_plus
 
-from fairlead.model.durations import Duration, duration_rule, in_seconds
+from fairlead.model.durations import LEAST_LIMIT, Duration, duration_rule, limit_in_seconds
 from fairlead.model.errors import InvalidOption
 
 __all__ = ("call_limit", "split_limit")
 
 _OPTION = "timeout="
-_LEAST = 0.001  # seconds
 
 
 def call_limit(timeout: Duration | None) -> float | None:
     """A time limit in seconds, checked; None: nothing was said. Text may be a bare number."""
     if timeout is None:
         return None
-    value: object = timeout
-    if isinstance(timeout, str):
-        try:
-            value = float(timeout)
-        except ValueError:
-            value = timeout
-    limit = in_seconds(value, _LEAST)
+    limit = limit_in_seconds(timeout)
     if limit is None:
-        raise InvalidOption("timeout", timeout, duration_rule(_LEAST))
+        raise InvalidOption("timeout", timeout, duration_rule(LEAST_LIMIT))
     return limit
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import timedelta
 
-__all__ = ("Duration", "duration_rule", "in_seconds")
+__all__ = ("LEAST_LIMIT", "Duration", "duration_rule", "in_seconds", "limit_in_seconds")
 
 Duration = float | int | str | timedelta  # seconds, "90s", "5m", "1h", "7d", or a timedelta
+
+LEAST_LIMIT = 0.001  # seconds that a call must be given
 
 _LONGEST = 10 * 365 * 86_400.0  # ten years: further off is a mistake in units
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -29,6 +32,14 @@ def in_seconds(value: object, least: float = 0.0) -> float | None:
         return None
     # Compared before it becomes a float: of a huge integer there is none. NaN fails, as it should.
     return float(number) if least <= number <= _LONGEST else None
+
+
+def limit_in_seconds(value: object) -> float | None:
+    """The same for the time limit of a call. Text may be a bare number: settings have no other."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):  # then it has a unit, or is wrong
+            value = float(value)
+    return in_seconds(value, LEAST_LIMIT)
 
 
 def duration_rule(least: float = 0.0) -> str:
