@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
 from fairlead import Fairlead, InvalidInput, InvalidOption, QueueFull
 from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.schedules import Scheduled
 from fairlead.broker.views import Hello
 from fairlead.model.errors import Refused, Unreachable
 from fairlead.worker import healthchecker
@@ -139,3 +141,37 @@ async def test_another_broker_is_told_once_and_a_refusal_is_tried_again(
     await declarer.declare(Hello(now=2.0, generation="b", replication="y"))
     assert len(written) == 3
     assert caplog.messages[-1] == "the broker changed: schedules and limits were declared again"
+
+
+@pytest.mark.parametrize("refused", ["limits", "schedules"])
+async def test_a_declaration_that_is_refused_does_not_keep_the_others_from_the_broker(
+    caplog: pytest.LogCaptureFixture, refused: str
+) -> None:
+    class Picky(MemoryBroker):
+        async def configure(self, *args: Any, **kwargs: Any) -> None:
+            if refused == "limits":
+                raise Refused("acl", "this user may not")
+            await super().configure(*args, **kwargs)
+
+        async def plan(self, *args: Any, **kwargs: Any) -> list[Scheduled]:
+            if refused == "schedules":
+                raise Refused("acl", "this user may not")
+            return await super().plan(*args, **kwargs)
+
+    app = Fairlead(store=Picky())
+    app.declare_queue("mail", max_waiting=2)
+
+    @app.schedule(every="1h")
+    @app.task(name="tick")
+    async def tick() -> None: ...
+
+    @app.task(name="send", queue="mail")
+    async def send() -> None: ...
+
+    async with app, app.worker(queues=["default"]):
+        if refused == "limits":
+            await soon(lambda: _exists(app, "tick"))
+        else:
+            with pytest.raises(QueueFull):
+                await _three(send)
+        await soon(lambda: _true("declarations not written" in caplog.messages))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from fairlead.broker.checks import check_changes
 from fairlead.broker.verbs import (
     MAX_STEP,
@@ -38,14 +41,29 @@ class DeclaredLimits:
     async def write(self, client: Client) -> None:
         """Let the broker know what is declared; what it knows already changes nothing."""
         declared = list(self._declared.values())
-        for start in range(0, len(declared), MAX_STEP):
-            await client.configure(declared[start : start + MAX_STEP])
+        steps = range(0, len(declared), MAX_STEP)
+        ends = await asyncio.gather(
+            *(client.configure(declared[start : start + MAX_STEP]) for start in steps),
+            return_exceptions=True,
+        )
+        _raise_first(ends)
 
 
 async def declare_all(clients: Clients, limits: DeclaredLimits, schedules: Schedules) -> None:
-    """Write all that a program declares."""
-    await limits.write(clients.current())
-    await schedules.adeclare()
+    """Write all that a program declares; what is refused does not keep the rest from it.
+
+    Raises the first error once everything was tried.
+    """
+    ends = await asyncio.gather(
+        limits.write(clients.current()), schedules.adeclare(), return_exceptions=True
+    )
+    _raise_first(ends)
+
+
+def _raise_first(ends: Sequence[object]) -> None:
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
 
 
 def _about(change: Setting) -> tuple[str, ...]:
