@@ -289,7 +289,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         For tests: what is due later stays where it is, and retries get their full backoff, whatever
         the jitter. What handlers raised is in ``exceptions``. Without ``queues`` all that there are
         are served. More than ``limit`` attempts raise an error, because a task that enqueues itself
-        would keep this going for ever; None is no limit.
+        would keep this going for ever; None is no limit. A handler that does not stop when its time
+        is up is waited for: one that hangs keeps this from ending, too.
         """
         total, left = 0, limit
         async with self._lifespan:  # once, though there is more than one worker
