@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from fairlead import Fairlead, Handle, TaskFailed
 from fairlead.app import Fairlead as App
 from fairlead.model.lifecycle import State
 from tests.support.servers import server
+from tests.support.worker_process import is_alive
 from tests.worker.harness import until
 
 APP = """
@@ -74,6 +77,17 @@ def with_a_child(path: str) -> None:
     with open(path, "w") as file:
         file.write(str(child.pid))
     child.wait()
+
+
+@app.task(**alone)
+def dies_with_a_child(path: str) -> None:
+    # The child has the socket to the worker, so its end says nothing.
+    if (child := os.fork()) == 0:
+        time.sleep(600)
+        os._exit(0)
+    with open(path, "w") as file:
+        file.write(str(child))
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task(**alone, timeout=0.3)
@@ -210,6 +224,19 @@ async def test_what_the_handler_started_ends_with_it(app: App, tmp_path: Path) -
     assert (await outcome(app, "with_a_child", str(path))).startswith("exhausted: TimeoutError")
     stat = Path(f"/proc/{path.read_text()}/stat")
     await until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX")
+
+
+async def test_what_the_handler_started_ends_with_a_slot_process_that_died(
+    app: App, tmp_path: Path
+) -> None:
+    file = tmp_path / "pid"
+    assert await outcome(app, "dies_with_a_child", str(file)) == f"{DIED} was ended by SIGKILL"
+    pid = int(file.read_text())
+    try:
+        await until(lambda: not is_alive(pid), 5)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_slot_writes_and_enqueues_under_the_lease_of_its_worker(app: App) -> None:

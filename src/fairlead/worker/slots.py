@@ -129,6 +129,7 @@ class _Slot:
         self._process: Process | None = None
         self._channel: Channel | None = None
         self._killed = False
+        self._swept = False  # nothing of it can be left
         self.life = asyncio.get_running_loop().create_task(self._live(command, plan), name="slot")
 
     @property
@@ -154,11 +155,15 @@ class _Slot:
     def kill(self) -> None:
         """End it now, with whatever its handler has started."""
         self._killed = True
-        if self._process is not None and self._process.returncode is None:
-            pid = self._process.pid
-            for end in (os.killpg, os.kill):  # it makes the group itself, as its first act
-                with contextlib.suppress(ProcessLookupError):
-                    end(pid, signal.SIGKILL)
+        process = self._process
+        if process is None or self._swept:
+            return
+        # It makes the group itself, as its first act. What it leaves there keeps the number of the
+        # group; once that is killed as well, the number may be somebody else's.
+        self._swept = process.returncode is not None
+        for end in (os.killpg,) if self._swept else (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS, of a zombie
+                end(process.pid, signal.SIGKILL)
 
     async def _live(self, command: Sequence[str], plan: Callable[[], SlotPlan]) -> None:
         why = ""
