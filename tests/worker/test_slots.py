@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import Fairlead, Handle, TaskFailed
+from fairlead import Fairlead, Handle, Task, TaskFailed
 from fairlead.app import Fairlead as App
+from fairlead.broker.verbs import Call, Fetch
 from fairlead.model.lifecycle import State
 from tests.support.servers import server
 from tests.support.worker_process import is_alive
@@ -261,3 +262,30 @@ async def test_results_of_dependencies_are_read_there(app: App) -> None:
     there, value, *found = await handle.aresult(timeout=20)
     assert there != pid == value
     assert found == [pid]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_crashed_runs_where_no_process_can_find_the_app(
+    is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    local = Fairlead("memory://")  # in no module, as one in __main__
+
+    def plain() -> int:
+        return os.getpid()
+
+    async def awaited() -> int:
+        return os.getpid()
+
+    work: Task[[], int] = local.task(name="work", max_retries=1)(awaited if is_async else plain)
+    isolated = local.task(name="isolated", isolation="process", max_retries=0)(plain)
+    handles = [await work.aenqueue() for _ in range(2)]
+    store, ids = local._clients.store, [handle.id for handle in handles]
+    await store.exchange(Call("gone", 1), fetch=Fetch(queues=("default",), max=2))
+    await store.give_back("gone", ids, blocked=ids)  # they have to run alone
+
+    async with local.worker():
+        assert [await handle.aresult(timeout=10) for handle in handles] == [os.getpid()] * 2
+        with pytest.raises(TaskFailed, match="other processes cannot find this app"):
+            await (await isolated.aenqueue()).aresult(timeout=10)
+    said = [text for text in caplog.messages if "run beside others here, not alone" in text]
+    assert len(said) == 1

@@ -122,8 +122,12 @@ class Runner:
             extras=self._extras,
         )
         self.started[spec.name] += 1
-        if self._slots is not None and (spec.isolation or lease.crashes >= ALONE):
-            self._inflight.add(self._slots.begin(route, context, self._floor))
+        slots = self._slots
+        # What only its crashes send there never asked for a process: without one it runs here.
+        if slots is not None and (
+            spec.isolation or (lease.crashes >= ALONE and slots.can_find_app())
+        ):
+            self._inflight.add(slots.begin(route, context, self._floor))
         elif route.reads:
             loading = Loading(route, context, self._floor, self._loader, self._loaded)
             self._inflight.add(loading)

@@ -60,6 +60,7 @@ class Slots:
         self._patience = patience
         self._count = count
         self._dice = dice
+        self._told = False  # that the app cannot be found
         self._slots: set[_Slot] = set()
         self._waiting: deque[SlotAttempt] = deque()
 
@@ -69,6 +70,17 @@ class Slots:
         self._waiting.append(attempt)
         self._next()
         return attempt
+
+    def can_find_app(self) -> bool:
+        """Return whether slot processes can run this app; says once why they cannot."""
+        try:
+            self._find()
+        except InvalidInput as error:
+            if not self._told:
+                self._told = True
+                log.warning("tasks that crashed run beside others here, not alone: %s", error)
+            return False
+        return True
 
     def withdraw(self, attempt: SlotAttempt) -> bool:
         """Take back an attempt that has not begun; False if it has."""
