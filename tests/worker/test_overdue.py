@@ -14,6 +14,7 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import pack_arguments
+from fairlead.worker import Context
 from fairlead.worker.router import Assignment, Router
 from tests.worker.harness import Crowd, Rig, until
 
@@ -116,3 +117,36 @@ def test_a_task_that_says_nothing_has_the_time_limit_of_its_worker() -> None:
 
     assert (limit("silent"), limit("own"), limit("none")) == (60.0, 5.0, None)
     assert (limit("silent", 7.0), limit("none", 7.0)) == (7.0, 7.0)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_handler_that_was_left_behind_gives_its_task_back_when_it_ends_after_all(
+    rig: Rig, is_async: bool
+) -> None:
+    go = threading.Event()
+    attempts: list[int] = []
+
+    def plain(ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        assert go.wait(20)
+
+    async def awaited(ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        while not go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    rig.task(name="deaf")(awaited if is_async else plain)
+    id = await rig.enqueue("deaf", max_retries=1)
+    async with rig.worker() as worker:
+        await until(lambda: bool(attempts))
+        # As in a child whose supervisor was silent for longer than the lease, and is back.
+        worker.runner._floor.leaves = True
+        worker.inflight.stop_all("release")
+        await until(lambda: worker.inflight.left == 1)
+        assert (len(worker.inflight), len(worker.inflight.leases())) == (0, 1)
+        go.set()
+        record = await rig.finished(id)
+        await until(lambda: (worker.inflight.left, worker.inflight.leases()) == (0, []))
+    assert attempts == [1, 1]
+    assert record.attempts == 1

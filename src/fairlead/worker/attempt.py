@@ -108,7 +108,7 @@ class Attempt(ABC):
         self.why: Stop | None = None  # it was told to stop
         self.late = False  # its time is up, whatever else it was told
         self.error: BaseException | None = None  # what the handler raised
-        self.left_behind = False  # it goes on: whoever sees the end of the process gives it back
+        self.left_behind = False  # it goes on; given back when it or its process ends
         self._floor = floor
         self._loop = floor.loop
         self._ending: asyncio.TimerHandle | None = None  # until it is abandoned
@@ -223,6 +223,9 @@ class Attempt(ABC):
             self._floor.deadlines.remove(self)
         if self.over:
             log.warning("abandoned handler ended", extra=self.fields())
+            if self.left_behind:  # the process goes on, and nobody else would do it
+                self.left_behind = False
+                self._floor.finished(self, self._stopped())
             return
         self.over = True
         self.context._cancelled = self.context._over = True

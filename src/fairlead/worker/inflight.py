@@ -62,7 +62,7 @@ class Inflight:
         self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}  # of these
         self._some = asyncio.Event()
         self._board = board
-        self.left = 0  # handlers that go on after their worker has stopped
+        self._left: set[tuple[str, int]] = set()  # whose handlers go on, though told to stop
         self._lent: dict[tuple[str, int], int | None] = {}  # and where it stands on the board
         self._answered = 0
 
@@ -76,6 +76,11 @@ class Inflight:
     def room(self) -> int | None:
         """How many more the board can show; None without one."""
         return None if self._board is None else self._board.rows - len(self._lent)
+
+    @property
+    def left(self) -> int:
+        """How many handlers go on that nobody waits for, with the leases of their tasks."""
+        return len(self._left)
 
     @property
     def answered(self) -> int:
@@ -100,13 +105,14 @@ class Inflight:
 
     def over(self, id: str, token: int) -> None:
         """The broker has answered for its outcome, or it is lost: it is not ours any more."""
+        self._left.discard((id, token))
         row = self._lent.pop((id, token), None)
         if row is not None and self._board is not None:
             self._board.drop(row)
 
     def leave(self, lease: Leased, *, late: bool) -> None:
-        """Its handler goes on until this process ends; the supervisor gives it back then."""
-        self.left += 1
+        """Its handler goes on. When it ends, or this process does, the task is given back."""
+        self._left.add((lease.message.id, lease.token))
         row = self.row(lease.message.id, lease.token)
         if late and row is not None and self._board is not None:
             self._board.charge(row)
