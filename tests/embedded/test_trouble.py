@@ -280,9 +280,11 @@ def test_a_server_that_lost_its_lock_is_found_under_another_name_of_its_director
         (home / "valkey/server.lock").unlink()
         if hangs:
             os.kill(endpoint.pid, signal.SIGSTOP)
-        error = refused(tmp_path / "link")
+        try:
+            error = refused(tmp_path / "link")
+        finally:
+            kill(endpoint.pid)
         assert (error.cause, endpoint.socket in str(error)) == ("state", True)
-        kill(endpoint.pid)
 
 
 @pytest.mark.parametrize("damage", ["moved", "gone"])
@@ -295,9 +297,11 @@ def test_a_server_that_lost_its_lock_is_found_whatever_state_says(home: Path, da
             state.write_bytes(saved.replace(str(home).encode(), b"/elsewhere"))
         else:
             state.unlink()
-        error = refused(home)
+        try:
+            error = refused(home)
+        finally:
+            kill(endpoint.pid)
         assert (error.cause, "does not hold server.lock" in str(error)) == ("state", True)
-        kill(endpoint.pid)
 
 
 def test_a_server_that_lost_its_lock_is_not_left_without_a_word(
@@ -306,8 +310,8 @@ def test_a_server_that_lost_its_lock_is_not_left_without_a_word(
     with EmbeddedValkey(home) as endpoint:
         (home / "valkey/server.lock").unlink()
         refused(home)  # which makes the file anew
-    assert f"{endpoint.socket!r} left running: its server.lock was deleted" in caplog.text
     kill(endpoint.pid)
+    assert f"{endpoint.socket!r} left running: its server.lock was deleted" in caplog.text
 
 
 def test_a_deleted_directory_leaves_no_server_behind(home: Path) -> None:

@@ -39,7 +39,40 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/embedded/valkey.py",
-                (("                self._check_nobody_answers()\n", ""),),
+                (("                self._check_nobody_listens()\n", ""),),
+            ),
+        ),
+    ),
+    Guard(
+        "unlocked elsewhere",
+        "it is found whatever the directory is called, also if it hangs",
+        "tests/embedded/test_trouble.py::"
+        "test_a_server_that_lost_its_lock_is_found_under_another_name_of_its_directory[True]",
+        (
+            Mutant(
+                "fairlead/embedded/directory.py",
+                (("Path(os.path.realpath(path))", "path.absolute()"),),
+            ),
+            Mutant(
+                "fairlead/embedded/server.py",
+                (
+                    (
+                        "perhaps with others in line before us\n            return True",
+                        "\n            return False",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Guard(
+        "first call",
+        "the first call on an embedded server keeps its time limit",
+        "tests/embedded/test_broker.py::"
+        "test_a_first_call_keeps_its_time_limit_and_says_that_nothing_was_sent",
+        (
+            Mutant(
+                "fairlead/broker/redis/embedded.py",
+                (("timeout=None if until == math.inf else until - loop.time()", "timeout=None"),),
             ),
         ),
     ),
