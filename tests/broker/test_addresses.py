@@ -47,3 +47,13 @@ def test_an_address_is_shown_without_what_is_secret() -> None:
     assert shown == "rediss://host:6379/3 (shards: far=other)"
     assert address_of("embedded://data?fsync=always") == f"embedded://{Path('data').absolute()}"
     assert address_of("memory://") == "memory://"
+
+
+@pytest.mark.parametrize("url", ["redis://host:6379", "rediss://host:6379/2", "memory://"])
+def test_an_address_is_shown_without_its_time_limit(url: str) -> None:
+    assert address_of(f"{url}?timeout=5") == url
+
+
+def test_an_address_is_shown_with_its_shards_and_without_its_time_limit() -> None:
+    shown = address_of("redis://host/3?timeout=5&shards=far=other")
+    assert shown == "redis://host:6379/3 (shards: far=other)"

@@ -105,7 +105,8 @@ def test_with_a_terminal_it_takes_one_and_warns(folder: Path) -> None:
 
 
 async def test_the_broker_is_named_in_the_log_and_to_probes(folder: Path, valkey: Running) -> None:
-    worker = WorkerProcess(folder, environment={"FAIRLEAD_URL": valkey.url}).start()
+    url = f"{valkey.url}?timeout=5"  # an option of every broker, not of its address
+    worker = WorkerProcess(folder, environment={"FAIRLEAD_URL": url}).start()
     try:
         shown = (await worker.logged("worker started"))["broker"]
         assert shown == f"redis://127.0.0.1:{valkey.port}"

@@ -99,7 +99,7 @@ def connect(
 
 def address_of(url: str) -> str:
     """The URL as people may see it: without user, password and options, paths in full."""
-    url, routes = split_shards(url)
+    url, routes = split_shards(split_limit(url)[0])
     scheme = _scheme(url)
     if scheme in _SERVERS:
         from fairlead.broker.redis.address import parse
