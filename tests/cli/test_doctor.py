@@ -75,9 +75,7 @@ def test_a_sound_server_is_all_ok(valkey: Running) -> None:
     assert "Valkey" in lines[1]
 
 
-def test_a_url_may_have_a_time_limit(
-    valkey: Running, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_url_may_have_a_time_limit(valkey: Running, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cli, ["doctor", "--url", f"{valkey.url}?timeout=5"]) == 0
     assert f"unix://{valkey.path} (from --url)" in capsys.readouterr().out
 

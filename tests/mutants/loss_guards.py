@@ -9,6 +9,7 @@ __all__ = ("GUARDS",)
 _NUMBERS = SUITE + "test_numbers.py::"
 _TIME = SUITE + "test_time.py::"
 _CLOCK = "fairlead/model/clock.py"
+_WITNESS = "tests/broker/redis/test_witness.py::"
 _LOSS = "tests/broker/redis/test_loss.py::"
 
 GUARDS: tuple[Guard, ...] = (
@@ -105,5 +106,30 @@ GUARDS: tuple[Guard, ...] = (
         "tasks of another layout are refused, and not read wrongly or passed over",
         _LOSS + "test_a_shard_that_a_later_release_wrote_is_refused_by_name",
         (lua("lib/base.lua", ("if M.layout ~= LAYOUT and", "if M.layout == 0 and")),),
+    ),
+    Guard(
+        "witness",
+        "a reader that polls, or a look into an outbox, does not make time fall behind",
+        _WITNESS + "test_a_named_reader_who_polls_all_night_does_not_make_time_fall_behind",
+        (
+            Mutant(
+                "fairlead/broker/redis/scripts.py",
+                (("writes_time=concludes and not twice,", "writes_time=not (twice and reads),"),),
+            ),
+        ),
+    ),
+    Guard(
+        "told again",
+        "a call that is repeated after an outage does not make time fall behind",
+        _WITNESS + "test_an_answer_that_is_given_again_is_a_witness_of_the_time",
+        (
+            lua(
+                "lib/once.lua",
+                (
+                    "  call('HSET', P .. 'meta', 'now', exact(now), 'ahead', exact(M.ahead))\n",
+                    "",
+                ),
+            ),
+        ),
     ),
 )

@@ -113,7 +113,7 @@ class Frame:
         self._test_clock = test_clock
         self._set = clock  # if it is not the server's
         self._steady = (clock or Clock()).steady
-        self._wrote: float | None = None  # when the last call was sent that wrote something
+        self._wrote: float | None = None  # when the last call was sent that wrote the time
         self._event_bytes = event_bytes
         self._patience = patience
         self._revive = revive
@@ -155,7 +155,7 @@ class Frame:
             raise InvalidInput("a text of the call has lone surrogates: it is no text") from None
         finally:
             session.calls -= 1
-        if not script.reads:
+        if script.writes_time:
             self._wrote = began
         return reply
 

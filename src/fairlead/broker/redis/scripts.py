@@ -65,6 +65,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     function: str
     root: Traversable | None = None
     reads: bool = False  # by the form that the server knows to be a read
+    writes_time: bool = False  # whenever it answers: it is a witness of the time, see ``hello``
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
     sha: str
 
 
+_CONCLUDES = "conclude"  # the part that ends verbs which write: among other things the time
 _SHARED = 192  # names at most; the limit is 200, and the opening takes some
 
 _libraries: dict[tuple[str, str], tuple[bytes, str]] = {}  # by folder and name
@@ -89,6 +91,7 @@ def load(name: str, root: Traversable | None = None, *, reads: bool = False) -> 
     library, verbs = _library(name, folder)
     source, digest = _assembled(library, verbs, folder)
     twice = _READS.search(_read(folder, f"{name}.lua", ())) is not None
+    concludes = f"lib/{_CONCLUDES}.lua" in _parts(f"{name}.lua", folder)
     form = f"{name}_timed" if twice and not reads else name
     return Script(
         name=name,
@@ -97,6 +100,7 @@ def load(name: str, root: Traversable | None = None, *, reads: bool = False) -> 
         function=f"fairlead_{form}_{digest}",
         root=root,
         reads=twice and reads,
+        writes_time=concludes and not twice,
     )
 
 
@@ -163,6 +167,16 @@ def _assembled(library: str, verbs: tuple[str, ...], folder: Traversable) -> tup
     made = ("\n".join(lines) + "\n").encode(), digest
     _libraries[str(folder), library] = made
     return made
+
+
+def _parts(file: str, folder: Traversable) -> set[str]:
+    """All parts that a verb is made of. To be called when it has been assembled: without cycles."""
+    found: set[str] = set()
+    for line in _read(folder, file, ()).splitlines():
+        if (included := _INCLUDE.match(line)) is not None:
+            part = f"lib/{included.group(1)}.lua"
+            found |= {part, *_parts(part, folder)}
+    return found
 
 
 def _read(folder: Traversable, file: str, within: tuple[str, ...]) -> str:

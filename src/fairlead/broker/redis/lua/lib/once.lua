@@ -17,6 +17,8 @@ function once(name, again)
   if number > last then return nil end
   if made_by ~= verb then return redis.error_reply('FAIRLEAD other ' .. made_by) end
   call('ZADD', idle_ends.key, now + 3600, CALLER)
+  -- Whoever is answered testifies that the time was written then.
+  call('HSET', P .. 'meta', 'now', exact(now), 'ahead', exact(M.ahead))
   return again(sub(kept, start))
 end
 
