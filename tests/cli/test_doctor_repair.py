@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.broker import connect
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.redis import RedisBroker
+from fairlead.broker.views import Mended, WorkerRecord
 from fairlead.cli.main import cli, run
 from tests.support.servers import Running, server
 from tests.support.store import Client, submit
@@ -82,6 +83,19 @@ def test_a_terminal_is_asked(
     monkeypatch.setattr("click.confirm", lambda *_, **__: said)
     assert run(cli, ["doctor", "--url", valkey.url, "--repair"]) == code
     assert length(valkey) == there
+
+
+def test_what_could_not_be_judged_is_a_warning(
+    valkey: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def repair(*_: object, **__: object) -> list[Mended]:
+        return [Mended(kind="tenant", text="tenants counted anew", busy=3)]
+
+    monkeypatch.setattr(RedisBroker, "repair", repair)
+    assert run(cli, ["doctor", "--url", valkey.url, "--repair", "--yes"]) == 1
+    out = capsys.readouterr().out
+    assert "not compared with their tasks, because work went on in them: 3 tenants" in out
+    assert "there is nothing to mend" in out
 
 
 def test_yes_alone_is_refused(valkey: Running, capsys: pytest.CaptureFixture[str]) -> None:

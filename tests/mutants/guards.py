@@ -17,6 +17,7 @@ from tests.mutants import (
     neighbors_guards,
     process_guards,
     promotion_guards,
+    repair_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -349,4 +350,5 @@ GUARDS: tuple[Guard, ...] = (
     *process_guards.GUARDS,
     *promotion_guards.GUARDS,
     *functions_guards.GUARDS,
+    *repair_guards.GUARDS,
 )

@@ -184,6 +184,7 @@ class Mended(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # for people
     done: int = 0  # things that were mended
     left: int = 0  # things that are wrong: without ``apply`` all that were found
+    busy: int = 0  # things that could not be judged, because somebody worked on them all the time
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,16 +92,17 @@ def _examine(url: str, *, audit: bool, repair: bool, apply: bool, ask: bool) -> 
     if not ask:
         return look(audit=audit, repair=repair, apply=apply)
     examined = look(audit=False, repair=True, apply=False)
-    if examined.mended and _agreed(examined.mended):
+    to_do = [each for each in examined.mended or () if each.left]
+    if to_do and _agreed(to_do):
         return look(audit=audit, repair=True, apply=True)
     if audit:
         examined.wrong = look(audit=True, repair=False, apply=False).wrong
     return examined
 
 
-def _agreed(mended: list[Mended]) -> bool:
+def _agreed(to_do: list[Mended]) -> bool:
     """Show what a repair would do, and ask whether it may."""
-    for each in mended:
+    for each in to_do:
         click.echo(f"{each.left:,} {each.text}")
     return click.confirm("Mend this now?", err=True)
 
@@ -200,6 +201,8 @@ def _worst(examined: _Examined) -> str:
     left = any(each.left for each in examined.mended or ())
     if examined.wrong or left:
         return "fail"
+    if any(each.busy for each in examined.mended or ()):
+        statuses.append("warn")
     return max(statuses, key=_CODES.__getitem__, default="ok")
 
 
@@ -246,9 +249,14 @@ def _show_repair(mended: list[Mended] | None, width: int) -> None:
             click.echo(f"{_painted('fail')}  {'repair':{width}}  {text}")
     done = any(each.done for each in mended)
     if any(each.left for each in mended):
-        hint = "somebody works on these: repeat it" if done else "`--repair --yes` does it"
+        hint = "there is more to do: repeat it" if done else "`--repair --yes` does it"
         click.echo(f"      {'':{width}}  {hint}")
-    if not mended:
+    busy = ", ".join(f"{each.busy:,} {each.kind}s" for each in mended if each.busy)
+    if busy:
+        text = f"not compared with their tasks, because work went on in them: {busy}"
+        click.echo(f"{_painted('warn')}  {'repair':{width}}  {text}")
+        click.echo(f"      {'':{width}}  if their counts are wrong, repeat it while they rest")
+    if not any(each.done or each.left for each in mended):
         click.echo(f"{_painted('ok')}  {'repair':{width}}  there is nothing to mend")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -202,14 +203,91 @@ async def test_workers_may_go_on_while_a_shard_is_repaired(valkey: Running, spoi
     await broker.close()
 
 
+async def judged(broker: RedisBroker, *args: Any) -> tuple[int, ...]:
+    """What one step saw to, mended, and could not judge."""
+    return tuple(map(int, (await broker._own("repair", NOW, "mend", *args)).split()))
+
+
 async def test_a_step_that_comes_too_late_changes_nothing(
     broker: RedisBroker, c: Client, spoil: Spoiler
 ) -> None:
     await c.enqueue(*(submit(f"t{n}") for n in range(3)))
     seen = spoil.do("HGET", "tenants:default", "a")
     await c.fetch(1)  # since it was seen
-    counts = (0, 0, 9, 0, 0, 0, 0, 0, 9)
-    assert await broker._own("repair", NOW, "tenant", "default", "a", seen, *counts) == b"0"
-    assert await broker._own("repair", NOW, "place", "t0", "t1", "nobody") == b"2"
+    counts = (0, 0, 9, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0)
+    assert await judged(broker, "tenant", "default", "a", seen, *counts) == (1, 0, 1)
+    assert await judged(broker, "place", "t0", "t1", "nobody") == (3, 0, 0)
     assert await broker.audit(now=NOW) == []
     assert ids(await c.fetch(10)) == ["t1", "t2"]
+
+
+# -- entries that belong to nothing ------------------------------------------------------------
+
+
+async def test_tidy_goes_on_beside_a_queue_that_was_lost(
+    broker: RedisBroker, c: Client, spoil: Spoiler
+) -> None:
+    (lease,) = await c.run(submit("done"))
+    await c.settle(completed(lease, keep=10.0))
+    spoil.do("ZADD", "trims", 1, "ghost")
+    assert (await broker.tidy(now=LATER)).count == 1
+    assert spoil.do("ZSCORE", "trims", "ghost") is None
+
+
+async def test_a_queue_that_was_lost_is_not_to_be_tidied_any_more(
+    broker: RedisBroker, c: Client, spoil: Spoiler
+) -> None:
+    await c.enqueue(submit("t"))
+    spoil.do("ZADD", "trims", LATER, "ghost")
+    (mended,) = await broker.repair(apply=True, now=NOW)
+    assert (mended.kind, mended.done, mended.left) == ("drop", 1, 0)
+    assert await broker.audit(now=NOW) == []
+
+
+@pytest.mark.parametrize("queue", ["default", "lost"])
+async def test_ranks_of_a_tenant_that_nobody_knows_are_removed(
+    broker: RedisBroker, c: Client, spoil: Spoiler, queue: str
+) -> None:
+    await c.enqueue(submit("t"))
+    for rank in ("large-done", "heads-done", "large-dead", "heads-dead"):
+        spoil.do("ZADD", f"{rank}:{queue}", 1, "nobody")
+    (mended,) = await broker.repair(apply=True, now=NOW)
+    assert (mended.kind, mended.done, mended.left) == ("status", 1, 0)
+    assert await broker.audit(now=NOW) == []
+
+
+async def test_tasks_end_beside_an_order_whose_tenant_was_lost(
+    broker: RedisBroker, c: Client, spoil: Spoiler
+) -> None:
+    await c.configure(QueueChange(queue="default", keep_completed_count=640))
+    many = await c.run(*(submit(f"{n + 1000:032x}", "keeps") for n in range(30)))
+    await c.settle(*map(completed, many))
+    spoil.do("HDEL", "tenants:default", "keeps")
+    assert await c.settle(*map(completed, await c.run(submit("other", "other")))) == ["applied"]
+    await broker.tidy(now=NOW + 4000)
+    await broker.repair(apply=True, now=NOW + 4000)
+    assert await broker.audit(now=NOW + 4000) == []
+
+
+@pytest.mark.parametrize("shelf", ["done:default", "dead:default"])
+async def test_a_queue_is_deleted_beside_entries_of_its_shelves_that_belong_to_nothing(
+    broker: RedisBroker, c: Client, spoil: Spoiler, shelf: str
+) -> None:
+    await c.configure(QueueChange(queue="default", keep_completed_count=640))
+    spoil.do("ZADD", shelf, NOW + 1, "gone")
+    many = await c.run(*(submit(f"{n + 1000:032x}", "keeps") for n in range(30)))
+    await c.settle(*map(completed, many))
+    answer = await broker.delete_queue(c.call(), "default", now=NOW)
+    assert (answer.count, answer.more, answer.refused) == (30, False, False)
+    assert await broker.audit(now=NOW) == []
+
+
+async def test_a_tenant_gives_beside_entries_of_its_shelf_that_belong_to_nothing(
+    broker: RedisBroker, c: Client, spoil: Spoiler
+) -> None:
+    await c.configure(QueueChange(queue="default", keep_completed_count=20))
+    spoil.do("ZADD", "done:default", NOW + 1, "gone")
+    for n in range(0, 60, 20):
+        many = await c.run(*(submit(f"{1000 + n + i:032x}", "keeps") for i in range(20)))
+        assert set(await c.settle(*map(completed, many))) == {"applied"}
+    assert await broker.audit(now=NOW) == []

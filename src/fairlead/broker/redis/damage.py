@@ -31,17 +31,16 @@ from fairlead.broker.redis.wire import Value
 __all__ = ("Thing", "find_damage")
 
 _BEHIND = 9e18  # where deferred tasks stand among those that are asleep
-_SHELVES = ("done", "dead")
+_RANKS = ("large-done:", "large-dead:", "heads-done:", "heads-dead:")
 _TO_END = 2  # a unique key that is held until its task is over
 Said = tuple[int, float, float, str]  # state, moment, token, incarnation
-Thing = tuple[str, str, tuple[Value, ...]]  # kind, what belongs into one step, and the arguments
+Thing = tuple[str, str, tuple[Value, ...]]  # kind, queue if it is one queue's, and the arguments
 
 
 def find_damage(shard: Shard, versions: dict[str, dict[str, bytes]]) -> list[Thing]:
-    """What has to be mended, in the order in which it is.
+    """What may have to be mended, in the order in which it is; the server judges it.
 
-    ``versions`` are the records of limiters and (by ``tenants:`` and queue) of tenants as they were
-    before the walk.
+    ``versions`` are the records of tenants as they were before the walk, by ``tenants:`` and queue.
     """
     lost = list(_records(shard))
     if lost:  # counts come later, when it is known what there is
@@ -51,7 +50,7 @@ def find_damage(shard: Shard, versions: dict[str, dict[str, bytes]]) -> list[Thi
         *_places(shard),
         *_standing(shard),
         *_queues(shard),
-        *_limiters(shard, versions["limiters"]),
+        *_limiters(shard),
         *_values(shard),
         *_orphans(shard),
     ]
@@ -139,7 +138,7 @@ def _tenants(shard: Shard, versions: dict[str, dict[str, bytes]]) -> Iterator[Th
         if tenant is None or _said(tenant) != own:
             version = versions.get(f"tenants:{queue}", {}).get(name, b"")
             if tenant is not None or any(own):
-                yield "tenant", "", (queue, name, version, *own)
+                yield "tenant", queue, (queue, name, version, *own)
 
 
 def _said(tenant: Tenant) -> list[float]:
@@ -151,7 +150,9 @@ def _standing(shard: Shard) -> Iterator[Thing]:
     """Tenants that do not stand where their records say."""
     asleep = dict(shard.family("asleep:"))
     lengths = {name: len(line) for name, line in shard.family("line:")}
-    for queue, tenants in sorted(shard.tenants.items()):
+    ranked = {name for family in _RANKS for name, _ in shard.family(family)}
+    for queue in sorted(shard.tenants.keys() | ranked):
+        tenants = shard.tenants.get(queue, {})
         ready = shard.order(f"ready:{queue}")
         active = shard.sets.get(f"active:{queue}", set())
         for name, tenant in tenants.items():
@@ -200,8 +201,7 @@ def _large(shard: Shard, queue: str, name: str) -> int:
 
 
 def _ranked(shard: Shard, queue: str) -> set[str]:
-    indexes = (f"{index}-{shelf}:{queue}" for index in ("large", "heads") for shelf in _SHELVES)
-    return {name for index in indexes for name in shard.order(index)}
+    return {name for rank in _RANKS for name in shard.order(f"{rank}{queue}")}
 
 
 def _queues(shard: Shard) -> Iterator[Thing]:
@@ -226,7 +226,7 @@ def _queues(shard: Shard) -> Iterator[Thing]:
             yield "queue", "", (name,)
 
 
-def _limiters(shard: Shard, versions: dict[str, bytes]) -> Iterator[Thing]:
+def _limiters(shard: Shard) -> Iterator[Thing]:
     """Limiters that count others than those that run."""
     used: Counter[str] = Counter()
     probing: Counter[str] = Counter()
@@ -240,7 +240,7 @@ def _limiters(shard: Shard, versions: dict[str, bytes]) -> Iterator[Thing]:
         limiter = shard.limiters.get(name)
         said = (limiter.used, limiter.circuit.probing) if limiter is not None else (0, 0)
         if said != (used[name], probing[name]):
-            yield "limiter", "", (name, versions.get(name, b""), used[name], probing[name])
+            yield "limiter", "", (name,)
 
 
 def _values(shard: Shard) -> Iterator[Thing]:
@@ -255,7 +255,7 @@ def _values(shard: Shard) -> Iterator[Thing]:
 
 
 def _places(shard: Shard) -> Iterator[Thing]:
-    """Tasks that are not found where their state says, those first that were accepted first."""
+    """Tasks that are not found where their state says; of a queue, the first accepted first."""
     lines = {(name, entry) for name, line in shard.family("line:") for entry in line}
     asleep = {(name, id): at for name, order in shard.family("asleep:") for id, at in order.items()}
     held = {
@@ -308,9 +308,9 @@ def _places(shard: Shard) -> Iterator[Thing]:
         for task in shard.tasks.values()
         if task.message is not None and not (stands(task) and watched(task) and holds(task))
     ]
-    wrong.sort(key=lambda task: task.message.at if task.message is not None else 0.0)
+    wrong.sort(key=lambda task: (task.queue, task.message.at if task.message is not None else 0.0))
     for task in wrong:
-        yield "place", "", (task.id,)
+        yield "place", task.queue, (task.id,)
 
 
 def _orphans(shard: Shard) -> Iterator[Thing]:
@@ -337,4 +337,5 @@ def _orphans(shard: Shard) -> Iterator[Thing]:
         if tenant not in shard.tenants.get(queue, {}):
             yield from dropped("due", [key])
     loans = {name for name, calls in shard.family("held:") if calls}
+    yield from dropped("trims", (name for name in shard.order("trims") if name not in shard.queues))
     yield from dropped("leases", (name for name in shard.order("leases") if name not in loans))

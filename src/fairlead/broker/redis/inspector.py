@@ -213,14 +213,15 @@ class Inspecting(Frame):
         progress: Callable[[int], None] | None = None,
     ) -> list[Mended]:
         """Find what has to be built anew from the records of tasks, and do so if told to."""
-        from fairlead.broker.redis.repair import repair
+        from fairlead.broker.redis.repair import Judged, repair
 
         if clock := self._clock(now):
             await self._run("pull", [clock, ""])  # moves a test's clock
         command = (await self._session()).server.command
 
-        async def step(kind: str, *args: Value) -> int:
-            return int(await self._own("repair", now, kind, *args))
+        async def step(*args: Value) -> Judged:
+            reply: bytes = await self._own("repair", now, *args)
+            return Judged(*map(int, reply.split()))
 
         return await repair(command, self.keys, step, apply=apply, progress=progress)
 

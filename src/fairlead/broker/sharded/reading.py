@@ -157,7 +157,10 @@ class Reading(Frame):
             for each in await store.repair(apply=apply, now=now, progress=progress):
                 known = found.get(each.kind, Mended(kind=each.kind, text=each.text))
                 found[each.kind] = msgspec.structs.replace(
-                    each, done=known.done + each.done, left=known.left + each.left
+                    each,
+                    done=known.done + each.done,
+                    left=known.left + each.left,
+                    busy=known.busy + each.busy,
                 )
         return list(found.values())
 

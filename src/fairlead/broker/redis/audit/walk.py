@@ -32,6 +32,7 @@ __all__ = ("Command", "Progress", "Shard", "walk")
 
 _STEP = 500  # members that one command asks for
 _LARGE = 50  # the same, where each may have half a megabyte
+_ANEW = 3  # times that a list is read, if it moves while it is
 _AT_ONCE = 100  # keys whose first commands are sent together
 
 Progress = Callable[[int], None]
@@ -156,10 +157,9 @@ async def _load(command: Command, prefix: str, name: str, shard: Shard) -> None:
         async for page in _pages(command, "SSCAN", _STEP, of=key):
             members.update(map(_name, page))
     elif wanted == "list":
-        items = shard.lists[name] = list[str]()
         step, read = (_LARGE, _member) if family in _MEMBERS else (_STEP, _entry)
-        while page := await command("LRANGE", key, len(items), len(items) + step - 1):
-            items += (read(shard, name, entry) for entry in page)
+        entries = await _list(command, key, step)
+        shard.lists[name] = [read(shard, name, entry) for entry in entries]
     else:
         shard.stream = await _stream(command, key)
 
@@ -175,6 +175,43 @@ async def _hash(command: Command, key: str, name: str, family: str, shard: Shard
             except ValueError:  # of which the lack of an encoding is one kind
                 shard.findings.append(f"{name!r} holds what cannot be read for {_name(field)!r}")
     return fields
+
+
+async def _list(command: Command, key: str, step: int) -> list[bytes]:
+    """A list, read from its end: what is taken from its front meanwhile moves nothing.
+
+    Where it moved in another way, as when gaps are closed, it is read anew, but not for ever.
+    """
+    for _ in range(_ANEW):
+        found, whole = await _from_end(command, key, step)
+        if whole:
+            break
+    return found[::-1]
+
+
+async def _from_end(command: Command, key: str, step: int) -> tuple[list[bytes], bool]:
+    """The entries of a list, the last one first, and whether none was missed.
+
+    What is put to its end meanwhile is left out: each page begins with the entry that the one
+    before it ended with, and if another one stands there, it is read on until that is found.
+    """
+    found: list[bytes] = []
+    behind = 0  # entries from the end on that need not be read again
+    while True:
+        want = step + 1
+        page: list[bytes] = await command("LRANGE", key, -(behind + want), -max(behind, 1))
+        while found and page and found[-1] not in page:
+            if len(page) <= want:  # up to the front: it was taken, or stands nearer to the end
+                return found, False
+            want *= 2
+            page = await command("LRANGE", key, -(behind + want), -max(behind, 1))
+        page.reverse()
+        moved = page.index(found[-1]) if found and page else -1
+        new = page[moved + 1 :]
+        if not new:
+            return found, True
+        found += new
+        behind += max(moved, 0) + len(new)
 
 
 async def _stream(command: Command, key: str) -> tuple[int, int, int]:

@@ -1,20 +1,24 @@
--- repair: build indexes anew from what is known of tasks and tenants, a step of one kind.
+-- repair: judge indexes by what is known of tasks and tenants, and build anew what is wrong; a step of one kind.
 --
--- A walk found out what is wrong (repair.py). It is no single moment, so each step looks again, and does only what
--- is right by what is stored now. All of it may be done twice.
+-- A walk found out what may be wrong (repair.py). It is no single moment, and workers go on: so each step judges by
+-- what is stored now, and touches nothing that is right. All of it may be done twice, and by two at once.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, caller, number; the kind of step; then for
+-- ARGV     clock, caller, number; 'mend', or 'look' in order to change nothing; the kind of step; then for
 --            record   seven for each task without a record: id, state, moment, token, incarnation, deadline, unique key
---            place    ids of tasks that are not found where their state says
---            tenant   queue, tenant, its record as the walk saw it, its tasks by state (8), special ones, bytes of
---                     finished, of dead, of unfinished and of pinned tasks
+--            place    ids of tasks that were not found where their state says
+--            tenant   queue, tenant, its record as it was before the walk, its tasks by state (8), special ones, bytes
+--                     of finished, of dead, of unfinished and of pinned tasks
 --            status   queue, then tenants
 --            queue    queue
---            limiter  name, its record as the walk saw it, how many hold room in it, how many of these are probes
+--            sums     of a queue with many tenants: queue, its record as it was before its tenants were read, tasks by
+--                     state (8), weight, bytes of finished and of dead tasks, tenants with an order of their own on
+--                     either shelf, the lowest tag of those that may run or ''
+--            limiter  names
 --            xcom     tenant, what it counts for its XCom values as the walk saw it, what they count for
 --            drop     pairs of an index and a member that does not belong there
--- Returns  how many things were mended
+-- Returns  by spaces: how many things were seen to (the others have to be asked for again), how many are
+--          wrong or have been mended, how many cannot be judged because somebody worked on them
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine
@@ -23,8 +27,11 @@
 -- @include once
 local kept = once('repair', tostring)
 if kept then return kept end
-local LEASE, SHORT, MOST_TENANTS = 30, 1000, 10000
-local kind, mended, sized = ARGV[4], 0, {}
+local LEASE, BEHIND = 30, 9e18
+local MOST_TENANTS, MOST_LOANS, MOST_HOLDERS, MOST_VALUES = 5000, 5000, 2000, 5000 -- that one step reads
+local SEARCHED = 200000 -- entries of lists that one step looks through before it leaves the rest to the next
+local mends, kind = ARGV[4] == 'mend', ARGV[5]
+local seen, wrong, busy, searched, sized = 0, 0, 0, 0, {}
 
 -- The tenant, with the lengths that its lines really have.
 local function measured(q, name)
@@ -93,171 +100,374 @@ end
 
 local steps = {}
 
--- A lost record: what indexes still know of the task is written down again.
+-- Whether an entry stands in a list, wherever. Lines may be long: see SEARCHED.
+local function listed_in(key, entry)
+  local length = call('LLEN', key)
+  searched = searched + length
+  return length > 0 and call('LPOS', key, entry) ~= false
+end
+
+local function line_of(task) return P .. 'line:' .. task.h.queue .. ':' .. task.h.level .. ':' .. task.h.tenant end
+
+local function is_held(task)
+  local token = format('%.0f', task.token)
+  local text = call('ZRANGEBYSCORE', P .. 'held:' .. task.incarnation, token, token, 'LIMIT', 0, 1)[1]
+  return text and find(text .. SEP, SEP .. task.id .. SEP, 1, true) ~= nil
+end
+
+local function on_shelf(task, state)
+  local own, family = task.h.queue .. ':' .. task.h.tenant, state == DEAD and 'dead:' or 'done:'
+  return at_of(agenda(family .. task.h.queue), task.id) or at_of(agenda(family .. own), task.id)
+    or (state == COMPLETED and (listed_in(P .. 'kept:' .. task.h.queue, task.id) or listed_in(P .. 'kept:' .. own, task.id)))
+end
+
+local function slept_until(task) return at_of(asleep.of(task.h.queue, task.h.tenant), task.id) end
+
+-- A lost record: what an index still knows of the task is written down again, if it is not in a line: then the
+-- lack of a record means that it waits for the first time.
+local function is_told(task, state, token, incarnation)
+  if state >= COMPLETED then return on_shelf(task, state) end
+  if state == RUNNING then return is_held({ id = task.id, token = token, incarnation = incarnation }) end
+  return slept_until(task)
+end
+
 function steps.record()
-  for i = 5, #ARGV, 7 do
+  for i = 6, #ARGV, 7 do
+    if searched > SEARCHED then return end
     local id, state, at = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+    local token, incarnation = tonumber(ARGV[i + 3]), ARGV[i + 4]
     local task = call('HEXISTS', P .. 'records', id) == 0 and known(id)
-    if task then
-      task.state, task.token, task.incarnation = state, tonumber(ARGV[i + 3]), ARGV[i + 4]
-      task.deadline, task.unique = tonumber(ARGV[i + 5]), ARGV[i + 6]
-      task.hold = task.unique ~= '' and 2 or 0
-      if state >= COMPLETED then task.expires, task.finished = at > 0 and at or now + 3600, now
-      elseif state == RUNNING then task.started = now
-      else task.due = at end
-      find_parts(task)
-      if state == CANCELLED and task.size == 40 then task.parts, task.size = task.parts + BODY_GONE, 0 end
-      changed[id], mended = task, mended + 1
+    if task and is_told(task, state, token, incarnation) and not listed_in(line_of(task), entry_of(task)) then
+      wrong = wrong + 1
+      if mends then
+        task.state, task.token, task.incarnation = state, token, incarnation
+        task.deadline, task.unique = tonumber(ARGV[i + 5]), ARGV[i + 6]
+        task.hold = task.unique ~= '' and 2 or 0
+        if state >= COMPLETED then task.expires, task.finished = at > 0 and at or now + 3600, now
+        elseif state == RUNNING then task.started = now
+        else task.due = at end
+        find_parts(task)
+        if state == CANCELLED and task.size == 40 then task.parts, task.size = task.parts + BODY_GONE, 0 end
+        changed[id] = task
+      end
     end
+    seen = seen + 1
   end
 end
 
-local function into_line(task)
-  local q = queue_of(task.h.queue)
-  local t, level, entry = measured(q, task.h.tenant), task.h.level, entry_of(task)
-  local key = q.lists .. level .. ':' .. t[NAME]
-  if t[LEN + level] > 0 and t[LEN + level] <= SHORT and call('LPOS', key, entry, 'MAXLEN', SHORT) then return end
-  push(t, level, entry)
-  made_queued(t)
+-- Whether a task is found where its state says.
+local function stands(task)
+  local state = task.state
+  if state == QUEUED then return listed_in(line_of(task), entry_of(task)) end
+  if state == RUNNING then return is_held(task) and at_of(lease_ends, task.incarnation) end
+  if state >= COMPLETED then return pins.keeps(task) or on_shelf(task, state) end
+  return slept_until(task) == (state == DEFERRED and BEHIND or task.due)
 end
 
--- On loan, and nobody knows of it; or the end of its lease is not known.
-local function to_holder(task)
-  local text = call('ZRANGEBYSCORE', P .. 'held:' .. task.incarnation, task.token, task.token, 'LIMIT', 0, 1)[1]
-  if text and find(text .. SEP, SEP .. task.id .. SEP, 1, true) then
-    if not at_of(lease_ends, task.incarnation) then set_at(lease_ends, task.incarnation, now + LEASE) end
-  else
-    measured(queue_of(task.h.queue), task.h.tenant)
-    recover(task, false, 'repaired')
-  end
-end
-
-local function to_shelf(task)
-  if pins.keeps(task) then return end
+-- Put it there.
+local function place(task)
+  local state = task.state
+  if state == RUNNING and is_held(task) then return set_at(lease_ends, task.incarnation, now + LEASE) end
+  if WAITS[state] and state ~= QUEUED then return asleep.add(task) end
   local t = measured(queue_of(task.h.queue), task.h.tenant)
-  if task.expires == 0 then task.expires, changed[task.id] = now + 3600, task end
-  local s = shelves.of(t[QUEUE], task.state)
-  if at_of(shelves.order(s).set, task.id) or at_of(shelves.order(s, t).set, task.id) then return end
-  shelves.add(s, t, task.id, task.expires)
+  if state == QUEUED then
+    push(t, task.h.level, entry_of(task))
+    made_queued(t)
+  elseif state == RUNNING then
+    recover(task, false, 'repaired')
+  else
+    if task.expires == 0 then task.expires, changed[task.id] = now + 3600, task end
+    shelves.add(shelves.of(t[QUEUE], state), t, task.id, task.expires)
+  end
+end
+
+-- Whether its deadline is watched while it has to be, and only then.
+local function is_watched(task)
+  local till = at_of(deadlines, task.id)
+  if not (WAITS[task.state] and task.deadline > 0) then return not till end
+  local _, exponent = math.frexp(task.deadline)
+  return till == task.deadline + 2 ^ (exponent - 53) -- as must_start says
+end
+
+-- Whether it holds its unique key, if that is to be held until its end.
+local function holds_key(task)
+  return task.hold ~= 2 or task.generation > 0 or task.state >= COMPLETED or holder(task.h.tenant .. SEP .. task.unique)
 end
 
 function steps.place()
-  local ids = { unpack(ARGV, 5) }
+  local ids, done = { unpack(ARGV, 6) }, {}
   load_tasks(ids)
   load_ties(ids)
   for _, id in ipairs(ids) do
-    local task = tasks[id]
-    if task then
-      local state = task.state
-      if state == QUEUED then into_line(task)
-      elseif state == RUNNING then to_holder(task)
-      elseif state >= COMPLETED then to_shelf(task)
-      else asleep.add(task) end
-      if WAITS[state] and task.deadline > 0 then must_start(task) else drop(deadlines, id) end
-      local key = task.h.tenant .. SEP .. task.unique
-      if task.hold == 2 and task.generation == 0 and state < COMPLETED and not holder(key) then
-        uniques[key] = id
-        write('HSET', P .. 'unique', key, id)
+    if searched > SEARCHED then return end
+    local task = not done[id] and tasks[id]
+    done[id], seen = true, seen + 1
+    local there, watched, held = not task or stands(task), not task or is_watched(task), not task or holds_key(task)
+    if not (there and watched and held) then
+      wrong = wrong + 1
+      if mends then
+        if not watched and WAITS[task.state] and task.deadline > 0 then must_start(task)
+        elseif not watched then drop(deadlines, id) end
+        if not held then
+          local key = task.h.tenant .. SEP .. task.unique
+          uniques[key] = id
+          write('HSET', P .. 'unique', key, id)
+        end
+        if not there then place(task) end
       end
-      mended = mended + 1
     end
   end
 end
 
 function steps.tenant()
-  local queue, name = ARGV[5], ARGV[6]
-  if (call('HGET', P .. 'tenants:' .. queue, name) or '') ~= ARGV[7] then return end -- it moved since
+  local queue, name = ARGV[6], ARGV[7]
+  seen = 1
+  if (call('HGET', P .. 'tenants:' .. queue, name) or '') ~= ARGV[8] then -- it moved since
+    busy = 1
+    return
+  end
+  wrong = 1
+  if not mends then return end
   local t = measured(queue_of(queue), name)
-  for state = 1, 8 do t[COUNT + state] = tonumber(ARGV[7 + state]) end
-  t[SPECIAL], t[DONE_BYTES], t[DEAD_BYTES] = tonumber(ARGV[16]), tonumber(ARGV[17]), tonumber(ARGV[18])
-  t[LIVE_BYTES], t[PIN_BYTES] = tonumber(ARGV[19]), tonumber(ARGV[20])
+  for state = 1, 8 do t[COUNT + state] = tonumber(ARGV[8 + state]) end
+  t[SPECIAL], t[DONE_BYTES], t[DEAD_BYTES] = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19])
+  t[LIVE_BYTES], t[PIN_BYTES] = tonumber(ARGV[20]), tonumber(ARGV[21])
   stand(t)
-  mended = 1
+end
+
+-- Whether 'due' says of a tenant when the first of what it has asleep is to be looked at.
+local function is_due(key, a)
+  local first, look = firsts(a, 1)[1], at_of(due, key)
+  local at = first and first[1] < BEHIND and first[1]
+  if not at or not look then return not at and not look end
+  return look >= at and look <= max(at, now)
+end
+
+local function in_ready(t)
+  local tag, status = at_of(t[QUEUE].ready, t[NAME]), t[STATUS]
+  if t[COUNT + QUEUED] == 0 then return status == IDLE and not tag end
+  if t[PAUSE] == 1 then return status == PAUSED and not tag end
+  if status == IDLE or status == PAUSED then return false end
+  if status == READY then return tag == t[TAG] end
+  return not tag
+end
+
+local function owns_well(t)
+  local q, where = t[QUEUE], t[QUEUE].name .. ':' .. t[NAME]
+  for _, state in ipairs({ COMPLETED, DEAD }) do
+    local s = shelves.of(q, state)
+    local there = (state == DEAD and call('EXISTS', P .. 'dead:' .. where)
+      or call('EXISTS', P .. 'kept:' .. where, P .. 'done:' .. where)) > 0
+    if there ~= (floor(t[OWNS] / s.bit) % 2 == 1) or there ~= (at_of(s.large, t[NAME]) ~= nil)
+      or there ~= (at_of(s.heads, t[NAME]) ~= nil) then return false end
+  end
+  return true
+end
+
+local function is_well(t)
+  local q, name = t[QUEUE], t[NAME]
+  for level = 0, 3 do
+    if t[LEN + level] ~= call('LLEN', q.lists .. level .. ':' .. name) then return false end
+  end
+  local works = waiting(t) + t[COUNT + RUNNING] > 0 and 1 or 0
+  return in_ready(t) and t[BUSY] == works and call('SISMEMBER', P .. 'active:' .. q.name, name) == works
+    and is_due(q.name .. SEP .. name, asleep.of(q.name, name)) and owns_well(t)
+end
+
+-- What indexes of a queue say of a tenant that is none.
+local function forget_stranger(queue, name)
+  local found = call('SISMEMBER', P .. 'active:' .. queue, name) == 1
+  if found and mends then write('SREM', P .. 'active:' .. queue, name) end
+  for _, family in ipairs({ 'ready:', 'large-done:', 'heads-done:', 'large-dead:', 'heads-dead:' }) do
+    local a = agenda(family .. queue)
+    if at_of(a, name) then
+      found = true
+      if mends then drop(a, name) end
+    end
+  end
+  return found
 end
 
 function steps.status()
-  local q = queue_of(ARGV[5])
-  local names = { unpack(ARGV, 6) }
-  load_tenants(q, names)
+  local queue, names = ARGV[6], { unpack(ARGV, 7) }
+  seen = #names
+  local q = read_queue(queue)
+  if q then load_tenants(q, names) end
   for _, name in ipairs(names) do
-    if q.tenants[name] then
-      stand(measured(q, name))
-      mended = mended + 1
-    else
-      drop(q.ready, name)
-      drop(due, q.name .. SEP .. name)
-      write('SREM', P .. 'active:' .. q.name, name)
-    end
+    local t = q and q.tenants[name]
+    if t and not is_well(t) then
+      wrong = wrong + 1
+      if mends then stand(measured(q, name)) end
+    elseif not t and call('HEXISTS', P .. 'tenants:' .. queue, name) == 0 and forget_stranger(queue, name) then
+      wrong = wrong + 1
+    end -- a tenant of a queue that was lost comes after that
   end
 end
 
--- The sums over its tenants, in one look.
+local function same(a, b)
+  for state = 1, 8 do if a[state] ~= b[state] then return false end end
+  return true
+end
+
+-- Sums over the tenants of a queue, and the lowest tag of those that may run.
+local function set_sums(name, counts, weight, done, dead, large_done, large_dead, lowest)
+  local q = read_queue(name)
+  if q and same(q.counts, counts) and q.weight == weight and q.done_bytes == done and q.dead_bytes == dead
+    and q.large_done == large_done and q.large_dead == large_dead and at_of(q.ready, SENTINEL)
+    and (at_of(agenda('trims'), name) or 0) == q.look then return end
+  wrong = wrong + 1
+  if not mends then return end
+  q = queue_of(name)
+  q.counts, q.weight, q.changed, rung[name] = counts, weight, true, q
+  if lowest < huge and q.clock < lowest then q.clock = lowest end
+  q.done_bytes, q.dead_bytes, q.large_done, q.large_dead = done, dead, large_done, large_dead
+  look_at(q, now) -- and tidy finds out when something of it is over
+end
+
+-- In one look, unless there are too many: then repair.py reads them in pages, for `sums`.
 function steps.queue()
-  local key, names, seen, cursor, lowest = P .. 'tenants:' .. ARGV[5], {}, {}, '0', huge
-  if call('HLEN', key) > MOST_TENANTS then return end
-  local q = queue_of(ARGV[5])
+  local name = ARGV[6]
+  local key, names, found, cursor, lowest = P .. 'tenants:' .. name, {}, {}, '0', huge
+  local size = call('HLEN', key)
+  if size > MOST_TENANTS then return end
+  seen = 1
+  if size == 0 and not read_queue(name) then return end -- it is gone
   repeat
     local page = call('HSCAN', key, cursor, 'COUNT', 1000)
     cursor = page[1]
     for i = 1, #page[2], 2 do
-      local name = page[2][i] -- a table that grows shows some twice
-      if not seen[name] then names[#names + 1], seen[name] = name, true end
+      local each = page[2][i] -- a table that grows shows some twice
+      if not found[each] then names[#names + 1], found[each] = each, true end
     end
   until cursor == '0'
-  local sums, weight, done, dead, large_done, large_dead = { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0, 0
-  for from = 1, #names, 2000 do load_tenants(q, { unpack(names, from, min(from + 1999, #names)) }) end
-  for _, name in ipairs(names) do
-    local t = q.tenants[name]
-    for state = 1, 8 do sums[state] = sums[state] + t[COUNT + state] end
+  local reads = read_queue(name) or { name = name, tenants = {} } -- nothing is made of it yet
+  for from = 1, #names, 2000 do load_tenants(reads, { unpack(names, from, min(from + 1999, #names)) }) end
+  local counts, weight, done, dead, large_done, large_dead = { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0, 0
+  for _, each in ipairs(names) do
+    local t = reads.tenants[each]
+    for state = 1, 8 do counts[state] = counts[state] + t[COUNT + state] end
     done, dead = done + t[DONE_BYTES], dead + t[DEAD_BYTES]
     large_done, large_dead = large_done + t[OWNS] % DEAD_BIT, large_dead + floor(t[OWNS] / DEAD_BIT)
     if t[STATUS] == READY then weight, lowest = weight + t[WEIGHT], min(lowest, t[TAG]) end
   end
-  q.counts, q.weight, q.changed, rung[q.name] = sums, weight, true, q
-  if lowest < huge and q.clock < lowest then q.clock = lowest end
-  q.done_bytes, q.dead_bytes, q.large_done, q.large_dead = done, dead, large_done, large_dead
-  look_at(q, now) -- and tidy finds out when something of it is over
-  mended = 1
+  set_sums(name, counts, weight, done, dead, large_done, large_dead, lowest)
+end
+
+-- Whatever moves one of its tenants writes the queue as well: if it is what it was, so are they.
+function steps.sums()
+  seen = 1
+  if (call('HGET', P .. 'queues', ARGV[6]) or '') ~= ARGV[7] then
+    busy = 1
+    return
+  end
+  local n = {}
+  for i = 8, 21 do n[i - 7] = tonumber(ARGV[i]) or huge end
+  set_sums(ARGV[6], { unpack(n, 1, 8) }, n[9], n[10], n[11], n[12], n[13], n[14])
+end
+
+-- All that runs, if that is not too much for one look and if the counts of queues agree.
+local function running()
+  local names, ids, calls = call('ZRANGE', lease_ends.key, 0, MOST_HOLDERS), {}, 0
+  if #names > MOST_HOLDERS or call('HLEN', P .. 'queues') > MOST_HOLDERS then return nil end
+  local counted = 0
+  for _, name in ipairs(call('HKEYS', P .. 'queues')) do counted = counted + read_queue(name).counts[RUNNING] end
+  if counted > MOST_LOANS then return nil end
+  for _, name in ipairs(names) do
+    calls = calls + call('ZCARD', P .. 'held:' .. name)
+    if calls > MOST_LOANS then return nil end
+    for _, text in ipairs(call('ZRANGE', P .. 'held:' .. name, 0, -1)) do
+      local _, start = opened_loans(text)
+      for id in string.gmatch(sub(text, start), '[^\31]+') do ids[#ids + 1] = id end
+    end
+  end
+  if #ids ~= counted then return nil end
+  for from = 1, #ids, 1000 do load_tasks({ unpack(ids, from, min(from + 999, #ids)) }) end
+  for _, id in ipairs(ids) do
+    if not tasks[id] or tasks[id].state ~= RUNNING then return nil end
+  end
+  return ids
 end
 
 function steps.limiter()
-  if (call('HGET', P .. 'limiters', ARGV[5]) or '') ~= ARGV[6] then return end
-  local l = read_limiter(ARGV[5], true)
-  l.used, l.changed, mended = tonumber(ARGV[7]), true, 1
-  if l.breaker then l.breaker.probing = tonumber(ARGV[8]) end
-  wake_limiter(ARGV[5])
-end
-
-function steps.xcom()
-  local tenant, key = ARGV[5], P .. 'xcom-bytes'
-  if (call('HGET', key, tenant) or '') ~= ARGV[6] then return end
-  if ARGV[7] == '0' then write('HDEL', key, tenant) else write('HSET', key, tenant, ARGV[7]) end
-  mended = 1
-end
-
--- Members of nobody; each is looked at again.
-function steps.drop()
-  for i = 5, #ARGV, 2 do
-    local name, member = ARGV[i], ARGV[i + 1]
-    local a, gone = agenda(name), false
-    if name == 'leases' then gone = call('ZCARD', P .. 'held:' .. member) == 0
-    elseif name == 'due' then
-      asleep.looked_at(member, agenda('asleep:' .. member:gsub(SEP, ':', 1)), false)
-      mended = mended + 1
-    else
-      local task = known(member)
-      local own = task and task.h.queue .. ':' .. task.h.tenant
-      if match(name, '^asleep:') then gone = not task or name ~= 'asleep:' .. own or task.state == QUEUED or task.state == RUNNING or task.state >= COMPLETED
-      elseif name == 'deadlines' then gone = not task or not WAITS[task.state] or task.deadline == 0
-      else gone = not task or task.state < COMPLETED or (task.state == DEAD) ~= (match(name, '^dead:') ~= nil) end
+  local ids = running()
+  seen = #ARGV - 5
+  if not ids then
+    busy = seen
+    return
+  end
+  for i = 6, #ARGV do
+    local name, used, probing = ARGV[i], 0, 0
+    local l = read_limiter(name)
+    local b = l and l.breaker
+    for _, id in ipairs(ids) do
+      for _, each in ipairs(tasks[id].h.limiters) do
+        if each == name then
+          used = used + 1
+          if b and b.opened >= 0 and tasks[id].token > b.last then probing = probing + 1 end
+        end
+      end
     end
-    if gone then
-      drop(a, member)
-      mended = mended + 1
+    if (l and l.used or 0) ~= used or (b and b.probing or 0) ~= probing then
+      wrong = wrong + 1
+      if mends then
+        l = read_limiter(name, true)
+        l.used, l.changed = used, true
+        if b then b.probing = probing end
+        wake_limiter(name)
+      end
+    end
+  end
+end
+
+-- Counted now, unless there are too many values: then the walk's count holds if the sum has not changed since.
+function steps.xcom()
+  local tenant, key, size = ARGV[6], P .. 'xcom-bytes', tonumber(ARGV[8])
+  local said = call('HGET', key, tenant) or ''
+  seen = 1
+  if call('HLEN', P .. 'xcom') <= MOST_VALUES then
+    size = 0
+    for _, field in ipairs(call('HKEYS', P .. 'xcom')) do
+      if match(field, '^[^\31]*') == tenant then size = size + COUNTED + call('HSTRLEN', P .. 'xcom', field) end
+    end
+  elseif said ~= ARGV[7] then
+    busy = 1
+    return
+  end
+  if tonumber(said ~= '' and said or 0) == size then return end
+  wrong = 1
+  if not mends then return end
+  if size == 0 then write('HDEL', key, tenant) else write('HSET', key, tenant, format('%.0f', size)) end
+end
+
+-- Members of nobody.
+local function is_stray(name, member)
+  if name == 'leases' then return call('ZCARD', P .. 'held:' .. member) == 0 end
+  if name == 'trims' then return not read_queue(member) end
+  local task = known(member)
+  if name == 'deadlines' then return not task or not WAITS[task.state] or task.deadline == 0 end
+  if match(name, '^asleep:') then
+    return not task or name ~= 'asleep:' .. task.h.queue .. ':' .. task.h.tenant or not WAITS[task.state] or task.state == QUEUED
+  end
+  return not task or task.state < COMPLETED or (task.state == DEAD) ~= (match(name, '^dead:') ~= nil)
+end
+
+function steps.drop()
+  for i = 6, #ARGV, 2 do
+    local name, member = ARGV[i], ARGV[i + 1]
+    local a = agenda(name == 'due' and 'asleep:' .. member:gsub(SEP, ':', 1) or name)
+    seen = seen + 1
+    if name == 'due' then
+      if not is_due(member, a) then
+        wrong = wrong + 1
+        if mends then asleep.looked_at(member, a, false) end
+      end
+    elseif at_of(a, member) and is_stray(name, member) then
+      wrong = wrong + 1
+      if mends then drop(a, member) end
     end
   end
 end
 
 steps[kind]()
-follow_up()
-return answer(tostring(mended))
+if mends then follow_up() end
+return answer(format('%d %d %d', seen, wrong, busy))

@@ -36,7 +36,8 @@ local function take_from(o, want, forced, limit, t)
     if from_set then till = others[k][1] end
     if from_set then their = their or records_of(others) end
     local r = from_set and (latest[others[k][2]] or their[k]) or rows[i]
-    if till > limit or (till > now and n >= forced) or (t and till >= 0 and whose(r) ~= t[NAME]) then
+    -- Without a record it stands for nothing, and goes.
+    if till > limit or (till > now and n >= forced) or (t and till >= 0 and r and whose(r) ~= t[NAME]) then
       next = till
       break
     end
@@ -66,6 +67,16 @@ local function giver(s)
   return t, max(floor(t[COUNT + COMPLETED] + t[COUNT + CANCELLED] - least), 1)
 end
 
+-- The tenant whose order is said to hold the oldest. One that nothing is known of has none: repair brings it back.
+local function owner_of_first(s, name)
+  local t = read_tenant(s.q, name)
+  if not t then
+    drop(s.heads, name)
+    drop(s.large, name)
+  end
+  return t
+end
+
 -- The oldest of all: of the order of all tenants, or of one that has its own.
 local function oldest(s, want, forced)
   local heads = s.q[s.larges] > 0 and firsts(s.heads, 2) or {}
@@ -73,7 +84,8 @@ local function oldest(s, want, forced)
   if heads[1] then bound, name = heads[1][1], heads[1][2] end
   local ids, records, again, next = take_from(shelves.order(s), want, forced, bound)
   if again or not name or (bound > now and forced == 0) then return ids, records, again end
-  local t = read_tenant(s.q, name)
+  local t = owner_of_first(s, name)
+  if not t then return ids, records, true end
   local limit = min(next or huge, heads[2] and heads[2][1] or huge)
   ids, records, again, next = take_from(shelves.order(s, t), want, forced, limit)
   if next == false then
@@ -144,10 +156,12 @@ function trim_due(most)
   local count, found = 0, firsts(agenda('trims'), STEP, now)
   for _, each in ipairs(found) do
     local q = read_queue(each[2])
-    count = count + trim(q, most - count)
+    count = count + (q and trim(q, most - count) or 0)
     if count >= most then return count, true end
-    local ends = ends_at(q)
-    if ends and ends <= now and is_unused(q) then
+    local ends = q and ends_at(q)
+    if not q then
+      drop(agenda('trims'), each[2]) -- its record was lost
+    elseif ends and ends <= now and is_unused(q) then
       remove_queue(q)
       count = count + 1
     else
@@ -158,25 +172,30 @@ function trim_due(most)
   return count, #found == STEP
 end
 
--- Forget up to `most` of all that a queue keeps, whatever their time.
+-- Forget up to `most` of all that a queue keeps, whatever their time; what was dead leaves an event.
 function forget_finished(q, most)
-  local count = 0
+  local count, taken = 0, 0
   for _, state in ipairs({ COMPLETED, DEAD }) do
     local s, again = shelves.of(q, state), true
-    while again and count < most do
-      local ids, _, moved, next = take_from(shelves.order(s), most - count, most - count, huge)
+    while again and taken < most do
+      local ids, _, moved, next = take_from(shelves.order(s), most - taken, most - taken, huge)
       local own = not moved and s.q[s.larges] > 0 and firsts(s.heads, 1)[1]
       if own then
-        local t = read_tenant(q, own[2])
-        ids, _, moved, next = take_from(shelves.order(s, t), most - count, most - count, huge)
-        if next == false then
-          shelves.let_go(s, t)
-          moved = true
-        end
+        local t = owner_of_first(s, own[2])
+        if t then ids, _, moved, next = take_from(shelves.order(s, t), most - taken, most - taken, huge) end
+        if t and next == false then shelves.let_go(s, t) end
+        moved = moved or not t or next == false
       end
       if #ids > 0 then load_tasks(ids) end
-      for _, id in ipairs(ids) do forget(tasks[id]) end
-      count, again = count + #ids, moved
+      for _, id in ipairs(ids) do
+        local task = tasks[id]
+        if task then
+          if task.state == DEAD then emit('deleted', task) end
+          forget(task)
+          count = count + 1
+        end
+      end
+      taken, again = taken + #ids, moved
     end
   end
   return count
