@@ -132,4 +132,15 @@ GUARDS: tuple[Guard, ...] = (
             ),
         ),
     ),
+    Guard(
+        "forgotten too",
+        "a queue that was deleted and is declared again has its limits",
+        SUITE
+        + "test_declarations.py::"
+        + "test_what_was_declared_for_a_queue_that_was_deleted_is_declared_anew",
+        (
+            memory("holdings.py", ('self.declared.pop(("q", queue.name), None)', "pass")),
+            lua("lib/queue.lua", ("write('HDEL', P .. 'declared', 'q' .. SEP .. name)", "")),
+        ),
+    ),
 )

@@ -26,7 +26,7 @@ EventKind = Literal[
     "cancelling",  # cancel was asked for while it ran
     "cancelled",
     "requeued",  # an operator put it back from the dead
-    "deleted",  # an operator removed a finished task
+    "deleted",  # an operator removed a finished task, or a queue with the dead ones that it kept
     "dropped",  # a dead task was forgotten before its time; ``reason`` names the setting
     "fenced",  # a write with a lease that was over; nothing changed
     "progress",

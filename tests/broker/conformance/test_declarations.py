@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.broker import Store
 from fairlead.broker.verbs import Declaration, LimiterChange, QueueChange, TenantChange
-from tests.support.store import Client, events, ids, submit
+from tests.support.store import NOW, Client, events, ids, submit
 
 
 async def test_a_declaration_is_made_like_any_change(broker: Store, c: Client) -> None:
@@ -74,3 +74,16 @@ async def test_declarations_about_a_tenant_are_told_apart_by_queue(c: Client) ->
 
     await c.enqueue(*(submit(f"m{n}", queue="mail") for n in range(4)))
     assert len(await c.fetch(9, ["mail"])) == 3
+
+
+async def test_what_was_declared_for_a_queue_that_was_deleted_is_declared_anew(
+    broker: Store, c: Client
+) -> None:
+    declared = Declaration(QueueChange(queue="mail", max_waiting=1))
+    await c.configure(declared)
+    assert not (await broker.delete_queue(c.call(), "mail", now=NOW)).refused
+
+    await c.configure(declared)  # the program starts again
+
+    receipts = await c.enqueue(*(submit(f"m{n}", queue="mail") for n in range(2)))
+    assert [receipt.code for receipt in receipts] == ["accepted", "queue_full"]

@@ -13,6 +13,7 @@ from tests.support.store import (
     completed,
     dead,
     drain,
+    events,
     ids,
     states,
     submit,
@@ -122,6 +123,18 @@ async def test_a_deleted_queue_is_gone_with_its_settings_and_what_it_kept(
     assert await states(broker, "t.0", "t.69") == [None, None]
     await c.enqueue(submit("a", queue="q"), submit("b", queue="q"))
     assert await states(broker, "a", "b") == [State.QUEUED] * 2, "max_waiting is not 1 any more"
+
+
+async def test_what_was_dead_in_a_deleted_queue_leaves_events(broker: Store, c: Client) -> None:
+    await ended(c, "q", "done")
+    leases = await c.run(submit("d1", queue="q"), submit("d2", "b", queue="q"), queues=["q"])
+    await c.settle(*map(dead, leases))
+    assert (await broker.delete_queue(c.call(), "q", now=NOW)).count == 3
+    told = await events(broker, "deleted")
+    assert [(each.task, each.tenant, each.queue, each.state) for each in told] == [
+        ("d1", "a", "q", "dead"),
+        ("d2", "b", "q", "dead"),
+    ]
 
 
 async def test_a_queue_with_tasks_that_wait_or_run_is_not_deleted(broker: Store, c: Client) -> None:

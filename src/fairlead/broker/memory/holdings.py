@@ -170,8 +170,12 @@ class Holdings:
             self.look_at(queue, self.now + IDLE_FOR)
 
     def remove_queue(self, queue: Queue) -> None:
-        """Forget a queue of which nothing is left. What was set for its tenants stays."""
+        """Forget a queue of which nothing is left, and what was declared for it.
+
+        What was set for its tenants stays.
+        """
         del self.queues[queue.name]
+        self.declared.pop(("q", queue.name), None)
         self.trims.discard(queue.name)
         self.alarms.discard((queue.name, ""))
         self.rung.discard(queue.name)

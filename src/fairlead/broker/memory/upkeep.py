@@ -201,7 +201,7 @@ def _forget_workers(shard: Shard, most: int) -> int:
 
 
 def delete_queue(shard: Shard, name: str) -> Deleted:
-    """Forget a queue that has nothing to run, and what it keeps."""
+    """Forget a queue that has nothing to run, and what it keeps; what was dead leaves an event."""
     queue = shard.queues.get(name)
     if queue is None:
         return Deleted(now=shard.now)
@@ -216,7 +216,10 @@ def delete_queue(shard: Shard, name: str) -> Deleted:
     count = 0
     for shelf in (queue.finished, queue.dead):
         while count < MAX_STEP and (id := shelf.pop()) is not None:
-            shard.forget(shard.tasks[id])
+            task = shard.tasks[id]
+            if task.state is State.DEAD:
+                shard.emit("deleted", task)
+            shard.forget(task)
             count += 1
     release.follow_up(shard)
     if queue.empty:

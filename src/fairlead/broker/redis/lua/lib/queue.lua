@@ -74,12 +74,14 @@ end
 -- When the time of a queue without a task is over; nil if it has one.
 function ends_at(q) return q.emptied > 0 and q.emptied + IDLE_FOR or nil end
 
--- Forget a queue of which nothing is left. What was set for its tenants stays, and holds if it comes back.
+-- Forget a queue of which nothing is left, and what was declared for it: who declares it again means it. What was set
+-- for its tenants stays, and holds if it comes back.
 function remove_queue(q)
   local name = q.name
   queues[name] = false
   write('HDEL', P .. 'queues', name)
   write('HDEL', P .. 'settings', name)
+  write('HDEL', P .. 'declared', 'q' .. SEP .. name)
   for _, family in ipairs({ 'ready:', 'saved:', 'tenants:', 'kept:', 'bell:' }) do write('UNLINK', P .. family .. name) end
   agendas['ready:' .. name], agendas['saved:' .. name], rung[name] = nil, nil, nil
   drop(agenda('trims'), name)
