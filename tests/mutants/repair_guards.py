@@ -1,4 +1,4 @@
-"""Guards of a repair beside workers."""
+"""Guards of a repair beside workers, and of what is said when a shard is away."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tests.mutants.mutant import Guard, Mutant, lua
 
 __all__ = ("GUARDS",)
 
+_DOUBT = "tests/broker/redis/test_shards_doubt.py::"
 _LIVE = "tests/broker/redis/test_repair_live.py::"
 
 GUARDS: tuple[Guard, ...] = (
@@ -46,6 +47,39 @@ GUARDS: tuple[Guard, ...] = (
             Mutant(
                 "fairlead/broker/redis/audit/walk.py",
                 (("new = page[moved + 1 :]", "new = page[1:]"),),
+            ),
+        ),
+    ),
+    Guard(
+        "half a batch",
+        "a batch of which a part was accepted is not said to be refused",
+        _DOUBT + "test_a_batch_of_which_a_part_was_accepted_is_not_said_to_be_refused",
+        (
+            Mutant(
+                "fairlead/broker/sharded/entering.py",
+                (("partly=bool(line.kept)", "partly=False"),),
+            ),
+        ),
+    ),
+    Guard(
+        "own parents",
+        "a batch needs no shard that has nothing to do with it",
+        _DOUBT + "test_a_batch_does_not_need_shards_that_have_nothing_to_do_with_it",
+        (
+            Mutant(
+                "fairlead/broker/sharded/entering.py",
+                (("(id for id in others if id not in entered)", "others"),),
+            ),
+        ),
+    ),
+    Guard(
+        "in doubt",
+        "an outcome that was applied by an exchange without an answer is not fenced",
+        _DOUBT + "test_an_outcome_whose_answer_was_lost_is_applied_once_and_never_fenced[reply]",
+        (
+            Mutant(
+                "fairlead/broker/sharded/exchanging.py",
+                (("if doubt is None or doubt.number == call.number:", "if True:"),),
             ),
         ),
     ),

@@ -9,8 +9,9 @@ from typing import cast
 import msgspec
 
 from fairlead.broker import checks
-from fairlead.broker.sharded.frame import Frame
+from fairlead.broker.sharded.frame import Frame, together
 from fairlead.broker.verbs import Call, Firing, LeaseRef, Receipt, Submission
+from fairlead.model.errors import BrokerError
 from fairlead.model.lifecycle import State
 from fairlead.runtime import faults
 
@@ -55,12 +56,16 @@ class Entering(Frame):
             return cast(list[Receipt], line.answer)
         stages = self._stages(submissions)
         receipts: dict[int, Receipt] = {}
+        entered: dict[str, str] = {}  # by id of what this batch brought in: its shard
         linked = False
         for number, stage in enumerate(stages):
             numbered = call if number == 0 else _later(call, number)
             found: _Found = {}
             if any((number, shard) not in line.kept for shard in stage):
-                found = await self._known(self._questions(submissions, stage), now)
+                try:
+                    found = await self._found(submissions, stage, entered, now)
+                except BrokerError as error:  # stages before it are done: that must not be denied
+                    raise together([error], partly=bool(line.kept)) from error
             works: dict[tuple[int, str], Callable[[], Awaitable[list[Receipt]]]] = {}
             for shard, places in stage.items():
                 batch = [_unfenced(items[i], shard, found) for i in places]
@@ -80,6 +85,8 @@ class Entering(Frame):
             else:
                 for (_, shard), answer in answers.items():
                     receipts.update(zip(stage[shard], answer, strict=True))
+                    brought = (receipt.id for receipt in answer if receipt.code == "accepted")
+                    entered.update(dict.fromkeys(brought, shard))
         if linked:
             faults.reached("stored")
             self._carrier.soon(self._stores)
@@ -106,13 +113,33 @@ class Entering(Frame):
             stages[0][self._default] = []
         return stages
 
-    def _questions(self, submissions: Sequence[Submission], stage: _Places) -> dict[str, list[str]]:
+    async def _found(
+        self,
+        submissions: Sequence[Submission],
+        stage: _Places,
+        entered: Mapping[str, str],
+        now: float | None,
+    ) -> _Found:
+        """What other shards know of the tasks that those of a stage name.
+
+        Nobody is asked about tasks that the batch itself has brought in.
+        """
+        asked = self._questions(submissions, stage, entered)
+        found = await self._known(asked, now)
+        for id, shard in entered.items():
+            found.setdefault(id, {})[shard] = State.QUEUED, 0, ""  # that it is there is enough
+        return found
+
+    def _questions(
+        self, submissions: Sequence[Submission], stage: _Places, entered: Mapping[str, str]
+    ) -> dict[str, list[str]]:
         """By shard: which tasks it may know that a task of another shard names."""
         asked: dict[str, list[str]] = {}
         for shard, places in stage.items():
             named: list[str] = []
             for submission in (submissions[i] for i in places):
-                named += (dependency.id for dependency in submission.depends_on)
+                others = (dependency.id for dependency in submission.depends_on)
+                named += (id for id in others if id not in entered)
                 if submission.fence is not None:
                     named.append(submission.fence.id)
             for other in self._stores:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import msgspec
 
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import Frame, Line, together
-from fairlead.broker.verbs import Call, ExchangeReply, Fetch, LeaseRef, Settled
-from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
+from fairlead.broker.sharded.post import Post
+from fairlead.broker.verbs import SHARD, Call, ExchangeReply, Fetch, LeaseRef, Settled
+from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 
 __all__ = ("Exchanging",)
 
+_MOST_DOUBTS = 1_000  # incarnations and shards of which an unanswered exchange is remembered
 _HURRY = 2.0  # seconds that one of several shards has to answer while the others wait for it
 
 
@@ -26,10 +28,31 @@ class _Part(msgspec.Struct):
     settlements: list[int] = []
     started: list[int] = []
     queues: list[str] = []
+    # What the answer to an exchange before this one says of others of the call, by their places.
+    settled: dict[int, Settled] = {}
+    marked: dict[int, Settled] = {}
+
+
+class _Doubt(msgspec.Struct):
+    """An exchange with a shard of which nobody knows whether it was carried out."""
+
+    number: int
+    settlements: list[Settlement]
+    started: list[LeaseRef]
 
 
 class Exchanging(Frame):
     """The part of the broker that lends tasks and takes their outcomes."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, Post],
+        routes: Mapping[str, str] | None = None,
+        *,
+        default: str = SHARD,
+    ) -> None:
+        super().__init__(stores, routes, default=default)
+        self._doubts: dict[tuple[str, str], _Doubt] = {}  # by incarnation and shard
 
     async def exchange(
         self,
@@ -57,13 +80,10 @@ class Exchanging(Frame):
             if why is not None:
                 failed[shard] = why
                 return
+            numbered = _hurried(call) if several else call
             try:
-                line.kept[shard] = await self._stores[shard].exchange(
-                    _hurried(call) if several else call,
-                    [settlements[i] for i in plan[shard].settlements],
-                    started=[started[i] for i in plan[shard].started],
-                    fetch=part,
-                    now=now,
+                line.kept[shard] = await self._send(
+                    shard, numbered, plan[shard], settlements, started, part, now
                 )
             except (Ambiguous, Unreachable, Refused) as error:
                 failed[shard] = error
@@ -85,13 +105,81 @@ class Exchanging(Frame):
                 lent = line.kept[shard].leased
                 self._lent((lease.message.id for lease in lent), shard)
                 leased += lent
-        if not line.kept and (fetch is not None or not several):
+        if failed and not line.kept and (fetch is not None or not several):
             raise together(list(failed.values()), partly=False)
         # Whoever only brings outcomes is told to bring them later, and others do not wait for that.
         # What a shard lent in a reply that was lost is claimed by nobody: the next beat gives it
         # back.
         line.answer = reply = self._joined(line, settlements, started, leased)
         return reply
+
+    async def _send(
+        self,
+        shard: str,
+        call: Call,
+        part: _Part,
+        settlements: Sequence[Settlement],
+        started: Sequence[LeaseRef],
+        fetch: Fetch | None,
+        now: float | None,
+    ) -> ExchangeReply:
+        """Exchange a shard's part of the call with it; what is not answered is in doubt."""
+        await self._clear_up(shard, call, part, settlements, started, now)
+        ends = [settlements[i] for i in part.settlements]
+        marks = [started[i] for i in part.started]
+        try:
+            return await self._stores[shard].exchange(
+                call, ends, started=marks, fetch=fetch, now=now
+            )
+        except Ambiguous:
+            self._doubt(shard, call.incarnation, _Doubt(call.number, ends, marks))
+            raise
+
+    def _doubt(self, shard: str, incarnation: str, doubt: _Doubt) -> None:
+        with self._lock:
+            self._doubts[incarnation, shard] = doubt
+            while len(self._doubts) > _MOST_DOUBTS:
+                del self._doubts[next(iter(self._doubts))]
+
+    async def _clear_up(
+        self,
+        shard: str,
+        call: Call,
+        part: _Part,
+        settlements: Sequence[Settlement],
+        started: Sequence[LeaseRef],
+        now: float | None,
+    ) -> None:
+        """Repeat the exchange that a shard did not answer, if the next one is due.
+
+        What was sent with it and comes again is answered by it: under another number, an outcome
+        that was applied would be taken for that of a lease which is over.
+        """
+        doubt = self._doubts.get((call.incarnation, shard))
+        if doubt is None or doubt.number == call.number:
+            return
+        earlier = Call(call.incarnation, doubt.number, call.until)
+        try:
+            # Nothing is fetched: what was lent then nobody claims, and the next beat gives it back.
+            reply = await self._stores[shard].exchange(
+                earlier, doubt.settlements, started=doubt.started, now=now
+            )
+        except OutOfOrder:  # the shard has answered a later call: nothing is known of this one
+            reply = None
+        with self._lock:
+            self._doubts.pop((call.incarnation, shard), None)
+        if reply is None:
+            return
+        ends = {(e.id, e.token): a for e, a in zip(doubt.settlements, reply.settled, strict=True)}
+        marks = {(r.id, r.token): a for r, a in zip(doubt.started, reply.started, strict=True)}
+        for i in part.settlements:
+            if (answer := ends.get((settlements[i].id, settlements[i].token))) is not None:
+                part.settled[i] = answer
+        for i in part.started:
+            if (answer := marks.get((started[i].id, started[i].token))) is not None:
+                part.marked[i] = answer
+        part.settlements = [i for i in part.settlements if i not in part.settled]
+        part.started = [i for i in part.started if i not in part.marked]
 
     async def _plan(
         self,
@@ -123,6 +211,9 @@ class Exchanging(Frame):
         settled: dict[int, Settled] = {}
         marked: dict[int, Settled] = {}
         replies: dict[str, ExchangeReply] = line.kept
+        for part in line.plan.values():
+            settled.update(part.settled)
+            marked.update(part.marked)
         for shard, reply in replies.items():
             part = line.plan[shard]
             settled.update(zip(part.settlements, reply.settled, strict=True))

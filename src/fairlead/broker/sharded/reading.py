@@ -165,9 +165,16 @@ class Reading(Frame):
         return list(found.values())
 
     async def libraries(self) -> list[Library]:
-        """List what is on any of the servers; they may be one."""
+        """List what is on any of the servers, which may be one.
+
+        A library of this release is there if all have it.
+        """
         answers = await self._all({shard: store.libraries for shard, store in self._stores.items()})
-        found = {library.name: library for part in answers.values() for library in part}
+        found: dict[str, Library] = {}
+        for library in (library for part in answers.values() for library in part):
+            known = found.setdefault(library.name, library)
+            choose = min if library.current else max
+            found[library.name] = choose(known, library, key=lambda each: each.functions)
         return [found[name] for name in sorted(found)]
 
     async def load_libraries(self) -> list[str]:
