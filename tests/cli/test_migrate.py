@@ -149,3 +149,40 @@ def test_a_conversion_that_was_interrupted_is_done_again_and_keeps_everybody_out
     assert running.admin("HEXISTS", META, "from") == 0
     with Fairlead(running.url) as app:
         assert app.snapshot().ready == 3
+
+
+def test_a_migration_that_was_interrupted_at_its_very_end_is_finished(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(running, layout=LAYOUT)
+    running.admin("HSET", META, "layout", MOVING, "least", MOVING, "from", LAYOUT)
+    assert migrate(running, capsys, "--yes")[0] == 0
+    assert running.admin("HMGET", META, "layout", "from") == [str(LAYOUT).encode(), None]
+
+
+def test_a_shard_that_was_emptied_by_another_is_not_emptied_again(running: Running) -> None:
+    fill(running, layout=1)
+    met = False
+
+    async def empty() -> None:
+        slow = RedisBroker(running.url)
+        slow._any_layout = True
+        command = (await slow._session()).server.command
+
+        async def meanwhile(*args: Any) -> Any:
+            nonlocal met
+            reply = await command(*args)
+            if args[0] == "SCAN" and not met:  # another one is faster, and workers begin anew
+                met = True
+                running.admin("UNLINK", *running.admin("KEYS", "fl1:{0}:*"))
+                await asyncio.to_thread(fill, running, layout=LAYOUT)
+            return reply
+
+        told = [0]
+        await migrations.migrate(meanwhile, slow.keys, "0", discard=True, progress=told.append)
+        await slow.close()
+
+    asyncio.run(empty())
+    assert met
+    assert running.admin("HLEN", "fl1:{0}:tasks") == 3
+    assert running.admin("HGET", META, "layout") == str(LAYOUT).encode()

@@ -11,11 +11,12 @@ import redis
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.audit import audit
 from fairlead.broker.redis.keys import KINDS
+from fairlead.broker.verbs import QueueChange
 from tests.broker.redis.sample import MADE, PREFIX, Spoiler, fill
 from tests.broker.redis.spoiled import SPOILED
 from tests.broker.redis.spoiled_pins import SPOILED_PINS
 from tests.support.servers import Running, server
-from tests.support.store import Client, submit
+from tests.support.store import NOW, Client, completed, submit
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +129,23 @@ async def test_a_server_with_nothing_is_sound(running: Running, client: redis.Re
         assert await opened.audit() == []
     finally:
         await opened.close()
+
+
+async def test_a_key_that_is_gone_before_it_is_read_is_none(valkey: Running) -> None:
+    broker = RedisBroker(valkey.url, test_clock=True)
+    c = Client(broker)
+    await c.configure(QueueChange(queue="default", keep_completed_count=1))
+    await c.settle(*map(completed, await c.run(*(submit(f"job-{n}") for n in range(3)))))
+    command = (await broker._session()).server.command
+    over: list[str] = []
+
+    async def meanwhile(*args: Any) -> Any:
+        if args[0] == "TYPE" and "}:tombs:" in args[1] and not over:
+            over.append(args[1])
+            while (await broker.tidy(now=NOW + 4000.0)).more:  # as a worker does
+                pass
+        return await command(*args)
+
+    assert await audit(meanwhile, broker.keys, test_clock=True) == []
+    assert over
+    await broker.close()

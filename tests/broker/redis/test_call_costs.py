@@ -6,6 +6,7 @@ best of several calls, so that other work of the machine does not count.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,12 +14,20 @@ from typing import Any
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Fetch, LeaseRef, LimiterChange, TenantChange
+from fairlead.broker.verbs import (
+    MAX_TOMBS,
+    Fetch,
+    LeaseRef,
+    LimiterChange,
+    QueueChange,
+    TenantChange,
+)
 from fairlead.broker.views import WorkerRecord
 from fairlead.cli.benchmarks.server_probe import Probe
+from tests.broker.redis.sample import PREFIX
 from tests.support.fair import LiveClient
 from tests.support.servers import Running, server
-from tests.support.store import completed, ref, submit
+from tests.support.store import NOW, Client, completed, ref, submit
 
 FEW = 200
 MANY = pytest.mark.parametrize(("many", "each"), [(2_000, 1), (10_000, 128)])
@@ -237,3 +246,25 @@ async def test_a_tenant_is_configured_where_it_is_known_and_other_queues_are_not
     assert (await broker.exchange(c.call(), fetch=Fetch(queues=("q.7",), max=5))).leased[1:] == []
     await broker.close()
     assert spent < 20, f"{spent:.1f} ms"
+
+
+async def test_making_room_for_chosen_ids_is_not_looked_for_one_by_one(running: Running) -> None:
+    broker = RedisBroker(running.url, test_clock=True)
+    c = Client(broker)
+    await c.configure(QueueChange(queue="default", keep_completed_count=1))
+    await c.settle(*map(completed, await c.run(*(submit(f"first.{n}") for n in range(3)))))
+    known = f"{PREFIX}tombs"
+    stone = running.admin("HGET", known, "first.0")
+    names = [f"old.{n}" for n in range(MAX_TOMBS)]
+    for start in range(0, MAX_TOMBS, 1000):
+        part = names[start : start + 1000]
+        till = struct.unpack_from("<d", stone)[0]
+        running.admin("ZADD", f"{known}:a", *(each for id in part for each in (till, id)))
+        running.admin("HSET", known, *(each for id in part for each in (id, stone)))
+    running.admin("HINCRBYFLOAT", f"{PREFIX}meta", "tombs", MAX_TOMBS)
+    leases = await c.run(*(submit(f"t.{n}") for n in range(100)))
+    running.admin("CONFIG", "RESETSTAT")
+    assert set(await c.settle(*map(completed, leases), now=NOW + 1.0)) == {"applied"}
+    asked = running.admin("INFO", "commandstats")["cmdstat_zrange"]["calls"]
+    assert asked < 100, "not once or more for each"
+    await broker.close()

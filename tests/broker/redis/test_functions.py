@@ -12,6 +12,7 @@ from fairlead.broker.redis import RedisBroker, functions
 from fairlead.broker.redis.address import parse
 from fairlead.broker.redis.connection import Server
 from fairlead.broker.redis.scripts import evaluated, libraries, load
+from fairlead.broker.redis.wire import ReplyError, pack
 from fairlead.broker.verbs import QueueChange
 from fairlead.broker.views import Library
 from fairlead.model.errors import Refused
@@ -201,3 +202,23 @@ async def test_libraries_of_other_releases_are_listed_and_can_be_deleted(valkey:
         assert all(each.current for each in await functions.installed(server.command))
     finally:
         await server.close()
+
+
+async def test_a_replica_is_not_taken_for_a_server_that_takes_no_functions_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sent: list[bytes] = []
+
+    async def send(packed: bytes) -> ReplyError:
+        sent.append(packed)
+        return ReplyError("READONLY You can't write against a read only replica.")
+
+    script = load("promote")
+    call = pack(("FCALL", script.function, 1, PREFIX))
+    known = functions.Functions()
+    reply = await known.call_unknown(send, call, script, 0.0)
+    assert str(reply).startswith("READONLY")  # so that the primary is looked for
+    assert len(sent) == 1, "no script was sent instead"
+    assert caplog.messages == []
+    await known.call_unknown(send, call, script, 0.1)
+    assert b"FUNCTION" in sent[1], "the next server is offered the library at once"

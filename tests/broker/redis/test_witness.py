@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.redis.scripts import Script
 from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.verbs import Alter, Call, Fetch, LeaseRef, LimiterChange, QueueChange, Write
@@ -162,3 +165,21 @@ async def test_work_is_a_witness(broker: RedisBroker, clock: SetClock) -> None:
     clock.set_by(HOUR)
     await broker.exchange(Call("w", 2), [completed(each) for each in reply.leased])
     assert await ahead(broker, clock) == pytest.approx(-HOUR, abs=1.0)
+
+
+async def test_what_is_asked_after_a_silence_has_the_time_of_the_call(
+    broker: RedisBroker, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.enqueue(Call("web", 1), [submit("a")])
+    clock.go_on(60.0)
+    server = (await broker._session()).server
+    run, asked = server.run, dict[str, float | None]()
+
+    async def noted(script: Script, *args: Any, until: float | None = None) -> Any:
+        asked[script.name] = until
+        return await run(script, *args, until=until)
+
+    monkeypatch.setattr(server, "run", noted)
+    until = asyncio.get_running_loop().time() + 5.0
+    await broker.enqueue(Call("web", 2, until), [submit("b")])
+    assert asked == {"enqueue": until, "hello": until}

@@ -145,7 +145,7 @@ class Frame:
             except ScriptError as error:
                 if error.code != "silence" and (error.code, *error.fields) != ("layout", "0"):
                     raise
-                ahead = (await self.hello()).ahead
+                ahead = (await self._greet(until)).ahead
                 if error.code == "silence":
                     args = [f"{self._clock(None)}a{ahead!r}", *args[1:]]
                 reply = await session.server.run(script, self.keys.prefix, args, until=until)
@@ -187,8 +187,12 @@ class Frame:
 
     async def hello(self) -> Hello:
         """Say who the broker is: time, generation and layout."""
-        server = (await self._session()).server
-        return await self._meet(lambda script, args: server.run(script, self.keys.prefix, args))
+        return await self._greet(None)
+
+    async def _greet(self, until: float | None) -> Hello:
+        """The same, within the time of a call that needs it."""
+        server, prefix = (await self._session()).server, self.keys.prefix
+        return await self._meet(lambda script, args: server.run(script, prefix, args, until=until))
 
     async def _meet(self, run: Callable[[Script, Sequence[Value]], Awaitable[Any]]) -> Hello:
         """Ask who the shard is. Only one that has no name yet is written to."""

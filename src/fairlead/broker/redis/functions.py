@@ -50,6 +50,8 @@ class Functions:
             if loaded.__class__ is not ReplyError:
                 self._refused.pop(script.library, None)
                 return await send(packed)
+            if str(loaded).startswith("READONLY"):
+                return loaded  # a replica, which is not who should be asked
             if not self._refused:
                 _warn(str(loaded))
             self._refused[script.library] = now + _AGAIN

@@ -19,6 +19,13 @@ from fairlead.model.errors import Refused
 __all__ = ("STEPS", "Step", "layout_of", "migrate")
 
 _STEP = 500  # keys that one command looks at, or deletes
+# Only while the shard is being migrated: another one who empties it may have been faster, and
+# workers may have begun anew.
+_DELETE = """\
+if redis.call('HGET', KEYS[1], 'layout') ~= ARGV[1] then return 0 end
+redis.call('UNLINK', unpack(KEYS, 2))
+return 1
+"""
 
 Progress = Callable[[int], None]
 
@@ -46,9 +53,13 @@ async def layout_of(command: Command, keys: Keys, shard: str) -> ShardLayout:
     if not isinstance(found, list) or not isinstance(tasks, int):
         raise Refused("layout", f"shard {shard!r} holds what no release of Fairlead writes")
     layout, least, before = (int(text or 0) for text in found)
-    if layout == MOVING:
+    moving = layout == MOVING
+    if moving:
         layout, least = before, before
-    return ShardLayout(shard=shard, layout=layout, tasks=tasks, way=_way(layout, least))
+    way = _way(layout, least)
+    if moving and way == "nothing":  # it was interrupted when all was done but for saying so
+        way = "convert"
+    return ShardLayout(shard=shard, layout=layout, tasks=tasks, way=way)
 
 
 def _way(layout: int, least: int) -> Literal["nothing", "convert", "discard", "upgrade"]:
@@ -99,10 +110,12 @@ async def _empty(command: Command, keys: Keys, progress: Progress) -> None:
             raise Refused("layout", "the server does not list its keys")
         cursor, names = reply
         others = [name for name in names if name != keys.meta.encode()]
-        if others:
-            await command("UNLINK", *others)
+        for start in range(0, len(others), _STEP):
+            part = others[start : start + _STEP]
+            if not await command("EVAL", _DELETE, 1 + len(part), keys.meta, *part, MOVING):
+                return
         gone += len(others)
         progress(gone)
         if cursor in (b"0", "0", 0):
             break
-    await command("UNLINK", keys.meta)
+    await command("EVAL", _DELETE, 2, keys.meta, keys.meta, MOVING)

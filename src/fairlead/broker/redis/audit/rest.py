@@ -39,7 +39,7 @@ def _tombs(shard: Shard) -> Iterator[str]:
     listed: set[str] = set()
     for tenant, order in shard.family("tombs:"):
         listed |= order.keys()
-        if min(order.values()) < ends.get(tenant, math.inf):
+        if min(order.values(), default=math.inf) < ends.get(tenant, math.inf):
             yield f"'tombs:{tenant}' is looked at only after something in it is over"
         for id, till in order.items():
             if stones.get(id) != (till, tenant):

@@ -6,9 +6,10 @@
 -- @share tombs
 local STONE = '<dB'
 local MOST = 10000 -- of one tenant: MAX_TOMBS in broker/verbs.py
-local stones, changed_stones, sizes
+local AHEAD = 128 -- of its first that are read at once, if some have to make room
+local stones, changed_stones, sizes, oldest
 -- @each
-stones, changed_stones, sizes = {}, {}, {}
+stones, changed_stones, sizes, oldest = {}, {}, {}, {}
 tombs.read = 0 -- bytes of messages that were read to be digested in this call
 -- @end
 tombs = {}
@@ -19,10 +20,25 @@ function tombs.chosen(id) return #id ~= 32 or find(id, ':', 1, true) ~= nil end
 local function digest(head, body) return redis.sha1hex(content_of(head) .. '\30' .. body) end
 local function order_of(tenant) return agenda('tombs:' .. tenant) end
 
-function tombs.remove(tenant, id)
+local function forget_stone(tenant, id)
   drop(order_of(tenant), id)
   stones[id], changed_stones[id], M.tombs = false, true, M.tombs - 1
+end
+
+function tombs.remove(tenant, id)
+  forget_stone(tenant, id)
   if #firsts(order_of(tenant), 1) == 0 then drop(agenda('tomb-ends'), tenant) end
+end
+
+-- The first of a tenant's, of which some are read ahead: one by one they would be looked for behind all that went before.
+local function first_of(tenant, a)
+  local list = oldest[tenant]
+  while list and list[list.next] and at_of(a, list[list.next][2]) ~= list[list.next][1] do list.next = list.next + 1 end
+  if not list or not list[list.next] then
+    list = firsts(a, AHEAD)
+    list.next, oldest[tenant] = 1, list
+  end
+  return list[list.next][2]
 end
 
 -- What is left of the task, as it was stored; `bodiless` if its body is a digest already.
@@ -36,13 +52,15 @@ function tombs.put(tenant, id, state, till, bodiless)
   if not at_of(a, id) then
     sizes[tenant], M.tombs = (sizes[tenant] or call('ZCARD', a.key)) + 1, M.tombs + 1
     if sizes[tenant] > MOST then
-      tombs.remove(tenant, firsts(a, 1)[1][2])
+      forget_stone(tenant, first_of(tenant, a))
       sizes[tenant] = sizes[tenant] - 1
     end
   end
   stones[id] = pack(STONE, till, state) .. digest(parsed(head).base or head, bodiless and body or redis.sha1hex(body)) .. tenant
   changed_stones[id] = true
   set_at(a, id, till)
+  local ahead = oldest[tenant]
+  if ahead and till <= ahead[#ahead][1] then oldest[tenant] = nil end -- it belongs among those that were read
   if till < (at_of(ends, tenant) or huge) then set_at(ends, tenant, till) end
 end
 
