@@ -182,6 +182,7 @@ async def _list(command: Command, key: str, step: int) -> list[bytes]:
 
     Where it moved in another way, as when gaps are closed, it is read anew, but not for ever.
     """
+    found: list[bytes] = []
     for _ in range(_ANEW):
         found, whole = await _from_end(command, key, step)
         if whole:
