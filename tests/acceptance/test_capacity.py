@@ -65,8 +65,6 @@ async def test_an_async_task_does_not_wait_behind_isolated_ones(site: Site) -> N
         await asyncio.sleep(0.3)
     # What has no process has not begun.
     assert len(site.records("heavy")) == 2
-    snapshot = await site.app.asnapshot()
-    assert snapshot.running <= 10
 
 
 async def test_what_blocked_the_loop_does_not_drag_its_neighbors_with_it_twice(site: Site) -> None:

@@ -182,8 +182,8 @@ GUARDS: tuple[Guard, ...] = (
                 "fairlead/worker/worker.py",
                 (
                     (
-                        'Writer(store, Caller(f"{line or incarnation}:writes"), incarnation)',
-                        "Writer(store, caller, incarnation)",
+                        'Writer(store, Caller(f"{line or incarnation}:writes"), incarnation, ',
+                        "Writer(store, caller, incarnation, ",
                     ),
                 ),
             ),
