@@ -14,7 +14,7 @@ GUARDS: tuple[Guard, ...] = (
         "stands there",
         "a task that stands in its line is not put there again",
         _LIVE + "test_a_task_that_stands_in_a_long_line_is_not_put_there_again",
-        (lua("repair.lua", ("call('LPOS', key, entry) ~= false", "false")),),
+        (lua("repair.lua", ("call('LPOS', key, entry, 'MAXLEN', length) ~= false", "false")),),
     ),
     Guard(
         "one moment",

@@ -15,7 +15,7 @@ import redis
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.audit.walk import walk
 from fairlead.broker.redis.repair import Judged, repair
-from fairlead.broker.verbs import LimiterChange, QueueChange
+from fairlead.broker.verbs import LeaseRef, LimiterChange, QueueChange, Write
 from fairlead.broker.views import Mended
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
@@ -283,6 +283,11 @@ async def test_what_is_right_is_not_counted_as_mended(broker: RedisBroker) -> No
     assert await judged(broker, "mend", "status", "default", "t0", "t1", "none") == (3, 0, 0)
     assert await judged(broker, "mend", "queue", "default") == (1, 0, 0)
     assert await judged(broker, "mend", "queue", "nowhere") == (1, 0, 0)
+    (lease,) = await c.exchange(1)
+    held = LeaseRef(lease.message.id, "w1", lease.token)
+    await broker.write(c.call(), [Write(lease=held, kind="xcom", key="k", value=b"v")])
+    tenant = lease.message.tenant
+    assert await judged(broker, "mend", "xcom", tenant, "999", "7") == (1, 0, 0)  # as walks err
     gone = ("due", "default\x1ft0", "leases", "w1", "trims", "default", "done:default", "none")
     assert await judged(broker, "mend", "drop", *gone) == (4, 0, 0)
     assert await broker.audit() == []

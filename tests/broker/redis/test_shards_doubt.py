@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +12,7 @@ from fairlead.broker import Caller
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.verbs import Call, ExchangeReply, Fetch
-from fairlead.model.errors import Ambiguous, Unreachable
+from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.servers import Running, server
 from tests.support.store import Client, completed, events, ids, states, submit
@@ -122,8 +122,8 @@ async def broken(valkey: Running) -> AsyncIterator[ShardedBroker]:
     stores["v"] = RedisBroker(NOWHERE, shard="v", patience=0.5)
     broker = ShardedBroker(stores, ROUTES)
     yield broker
-    for store in stores.values():
-        await store.close()
+    with contextlib.suppress(BrokerError):  # of the one that is away
+        await broker.close()
 
 
 async def test_a_batch_does_not_need_shards_that_have_nothing_to_do_with_it(
@@ -186,4 +186,4 @@ async def test_a_library_is_there_if_all_servers_have_it(where: str) -> None:
         assert found.pop(gone) == 0
         assert found.pop("fairlead_old") == 1
         assert all(found.values())
-        await asyncio.gather(*(store.close() for store in stores.values()))
+        await broker.close()

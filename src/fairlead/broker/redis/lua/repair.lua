@@ -104,7 +104,7 @@ local steps = {}
 local function listed_in(key, entry)
   local length = call('LLEN', key)
   searched = searched + length
-  return length > 0 and call('LPOS', key, entry) ~= false
+  return length > 0 and call('LPOS', key, entry, 'MAXLEN', length) ~= false
 end
 
 local function line_of(task) return P .. 'line:' .. task.h.queue .. ':' .. task.h.level .. ':' .. task.h.tenant end
@@ -324,14 +324,10 @@ local function set_sums(name, counts, weight, done, dead, large_done, large_dead
   look_at(q, now) -- and tidy finds out when something of it is over
 end
 
--- In one look, unless there are too many: then repair.py reads them in pages, for `sums`.
-function steps.queue()
-  local name = ARGV[6]
-  local key, names, found, cursor, lowest = P .. 'tenants:' .. name, {}, {}, '0', huge
-  local size = call('HLEN', key)
-  if size > MOST_TENANTS then return end
-  seen = 1
-  if size == 0 and not read_queue(name) then return end -- it is gone
+-- The fields of a hash that has no more than so many; nil if it has.
+local function fields_of(key, most)
+  if call('HLEN', key) > most then return nil end
+  local names, found, cursor = {}, {}, '0'
   repeat
     local page = call('HSCAN', key, cursor, 'COUNT', 1000)
     cursor = page[1]
@@ -340,6 +336,16 @@ function steps.queue()
       if not found[each] then names[#names + 1], found[each] = each, true end
     end
   until cursor == '0'
+  return names
+end
+
+-- In one look, unless there are too many: then repair.py reads them in pages, for `sums`.
+function steps.queue()
+  local name, lowest = ARGV[6], huge
+  local names = fields_of(P .. 'tenants:' .. name, MOST_TENANTS)
+  if not names then return end
+  seen = 1
+  if #names == 0 and not read_queue(name) then return end -- it is gone
   local reads = read_queue(name) or { name = name, tenants = {} } -- nothing is made of it yet
   for from = 1, #names, 2000 do load_tenants(reads, { unpack(names, from, min(from + 1999, #names)) }) end
   local counts, weight, done, dead, large_done, large_dead = { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0, 0
@@ -367,15 +373,15 @@ end
 
 -- All that runs, if that is not too much for one look and if the counts of queues agree.
 local function running()
-  local names, ids, calls = call('ZRANGE', lease_ends.key, 0, MOST_HOLDERS), {}, 0
-  if #names > MOST_HOLDERS or call('HLEN', P .. 'queues') > MOST_HOLDERS then return nil end
-  local counted = 0
-  for _, name in ipairs(call('HKEYS', P .. 'queues')) do counted = counted + read_queue(name).counts[RUNNING] end
+  local names, ids, calls, counted = call('ZRANGE', lease_ends.key, 0, MOST_HOLDERS), {}, 0, 0
+  local lanes = fields_of(P .. 'queues', MOST_HOLDERS)
+  if #names > MOST_HOLDERS or not lanes then return nil end
+  for _, name in ipairs(lanes) do counted = counted + read_queue(name).counts[RUNNING] end
   if counted > MOST_LOANS then return nil end
   for _, name in ipairs(names) do
     calls = calls + call('ZCARD', P .. 'held:' .. name)
     if calls > MOST_LOANS then return nil end
-    for _, text in ipairs(call('ZRANGE', P .. 'held:' .. name, 0, -1)) do
+    for _, text in ipairs(call('ZRANGE', P .. 'held:' .. name, 0, MOST_LOANS)) do
       local _, start = opened_loans(text)
       for id in string.gmatch(sub(text, start), '[^\31]+') do ids[#ids + 1] = id end
     end
@@ -424,9 +430,10 @@ function steps.xcom()
   local tenant, key, size = ARGV[6], P .. 'xcom-bytes', tonumber(ARGV[8])
   local said = call('HGET', key, tenant) or ''
   seen = 1
-  if call('HLEN', P .. 'xcom') <= MOST_VALUES then
+  local fields = call('ZRANGE', P .. 'xcom-ends', 0, MOST_VALUES)
+  if #fields == call('HLEN', P .. 'xcom') and #fields <= MOST_VALUES then
     size = 0
-    for _, field in ipairs(call('HKEYS', P .. 'xcom')) do
+    for _, field in ipairs(fields) do
       if match(field, '^[^\31]*') == tenant then size = size + COUNTED + call('HSTRLEN', P .. 'xcom', field) end
     end
   elseif said ~= ARGV[7] then
