@@ -45,6 +45,8 @@ FORBIDDEN = (
     *("SINTER", "SUNION", "SDIFF", "ZUNIONSTORE", "ZINTERSTORE", "ZREMRANGEBYSCORE", "DEL"),
     *("FLUSHALL", "FLUSHDB", "RENAME", "COPY", "DUMP"),
 )
+# It counts from the nearer end, and stops at the last of those that the same step has marked.
+BOUNDED = {("lib/gaps.lua", "LREM")}
 RANGE = re.compile(r"'([LZX](?:REV)?RANGE(?:BYSCORE|BYLEX)?)',([^\n]*)")
 
 
@@ -89,7 +91,12 @@ def unbounded(line: str) -> list[str]:
 
 def test_scripts_use_no_command_that_looks_at_everything() -> None:
     pattern = re.compile(rf"['\"]({'|'.join(FORBIDDEN)})['\"]", re.IGNORECASE)
-    assert [place for place, line in lines() if pattern.search(line)] == []
+    found = {
+        (place.partition(":")[0], match[1])
+        for place, line in lines()
+        for match in pattern.finditer(line)
+    }
+    assert found == BOUNDED
     searches = [line for _, line in lines() if "'LPOS'" in line]
     assert searches
     assert all("'MAXLEN'" in line for line in searches)

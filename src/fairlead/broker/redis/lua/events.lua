@@ -27,12 +27,16 @@ local meta = call('HMGET', P .. 'meta', 'generation', 'dropped', 'dropped_rows')
 local generation, dropped, its_rows = meta[1], tonumber(meta[2] or 0), tonumber(meta[3] or 0)
 -- The one that has been silent for longest, if that is long enough to make room for another.
 local function longest_silent()
-  local least, name = now - SILENT, nil
-  local all = call('HGETALL', P .. 'readers')
-  for i = 1, #all, 2 do
-    local seen = tonumber(match(all[i + 1], '(%d+)$'))
-    if seen < least or seen == least and name and all[i] < name then least, name = seen, all[i] end
-  end
+  local least, name, cursor = now - SILENT, nil, '0'
+  repeat
+    local page = call('HSCAN', P .. 'readers', cursor, 'COUNT', READERS)
+    local all = page[2]
+    cursor = page[1]
+    for i = 1, #all, 2 do
+      local seen = tonumber(match(all[i + 1], '(%d+)$'))
+      if seen < least or seen == least and name and all[i] < name then least, name = seen, all[i] end
+    end
+  until cursor == '0'
   return name
 end
 local place, given_up -- of the reader, if it has to be written; who makes room for it

@@ -52,6 +52,17 @@ local function reconsider(t)
   end
 end
 
+-- The names of all queues.
+local function queue_names()
+  local names, cursor = {}, '0'
+  repeat
+    local page = call('HSCAN', P .. 'queues', cursor, 'COUNT', 1000)
+    cursor = page[1]
+    for i = 1, #page[2], 2 do names[#names + 1] = page[2][i] end
+  until cursor == '0'
+  return names
+end
+
 function configure_tenant(name, queue, values)
   local field = queue .. SEP .. name
   local merged = concat(laid_over(settings_of(queue, name), values), SEP)
@@ -59,7 +70,7 @@ function configure_tenant(name, queue, values)
   settings[field] = merged
   write('HSET', P .. 'tenant-settings', field, merged)
   -- Of all queues there may be thousands: only those are read in which it is known.
-  for _, each in ipairs(queue == '' and call('HKEYS', P .. 'queues') or { queue }) do
+  for _, each in ipairs(queue == '' and queue_names() or { queue }) do
     if queue ~= '' or call('HEXISTS', P .. 'tenants:' .. each, name) == 1 then
       local t = read_tenant(read_queue(each, queue ~= ''), name)
       if t then
