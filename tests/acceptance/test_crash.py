@@ -364,8 +364,8 @@ async def test_a_program_of_a_handler_does_not_outlive_a_worker_whose_supervisor
     [child] = await worker.ready()
     await site.enqueue("program")
     [program] = await site.recorded("program", 1)
-    started = worker.below(program.pid)  # a shell, and what it runs
-    assert len(started) == 2
+    await until(lambda: len(worker.below(program.pid)) == 2, "a shell, and what it runs")
+    started = worker.below(program.pid)
 
     worker.kill_supervisor()
 

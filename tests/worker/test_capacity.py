@@ -288,9 +288,9 @@ async def test_sync_tasks_are_not_held_by_one_whose_async_ones_are_fast(site: _S
         await until(lambda: len(site.begun) == 2)
         async with site.worker("w2", concurrency=20, threads=20):
             await until(lambda: len(site.begun) == 8)
-        stop.set()
-        await feeding
-        site.go.set()
+            stop.set()
+            await feeding
+            site.go.set()
 
 
 async def test_what_must_run_alone_does_so_however_often_it_went_back(site: _Site) -> None:
