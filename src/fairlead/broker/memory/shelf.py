@@ -42,6 +42,7 @@ class Shelf:
         self._own: dict[str, Agenda[str]] = {}  # of tenants that hold much
         self._large: Agenda[Tenant] = Agenda()  # the same by the share they hold, largest first
         self._heads: Agenda[str] = Agenda()  # and by when the first of that order is over
+        self._moved: dict[str, Tenant] = {}  # whose places in these two have to be worked out anew
 
     def __len__(self) -> int:
         return self._count
@@ -85,17 +86,27 @@ class Shelf:
     def rank(self, tenant: Tenant) -> None:
         """What a tenant holds has changed: it stands elsewhere among those that give."""
         own = self._own.get(tenant.name)
-        first = own.first() if own is not None else None
-        if first is not None:
-            self._large.set(tenant, -self._share(tenant))
-            self._heads.set(tenant.name, first[0])
-        elif own is not None:
-            del self._own[tenant.name]
-            self._large.discard(tenant)
-            self._heads.discard(tenant.name)
+        if own is not None:
+            self._moved[tenant.name] = tenant
+            if not own:
+                self._rank_moved()
+
+    def _rank_moved(self) -> None:
+        """Work out places when they are asked for: seldom, where one tenant holds all there is."""
+        for name, tenant in self._moved.items():
+            first = self._own[name].first()
+            if first is not None:
+                self._large.set(tenant, -self._share(tenant))
+                self._heads.set(name, first[0])
+            else:
+                del self._own[name]
+                self._large.discard(tenant)
+                self._heads.discard(name)
+        self._moved.clear()
 
     def first_over(self) -> float | None:
         """When the first that is kept is over."""
+        self._rank_moved()
         firsts = [order.first() for order in (self._common, self._heads)]
         return min((first[0] for first in firsts if first is not None), default=None)
 
@@ -112,6 +123,8 @@ class Shelf:
         return order.pop() if over else order.pop_due(now)
 
     def _of_giver(self) -> Agenda[str] | None:
+        if len(self._own) != 1 or not self._large:  # among one there is no order
+            self._rank_moved()
         first = self._large.first()
         if first is None or self._share(first[1]) <= 1 / _LEAST:
             return None
@@ -121,6 +134,7 @@ class Shelf:
         return self._own[name]
 
     def _oldest(self) -> Agenda[str]:
+        self._rank_moved()
         head, own = self._common.first(), self._heads.first()
         if own is None or (head is not None and head[0] <= own[0]):
             return self._common
@@ -135,7 +149,10 @@ class Shelf:
             self._held.pop(tenant.name, None)
 
     def _tasks(self, tenant: Tenant) -> int:
-        return sum(tenant.counts[state] for state in self._states)
+        counts, tasks = tenant.counts, 0
+        for state in self._states:
+            tasks += counts[state]
+        return tasks
 
     def _is_large(self, tenant: Tenant) -> bool:
         """Whether what it holds is kept in an order of its own from now on."""
