@@ -50,6 +50,7 @@ from fairlead.model.names import (
 from fairlead.model.options import MAX_DEPENDENCIES
 
 __all__ = (
+    "CAPS",
     "changed_breaker",
     "changed_limit",
     "check_changes",
@@ -69,7 +70,8 @@ __all__ = (
 _POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
 _ACTIONS = ("cancel", "requeue", "delete")
 _PLANS = ("create", "put", "pause", "resume", "skip", "delete")
-_CAPS = (
+#: Limits of a queue that None lifts.
+CAPS = (
     "max_waiting",
     "max_tenant_waiting",
     "max_tenant_bytes",
@@ -238,9 +240,9 @@ def check_changes(changes: Sequence[Change]) -> None:
             _check_weight(change)
         elif isinstance(change, QueueChange):
             check_queue(change.queue)
-            for name in (*_CAPS, *_KEEPS):
+            for name in (*CAPS, *_KEEPS):
                 value = getattr(change, name)
-                if value is UNSET or (value is None and name in _CAPS):
+                if value is UNSET or (value is None and name in CAPS):
                     continue
                 if value is None or not 0 <= value < math.inf:
                     raise InvalidOption(name, value, "zero or more")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from fairlead.broker.checks import changed_breaker, changed_limit
+from fairlead.broker.checks import CAPS, changed_breaker, changed_limit
 from fairlead.broker.memory import flow as flows
 from fairlead.broker.memory import pins, release, settings
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, Queue, Tenant
@@ -40,14 +40,6 @@ __all__ = (
 )
 
 T = TypeVar("T")
-
-_CAPS = (
-    "max_waiting",
-    "max_tenant_waiting",
-    "max_tenant_bytes",
-    "max_tenant_pinned_bytes",
-    "warn_depth",
-)
 
 
 # -- alter -------------------------------------------------------------------------------------
@@ -142,7 +134,7 @@ def _is_new(shard: Shard, change: Setting) -> bool:
 
 def _configure_queue(shard: Shard, change: QueueChange) -> None:
     queue = shard.queue(change.queue)
-    for name in ("paused", *_CAPS, "charge_run_time"):
+    for name in ("paused", *CAPS, "charge_run_time"):
         value = getattr(change, name)
         if value is not UNSET:
             setattr(queue, name, value)
