@@ -7,8 +7,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# Processes for the parallel tests; 1 means none beside pytest itself.
-JOBS   ?= 2
+# Processes for the parallel tests, of which many wait for servers and workers; 1 means none beside
+# pytest itself.
+JOBS   ?= 3
 
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
 SOURCES   := src tests $(wildcard benchmarks)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
 from hypothesis import settings
 
@@ -23,5 +25,6 @@ _SLOW_PARAMETERS = {"redis", "cluster"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []
-        if not _SLOW_PARAMETERS.isdisjoint(parameters):
+        one_of_many = item.get_closest_marker("exhaustive") and crc32(item.nodeid.encode()) % 4
+        if one_of_many or not _SLOW_PARAMETERS.isdisjoint(parameters):
             item.add_marker(pytest.mark.slow)

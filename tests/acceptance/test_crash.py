@@ -107,6 +107,7 @@ async def test_the_log_names_what_ran_in_a_child_that_died(site: Site) -> None:
     await site.stream.ended(ids)
 
 
+@pytest.mark.slow
 async def test_the_other_child_goes_on_while_one_is_killed(site: Site) -> None:
     worker = site.worker("-c", "10", "-p", "2")
     one, other = await worker.ready()
@@ -179,6 +180,7 @@ async def test_a_worker_that_starts_on_the_same_host_gives_back_at_once_what_the
     assert judged(site, ids).verdict().defects == {}
 
 
+@pytest.mark.slow
 async def test_a_worker_that_starts_takes_nothing_from_one_that_lives_on_the_same_host(
     site: Site,
 ) -> None:
@@ -237,6 +239,7 @@ async def test_what_a_stopped_worker_says_after_its_lease_changes_nothing(site: 
     assert stopped.children() == [child]
 
 
+@pytest.mark.slow
 async def test_outcomes_that_come_too_late_are_refused_and_counted(site: Site) -> None:
     slow = site.worker("-c", "10", "-p", "1", host="one")
     [child] = await slow.ready()
@@ -271,6 +274,7 @@ async def test_outcomes_that_come_too_late_are_refused_and_counted(site: Site) -
     assert judged(site, ids).verdict().defects == {}
 
 
+@pytest.mark.slow
 async def test_a_child_that_stands_still_is_ended_and_its_tasks_finish(site: Site) -> None:
     worker = site.worker("-c", "10", "-p", "2", "--stall-timeout", "3")
     one, other = await worker.ready()

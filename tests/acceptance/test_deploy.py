@@ -110,6 +110,7 @@ async def test_what_does_not_end_within_the_grace_is_handed_back_without_a_burnt
     assert worker.tree() == []
 
 
+@pytest.mark.slow
 async def test_a_sync_handler_that_outlasts_the_grace_does_not_hold_up_the_end(site: Site) -> None:
     worker = site.worker("-c", "5", "-p", "1", "--threads", "5", "--grace", "1")
     await worker.ready()
@@ -146,6 +147,7 @@ async def test_a_second_int_hands_everything_back_now(site: Site) -> None:
     assert worker.tree() == []
 
 
+@pytest.mark.slow
 async def test_what_was_handed_back_is_done_by_the_next_worker(site: Site) -> None:
     worker = site.worker("-c", "20", "-p", "1", "--grace", "0")
     await worker.ready()
@@ -163,6 +165,7 @@ async def test_what_was_handed_back_is_done_by_the_next_worker(site: Site) -> No
 # -- TSTP ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_quiet_worker_goes_on_with_what_it_has_and_takes_no_more(site: Site) -> None:
     worker = site.worker("-c", "10", "-p", "2")
     children = await worker.ready()
@@ -242,6 +245,7 @@ async def test_a_rolling_restart_under_load_loses_and_repeats_nothing(site: Site
     assert worker.log("child died") == []
 
 
+@pytest.mark.slow
 async def test_children_are_replaced_after_so_many_tasks_and_nothing_is_lost(site: Site) -> None:
     worker = site.worker("-c", "10", "-p", "2", "--max-tasks", "50")
     first = await worker.ready()
@@ -261,6 +265,7 @@ async def test_children_are_replaced_after_so_many_tasks_and_nothing_is_lost(sit
     await worker.ready(but=first)
 
 
+@pytest.mark.slow
 async def test_a_child_that_takes_too_much_memory_is_replaced_and_ends_what_it_runs(
     site: Site,
 ) -> None:
@@ -284,6 +289,7 @@ async def test_a_child_that_takes_too_much_memory_is_replaced_and_ends_what_it_r
     assert worker.log("child died") == []
 
 
+@pytest.mark.slow
 async def test_children_are_replaced_at_their_age_one_at_a_time(site: Site) -> None:
     worker = site.worker("-c", "5", "-p", "2", "--max-age", "3")
     old = await worker.ready()

@@ -91,6 +91,7 @@ def in_a_process(ctx: Context) -> None:
 """
 
 
+@pytest.mark.slow
 async def test_a_handler_that_blocks_the_loop_is_named_and_pays_for_it_alone(site: Site) -> None:
     worker = site.worker("-c", "20", "-p", "1", "--stall-timeout", "2")
     [child] = await worker.ready()
@@ -133,6 +134,7 @@ async def test_a_loop_that_hangs_longer_than_the_lease_and_goes_on_loses_nothing
     assert child in worker.children()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["deaf", "stuck"])
 async def test_a_handler_that_ignores_its_time_limit_has_its_process_replaced(
     site: Site, kind: str
@@ -155,6 +157,7 @@ async def test_a_handler_that_ignores_its_time_limit_has_its_process_replaced(
     assert [each for each in site.records() if each.what == "beside"] == []
 
 
+@pytest.mark.slow
 async def test_a_child_that_could_not_be_replaced_is_tried_again(site: Site) -> None:
     impatient = (
         "from fairlead.worker import supervisor; supervisor._AGAIN = 0.5\n"
@@ -181,6 +184,7 @@ async def test_a_child_that_could_not_be_replaced_is_tried_again(site: Site) -> 
     assert not is_alive(child)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["async", "thread", "process"])
 async def test_running_work_of_every_kind_can_be_cancelled(site: Site, kind: str) -> None:
     worker = site.worker("-c", "5", "-p", "1", "--threads", "2", "--slots", "1")

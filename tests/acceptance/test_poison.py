@@ -121,6 +121,7 @@ async def test_a_fleet_keeps_four_fifths_of_its_speed_with_a_poisonous_task(site
     assert max(shares) >= 0.8, shares
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["segfault", "exit", "memory", "loop"])
 async def test_what_a_task_does_in_its_own_process_is_charged_to_it_alone(
     site: Site, kind: str
@@ -154,6 +155,7 @@ async def test_what_a_task_does_in_its_own_process_is_charged_to_it_alone(
     assert await handle.aresult(timeout=20) == 42
 
 
+@pytest.mark.slow
 async def test_no_process_is_left_of_an_endless_loop(site: Site) -> None:
     worker = site.worker("-c", "5", "-p", "1", "--slots", "1")
     [child] = await worker.ready()

@@ -128,6 +128,7 @@ async def test_workers_fetch_again_after_the_server_was_killed_and_started_again
         await fetch_again(site, workers, back)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", ["busy", "idle"])
 async def test_workers_fetch_again_after_all_their_connections_were_killed(
     durable: Running, tmp_path: Path, load: Load

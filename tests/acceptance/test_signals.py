@@ -19,6 +19,7 @@ from tests.support.worker_process import WorkerProcess, is_alive, until
 # -- TSTP and CONT ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_quiet_worker_fetches_again_after_cont(site: Site) -> None:
     worker = site.worker("-c", "10", "-p", "2")
     children = await worker.ready()
@@ -40,6 +41,7 @@ async def test_a_quiet_worker_fetches_again_after_cont(site: Site) -> None:
     assert site.stream.count(ids, *TROUBLE) == 0
 
 
+@pytest.mark.slow
 async def test_cont_to_a_worker_that_is_not_quiet_changes_nothing(site: Site) -> None:
     worker = site.worker("-c", "5", "-p", "1")
     [child] = await worker.ready()
@@ -109,6 +111,7 @@ def prepared(site: Site, *arguments: str, wrapper: tuple[str, ...] = ()) -> Work
     return worker
 
 
+@pytest.mark.slow
 async def test_a_worker_whose_terminal_is_closed_stops_in_good_time(site: Site) -> None:
     worker = prepared(site, "-c", "5", "-p", "2")
     async with terminal(worker):
@@ -126,6 +129,7 @@ async def test_a_worker_whose_terminal_is_closed_stops_in_good_time(site: Site) 
     assert site.stream.count(ids + later, *TROUBLE) == 0
 
 
+@pytest.mark.slow
 async def test_a_second_hangup_does_not_hurry_a_worker_that_stops(site: Site) -> None:
     worker = prepared(site, "-c", "5", "-p", "1")
     async with terminal(worker):

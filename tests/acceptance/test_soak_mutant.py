@@ -79,6 +79,7 @@ async def taken_for_dead(site: Site, source: Path) -> Verdict:
     return history.verdict()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_settlements_by_id_alone_are_noticed(tmp_path: Path) -> None:
     async def run(name: str, source: Path, *, audited: bool) -> Verdict:

@@ -127,6 +127,7 @@ async def test_who_is_cancelled_in_flight_does_not_break_the_line() -> None:
     assert verb.numbers == [2]
 
 
+@pytest.mark.slow
 async def test_a_worker_insists_on_whatever_is_refused_until_it_stops() -> None:
     limit, verb = Insistence(), Verb(LATER)
     heard: list[BrokerError] = []

@@ -137,6 +137,7 @@ def test_without_a_choice_everything_is_measured() -> None:
     assert [found[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
 
 
+@pytest.mark.slow
 def test_a_server_of_its_own_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     answer = fairlead("bench", "server", "--quick", "--json", "--scale", "0.001")
     assert answer.returncode == 0, answer.stderr

@@ -245,7 +245,7 @@ def test_a_process_of_its_own(nightly: str, url: str) -> None:
     answer = fairlead("schedule", "list", "--url", url, FAIRLEAD_URL="")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "nightly" in answer.stdout
-    answer = fairlead("schedule", "list", FAIRLEAD_URL="redis://127.0.0.1:1")
+    answer = fairlead("schedule", "list", FAIRLEAD_URL="redis://127.0.0.1:1?timeout=1s")
     assert answer.returncode == 3
 
 

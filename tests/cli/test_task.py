@@ -121,7 +121,7 @@ def test_stats_of_a_new_broker_and_of_none(valkey: Running) -> None:
     assert (answer.returncode, answer.stdout) == (0, "")
     assert "nothing was counted yet" in answer.stderr
     assert fairlead("stats", "--url", "memory://").returncode == 2
-    assert fairlead("stats", "--url", "redis://127.0.0.1:1").returncode == 3
+    assert fairlead("stats", "--url", "redis://127.0.0.1:1?timeout=1s").returncode == 3
 
 
 @pytest.mark.parametrize("command", [("task",), ("task", "explain"), ("task", "show"), ("stats",)])

@@ -113,6 +113,7 @@ def test_check_without_a_worker_says_so(folder: Path) -> None:
     assert (report["code"], report["workers"]) == (4, [])
 
 
+@pytest.mark.slow
 def test_a_worker_is_checked_from_its_start_to_its_end(folder: Path, url: str) -> None:
     environment = {**os.environ, "FAIRLEAD_TEST_URL": url, "FAIRLEAD_RUN_DIR": str(folder / "run")}
     worker = subprocess.Popen(

@@ -98,6 +98,7 @@ async def test_a_lost_reply_and_then_a_refusal_is_in_doubt_until_the_reply_comes
         assert (await app.asnapshot()).depth == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["app", "url", "call", "batch", "calls", "flow"])
 async def test_an_enqueue_against_a_dead_server_takes_as_long_as_was_said(
     valkey: Running, how: str
@@ -155,6 +156,7 @@ async def test_ten_seconds_are_all_that_an_enqueue_takes_also_after_a_lost_reply
             assert 8 < took(began) < 12
 
 
+@pytest.mark.slow
 async def test_in_an_outage_all_callers_have_their_own_time_and_know_that_nothing_was_sent(
     valkey: Running,
 ) -> None:

@@ -116,6 +116,7 @@ def agrees(expression: str, zone: str, start: int, minutes: int, gap: Any, fold:
 POLICIES = [("after", "first"), ("skip", "second"), ("after", "both")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("zone", "number"), ZONES)
 def test_slots_are_those_that_a_walk_over_the_year_finds(zone: str, number: int) -> None:
     start, minutes = year(number)

@@ -9,16 +9,19 @@ without any mutant.
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -30,6 +33,10 @@ from tests.support import surroundings  # noqa: E402, F401 - for the processes t
 _TIMEOUT = 120  # seconds for one named test; a mutant that hangs is noticed by it
 _moments = itertools.count(1_000_000_000)
 _AT_ONCE = min(2, os.cpu_count() or 1)
+# Most of a run would be imports of what stays the same: processes are forked from one that has it.
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(["_pytest.config", "hypothesis.stateful", "msgspec", "redis"])
+_OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
 
 
 def main(names: list[str]) -> int:
@@ -45,7 +52,7 @@ def main(names: list[str]) -> int:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(_AT_ONCE):
             copies.put(Path(shutil.copytree(ROOT / "src", Path(folder, str(number)))))
-        red = _red(Path(folder, "0"), [test for _, _, test in work])
+        red = _red(Path(folder, "0"), [test for _, _, test in work], "-n", str(_AT_ONCE))
         if red:
             print("red without any mutant:\n" + red, file=sys.stderr)
             return 1
@@ -102,19 +109,37 @@ def _noticed(copy: Path, name: str, mutant: Mutant, test: str) -> bool:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def _red(copy: Path, tests: list[str]) -> str:
+def _red(copy: Path, tests: list[str], *options: str) -> str:
     """What pytest says if one of the tests fails; empty if all pass."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_TIMEOUT
-        )
-    except subprocess.TimeoutExpired:
+    said = copy.with_suffix(".said")
+    process = _FORKED.Process(target=_run_tests, args=(copy, said, [*options, *tests]))
+    process.start()
+    process.join(_TIMEOUT)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
         return f"no end within {_TIMEOUT} s"
-    if done.returncode not in (0, 1):  # collection errors and such prove nothing about a guard
-        raise SystemExit(f"pytest could not run {tests}:\n{done.stdout}{done.stderr}")
-    return done.stdout if done.returncode else ""
+    if process.exitcode not in (0, 1):  # collection errors and such prove nothing about a guard
+        raise SystemExit(f"pytest could not run {tests}:\n{said.read_text()}")
+    return said.read_text() if process.exitcode else ""
+
+
+def _run_tests(copy: Path, said: Path, arguments: list[str]) -> None:
+    """In a process of its own: run pytest with the product of this copy."""
+    with said.open("w") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    os.chdir(ROOT)
+    # Of a process that was forked nobody tidies up: what it leaves lies beside the copy.
+    os.environ.update(PYTHONPATH=str(copy), TMPDIR=str(copy.parent))
+    tempfile.tempdir = None
+    sys.path.insert(0, str(copy))
+    try:
+        code = int(pytest.main([*_OPTIONS, *arguments]))
+    except BaseException:  # noqa: BLE001 - or it would pass for a red test
+        traceback.print_exc()
+        code = 3
+    sys.exit(code)
 
 
 if __name__ == "__main__":

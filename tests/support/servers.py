@@ -23,10 +23,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 Kind = Literal["valkey", "redis"]
 
 SLOTS = 16384
+AT_ONCE = {"repl-diskless-sync-delay": "0"}  # else a replica is served after five seconds
 SERVICE = "main"  # what the sentinels call the primary
 
 _PATIENCE = 15.0  # seconds for anything a server is asked to become
@@ -193,8 +196,9 @@ def _clear(running: Running) -> None:
 
 
 def _hurried(running: Running) -> redis.Redis:
-    """A client that does not wait for a server that stands still."""
-    return redis.Redis(unix_socket_path=running.path, protocol=2, socket_timeout=2.0)
+    """A client that waits neither for a server that stands still nor for one that is gone."""
+    once = Retry(NoBackoff(), 0)
+    return redis.Redis(unix_socket_path=running.path, protocol=2, socket_timeout=2.0, retry=once)
 
 
 @contextlib.contextmanager
@@ -237,9 +241,8 @@ class Watched:
 def sentinels(count: int = 3, kind: Kind = "valkey") -> Iterator[Watched]:
     """Sentinels that need half a second to call a primary dead."""
     with contextlib.ExitStack() as stack:
-        at_once = {"repl-diskless-sync-delay": "0"}
-        primary = stack.enter_context(server(kind, tcp=True, config=at_once))
-        follow = {"replicaof": f"127.0.0.1 {primary.port}", **at_once}
+        primary = stack.enter_context(server(kind, tcp=True, config=AT_ONCE))
+        follow = {"replicaof": f"127.0.0.1 {primary.port}", **AT_ONCE}
         replica = stack.enter_context(server(kind, tcp=True, config=follow))
         wait_for(lambda: replica.admin("ROLE")[3] == b"connected", "the replica to follow")
         watchers = [

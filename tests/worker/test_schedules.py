@@ -81,6 +81,7 @@ async def test_slots_are_fired_on_time_and_in_order(diary: Diary) -> None:
     assert min(diary.late) > -0.05
 
 
+@pytest.mark.slow
 async def test_several_workers_fire_each_slot_once(store: Store) -> None:
     diaries = [Diary(store) for _ in range(3)]
     await diaries[0].app.schedules.acreate("tick", diaries[0].note, every=1)
@@ -107,6 +108,7 @@ async def _waiting(app: Fairlead, queue: str) -> bool:
     return queue in queues and queues[queue].depth > 0
 
 
+@pytest.mark.slow
 async def test_a_full_worker_fires_too(diary: Diary) -> None:
     go = asyncio.Event()
 
@@ -129,6 +131,7 @@ async def _running(app: Fairlead) -> bool:
 # -- changes at run time ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_pause_resume_change_and_delete_are_seen_at_once(diary: Diary) -> None:
     schedules = diary.app.schedules
     async with diary.app.worker():
@@ -405,6 +408,7 @@ async def test_one_schedule_that_cannot_be_computed_does_not_stop_the_others(
     assert (said.message, vars(said)["schedule"]) == ("schedule left to other workers", "odd")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoiled", ["version", "zone", "bytes"])
 async def test_what_cannot_be_read_is_said_once_and_looked_at_rarely(
     store: Store, spoiled: str, caplog: pytest.LogCaptureFixture

@@ -220,6 +220,7 @@ class Breakable:
         return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", ["nothing", "an outcome", "an attempt", "attempts that end late"])
 async def test_a_worker_stops_in_time_although_the_broker_is_gone(
     rest: str, caplog: pytest.LogCaptureFixture

@@ -14,6 +14,7 @@ from zlib import crc32
 
 import pytest
 import redis
+from hypothesis import is_hypothesis_test
 
 from fairlead.broker import Store
 from fairlead.broker.clock import Clock
@@ -95,11 +96,19 @@ for _name, _opener in OPENERS.items():
 
 
 # On a cluster the same functions run as on one server; what differs are connections and routing. So
-# a third of the suite is enough for each run. FAIRLEAD_FULL=1 leaves nothing out.
+# a third of the suite is enough for each run, without the properties and what is slow as it is.
+# FAIRLEAD_FULL=1 leaves nothing out.
+def _is_left_out(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or "[cluster" not in item.nodeid:
+        return False
+    slow = any(mark.name == "slow" for mark in getattr(item.function, "pytestmark", ()))
+    return slow or is_hypothesis_test(item.function) or crc32(item.nodeid.encode()) % 3 != 0
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("FAIRLEAD_FULL"):
         return
-    gone = {each for each in items if "[cluster" in each.nodeid and crc32(each.nodeid.encode()) % 3}
+    gone = {each for each in items if _is_left_out(each)}
     if gone:
         config.hook.pytest_deselected(items=list(gone))
         items[:] = [each for each in items if each not in gone]

@@ -60,6 +60,7 @@ async def test_a_shard_with_something_of_everything_is_sound(
     assert kinds - families == {b"saved", b"gaps", b"outbox"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("what", [*SPOILED, *SPOILED_PINS])
 async def test_what_is_spoiled_is_named(
     broker: RedisBroker, client: redis.Redis, what: str

@@ -299,6 +299,7 @@ async def opened(running: Running, **options: Any) -> AsyncIterator[RedisBroker]
         await broker.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", sorted(KINDS))
 async def test_a_key_of_another_type_is_refused_and_nothing_else_changes(
     kind: str, shard: tuple[Running, Shard]

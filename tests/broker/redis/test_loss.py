@@ -14,7 +14,7 @@ from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import LAYOUT
 from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import State
-from tests.support.servers import Running, server, wait_for
+from tests.support.servers import AT_ONCE, Running, server, wait_for
 from tests.support.store import NOW, Client, completed, ids, submit
 
 META = "fl1:{0}:meta"
@@ -107,7 +107,7 @@ class Pair:
 
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
-    with server(tcp=True) as primary, server(tcp=True) as replica:
+    with server(tcp=True, config=AT_ONCE) as primary, server(tcp=True) as replica:
         replica.admin("REPLICAOF", "127.0.0.1", primary.port)
         made = Pair(primary, replica)
         try:

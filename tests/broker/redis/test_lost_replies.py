@@ -461,6 +461,7 @@ def test_the_story_calls_every_verb_as_often_as_it_is_disturbed(clean: Undisturb
     assert all(clean.calls[f"sleep {verb}"] >= SLEEPS[verb] for verb in SLEEPS), clean.calls
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("verb", "number"), [(verb, k) for verb, times in TIMES.items() for k in range(1, times + 1)]
 )

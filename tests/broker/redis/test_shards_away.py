@@ -15,7 +15,7 @@ from fairlead.broker import Store
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.verbs import Call, Fetch
-from fairlead.model.errors import Refused, Unreachable
+from fairlead.model.errors import Ambiguous, Refused, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.proxy import proxy
 from tests.support.servers import Running, server
@@ -60,6 +60,7 @@ async def back(broker: ShardedBroker) -> None:
     raise AssertionError("the shard is still taken for away")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "refuses", "silent"])
 async def test_a_shard_that_is_away_costs_others_a_moment_once(
     near: Running, far: Running, how: str
@@ -168,7 +169,7 @@ async def test_all_shards_away_is_an_error_and_the_number_is_repeated(
         for running in (near, far):
             running.admin("CONFIG", "SET", "min-replicas-to-write", "1")
         call, fetch = Call("w1", 50), Fetch(queues=QUEUES, max=2)
-        with pytest.raises(Refused):
+        with pytest.raises((Refused, Ambiguous)):  # the other if its time ended in the midst
             await broker.exchange(call, fetch=fetch, now=NOW)
         for running in (near, far):
             running.admin("CONFIG", "SET", "min-replicas-to-write", "0")
