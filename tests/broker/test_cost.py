@@ -21,12 +21,14 @@ def clean() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 async def test_a_backlog_of_300_times_costs_less_than_two_and_a_half_times_as_much() -> None:
     small, large = await costs([SMALL, LARGE], rounds=3, tasks=20_000, warm_up=WARM_UP)
     assert large.total < 2.5 * small.total, f"{large} against {small}"
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 async def test_one_tenant_alone_costs_no_more_than_a_hundred_do() -> None:
     one, many = await costs([ONE, SMALL], rounds=20, tasks=3_000, warm_up=WARM_UP)

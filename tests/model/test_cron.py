@@ -8,12 +8,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.cron import check_cron, check_zone, moments
 from fairlead.model.errors import InvalidCron, InvalidOption
 from fairlead.model.schedule import next_slot, slots, stamp, timing
+from tests.support.fair import examples
 
 MINUTE = timedelta(minutes=1)
 ZONES = [
@@ -161,7 +162,7 @@ def test_a_range_from_a_number_to_itself_is_that_number(said: str, plain: str) -
 
 
 @given(data=st.data(), expression=CRON, place=st.sampled_from(ZONES))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_any_expression_agrees_with_the_walk(
     data: st.DataObject, expression: str, place: tuple[str, int]
 ) -> None:
@@ -179,7 +180,7 @@ def test_any_expression_agrees_with_the_walk(
     back=st.integers(0, 2 * 86_400_000),
     fold=st.sampled_from(["first", "second", "both"]),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_slots_do_not_depend_on_where_one_begins(
     expression: str, place: tuple[str, int], back: int, fold: Any
 ) -> None:
@@ -324,7 +325,7 @@ def test_an_expression_that_is_wrong_as_a_whole(expression: str, said: str) -> N
 
 
 @given(st.text(alphabet="0123456789*/,-#LWMONFRI ", max_size=30))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_any_text_is_an_expression_or_refused(text: str) -> None:
     refused: InvalidCron | None = None
     try:

@@ -382,6 +382,7 @@ def caught_up(primary: Running) -> bool:
 # -- silence ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 async def test_a_server_frozen_for_longer_than_the_leases_ends_none_of_them(
     valkey: Running,
@@ -505,7 +506,7 @@ def every_verb(broker: RedisBroker) -> list[tuple[str, Callable[[], Any]]]:
 
 
 @pytest.mark.serial
-@pytest.mark.parametrize("fault", ["black hole", "restart"])
+@pytest.mark.parametrize("fault", [pytest.param("black hole", marks=pytest.mark.slow), "restart"])
 async def test_those_who_wait_hear_the_next_bell_after(fault: str, durable: Running) -> None:
     async with proxy(path=durable.path) as between, brokers(durable.url) as (outside,):
         inside = RedisBroker(between.url, patience=30.0)
