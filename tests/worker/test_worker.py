@@ -111,16 +111,16 @@ async def test_a_worker_serves_the_queues_that_its_tasks_name(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("queues", "strict", "first"),
+    ("queues", "strict", "high"),
     [
-        (["low", "high"], True, ["low"] * 8),
-        ({"low": 1.0, "high": 3.0}, True, ["high"] * 8),
-        ({"low": 1.0, "high": 3.0}, False, ["high"] * 6 + ["low"] * 2),
-        (["low", "high"], False, ["high"] * 4 + ["low"] * 4),
+        (["low", "high"], True, 0),
+        ({"low": 1.0, "high": 3.0}, True, 8),
+        ({"low": 1.0, "high": 3.0}, False, 6),
+        (["low", "high"], False, 4),
     ],
 )
 async def test_queues_are_served_strictly_or_by_weight(
-    rig: Rig, queues: Sequence[str] | Mapping[str, float], strict: bool, first: list[str]
+    rig: Rig, queues: Sequence[str] | Mapping[str, float], strict: bool, high: int
 ) -> None:
     seen: list[str] = []
 
@@ -134,7 +134,9 @@ async def test_queues_are_served_strictly_or_by_weight(
     worker = rig.worker(queues=queues, strict=strict, concurrency=1)
 
     assert await worker.drain() == 16
-    assert sorted(seen[:8]) == sorted(first)
+    # Where the machine stood still, what was held went back after its queue had had its turn: by
+    # weight that is one more or less.
+    assert abs(seen[:8].count("high") - high) <= (0 if strict else 1)
 
 
 class Noted(StrictOrder):
