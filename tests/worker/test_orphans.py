@@ -24,8 +24,9 @@ def is_there(pid):
     return True
 
 def left_behind(code, **options):
-    # What a program starts and leaves behind; its pid.
-    text = f"import os, subprocess; print(subprocess.Popen({code!r}).pid, flush=True); os._exit(0)"
+    # What a program starts and leaves behind; its pid. Without a name it might be waited for.
+    text = f"p = subprocess.Popen({code!r}); print(p.pid, flush=True); os._exit(0)"
+    text = "import os, subprocess; " + text
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, **options)
     return int(done.stdout)
 """
