@@ -124,7 +124,7 @@ async def test_an_enqueue_against_a_dead_server_takes_as_long_as_was_said(
 async def test_a_silent_server_is_waited_for_as_long_as_was_said(valkey: Running) -> None:
     async with opened(valkey.url, "500ms") as app:
         work = app.registered("work")
-        handle = await work.aenqueue()
+        handle = await work.using(enqueue_timeout="10s").aenqueue()  # it connects
         valkey.pause()
         try:
             began = time.monotonic()
