@@ -12,8 +12,8 @@ SIZE = '<III' -- life, bytes of body and trace, bytes of parts
 -- @const FATE_END=60 SIZE_LENGTH=12 SINCE=28
 
 local NONE = {}
-local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)'
-local FLOW = '^(' .. ('[^\31]*\31'):rep(6) .. '[^\31]*)\31([^\31]*)\31?(%d*)$' -- of members: its id and life
+local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)\31[^\31]*\31[^\31]*()'
+local FLOW = '^\31([^\31]*)\31?(%d*)$' -- behind that, of members: its id and life
 -- What heads and owners say never changes, so it is kept from call to call; so many at most.
 local heads, owners, count, MOST, LONGEST = {}, {}, 0, 500, 1000
 local function room()
@@ -25,11 +25,13 @@ function parsed(head)
   local h = heads[head]
   if not h then
     room()
-    local queue, tenant, level, cost, limiters = match(head, HEAD)
+    local queue, tenant, level, cost, limiters, after = match(head, HEAD)
     h = { head = head, queue = queue, tenant = tenant, mark = '\28' .. tenant, level = tonumber(level), cost = tonumber(cost),
-      limiters = limiters == '' and NONE or split(limiters, ','), limited = limiters ~= '' }
-    h.base, h.flow, h.flow_life = match(head, FLOW)
-    h.flow_life = tonumber(h.flow_life) or 0
+      limiters = limiters == '' and NONE or split(limiters, ','), limited = limiters ~= '', flow_life = 0 }
+    if after <= #head then
+      local flow, life = match(head, FLOW, after)
+      h.base, h.flow, h.flow_life = sub(head, 1, after - 1), flow, tonumber(life) or 0
+    end
     heads[head] = h
   end
   return h
