@@ -23,7 +23,6 @@ end
 -- Tasks `first` to `last` of `ids` ended alike.
 local function end_alike(t, f, o, ids, first, last, life, size, bytes, runs, base)
   local n, q, d = last - first + 1, t[QUEUE], t[QUEUE].counts
-  end_loans(CALLER, f.number, ids, first, last)
   t[COUNT + RUNNING], t[COUNT + COMPLETED], t[CHANGED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n, true
   d[RUNNING], d[COMPLETED], q.changed = d[RUNNING] - n, d[COMPLETED] + n, true
   t[LIVE_BYTES] = t[LIVE_BYTES] - n * (COUNTED + size)
@@ -46,6 +45,7 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
   local token, results, times, m = ARGV[i + 1], step == 2, ARGV[i + 4], #written
   local base, runs = n, { unpacked('<' .. ('d'):rep(count), times) } span = nil -- a call may have failed
   local last, from, bytes, t, f, begin, life, size, own = nil, 0, 0, nil, nil, nil, 0, 0, nil
+  local open, number = n + 1, tonumber(token) -- from where on all have gone this way
   for k = 0, count - 1 do
     n = n + 1
     local id, r = ids[n], records[n]
@@ -69,12 +69,14 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
       m = m + 2
     else
       if t and n > from then end_alike(t, f, owners[from], ids, from, n - 1, life, size, bytes, runs, base) end
-      last, t = nil, nil
+      if n > open then end_loans(CALLER, number, ids, open, n - 1) end
+      last, t, open = nil, nil, n + 1
       codes[n] = settle_one(id, tonumber(token), COMPLETED, runs[k + 1], results and 'R' or '',
         results and ARGV[first + 2 * k + 1] or nil, '')
     end
   end
   if t then end_alike(t, f, owners[from], ids, from, n, life, size, bytes, runs, base) end
+  if n >= open then end_loans(CALLER, number, ids, open, n) end
   took(nil, runs, 0, -1)
   return n
 end

@@ -109,7 +109,7 @@ end
 local function append(s, t, ids, first, last, life, till)
   local q = s.q
   local plain = life == 0 and till >= q.kept_until
-  local o = t and own_order(s, t, till, plain) or shelves.order(s)
+  local o = t and own_order(s, t, till, plain) or s.orders[''] or shelves.order(s)
   o.empty = false
   if not plain then
     for i = first, last do set_at(o.set, ids[i], till) end
@@ -127,9 +127,9 @@ end
 -- Tasks of a tenant that ended alike, `bytes` in all, and have been counted already.
 function shelves.keep_plainly(t, ids, first, last, life, bytes)
   local q = t[QUEUE]
-  local s, till = shelves.of(q, COMPLETED), now + q.keep
-  q.soon = min(q.soon or huge, till)
-  local count, held_bytes = held(s, t)
+  local s, till = q.shelves and q.shelves[DONE_BIT] or shelves.of(q, COMPLETED), now + q.keep
+  if not q.soon or till < q.soon then q.soon = till end
+  local count, held_bytes = t[COUNT + COMPLETED] + t[COUNT + CANCELLED], t[DONE_BYTES]
   if not is_large(s, count, held_bytes) then return append(s, nil, ids, first, last, life, till) end
   count, held_bytes = count - (last - first + 1), held_bytes - bytes
   local from = first
