@@ -33,12 +33,13 @@ from fairlead.model.limits import Limit
 from fairlead.model.message import Message
 from fairlead.model.turns import goes_before
 
-__all__ = ("TALLY", "TENANT_BYTES", "TENANT_HOUR", "Counters", "Looking", "counters")
+__all__ = ("TALLY", "TENANT", "TENANT_BYTES", "TENANT_HOUR", "Counters", "Looking", "counters")
 
 TALLY = Struct("<5Id")  # TALLIED, longest wait in seconds: lua/lib/counted
-TENANT_HOUR = Struct("<I5Id")  # near the end of a tenant: an hour, and the same of it
-# How it ends: bytes that are finished, dead, waiting, pinned; shelves with an order of its own.
-TENANT_BYTES = Struct("<ddddB")
+# A tenant, as lua/lib/tenant writes it: counts, lengths, special; tag, weight, status, turn, pause,
+# whether it has a limit, and work; an hour, and the same of it as in TALLY; bytes that are finished
+# and not. Behind that stands what few have: the limiter it waits at, ...
+TENANT, TENANT_HOUR, TENANT_BYTES = Struct("<13IdIBBBBB"), Struct("<I5Id"), Struct("<dd")
 # What stands behind a queue: lua/lib/stats.
 _STATE = Struct("<dd8IdddBdddIIdd")
 _COUNTERS = Struct("<12d")  # _STORED; a minute, attempts that began in it and in the one before
@@ -47,7 +48,6 @@ _STORED = (*TALLIED, "failed", "retried", "fenced", "dropped")
 # As lua/lib/queue, tenant and limiter write them.
 _QUEUE = Struct("<dd8Idd")  # clock, ready weight; tasks by state; what the rate remembers
 _CONF = Struct("<BdddddddI")  # paused, five caps, concurrency, rate, burst
-_TENANT = Struct("<13IdIBBBBB")  # counts, lengths, special; tag, weight, status, turn, pause, ...
 _GATE = Struct("<ddIdd")  # concurrency, rate, burst, what the rate remembers
 _LIMITER = Struct("<ddIddd")  # the same, and room in use
 _DEFERRED, _QUEUED, _RUNNING = 2, 3, 4
@@ -110,9 +110,10 @@ class Looking(Frame):
         time, row, rest = float(reply[0]), reply[1:9], reply[9:]
         record = stored.decode_record(id, row)
         queue, conf, tenant, parents, gate, ready, rank, place, limiters = rest
-        *numbers, status, turn, pause, _, _ = _TENANT.unpack_from(tenant)
+        *numbers, status, turn, pause, _, _ = TENANT.unpack_from(tenant)
         queued = record.state is State.QUEUED
-        spot = tenant[_TENANT.size + 1 :][: tenant[_TENANT.size]].decode()
+        rare = tenant[TENANT.size + TENANT_HOUR.size + TENANT_BYTES.size :]
+        spot = rare[1 : 1 + rare[0]].decode() if rare else ""
         message = record.message
         rooms = _rooms(message, queue, conf, numbers[_RUNNING - 1], gate, time)
         rooms += [_limiter(*limiters[i : i + 4], now=time) for i in range(0, len(limiters), 4)]
@@ -198,8 +199,7 @@ def _tenants(told: Sequence[Any], now: float) -> dict[str, TenantStats]:
         name, *hours, record, everywhere, here = told[i : i + 6]
         parts = [TALLY.unpack(hour) for hour in hours if hour is not None]
         if record is not None:
-            place = len(record) - TENANT_HOUR.size - TENANT_BYTES.size
-            hour, *own = TENANT_HOUR.unpack_from(record, place)
+            hour, *own = TENANT_HOUR.unpack_from(record, TENANT.size)
             if hour >= now // HOUR - 1:
                 parts.append(tuple(own))
         counts: dict[str, Any] = {
@@ -209,7 +209,7 @@ def _tenants(told: Sequence[Any], now: float) -> dict[str, TenantStats]:
             **counts,
             longest_wait=micros(max((part[-1] for part in parts), default=0.0)) / 1e6,
             weight=_weight(here) or _weight(everywhere) or 1.0,
-            queued=0 if record is None else _TENANT.unpack_from(record)[_QUEUED - 1],
+            queued=0 if record is None else TENANT.unpack_from(record)[_QUEUED - 1],
         )
     return found
 

@@ -25,7 +25,7 @@ from fairlead.broker.redis.audit.values import (
     Tenant,
 )
 from fairlead.broker.redis.flow_codec import FORM, MEMBER, ROW, flow_texts
-from fairlead.broker.redis.looking import TALLY, TENANT_BYTES, TENANT_HOUR, counters
+from fairlead.broker.redis.looking import TALLY, TENANT, TENANT_BYTES, TENANT_HOUR, counters
 from fairlead.broker.redis.stored import (
     SIZES,
     STORED,
@@ -64,7 +64,7 @@ __all__ = (
 _FATE = Struct("<BBBIBHHdddddd")
 _HOLD = Struct("<B")
 _SIZE = Struct("<III")  # life, bytes of body and trace, bytes of parts
-_TENANT = Struct("<13IdIBBBBB")
+_RARE = Struct("<ddB")  # how a tenant ends if it has any of this, or one of two texts before it
 _QUEUE = Struct("<dd8IdddBdddIIdd")
 _CONF = Struct("<BdddddddIBddddd")
 _GATE = Struct("<ddIdd")
@@ -161,13 +161,18 @@ def _untouched(message: Message) -> Record:
 
 
 def read_tenant(stored: bytes) -> Tenant:
-    *numbers, tag, weight, status, _, pause, gated, busy = _unpack(_TENANT, stored)
-    spot, place = _text(stored, _TENANT.size, 1)
-    woken, place = _text(stored, place, 1)
-    bytes_at = place + TENANT_HOUR.size
-    if len(stored) != bytes_at + TENANT_BYTES.size or status >= len(STATUSES):
+    *numbers, tag, weight, status, _, pause, gated, busy = _unpack(TENANT, stored)
+    place = TENANT.size + TENANT_HOUR.size
+    done, live = _unpack(TENANT_BYTES, stored, place)
+    place += TENANT_BYTES.size
+    spot, woken, dead, pinned, large = b"", b"", 0.0, 0.0, 0
+    if len(stored) > place:
+        spot, place = _text(stored, place, 1)
+        woken, place = _text(stored, place, 1)
+        dead, pinned, large = _unpack(_RARE, stored, place)
+        place += _RARE.size
+    if len(stored) != place or status >= len(STATUSES):
         raise ValueError("a tenant is stored as no script does it")
-    done, dead, live, pinned, large = TENANT_BYTES.unpack_from(stored, bytes_at)
     return Tenant(
         counts=tuple(numbers[:8]),
         lengths=tuple(numbers[8:12]),

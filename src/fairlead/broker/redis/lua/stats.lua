@@ -17,7 +17,8 @@
 keep_clock()
 local queue, most, hour = ARGV[2], tonumber(ARGV[3]), floor(now / 3600)
 local reply = { exact(now), M.orphans, '0' }
-local FULL, PART = 10000, 1000 -- FULL: see lib/counted; PART: tenants that are looked at in one call
+local FULL, PART, HOUR_AT = 10000, 1000, 70 -- FULL: see lib/counted; PART: tenants that are looked at in one call;
+-- HOUR_AT: where a tenant has its hour, see lib/tenant
 local known, active = P .. 'tenants:' .. queue, P .. 'active:' .. queue
 local tallies = { P .. 'tally:' .. queue .. ':' .. hour, P .. 'tally:' .. queue .. ':' .. (hour - 1) }
 
@@ -43,7 +44,7 @@ end
 local function looked_at(cursor)
   local page, names = call('HSCAN', known, cursor, 'COUNT', PART), {}
   for i = 1, #page[2], 2 do
-    if unpacked('<I', sub(page[2][i + 1], -65)) >= hour - 1 then names[#names + 1] = page[2][i] end
+    if unpacked('<I', page[2][i + 1], HOUR_AT) >= hour - 1 then names[#names + 1] = page[2][i] end
   end
   reply[3] = page[1]
   return names, 0

@@ -11,7 +11,7 @@ hour = floor(now / 3600)
 -- @end
 -- Places of counters; those of ends are state - ENDS. The first five are of tenants, too.
 -- @const ENQUEUED=1 STARTED=2 ENDS=3 FAILED=6 RETRIED=7 FENCED=8 DROPPED=9 MINUTE=10 H_WAIT=13 H_RUN=14 H_RELEASE=15
--- @const HOUR=27 WAITED=33
+-- @const HOUR=30 WAITED=36
 stats = {}
 
 function stats.of(q)

@@ -1,15 +1,16 @@
 -- tenant: one tenant's part of one queue: its tag, its counts, its limits.
 --
 -- A tenant is an array, because a table of named fields costs more than all else that is done to
--- it: what it is (1 to 4), then what is stored. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- it: what it is (1 to 4), then what few have, which is stored at the end, if at all, then the rest of what is
+-- stored. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share GATE apply_settings gates
-local TENANT = '<IIIIIIIIIIIIIdIBBBBBBc0Bc0IIIIIIdddddB'
+local TENANT, LENGTH = '<IIIIIIIIIIIIIdIBBBBBIIIIIIddd', 117
+local RARE = '<Bc0Bc0ddB'
 -- Counts stand at COUNT + state, lengths of lines at LEN + level; SPECIAL counts the special
 -- ones that are queued.
--- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 COUNT=4 LEN=13 SPECIAL=17
--- @const TAG=18 WEIGHT=19 STATUS=20 TURN=21 PAUSE=22 GATED=23 BUSY=24 SPOT=25 WOKEN=26
--- Bytes of its tasks: finished, dead, not finished, kept for pins; OWNS: on which shelves it has an order of its own.
--- @const DONE_BYTES=34 DEAD_BYTES=35 LIVE_BYTES=36 PIN_BYTES=37 OWNS=38
+-- @const NAME=1 QUEUE=2 LINES=3 CHANGED=4 SPOT=5 WOKEN=6 DEAD_BYTES=7 PIN_BYTES=8 OWNS=9 COUNT=9 LEN=18 SPECIAL=22
+-- @const TAG=23 WEIGHT=24 STATUS=25 TURN=26 PAUSE=27 GATED=28 BUSY=29 DONE_BYTES=37 LIVE_BYTES=38
+-- Bytes are of its tasks: dead, kept for pins, finished, not finished; OWNS: on which shelves it has an order of its own.
 GATE = '<ddIdd' -- concurrency, rate, burst, since, gone
 -- @const IDLE=0 READY=1 PARKED=2 AT_LIMITER=3 PAUSED=4 UNIT=1000 STRIDE=1000
 
@@ -40,7 +41,12 @@ function load_tenants(q, names)
   local found = call('HMGET', P .. 'tenants:' .. q.name, unpack(missing))
   sound[P .. 'tenants:' .. q.name] = true
   for i = 1, n do
-    if found[i] then cache[missing[i]] = { missing[i], q, false, false, unpacked(TENANT, found[i]) } end
+    local r = found[i]
+    if r then
+      local t = { missing[i], q, false, false, '', '', 0, 0, 0, unpacked(TENANT, r) }
+      if #r > LENGTH then t[SPOT], t[WOKEN], t[DEAD_BYTES], t[PIN_BYTES], t[OWNS] = unpacked(RARE, r, LENGTH + 1) end
+      cache[missing[i]] = t
+    end
   end
 end
 
@@ -53,8 +59,8 @@ end
 function make_tenant(q, name)
   local t = read_tenant(q, name)
   if not t then
-    t = { name, q, false, true, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, '', '',
-      0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    t = { name, q, false, true, '', '', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0,
+      0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
     q.tenants[name] = t
     if M.settings > 0 then apply_settings(t) end
   end
@@ -66,10 +72,11 @@ function tenant_of(task)
   return q.tenants[task.h.tenant] or make_tenant(q, task.h.tenant)
 end
 
-function waiting(t) return t[5] + t[6] + t[7] + t[9] end
+function waiting(t) return t[COUNT + SCHEDULED] + t[COUNT + DEFERRED] + t[COUNT + QUEUED] + t[COUNT + RETRYING] end
 
 function stored_tenant(t)
-  return pack(TENANT, t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15], t[16], t[17], t[18],
-    t[19], t[20], t[21], t[22], t[23], t[24], #t[25], t[25], #t[26], t[26], t[27], t[28],
-    t[29], t[30], t[31], t[32], t[33], t[34], t[35], t[36], t[37], t[38])
+  local r = pack(TENANT, t[10], t[11], t[12], t[13], t[14], t[15], t[16], t[17], t[18], t[19], t[20], t[21], t[22],
+    t[23], t[24], t[25], t[26], t[27], t[28], t[29], t[30], t[31], t[32], t[33], t[34], t[35], t[36], t[37], t[38])
+  if t[DEAD_BYTES] + t[PIN_BYTES] + t[OWNS] == 0 and t[SPOT] == '' and t[WOKEN] == '' then return r end
+  return r .. pack(RARE, #t[SPOT], t[SPOT], #t[WOKEN], t[WOKEN], t[DEAD_BYTES], t[PIN_BYTES], t[OWNS])
 end

@@ -25,7 +25,9 @@ end
 
 local function saved(q) return agenda('saved:' .. q.name) end
 
-local function is_empty(t) return t[5] + t[6] + t[7] + t[8] + t[9] + t[10] + t[11] + t[12] == 0 end
+local function is_empty(t)
+  return waiting(t) + t[COUNT + RUNNING] + t[COUNT + COMPLETED] + t[COUNT + DEAD] + t[COUNT + CANCELLED] == 0
+end
 
 local function write_gate(gate)
   write('HSET', P .. 'gates', gate.field, pack(GATE, gate.concurrency, gate.rate, gate.burst, gate.since, gate.gone))
@@ -52,7 +54,7 @@ writers[#writers + 1] = function()
     for name, t in pairs(q and q.tenants or {}) do
       if t and t[CHANGED] then
         if gates[t] and gates[t].changed then write_gate(gates[t]) end
-        local busy = t[5] + t[6] + t[7] + t[8] + t[9] > 0 and 1 or 0
+        local busy = t[10] + t[11] + t[12] + t[13] + t[14] > 0 and 1 or 0 -- by its counts, as waiting and stored_tenant
         if busy ~= t[BUSY] then
           local list = busy == 1 and woke or slept
           t[BUSY], list[#list + 1] = busy, name
