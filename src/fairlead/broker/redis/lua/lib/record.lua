@@ -14,8 +14,9 @@ SIZE = '<III' -- life, bytes of body and trace, bytes of parts
 local NONE = {}
 local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)\31[^\31]*\31[^\31]*()'
 local FLOW = '^\31([^\31]*)\31?(%d*)$' -- behind that, of members: its id and life
--- What heads and owners say never changes, so it is kept from call to call; so many at most.
-local heads, owners, count, MOST, LONGEST = {}, {}, 0, 500, 1000
+-- What heads and owners say never changes, so it is kept from call to call; so many at most, which is enough for
+-- those of a thousand tenants.
+local heads, owners, count, MOST, LONGEST = {}, {}, 0, 2000, 1000
 local function room()
   count = count + 1
   if count > MOST then heads, owners, count = {}, {}, 1 end
