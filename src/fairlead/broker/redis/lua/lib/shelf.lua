@@ -15,14 +15,17 @@
 -- @const OWN=64 LEAST=32 DONE_BIT=1 DEAD_BIT=2
 
 function shelves.of(q, state)
-  if not q.shelves then
-    q.shelves = {
-      { q = q, listed = true, bit = DONE_BIT, orders = {}, larges = 'large_done',
-        large = agenda('large-done:' .. q.name), heads = agenda('heads-done:' .. q.name) },
-      { q = q, listed = false, bit = DEAD_BIT, orders = {}, larges = 'large_dead',
-        large = agenda('large-dead:' .. q.name), heads = agenda('heads-dead:' .. q.name) } }
+  local dead = state == DEAD
+  local bit = dead and DEAD_BIT or DONE_BIT
+  if not q.shelves then q.shelves = {} end
+  local s = q.shelves[bit]
+  if not s then
+    s = { q = q, listed = not dead, bit = bit, orders = {}, larges = dead and 'large_dead' or 'large_done',
+      large = dead and agenda('large-dead:' .. q.name) or agenda('large-done:' .. q.name),
+      heads = dead and agenda('heads-dead:' .. q.name) or agenda('heads-done:' .. q.name) }
+    q.shelves[bit] = s
   end
-  return q.shelves[state == DEAD and DEAD_BIT or DONE_BIT]
+  return s
 end
 
 -- The order of one tenant, or of all.

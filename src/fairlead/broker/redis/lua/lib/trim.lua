@@ -133,6 +133,7 @@ end
 
 function trim(q, most)
   local trimmed = trim_shelf(shelves.of(q, COMPLETED), most)
+  if q.counts[DEAD] == 0 then return trimmed end
   return trimmed + trim_shelf(shelves.of(q, DEAD), most - trimmed)
 end
 
