@@ -64,6 +64,7 @@ def judged(site: Site, ids: Sequence[str]) -> History:
     return history
 
 
+@pytest.mark.serial
 async def test_what_a_killed_child_ran_is_running_again_within_a_second_of_its_replacement(
     site: Site,
 ) -> None:
