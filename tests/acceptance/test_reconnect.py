@@ -158,7 +158,6 @@ async def test_workers_fetch_again_after_a_server_that_was_away_for_a_while(
 
 
 @pytest.mark.slow
-@pytest.mark.serial
 @pytest.mark.timeout(150)
 async def test_workers_fetch_again_after_a_freeze_of_forty_seconds(
     durable: Running, tmp_path: Path

@@ -24,7 +24,6 @@ def _nothing() -> None: ...
 
 
 @pytest.mark.slow
-@pytest.mark.serial
 @pytest.mark.parametrize("schedules", [0, 20])
 async def test_an_idle_worker_makes_less_than_two_commands_a_second(
     tmp_path: Path, schedules: int
