@@ -32,7 +32,7 @@ from tests.support import surroundings  # noqa: E402, F401 - for the processes t
 
 _TIMEOUT = 120  # seconds for one named test; a mutant that hangs is noticed by it
 _moments = itertools.count(1_000_000_000)
-_AT_ONCE = min(2, os.cpu_count() or 1)
+_AT_ONCE = 3  # some wait for seconds until they are noticed
 # Most of a run would be imports of what stays the same: processes are forked from one that has it.
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(["_pytest.config", "hypothesis.stateful", "msgspec", "redis"])
