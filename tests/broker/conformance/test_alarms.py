@@ -25,8 +25,8 @@ from tests.support.store import NOW, Client, completed, failed, ids, submit
 
 pytestmark = pytest.mark.serial
 
-SOON = 0.5  # seconds within which a wake-up must have come; who missed it wakes after 3 or more
-TOKEN = 0.2  # seconds between two tokens of the rates below
+SOON = 1.0  # seconds within which a wake-up must have come; who missed it wakes after 3 or more
+TOKEN = 0.3  # seconds between two tokens of the rates below
 QUEUES = ("default",)
 
 
