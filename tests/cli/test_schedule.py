@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def url(valkey: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str
     valkey.admin("FLUSHALL")
     (tmp_path / "cli_jobs.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "cli_jobs", raising=False)  # of a server that may be gone
     monkeypatch.setenv("TEST_URL", valkey.url)
     monkeypatch.setenv("FAIRLEAD_URL", valkey.url)
     return valkey.url
