@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 # Processes for the parallel tests, of which many wait for servers and workers; 1 means none beside
 # pytest itself.
-JOBS   ?= 3
+JOBS   ?= 4
 
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
 SOURCES   := src tests $(wildcard benchmarks)
@@ -46,7 +46,7 @@ endef
 
 # Everything once, in memory and on Valkey, with a part of the examples of each property.
 test: $(VENV)/.dev ## Run the tests that are not slow (ARGS="..." goes to pytest, JOBS=1 for one process)
-	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.25})
+	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.2})
 
 suite: $(VENV)/.dev ## Run all tests: on Redis and Cluster too, the soaks, every example
 	$(call RUN_TESTS,,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1})

@@ -223,8 +223,10 @@ async def test_isolated_tasks_leave_the_slots_to_others(site: _Site) -> None:
             await site.finished(ping_id)
             assert worker.inflight.kinds["process"] == 2
             await until(lambda: not worker.inflight.held)
-            states = Counter([await site.state(id) for id in heavy_ids])
-            assert states == {State.RUNNING: 2, State.QUEUED: 8}
+            wanted = {State.RUNNING: 2, State.QUEUED: 8}
+            async with asyncio.timeout(5):  # what is held no more is on its way back
+                while Counter([await site.state(id) for id in heavy_ids]) != wanted:
+                    await asyncio.sleep(0.01)
 
 
 async def test_an_empty_queue_is_not_looked_into_again_and_again(site: _Site) -> None:

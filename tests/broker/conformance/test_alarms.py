@@ -23,7 +23,7 @@ from fairlead.model.message import Leased
 from tests.support.fair import WITH_REAL_CLOCK, LiveClient
 from tests.support.store import NOW, Client, completed, failed, ids, submit
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, pytest.mark.exhaustive]
 
 SOON = 1.0  # seconds within which a wake-up must have come; who missed it wakes after 3 or more
 TOKEN = 0.3  # seconds between two tokens of the rates below
