@@ -225,7 +225,7 @@ async def test_isolated_tasks_leave_the_slots_to_others(site: _Site) -> None:
             await until(lambda: not worker.inflight.held)
             wanted = {State.RUNNING: 2, State.QUEUED: 8}
             async with asyncio.timeout(5):  # what is held no more is on its way back
-                while Counter([await site.state(id) for id in heavy_ids]) != wanted:
+                while Counter([await site.state(id) for id in heavy_ids]) != wanted:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 
 
