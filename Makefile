@@ -11,7 +11,8 @@ ARGS   ?=
 # pytest itself.
 JOBS   ?= 3
 
-PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input
+# What is imported is compiled then; most of what the tools bring never is.
+PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input --no-compile
 SOURCES   := src tests $(wildcard benchmarks)
 INPUTS    := pyproject.toml constraints.txt Makefile
 
@@ -34,19 +35,20 @@ run: $(VENV)/.core ## Run the demo (ARGS="..." goes to `fairlead demo`)
 bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fairlead bench`)
 	@$(BIN)/fairlead bench $(ARGS)
 
-# $(1): which tests, $(2): the environment. The timing tests come second and alone. pytest answers 5
-# when a selection is empty, which is fine for one of the two runs but not for both.
+# $(1): which tests, $(2): the environment. The timing tests come second, in one process for each of
+# two cores: most of what they take is waiting. pytest answers 5 when a selection is empty, which is
+# fine for one of the two runs but not for both.
 define RUN_TESTS
 	@parallel=0; serial=0; export $(2); \
 	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist worksteal) --durations=10 $(ARGS) || parallel=$$?; \
 	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
-	$(BIN)/pytest -m "serial$(1)" --durations=10 $(ARGS) || serial=$$?; \
+	$(BIN)/pytest -m "serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n 2 --dist loadfile) --durations=10 $(ARGS) || serial=$$?; \
 	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
 endef
 
 # Everything once, in memory and on Valkey, with a part of the examples of each property.
 test: $(VENV)/.dev ## Run the tests that are not slow (ARGS="..." goes to pytest, JOBS=1 for one process)
-	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.2})
+	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1})
 
 suite: $(VENV)/.dev ## Run all tests: on Redis and Cluster too, the soaks, every example
 	$(call RUN_TESTS,,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1})

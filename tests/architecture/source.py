@@ -39,7 +39,12 @@ def at(root: Path, path: Path, line: int, what: str) -> str:
 
 
 def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    return _parsed(path.read_text(encoding="utf-8"))
+
+
+@cache  # several rules ask, each for the whole tree
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def module_name(root: Path, path: Path) -> str:
@@ -62,9 +67,9 @@ def imports(root: Path, path: Path) -> tuple[Import, ...]:
     return _imports(tuple(package), path.read_text(encoding="utf-8"))
 
 
-@cache  # several rules ask, each for the whole tree
+@cache
 def _imports(package: tuple[str, ...], text: str) -> tuple[Import, ...]:
-    return tuple(_found(package, ast.parse(text)))
+    return tuple(_found(package, _parsed(text)))
 
 
 def _found(package: tuple[str, ...], module: ast.Module) -> Iterator[Import]:

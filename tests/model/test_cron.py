@@ -132,9 +132,20 @@ def test_slots_are_those_that_a_walk_over_the_year_finds(zone: str, number: int)
 
 @cache
 def changes(zone: str, number: int) -> list[int]:
+    """When clocks are put: the minutes of an hour are looked at where it is not one on the wall."""
+    where = ZoneInfo(zone)
     start, minutes = year(number)
-    shown = walls(zone, start, minutes)
-    return [start + 60 * i for i in range(1, minutes) if shown[i] - shown[i - 1] != MINUTE]
+
+    def offset(minute: int) -> timedelta | None:
+        return datetime.fromtimestamp(start + 60 * minute, where).utcoffset()
+
+    return [
+        start + 60 * i
+        for hour in range(0, minutes, 60)
+        if offset(hour) != offset(hour + 60)
+        for i in range(hour + 1, hour + 61)
+        if offset(i) != offset(i - 1)
+    ]
 
 
 def field(low: int, high: int) -> st.SearchStrategy[str]:

@@ -20,7 +20,7 @@ from fairlead.model.options import Unique
 from tests.support.fair import enqueue_all
 from tests.support.store import NOW, Client, completed, dead, drain, failed, submit
 
-TIMES = 5_000
+TIMES = 2_000
 SLACK = 200  # stale entries that may lie about, of whatever kind
 HOUR = 3600.0
 GPU = ("gpu",)
