@@ -44,6 +44,17 @@ GUARDS: tuple[Guard, ...] = (
         (Mutant(_WORKER + "capacity.py", (("if queue.empty or limit >=", "if limit >="),)),),
     ),
     Guard(
+        "one clock",
+        "a worker that rests knows of every look that is still to come",
+        _CAPACITY + "test_a_look_that_falls_due_while_a_worker_decides_to_rest_is_not_missed",
+        (
+            Mutant(
+                _WORKER + "processor.py",
+                (("self._capacity.look_in(now)", "self._capacity.look_in(self._runner.now())"),),
+            ),
+        ),
+    ),
+    Guard(
         "pace by kind",
         "sync tasks are not held where only async ones end fast",
         _CAPACITY + "test_sync_tasks_are_not_held_by_one_whose_async_ones_are_fast",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -14,6 +15,7 @@ from fairlead.model.lifecycle import State
 from fairlead.model.options import Options
 from fairlead.model.registry import TaskSpec
 from fairlead.worker import Context
+from fairlead.worker.capacity import Ask
 from fairlead.worker.channel import SlotPlan
 from tests.worker.harness import Rig, until
 
@@ -126,6 +128,34 @@ async def test_an_async_task_runs_at_once_behind_sync_ones_without_a_thread(site
         later = await site.enqueue("ping")  # by now the others stand before it in the line
         await site.finished(later)
         assert len(site.begun) == 2
+        site.go.set()
+
+
+async def test_a_look_that_falls_due_while_a_worker_decides_to_rest_is_not_missed(
+    site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.mixed()
+    for _ in range(10):
+        await site.enqueue("slow")
+    async with site.worker(concurrency=10, threads=2) as worker:
+        await until(lambda: len(site.begun) == 2 and not worker.inflight.held)
+        runner, capacity = worker.processor._runner, worker.processor._capacity
+        now, ask, late = runner.now, capacity.ask, 0.0
+
+        def asked(order: Sequence[str], at: float) -> Ask | None:
+            """Let time pass once the worker has found that there is nothing to ask for."""
+            nonlocal late
+            if sys._getframe(2).f_code.co_name == "_rest":
+                late += 2.0
+            return ask(order, at)
+
+        monkeypatch.setattr(runner, "now", lambda: now() + late)
+        monkeypatch.setattr(capacity, "ask", asked)
+        async with asyncio.timeout(5):  # without the look it is fifteen seconds
+            for _ in range(3):
+                await site.finished(await site.enqueue("ping"))
+                await until(lambda: not worker.inflight.held)
+        assert late > 0
         site.go.set()
 
 

@@ -145,14 +145,14 @@ class Processor:
             if exchange is not None:
                 exchange.cancel()  # unless it is done
 
-    def _ask(self) -> Ask | None:
+    def _ask(self, now: float | None = None) -> Ask | None:
         """What to fetch: what can begin, and what is held in hand beyond that; None: nothing."""
         if self.quiet or not self._kept:
             return None
         if not self._threads.revive():
             self._threads.give_back()  # what is fetched may need a thread
             return None
-        return self._capacity.ask(self.order.order(), self._runner.now())
+        return self._capacity.ask(self.order.order(), self._runner.now() if now is None else now)
 
     def _take(self, leases: Sequence[Leased]) -> None:
         """Hold what was lent; what there are slots for begins as soon as the broker is busy."""
@@ -299,16 +299,18 @@ class Processor:
         if self._older or self._runner.begun:
             await within(_TELL, self._wake)
             return
-        ask, look_in = self._ask(), self._capacity.look_in(self._runner.now())
+        now = self._runner.now()  # one for both: a look that fell due in between would be missed
+        ask, look_in = self._ask(now), self._capacity.look_in(now)
         if ask is not None and ask.cut:
             return  # another look is due
+        patience = _HOLD if self._inflight.held else min(_SAFETY, look_in)
         if ask is None:
-            await within(_HOLD if self._inflight.held else min(_SAFETY, look_in), self._wake)
+            await within(patience, self._wake)
             return
         if self._inflight and await self._soon():
             return
         loop = asyncio.get_running_loop()
-        since, patience = loop.time(), min(_SAFETY, look_in)
+        since = loop.time()
         bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience))
         bell.add_done_callback(self._rung)
         self._forwarder.covered = True
