@@ -309,8 +309,7 @@ class Processor:
             return
         if self._inflight and await self._soon():
             return
-        loop = asyncio.get_running_loop()
-        since = loop.time()
+        since = self._runner.now()
         bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience))
         bell.add_done_callback(self._rung)
         self._forwarder.covered = True
@@ -324,7 +323,7 @@ class Processor:
                 bell.cancel()
                 await asyncio.wait([bell])
         if not bell.cancelled():
-            timed_out = not bell.result() and loop.time() - since > patience / 2
+            timed_out = not bell.result() and self._runner.now() - since > patience / 2
             await self._distrust(0 if timed_out else self._empty + 1)
 
     async def _soon(self) -> bool:
