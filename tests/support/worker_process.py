@@ -159,7 +159,9 @@ class WorkerProcess:
 
     def tree(self) -> list[int]:
         """All live processes of this worker, the supervisor first."""
-        found = marked(self._mark)
+        found = set(marked(self._mark))
+        if self.running:
+            found.add(self.pid)  # a look at its environment may fail on a busy machine
         return sorted(found, key=lambda pid: (pid != self.pid, pid))
 
     def below(self, pid: int) -> list[int]:
