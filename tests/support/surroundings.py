@@ -9,10 +9,12 @@ from pathlib import Path
 
 __all__ = ()
 
-# A shell starts a job in the background (`make test &`) deaf to SIGINT, and whatever such a process
-# starts is deaf as well. Here interrupts are tested.
+# A shell starts a job in the background (`make test &`) deaf to SIGINT, nohup one that is deaf to
+# SIGHUP, and whatever such a process starts is deaf as well. Here interrupts and hangups are tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The tests start hundreds of Python processes. Where bytecode may not be written beside the source,
 # each of them would compile all of it; so it goes to the virtual environment.
