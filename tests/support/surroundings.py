@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ()
 
 # A shell starts a job in the background (`make test &`) deaf to SIGINT, nohup one that is deaf to
-# SIGHUP, and whatever such a process starts is deaf as well. Here interrupts and hangups are tested.
+# SIGHUP, and whatever such a process starts is deaf as well. Here both signals are tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
