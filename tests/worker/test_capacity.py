@@ -143,7 +143,7 @@ async def test_a_look_that_falls_due_while_a_worker_decides_to_rest_is_not_misse
         now, ask, late = runner.now, capacity.ask, 0.0
 
         def asked(order: Sequence[str], at: float) -> Ask | None:
-            """Let time pass once the worker has found that there is nothing to ask for."""
+            """Let time pass while the worker decides to rest: it has looked at the clock by now."""
             nonlocal late
             if sys._getframe(2).f_code.co_name == "_rest":
                 late += 2.0
