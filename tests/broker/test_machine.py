@@ -43,6 +43,14 @@ from tests.support.fair import LONGER, examples
 from tests.support.store import NOW, Client, completed, submit
 from tests.support.twins import on_server, twins
 
+_USEFUL = {
+    "cancel": WAITING,
+    "requeue": {State.DEAD},
+    "delete": FINAL,
+    "run": {State.SCHEDULED, State.RETRYING},
+    "prioritize": WAITING,
+}
+
 
 class BrokerMachine(Core):
     """Drives one broker and the reference side by side."""
@@ -226,15 +234,18 @@ class BrokerMachine(Core):
     @op(
         4,
         client=CLIENTS,
-        action=st.sampled_from(["cancel", "cancel", "requeue", "delete"]),
+        action=st.sampled_from(["cancel", "requeue", "delete", "run", "prioritize"]),
         which=st.lists(ANY, min_size=1, max_size=3),
         tenant=st.none() | TENANTS,
+        level=st.integers(0, 3),
     )
-    def alter(self, client: str, action: Any, which: list[int], tenant: str | None) -> None:
+    def alter(
+        self, client: str, action: Any, which: list[int], tenant: str | None, level: int
+    ) -> None:
         now = self.model.now
         names = [*self.model.tasks, "ghost"]
         orders = list(dict.fromkeys(names[i % len(names)] for i in which))
-        asked = [Alter(id=id, action=action, tenant=tenant) for id in orders]
+        asked = [Alter(id=id, action=action, tenant=tenant, level=level) for id in orders]
         before = {id: self.model.tasks[id].state for id in orders if id in self.model.tasks}
         answers: list[Altered] = self.numbered(
             client, lambda call: self.broker.alter(call, asked, now=now)
@@ -243,21 +254,20 @@ class BrokerMachine(Core):
             task, state = self.model.tasks.get(order.id), before.get(order.id)
             if task is None or tenant not in (None, task.message.tenant):
                 assert answer.code == "unknown"
-            elif action == "cancel" and state in WAITING and len(orders) == 1:
-                assert answer.code == "done"
             elif action == "cancel" and state is State.RUNNING:
                 assert answer.code == "requested"
-            elif (action == "requeue" and state is State.DEAD) or (
-                action == "delete" and state in FINAL
-            ):
-                assert answer.code == "done"
+            elif state in _USEFUL[action] and not (action == "cancel" and len(orders) > 1):
+                moved = action != "prioritize" or task.lane[2] != level
+                assert answer.code == ("done" if moved else "unchanged")
             elif len(orders) == 1:
                 assert (answer.code, answer.state) == ("unchanged", state)
         self.follow()
         for answer in answers:
             if answer.code == "done" and action == "cancel":
                 assert self.model.tasks[answer.id].state is State.CANCELLED
-            elif answer.code == "done" and action == "requeue":
+            elif answer.code == "done" and action == "prioritize":
+                assert self.model.tasks[answer.id].lane[2] == level
+            elif answer.code == "done" and action in ("requeue", "run"):
                 assert self.model.tasks[answer.id].state is State.QUEUED
             elif answer.code == "done":
                 assert answer.id not in self.model.tasks

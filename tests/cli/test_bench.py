@@ -133,7 +133,7 @@ def test_without_a_choice_everything_is_measured() -> None:
     answer = fairlead("bench", "--quick", "--json", "--scale", "0.001", seconds=300.0)
     assert answer.returncode == 0, answer.stderr
     found = json.loads(answer.stdout)
-    assert found.keys() == {"memory", "worker", "flow", "server"}
+    assert found.keys() == {"memory", "worker", "flow", "api", "server"}
     assert [found[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
 
 
@@ -248,3 +248,18 @@ def test_memory_may_grow_by_a_twentieth_or_two_megabytes() -> None:
     assert Growth(10_000_000, 12_000_000).allowed == 2 * 1024 * 1024
     assert Growth(100_000_000, 104_000_000).allowed == 5_000_000
     assert Growth(10, 8).bytes == -2
+
+
+@pytest.mark.slow
+def test_the_api_is_measured_as_a_whole() -> None:
+    answer = fairlead("bench", "api", "--quick", "--scale", "0.02", "--json")
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    post, get, lines, many, event = found["rows"]
+    assert all(row["rate"] > 0 for row in (post, get, lines, many))
+    assert post["p50_ms"] <= post["p95_ms"] <= post["p99_ms"]
+    assert event["p50_ms"] <= event["p99_ms"]
+    assert [aim["met"] for aim in found["aims"]] == [
+        aim["value"] >= aim["aim"] if aim["least"] else aim["value"] <= aim["aim"]
+        for aim in found["aims"]
+    ]

@@ -117,6 +117,19 @@ def test_what_a_later_release_wrote_for_both_is_used(
     assert migrate(running, capsys)[0] == 0
 
 
+def test_a_task_of_the_layout_before_goes_on_in_this_one(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Fairlead(running.url) as app:
+        app.task(name="work")(print).enqueue()
+    running.admin("HSET", META, "layout", 2, "least", 2)
+    assert migrate(running, capsys)[1]["shards"][0]["way"] == "convert"
+    assert migrate(running, capsys, "--yes")[0] == 0
+    with Fairlead(running.url) as app:
+        assert app.snapshot().ready == 1
+    assert running.admin("HGET", META, "least") == str(LAYOUT).encode()
+
+
 def test_a_conversion_that_was_interrupted_is_done_again_and_keeps_everybody_out(
     running: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +145,7 @@ def test_a_conversion_that_was_interrupted_is_done_again_and_keeps_everybody_out
             raise ConnectionError("interrupted")
         progress(1)
 
-    monkeypatch.setattr(migrations, "STEPS", {1: convert})
+    monkeypatch.setattr(migrations, "STEPS", {**migrations.STEPS, 1: convert})
     fill(running, layout=1)
     assert migrate(running, capsys)[1]["shards"][0]["way"] == "convert"
 

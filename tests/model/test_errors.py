@@ -20,6 +20,7 @@ from fairlead.model.errors import (
     Fenced,
     FlowCancelled,
     FlowFailed,
+    InvalidArgument,
     InvalidCron,
     InvalidInput,
     InvalidName,
@@ -60,6 +61,10 @@ SAMPLES: list[tuple[BaseException, dict[str, Any]]] = [
         {"kind": "queue", "value": "no way", "rule": "short"},
     ),
     (InvalidOption("cost", -1, "more"), {"option": "cost", "value": -1, "rule": "more"}),
+    (
+        InvalidArgument("send", "order.n", 0, "at least 1"),
+        {"task": "send", "field": "order.n", "value": 0, "rule": "at least 1"},
+    ),
     (
         InvalidCron("61 * * * *", "no", field=1, part="61", column=1),
         {"expression": "61 * * * *", "why": "no", "field": 1, "part": "61", "column": 1},

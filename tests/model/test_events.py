@@ -98,9 +98,9 @@ def test_every_kind_of_event_is_named_once() -> None:
     assert {"enqueued", "started", "completed", "dead", "fenced"} <= set(EVENT_KINDS)
 
 
-def test_kinds_are_single_lower_case_words_and_those_of_flows_say_so() -> None:
+def test_kinds_are_single_lower_case_words_and_those_of_flows_and_workers_say_so() -> None:
     for kind in EVENT_KINDS:
-        word = kind.removeprefix("flow_")
+        word = kind.removeprefix("flow_").removeprefix("worker_")
         assert word.isalpha(), kind
         assert word.islower(), kind
 

@@ -94,7 +94,7 @@ GUARDS: tuple[Guard, ...] = (
         "tests/test_choice.py::test_whoever_starts_a_server_that_nobody_named_is_warned_once",
         (
             Mutant(
-                "fairlead/app.py",
+                "fairlead/app/facade.py",
                 (("is_default=not self._is_named", "is_default=False"),),
             ),
         ),

@@ -8,16 +8,23 @@ exactly once, so that a guard which is rewritten cannot slip out of this list un
 from __future__ import annotations
 
 from tests.mutants import (
+    api_guards,
     batches_guards,
     capacity_guards,
+    catalog_guards,
+    documents_guards,
     doubt_guards,
     embedded_guards,
+    event_guards,
     functions_guards,
     loss_guards,
+    metrics_guards,
     neighbors_guards,
+    page_guards,
     process_guards,
     promotion_guards,
     repair_guards,
+    routes_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -123,6 +130,22 @@ _ENGINE = (
         ),
     ),
     Guard(
+        "enough is trimmed",
+        "a full queue forgets what is past its time as well",
+        SUITE
+        + "test_results.py::"
+        + "test_a_full_queue_forgets_what_is_past_its_time_beside_what_is_too_much",
+        (
+            lua("lib/trim.lua", ("return q.look > now + LATER and not", "return not")),
+            lua(
+                "lib/trim.lua",
+                (" and not (q.soon and q.soon <= now)", ""),
+                test=SUITE
+                + "test_results.py::test_a_full_queue_keeps_nothing_that_is_not_to_be_kept[valkey]",
+            ),
+        ),
+    ),
+    Guard(
         "cycle check",
         "tasks never wait for each other",
         "tests/model/test_graph.py::test_a_cycle_is_refused_with_its_path",
@@ -218,7 +241,7 @@ _ENGINE = (
                 "pins.py",
                 ("        parent.tenant.queue.shelf(parent.state).remove(parent)", "        pass"),
             ),
-            lua("lib/shelf.lua", (" and not pins.left[ids[i]]", "")),
+            lua("lib/shelf.lua", (" and not left[id]", "")),
             lua(
                 "lib/trim.lua",
                 (" and not f.aside", ""),
@@ -343,12 +366,19 @@ GUARDS: tuple[Guard, ...] = (
     *_ENGINE,
     *doubt_guards.GUARDS,
     *capacity_guards.GUARDS,
+    *catalog_guards.GUARDS,
     *batches_guards.GUARDS,
     *neighbors_guards.GUARDS,
     *embedded_guards.GUARDS,
+    *event_guards.GUARDS,
     *loss_guards.GUARDS,
     *process_guards.GUARDS,
     *promotion_guards.GUARDS,
     *functions_guards.GUARDS,
     *repair_guards.GUARDS,
+    *metrics_guards.GUARDS,
+    *page_guards.GUARDS,
+    *api_guards.GUARDS,
+    *documents_guards.GUARDS,
+    *routes_guards.GUARDS,
 )

@@ -24,7 +24,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 _WORKER + "supervisor.py",
-                (("replace(self._plan, quiet=self.is_quiet)", "replace(self._plan, quiet=False)"),),
+                (("quiet=self.is_quiet, paused=paused", "quiet=False, paused=paused"),),
             ),
         ),
     ),

@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from fairlead.broker.verbs import Firing, Receipt, Settled, Submission, Write
 from fairlead.broker.views import TaskRecord
-from fairlead.model.events import Event
+from fairlead.model.events import EVENT_KINDS, Event
 from fairlead.model.lifecycle import (
     FINAL,
     TRANSITIONS,
@@ -23,7 +25,7 @@ from fairlead.model.lifecycle import (
     on_dependency,
     overruled,
 )
-from fairlead.model.message import Leased, Message
+from fairlead.model.message import LEVELS, Leased, Message
 from fairlead.model.options import Unique
 from tests.support.fair import Settings
 
@@ -38,7 +40,10 @@ GOES_TO = {
     "cancelled": State.CANCELLED,
     "requeued": State.QUEUED,
 }
-SILENT = {"fenced", "progress", "configured", "warned"}
+SILENT = {
+    *("fenced", "progress", "configured", "warned"),
+    *(kind for kind in EVENT_KINDS if kind.startswith("worker_")),
+}
 RETENTION = (
     "keep_completed",
     "keep_completed_count",
@@ -71,6 +76,7 @@ class Task:
     released: int = 0  # transitions out of deferred in this generation
     finished: float = 0.0
     keep: float | None = None  # seconds, its own
+    level: int | None = None  # that an operator gave it
     parts: int = 0  # bytes of its error, progress and checkpoint, as its record last had them
 
     @property
@@ -84,7 +90,8 @@ class Task:
 
     @property
     def lane(self) -> tuple[str, str, int]:
-        return self.message.queue, self.message.tenant, self.message.level
+        level = self.message.level if self.level is None else self.level
+        return self.message.queue, self.message.tenant, level
 
     @property
     def deadline(self) -> float | None:
@@ -307,6 +314,11 @@ class Reference:
         if event.kind == "deleted":
             assert task.state in FINAL
             del self.tasks[event.task]
+        elif event.kind == "prioritized":
+            assert (task.state, event.state) == (State(event.state), task.state)
+            assert task.state in WAITING
+            self.arrivals += 1
+            task.level, task.rank = LEVELS.index(event.reason), (1, self.arrivals)
         elif event.kind == "cancelling":
             assert task.state is State.RUNNING
             task.cancelling = True
@@ -322,7 +334,7 @@ class Reference:
     def _move(self, task: Task, to: State, token: int = 0, reason: str = "") -> None:
         was, task.state = task.state, to
         if was in {State.SCHEDULED, State.RETRYING} and to is State.QUEUED:
-            assert (task.due or 0.0) <= self.now
+            assert (task.due or 0.0) <= self.now or reason == "run"
         if was is State.DEFERRED and to not in FINAL:
             task.released += 1
             assert task.released == 1, "dependents are released once"
@@ -381,7 +393,8 @@ class Reference:
         assert (record.attempts, record.crashes) == (task.attempts, task.crashes)
         kept = (record.token, record.incarnation, record.cancelling)
         assert kept == (task.token, task.owner, task.cancelling)
-        assert record.message == task.message or task.state is State.CANCELLED  # without its body
+        message = msgspec.structs.replace(task.message, level=task.lane[2])
+        assert record.message == message or task.state is State.CANCELLED  # without its body
         deferred = task.state is State.DEFERRED  # a parent may be past its retention, not tidied up
         assert sorted(record.waiting_for) == (sorted(task.waits_for) if deferred else [])
         if deferred:

@@ -86,7 +86,7 @@ class Running:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - it makes one system call
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - it makes one system call
             )
         _running.add(self)
         if ready:
@@ -343,7 +343,7 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -33,13 +33,14 @@ from fairlead.broker.verbs import (
     Setting,
     Submission,
     TenantChange,
+    WorkerOrder,
     Write,
 )
 from fairlead.model.checks import check_message
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, Refused, TooLarge
 from fairlead.model.lifecycle import TRANSITIONS, DependencyPolicy, Settlement, State
 from fairlead.model.limits import NO_BREAKER, UNLIMITED, Breaker, Limit
-from fairlead.model.message import ErrorInfo
+from fairlead.model.message import LEVELS, ErrorInfo
 from fairlead.model.names import (
     check_key,
     check_limiter,
@@ -60,15 +61,17 @@ __all__ = (
     "check_orders",
     "check_plan",
     "check_reader",
+    "check_settings",
     "check_slots",
     "check_submissions",
+    "check_worker_order",
     "check_writes",
     "refuse_now",
     "too_many_readers",
 )
 
 _POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
-_ACTIONS = ("cancel", "requeue", "delete")
+_ACTIONS = ("cancel", "requeue", "delete", "run", "prioritize")
 _PLANS = ("create", "put", "pause", "resume", "skip", "delete")
 #: Limits of a queue that None lifts.
 CAPS = (
@@ -224,6 +227,14 @@ def check_orders(orders: Sequence[Alter]) -> None:
     for order in orders:
         if order.action not in _ACTIONS:
             raise InvalidOption("action", order.action, f"one of {', '.join(_ACTIONS)}")
+        if order.action == "prioritize" and order.level not in range(len(LEVELS)):
+            raise InvalidOption("level", order.level, f"from 0 to {len(LEVELS) - 1}")
+
+
+def check_worker_order(order: str) -> None:
+    """Refuse what no worker can do."""
+    if order not in get_args(WorkerOrder):
+        raise InvalidOption("order", order, f"one of {', '.join(get_args(WorkerOrder))}")
 
 
 def check_changes(changes: Sequence[Change]) -> None:
@@ -304,6 +315,14 @@ def too_many_readers() -> Refused:
     """The error for one more reader with a name, while all others still read."""
     days = READER_SILENCE // 86_400
     return Refused("readers", f"{MAX_READERS} named readers have read in the last {days} days")
+
+
+def check_settings(queue: str | None, cursor: str | None) -> None:
+    """Refuse a queue that cannot be, and a place in the settings that no page gave."""
+    if queue is not None:
+        check_queue(queue)
+    if cursor is not None and cursor[:1] not in ("q", "t", "r"):
+        raise InvalidOption("cursor", cursor, "one that an earlier page returned")
 
 
 def check_limit(limit: int) -> None:

@@ -23,6 +23,8 @@ __all__ = (
     "MAX_MEMBERS",
     "MAX_MEMBERS_KEPT",
     "MAX_SHARES",
+    "MAX_SHOWN_EDGES",
+    "FlowMember",
     "FlowOrder",
     "FlowPart",
     "FlowRecord",
@@ -35,6 +37,7 @@ FLOW_PATIENCE = 600.0  # seconds after which a flow that was not committed is re
 MAX_FLOW = 200_000  # members of one flow
 MAX_MEMBERS = 500  # members in one part, and in one answer of the verb of that name
 MAX_EDGES = 10_000  # dependencies of all members of one part
+MAX_SHOWN_EDGES = 50  # dependencies of a member that are told of
 MAX_SHARES = 200  # tenants of queues that one flow has tasks of
 MAX_FLOWS_KEPT = 10_000  # finished flows of a shard that are remembered
 MAX_MEMBERS_KEPT = 200_000  # members of finished flows that are remembered, in all
@@ -124,6 +127,14 @@ class FlowRecord(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: float | None = None
 
 
+class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a flow and what it was written to depend on, in the flow or outside."""
+
+    id: str
+    depends_on: tuple[str, ...] = ()  # the first 50
+    more: bool = False  # so many are told that there may be others
+
+
 class FlowVerbs(Protocol):
     """What a store of tasks does for flows."""
 
@@ -184,4 +195,10 @@ class FlowVerbs(Protocol):
         self, flow: str, *, start: int = 0, limit: int = 500, now: float | None = None
     ) -> list[str]:
         """Ids of a flow's members in the order they were written; empty at its end."""
+        ...
+
+    async def graph(
+        self, flow: str, *, start: int = 0, limit: int = 500, now: float | None = None
+    ) -> list[FlowMember]:
+        """The same with what each depends on, however far the flow is."""
         ...

@@ -13,6 +13,7 @@ from fairlead.broker.views import (
     Mended,
     Page,
     Parts,
+    Settings,
     ShardLayout,
     Snapshot,
     TaskRecord,
@@ -27,11 +28,17 @@ class Inspector(StatsReads, StandingReads, Protocol):
     """Reads for people: bounded, never needed to run tasks."""
 
     async def snapshot(
-        self, queue: str | None = None, *, tenants: bool = True, now: float | None = None
+        self,
+        queue: str | None = None,
+        *,
+        tenants: bool = True,
+        tenant: str | None = None,
+        now: float | None = None,
     ) -> Snapshot:
         """Counts of queues, their tenants and limiters, without walking tasks.
 
         With ``queue`` of that one only, and of no limiter; without ``tenants`` of none of them.
+        With ``tenant`` of that one instead of those that have work, where anything of it is known.
         What is told of a queue and its tenants is of one moment, and so is each limiter. Many are
         read one after the other, in short calls: of several queues the snapshot is no moment, but
         one that is there from the first call to the last is counted, once.
@@ -71,6 +78,25 @@ class Inspector(StatsReads, StandingReads, Protocol):
         """Workers heard of in the last 15 seconds.
 
         With ``silent`` also those not heard of for longer that still hold leases.
+        """
+        ...
+
+    async def settings(
+        self,
+        queue: str | None = None,
+        *,
+        tenant: str | None = None,
+        limiter: str | None = None,
+        cursor: str | None = None,
+        now: float | None = None,
+    ) -> Settings:
+        """A page of what is set for queues, tenants and limiters, in an order of the store's own.
+
+        With ``queue`` what is in force for that one, whether it is known or not; with ``limiter``
+        what is for that one, unless nothing is; with ``tenant`` what is set for that one in all
+        queues, and with ``queue`` as well what is in that one. Queues that nobody
+        configured are not listed otherwise: they have the defaults. What is set from the first page
+        to the last is listed at least once. A page may be empty and not the last.
         """
         ...
 

@@ -19,9 +19,9 @@ in those tests is not in the contract. The rules that hold for all verbs:
   time goes on from where it was, a tenth slower or faster, until both agree again. Whatever a
   caller can observe is compared with it. ``now`` is accepted only by a broker opened with a test
   clock; a moment before the last one counts as the last one.
-* **Numbers** that callers remember (tokens, letters, entries of events, revisions of schedules)
-  grow, and are at least the broker's time in microseconds. So a broker that was emptied, or lost
-  its last writes, does not give one out again.
+* **Numbers** that callers remember (tokens, letters, entries of events, revisions of schedules
+  and documents, numbers of notes) grow, and are at least the broker's time in microseconds. So a
+  broker that was emptied, or lost its last writes, does not give one out again.
 * **Bounded.** What may be large (fan-out, promotion, recovery, purge) is done in steps with
   ``more`` in the answer, and every step leaves a consistent state.
 * **Errors** say what may be assumed: ``Unreachable`` (not executed), ``Ambiguous`` (repeat the same
@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from fairlead.broker.documents import DocumentVerbs
 from fairlead.broker.flows import FlowVerbs
 from fairlead.broker.schedules import ScheduleVerbs
 from fairlead.broker.verbs import (
@@ -54,6 +55,7 @@ from fairlead.broker.verbs import (
     Settled,
     Submission,
     Watched,
+    WorkerOrder,
     Write,
 )
 from fairlead.broker.views import (
@@ -67,7 +69,7 @@ from fairlead.model.lifecycle import Settlement
 __all__ = ("Broker",)
 
 
-class Broker(FlowVerbs, ScheduleVerbs, Protocol):
+class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, Protocol):
     """What a task store must do, and nothing it merely could do."""
 
     async def hello(self) -> Hello:
@@ -179,7 +181,8 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
 
         Of the leases named in ``held`` the answer tells which are lost, and of all its leases for
         which cancel was asked. ``worker`` is kept in the registry for 15 seconds, and then for as
-        long as the incarnation has leases.
+        long as the incarnation has leases. ``order`` in the answer is what stands for it, see
+        ``order_worker``; a worker that is not registered brings the order along that it is under.
 
         ``answered`` is the number of the last exchange whose reply the incarnation had when it put
         ``held`` together. What exchanges up to that number lent and ``held`` does not name is known
@@ -280,14 +283,19 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
     async def alter(
         self, call: Call, orders: Sequence[Alter], *, now: float | None = None
     ) -> list[Altered]:
-        """Cancel, requeue or delete up to 50 tasks.
+        """Cancel, requeue, delete, run or prioritize up to 50 tasks.
 
         Cancel of a waiting task ends it at once and drops its body (of the bodies of a call up to
         1 MiB, and that of the first); of a running one it is
         ``requested`` and its worker told; of a finished one ``unchanged``. Requeue puts a dead task
         back with a new generation, no attempts, no crashes and no deadline; it does not take its
         unique key again, and whoever went on without it does not wait for it again. Delete forgets
-        a finished task. A task of another tenant than the order names is ``unknown``.
+        a finished task. Run makes a scheduled or retrying task queued, as if it were due now.
+        Prioritize gives a waiting task another level for as long as it is known: one that is queued
+        goes to the back of that level. That can be done 63 times with a task. Its content stays
+        what it was, by which duplicates are known. What an order has no use for is ``unchanged``,
+        and so is a task that stands otherwise than the order has ``seen`` it. A task of another
+        tenant than the order names is ``unknown``.
         """
         ...
 
@@ -323,6 +331,16 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         """
         ...
 
+    async def order_worker(
+        self, call: Call, incarnation: str, order: WorkerOrder, *, now: float | None = None
+    ) -> bool:
+        """Order a worker to pause or to stop, or take the order back; false if it is unknown.
+
+        The last order stands, and each answer to its heartbeats says so, until the worker is no
+        longer registered. It is for the worker to obey: its leases are not touched.
+        """
+        ...
+
     async def fire(
         self, call: Call, firings: Sequence[Firing], *, now: float | None = None
     ) -> list[Receipt]:
@@ -343,6 +361,7 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         reader: str | None = None,
         limit: int = 500,
         timeout: float = 0.0,
+        latest: bool = False,
     ) -> EventPage:
         """Events behind ``after``; without it, behind a named reader's place, else the oldest kept.
 
@@ -351,6 +370,9 @@ class Broker(FlowVerbs, ScheduleVerbs, Protocol):
         16 MB; ``gap`` tells a reader that some it had not seen were dropped, that the event it
         read last was lost with the broker's last writes, or that the generation is another. It then
         reads from the oldest kept.
+
+        With ``latest`` there are no events in the answer, and ``last`` is the place of the newest:
+        to read on from now. It is not for readers with a name.
         """
         ...
 

@@ -89,6 +89,9 @@ class TenantStats(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait: float = 0.0  # seconds from runnable to started
     weight: float = 1.0  # as configured now
     queued: int = 0  # tasks that wait for nothing but their turn, now
+    #: Lengths of its lines by priority, critical first. Tasks that were cancelled in a line count
+    #: until a fetch passes them.
+    lines: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 TALLIED = TenantStats.__struct_fields__[:5]
@@ -108,9 +111,16 @@ class StatsReads(Protocol):
     """The read of the counters."""
 
     async def stats(
-        self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
+        self,
+        queue: str | None = None,
+        *,
+        tenants: bool = False,
+        tenant: str | None = None,
+        now: float | None = None,
     ) -> Stats:
         """Counters of one queue, or of all; with ``tenants`` also of those with work now or lately.
+
+        With ``tenant`` of that one instead, in each queue.
 
         A call counts with the step that it is: what is answered again counts once. Of tenants the
         first 10,000 of each queue and hour are counted; ``more_tenants`` says that there were

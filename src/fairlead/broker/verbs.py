@@ -20,6 +20,7 @@ __all__ = (
     "MAX_ENQUEUE",
     "MAX_EXCHANGE",
     "MAX_LETTERS",
+    "MAX_MOVES",
     "MAX_PAGE",
     "MAX_READERS",
     "MAX_STEP",
@@ -46,16 +47,19 @@ __all__ = (
     "Moved",
     "QueueChange",
     "Receipt",
+    "Seen",
     "Setting",
     "Settled",
+    "StandingOrder",
     "Submission",
     "TenantChange",
     "Watched",
+    "WorkerOrder",
     "Write",
 )
 
-LAYOUT = 2  # of what a server stores; see lua/lib/base for what another one means
-LEAST_LAYOUT = 2  # that a release must know in order to write to a shard that this one began
+LAYOUT = 3  # of what a server stores; see lua/lib/base for what another one means
+LEAST_LAYOUT = 3  # that a release must know in order to write to a shard that this one began
 MOVING = 1_000_000  # in the place of a layout while a shard is being migrated
 SHARD = "0"  # where every queue lives unless the configuration says otherwise
 LEASE = 30.0  # seconds that one heartbeat keeps all leases of an incarnation
@@ -72,6 +76,7 @@ MAX_BYTES = 4 * 1024 * 1024  # of messages or results that one call moves; at le
 MAX_PAGE = 1_000  # entries that one page examines
 MAX_XCOM = 64 * 1024  # bytes of one XCom value
 MAX_LETTERS = 10_000  # unconfirmed, in one mailbox
+MAX_MOVES = 63  # times that a task may be given another level
 MAX_READERS = 1_000  # of events, with a name
 READER_SILENCE = 7 * 86_400  # seconds after which such a reader makes room for another
 READER_SEEN = 86_400  # seconds after which it is noted that one has read, if its place is the same
@@ -182,6 +187,11 @@ class ExchangeReply(msgspec.Struct, frozen=True, kw_only=True):
     due_in: float | None = None  # seconds until there is something to promote or deliver
 
 
+#: What an operator may order a worker to do; ``resume`` takes the order back that stands.
+WorkerOrder = Literal["pause", "resume", "stop"]
+StandingOrder = Literal["", "pause", "stop"]
+
+
 class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker must know after a heartbeat."""
 
@@ -191,6 +201,7 @@ class BeatReply(msgspec.Struct, frozen=True, kw_only=True):
     paused: list[str] = []  # of the queues it serves
     unclaimed: int = 0  # its own, but not named: so many went back
     more: bool = False  # there is more to take back; beat again at once
+    order: StandingOrder = ""  # what an operator ordered, until it is taken back
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,12 +247,26 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 # -- operators --------------------------------------------------------------------------------
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task stood when it was read: what changes whenever anything happens to it."""
+
+    state: State
+    generation: int = 0
+    attempts: int = 0
+
+
 class Alter(msgspec.Struct, frozen=True, kw_only=True):
-    """An order about one task. ``tenant``, if given, must be the task's own."""
+    """An order about one task. ``tenant``, if given, must be the task's own.
+
+    With ``seen`` a task that stands otherwise by now is ``unchanged``: whoever chose it by what was
+    read of it might not choose it any more.
+    """
 
     id: str
-    action: Literal["cancel", "requeue", "delete"]
+    action: Literal["cancel", "requeue", "delete", "run", "prioritize"]
     tenant: str | None = None
+    level: int | None = None  # prioritize: from 0, critical, to 3, low
+    seen: Seen | None = None
 
 
 class Altered(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from fairlead.broker.verbs import HEARTBEAT, LAYOUT, LEASE, SHARD
+from fairlead.broker.verbs import (
+    HEARTBEAT,
+    LAYOUT,
+    LEASE,
+    MAX_TENANT_BYTES,
+    MAX_TENANT_PINNED,
+    SHARD,
+    LimiterChange,
+    QueueChange,
+    StandingOrder,
+    TenantChange,
+)
 from fairlead.model.events import Event, EventId
 from fairlead.model.lifecycle import State
 from fairlead.model.limits import CircuitState
@@ -14,6 +25,7 @@ from fairlead.model.message import ErrorInfo, Message
 
 __all__ = (
     "Counts",
+    "DEFAULTS",
     "EventPage",
     "Finding",
     "Hello",
@@ -21,12 +33,16 @@ __all__ = (
     "LimiterState",
     "Mended",
     "BODY_BEGIN",
+    "MAX_HEADS",
+    "MAX_OLDEST",
     "Page",
     "Parts",
     "QueueCounts",
+    "Settings",
     "ShardLayout",
     "Snapshot",
     "TaskRecord",
+    "TenantCounts",
     "WorkerRecord",
 )
 
@@ -35,6 +51,7 @@ __all__ = (
 #: checkpoint; ``info``: progress and error, but neither result nor checkpoint. Where not all was
 #: asked for, the body is its beginning.
 Parts = Literal["all", "result", "info"]
+MAX_OLDEST, MAX_HEADS = 50, 16  # tenants, and entries of a line, to find what waits the longest
 BODY_BEGIN = 512  # bytes of it; the name of the task is among them
 
 
@@ -100,11 +117,25 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
 
 
-class QueueCounts(Counts, frozen=True, kw_only=True):
-    """One queue at one moment; tenants are those that have work, at most 1,000 of them."""
+class TenantCounts(Counts, frozen=True, kw_only=True):
+    """One tenant's part of a queue, and what keeps it from being served."""
 
     paused: bool = False
-    tenants: dict[str, Counts] = {}
+    parked: Literal["", "tenant", "limiter"] = ""  # what it waits for room in
+    parked_at: str = ""  # which limiter
+
+
+class QueueCounts(Counts, frozen=True, kw_only=True):
+    """One queue at one moment; tenants are those that have work, at most 1,000 of them.
+
+    ``oldest_at`` is since when the task can run that has waited the longest, of those that are
+    first in the lines of the queue's tenants: of 50 of them, if more have work. None: none is
+    queued, or none was found among the first 16 entries of a line.
+    """
+
+    paused: bool = False
+    oldest_at: float | None = None
+    tenants: dict[str, TenantCounts] = {}
     more_tenants: bool = False
 
 
@@ -131,6 +162,41 @@ class Snapshot(Counts, frozen=True, kw_only=True):
     more_limiters: bool = False
 
 
+#: What holds for a queue that nobody configured, by the names of a ``QueueChange``.
+DEFAULTS: dict[str, Any] = {
+    "paused": False,
+    "max_waiting": None,
+    "max_tenant_waiting": None,
+    "max_tenant_bytes": MAX_TENANT_BYTES,
+    "max_tenant_pinned_bytes": MAX_TENANT_PINNED,
+    "warn_depth": None,
+    "concurrency": None,
+    "rate": None,
+    "burst": 1,
+    "charge_run_time": False,
+    "keep_completed": 3_600.0,
+    "keep_completed_count": 10_000,
+    "keep_completed_bytes": 64 * 1024 * 1024,
+    "keep_dead": 7 * 86_400.0,
+    "keep_dead_bytes": 256 * 1024 * 1024,
+}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of what is set, as the changes that would set it; ``cursor`` is None at the end.
+
+    Of queues and limiters all fields say what is in force. Of tenants those are UNSET that nobody
+    set: what is set for one queue goes before what is set for all, and otherwise a tenant has the
+    weight 1 and no limits.
+    """
+
+    now: float
+    queues: list[QueueChange] = []
+    tenants: list[TenantChange] = []
+    limiters: list[LimiterChange] = []
+    cursor: str | None = None
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Part of a listing; ``cursor`` is None at its end. A page may be empty and not the last.
 
@@ -153,6 +219,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     started_at: float = 0.0
     seen_at: float = 0.0  # written by the broker
+    order: StandingOrder = ""  # what it was ordered to do; see ``beat``
     details: dict[str, Any] = {}
 
 

@@ -7,13 +7,13 @@ import gc
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from fairlead.cli.benchmarks import flows, memory, process, server, server_report, workers
+from fairlead.cli.benchmarks import api, flows, memory, process, server, server_report, workers
 from fairlead.cli.benchmarks.memory import Cost, Load
 from fairlead.cli.commands import Command, Number, talk
 from fairlead.model.errors import Refused
@@ -50,10 +50,11 @@ def loads(*, quick: bool, scale: float = 1.0) -> list[Load]:
         ("fairlead bench server --url redis://host/9", "on a server that is there already"),
         ("fairlead bench worker", "whole worker processes, in a minute or two"),
         ("fairlead bench flow", "what dependencies cost, in half a minute"),
+        ("fairlead bench api", "the HTTP API, in a minute"),
     ),
 )
 @click.argument(
-    "what", type=click.Choice(["all", "memory", "server", "worker", "flow"]), default="all"
+    "what", type=click.Choice(["all", "memory", "server", "worker", "flow", "api"]), default="all"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
 @click.option("--quick", is_flag=True, help="Stop at 100,000 tasks, most of 10,000 tenants.")
@@ -78,36 +79,35 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
 
     flow: the same with ten fan-outs of a thousand tasks, each joined, and the ten joined; beside as
     many plain tasks.
+
+    api: one process of the HTTP API, with load from another process and a Valkey of its own.
     """
     if url is not None and what not in ("all", "server"):
         raise click.UsageError(f"--url {url.rpartition('@')[2]} is for the server only")
+    rounds = 1 if quick else _ROUNDS
+    parts: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], None]]] = {
+        "memory": (lambda: asyncio.run(figures(quick=quick, scale=scale)), _show),
+        "worker": (
+            lambda: workers.measure(rounds=rounds, scale=scale, idle=10.0 * scale, say=_say),
+            workers.show,
+        ),
+        "flow": (lambda: flows.measure(rounds=rounds, scale=scale, say=_say), flows.show),
+        "api": (lambda: api.measure(rounds=rounds, scale=scale, say=_say), api.show),
+        "server": (
+            lambda: server.measure(server.sizes(quick=quick, scale=scale), url=url, say=_say),
+            server_report.show,
+        ),
+    }
     found: dict[str, dict[str, Any]] = {}
-    if what in ("all", "memory"):
-        found["memory"] = asyncio.run(figures(quick=quick, scale=scale))
-    if what in ("all", "worker"):
-        with _optional(what == "all"):
-            found["worker"] = workers.measure(
-                rounds=1 if quick else _ROUNDS, scale=scale, idle=10.0 * scale, say=_say
-            )
-    if what in ("all", "flow"):
-        with _optional(what == "all"):
-            found["flow"] = flows.measure(rounds=1 if quick else _ROUNDS, scale=scale, say=_say)
-    if what in ("all", "server"):
-        with _optional(what == "all" and url is None):
-            found["server"] = server.measure(
-                server.sizes(quick=quick, scale=scale), url=url, say=_say
-            )
+    for name, (measure, _) in parts.items():
+        if what in ("all", name):
+            with _optional(what == "all" and (name != "server" or url is None)):
+                found[name] = measure()
     if as_json:
         click.echo(json.dumps(found if what == "all" else found[what]))
         return
-    if "memory" in found:
-        _show(found["memory"])
-    if "worker" in found:
-        workers.show(found["worker"])
-    if "flow" in found:
-        flows.show(found["flow"])
-    if "server" in found:
-        server_report.show(found["server"])
+    for name, figures_of_it in found.items():
+        parts[name][1](figures_of_it)
 
 
 @contextmanager

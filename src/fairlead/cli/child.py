@@ -92,7 +92,11 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
         retirement=Retirement(max_tasks=plan.max_tasks, max_rss=plan.max_rss, max_age=plan.max_age),
         overdue=plan.overdue,
         quiet=plan.quiet,
+        paused=plan.paused,
+        counters=app.counters if plan.metrics else None,
     )
+    if plan.metrics:
+        app.counters.begin()
 
     def slot_plan() -> SlotPlan:
         return SlotPlan(
@@ -111,6 +115,7 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
         slot_plan=slot_plan,
         tether=tether,
         log_tasks=plan.log_tasks,
+        hooks=plan.hooks,
     )
     answer(plan.stacks, board, worker.inflight)
     life = asyncio.current_task()
@@ -132,6 +137,8 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
                 if await _reachable(app, tether.ordered):
                     async with worker:
                         await tether.ordered.wait()
+        tether.tell_figures()
+        await channel.flush()
         if tether.alone:
             logging.shutdown()
             os.killpg(0, signal.SIGKILL)  # with whatever was started since

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from fairlead.cli.api import api
 from fairlead.cli.bench import bench
 from fairlead.cli.check import check
 from fairlead.cli.codes import INTERRUPTED, OK, exit_code
@@ -20,7 +21,10 @@ from fairlead.cli.migrate import migrate
 from fairlead.cli.schedule import schedule
 from fairlead.cli.stats import stats
 from fairlead.cli.task import task
+from fairlead.cli.tasks import tasks
+from fairlead.cli.token import token
 from fairlead.cli.worker import worker
+from fairlead.cli.workers import workers
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,
@@ -82,6 +86,7 @@ cli.add_command(demo)
 cli.add_command(bench)
 cli.add_command(doctor)
 cli.add_command(worker)
+cli.add_command(api)
 cli.add_command(check)
 cli.add_command(flow)
 cli.add_command(functions)
@@ -89,6 +94,9 @@ cli.add_command(migrate)
 cli.add_command(schedule)
 cli.add_command(stats)
 cli.add_command(task)
+cli.add_command(tasks)
+cli.add_command(token)
+cli.add_command(workers)
 
 
 def main() -> None:

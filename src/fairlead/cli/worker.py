@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AsyncExitStack
 
 import click
 
@@ -14,7 +15,9 @@ from fairlead.runtime.component import serving
 from fairlead.runtime.loops import new_runner
 from fairlead.runtime.terminals import ends_with_terminal
 from fairlead.telemetry.log import configure
+from fairlead.telemetry.metrics_server import serving_metrics
 from fairlead.worker.channel import Plan
+from fairlead.worker.exporter import Exporter
 from fairlead.worker.status import StatusWriter
 from fairlead.worker.supervisor import Supervisor
 
@@ -89,6 +92,15 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
     show_default=True, help="The least that is logged.",
 )  # fmt: skip
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65_535), default=None, metavar="PORT",
+    help="Serve metrics for Prometheus on this port; 0: on one that is free.  [default: do not]",
+)  # fmt: skip
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+    help="The address for that; whoever reaches it can read them.",
+)  # fmt: skip
+@click.option("--no-hooks", is_flag=True, help="Call none of the app's hooks (@app.on) here.")
 @click.option("--log-tasks", is_flag=True, help="Log a line for each task that succeeds, too.")
 def worker(
     app: str,
@@ -107,6 +119,9 @@ def worker(
     stall_timeout: float,
     log_format: str,
     log_level: str,
+    metrics_port: int | None,
+    metrics_host: str,
+    no_hooks: bool,
     log_tasks: bool,
 ) -> int:
     """Run the tasks of APP, which is MODULE:ATTRIBUTE, until a signal says to stop.
@@ -135,13 +150,17 @@ def worker(
         log_format=log_format,
         log_level=log_level,
         log_tasks=log_tasks,
+        metrics=metrics_port is not None,
+        hooks=not no_hooks,
     )
     configure(log_format, log_level)
     with new_runner() as runner:
-        return runner.run(_supervise(plan, processes, stall_timeout))
+        return runner.run(_supervise(plan, processes, stall_timeout, metrics_host, metrics_port))
 
 
-async def _supervise(plan: Plan, processes: int, stall_timeout: float) -> int:
+async def _supervise(
+    plan: Plan, processes: int, stall_timeout: float, host: str, port: int | None
+) -> int:
     supervisor = Supervisor(
         _CHILD,
         plan,
@@ -150,7 +169,11 @@ async def _supervise(plan: Plan, processes: int, stall_timeout: float) -> int:
         stall_timeout=stall_timeout,
         tied=ends_with_terminal(),
     )
-    async with serving(StatusWriter(supervisor, plan.app)):
+    async with AsyncExitStack() as stack:
+        if port is not None:
+            show = Exporter(supervisor).show
+            await stack.enter_async_context(serving_metrics(show, host=host, port=port))
+        await stack.enter_async_context(serving(StatusWriter(supervisor, plan.app)))
         code = await supervisor.run()
     if supervisor.refusal is not None:
         talk(f"error: {supervisor.refusal.text}")

@@ -6,8 +6,9 @@ from fairlead.broker.explaining import Explanation, Reason
 from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
-from fairlead.client.batch import Children, limit_of, submissions_of
+from fairlead.client.batch import Children, limit_of, prepared, prepared_now
 from fairlead.client.call import CallOptions, Kind, TaskCall
+from fairlead.client.catalog import KnownTask, check_arguments, known_tasks
 from fairlead.client.changes import (
     LimiterSettings,
     QueueSettings,
@@ -16,16 +17,20 @@ from fairlead.client.changes import (
     queue_change,
     tenant_change,
 )
-from fairlead.client.client import Client, PageSelection
+from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.declaration import TaskOptions, declared
 from fairlead.client.enqueuing import AroundEnqueue, Enqueuing
+from fairlead.client.event_info import EventInfo
+from fairlead.client.event_stream import EventStream
 from fairlead.client.flow import Flow, Part
 from fairlead.client.flow_handle import FlowHandle, FlowInfo
 from fairlead.client.flowing import Flowing
 from fairlead.client.handle import Handle
 from fairlead.client.info import TaskInfo
+from fairlead.client.named import NamedSender
 from fairlead.client.operating import Operating
+from fairlead.client.page_selection import PageSelection
 from fairlead.client.receipts import error_of, raise_for
 from fairlead.client.scheduled import ScheduleInfo
 from fairlead.client.scheduling import Schedules, Scheduling
@@ -39,6 +44,8 @@ __all__ = (
     "Client",
     "Clients",
     "Enqueuing",
+    "EventInfo",
+    "EventStream",
     "Explanation",
     "Flow",
     "FlowHandle",
@@ -47,7 +54,9 @@ __all__ = (
     "Handle",
     "Histogram",
     "Kind",
+    "KnownTask",
     "LimiterSettings",
+    "NamedSender",
     "Operating",
     "Page",
     "PageSelection",
@@ -72,13 +81,16 @@ __all__ = (
     "TenantSettings",
     "TenantStats",
     "WorkerRecord",
+    "check_arguments",
     "declared",
     "error_of",
     "handles_of",
+    "known_tasks",
     "limit_of",
     "limiter_change",
+    "prepared",
+    "prepared_now",
     "queue_change",
     "raise_for",
-    "submissions_of",
     "tenant_change",
 )

@@ -9,13 +9,14 @@ from fairlead.broker import call_limit
 from fairlead.broker.verbs import LeaseRef, Submission
 from fairlead.client.call import TaskCall
 from fairlead.client.clients import Clients
+from fairlead.client.named import look_up, look_up_now
 from fairlead.client.receipts import raise_for
 from fairlead.client.task import handles_of
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
 from fairlead.model.registry import Registry
 
-__all__ = ("Children", "limit_of", "submissions_of")
+__all__ = ("Children", "limit_of", "prepared", "prepared_now", "submissions_of")
 
 R = TypeVar("R")
 
@@ -24,8 +25,6 @@ def submissions_of(
     calls: Iterable[TaskCall[R]], registry: Registry, fence: LeaseRef | None = None
 ) -> tuple[list[TaskCall[R]], list[Submission]]:
     """Check all calls before any is written. Errors name the call."""
-    if not isinstance(calls, Iterable):
-        raise InvalidInput(f"{type(calls).__name__} is not a list of calls")
     made = list(calls)
     submissions = []
     for index, call in enumerate(made):
@@ -33,13 +32,30 @@ def submissions_of(
             raise InvalidInput(
                 f"item {index} is {type(call).__name__}, not a call; use task.call(...)"
             )
-        registry.get(call.spec.name)
+        call.check_registered(registry)
         try:
             submissions.append(call.submission(fence))
         except InvalidInput as error:
             error.add_note(f"in call {index}, of task {call.spec.name!r}; none was enqueued")
             raise
     return made, submissions
+
+
+async def prepared(
+    clients: Clients,
+    calls: Iterable[TaskCall[R]],
+    registry: Registry,
+    fence: LeaseRef | None = None,
+) -> tuple[list[TaskCall[R]], list[Submission]]:
+    """``submissions_of`` calls, once workers were asked about those that are by name only."""
+    return submissions_of(await look_up(clients.current(), calls), registry, fence)
+
+
+def prepared_now(
+    clients: Clients, calls: Iterable[TaskCall[R]], registry: Registry
+) -> tuple[list[TaskCall[R]], list[Submission]]:
+    """``prepared`` from sync code."""
+    return submissions_of(look_up_now(clients, calls), registry)
 
 
 def limit_of(calls: Iterable[TaskCall[Any]], timeout: Duration | None = None) -> float | None:
@@ -67,7 +83,8 @@ class Children:
         """Enqueue a call; its handle. Those of one moment share a trip with all others."""
         if not isinstance(call, TaskCall):
             raise InvalidInput(f"{type(call).__name__} is not a call; use task.call(...)")
-        self._registry.get(call.spec.name)
+        await look_up(self._clients.current(), [call])
+        call.check_registered(self._registry)
         submission = call.submission(fence)
         limit = call.enqueue_timeout
         receipt = await self._clients.current().submit(submission, limit)
@@ -76,6 +93,6 @@ class Children:
 
     async def many(self, calls: Iterable[Any], fence: LeaseRef) -> list[Any]:
         """Enqueue calls that may depend on each other; their handles."""
-        made, submissions = submissions_of(calls, self._registry, fence)
+        made, submissions = await prepared(self._clients, calls, self._registry, fence)
         receipts = await self._clients.current().submit_many(submissions, limit_of(made))
         return handles_of(self._clients, made, submissions, receipts)

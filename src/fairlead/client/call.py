@@ -31,7 +31,7 @@ from fairlead.model.options import (
     seconds,
 )
 from fairlead.model.outputs import Output
-from fairlead.model.registry import TaskSpec
+from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import pack_arguments
 from fairlead.runtime.correlation import correlation_id
 from fairlead.runtime.ids import new_id
@@ -119,6 +119,10 @@ class TaskCall(Part, Generic[R]):
         """The task to be called."""
         return self._kind.spec
 
+    def check_registered(self, registry: Registry) -> None:
+        """Refuse a task of another app; UnknownTask names the closest that this one has."""
+        registry.get(self.spec.name)
+
     @property
     def enqueue_timeout(self) -> float | None:
         """How many seconds it may take until the broker has accepted it; None: as the app says."""
@@ -142,7 +146,11 @@ class TaskCall(Part, Generic[R]):
 
         ``after`` are calls that it waits for because a flow says so.
         """
-        kind = self._kind
+        return self._made(self._kind, fence, after)
+
+    def _made(
+        self, kind: Kind, fence: LeaseRef | None, after: Sequence[TaskCall[Any]]
+    ) -> Submission:
         spec, over = kind.spec, kind.said
         spec.check_call(self.args, self.kwargs)
         found = kind.resolved(self.args, self.kwargs)

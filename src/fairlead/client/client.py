@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypedDict, get_args
-
-import msgspec
+from typing import get_args
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.flows import FlowOrder, FlowRecord
+from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
+from fairlead.broker.flows import FlowMember, FlowOrder, FlowRecord
 from fairlead.broker.repeats import LIMIT, Limit, late, undone
 from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
 from fairlead.broker.standing import Standing
@@ -19,44 +18,44 @@ from fairlead.broker.stats import Stats
 from fairlead.broker.verbs import (
     MAX_ENQUEUE,
     MAX_STEP,
-    MAX_TENANTS,
     Alter,
     Altered,
     Change,
+    Deleted,
+    Moved,
     Receipt,
     Submission,
+    WorkerOrder,
 )
-from fairlead.broker.views import Page, Parts, Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.views import (
+    EventPage,
+    Finding,
+    Page,
+    Parts,
+    Settings,
+    Snapshot,
+    TaskRecord,
+    WorkerRecord,
+)
+from fairlead.client.catalog import Catalogs
+from fairlead.client.chunks import Room, chunks
+from fairlead.client.dependency_order import ordered, redirected
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.flow_sending import Draft, send
+from fairlead.client.page_selection import PageSelection, page_arguments
 from fairlead.client.receipts import about
-from fairlead.client.redirecting import redirected
-from fairlead.client.stated import check_stated
 from fairlead.client.waiter import Waiter
-from fairlead.model.errors import BrokerError, InvalidOption, QueueInUse
-from fairlead.model.graph import sort
+from fairlead.model.errors import BrokerError, QueueInUse
+from fairlead.model.events import EventId
 from fairlead.model.lifecycle import State
-from fairlead.model.names import check_queue, check_tenant
-from fairlead.model.options import Dependency
+from fairlead.model.message import task_name
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.ids import new_id
+from fairlead.telemetry.counters import Counters
 
-__all__ = ("Client", "PageSelection")
+__all__ = ("Client",)
 
-# So that one call never takes long:
-_MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call
-_MAX_EXTRAS = 100  # dependencies, and tasks with a delay, a deadline or a unique key
-_MAX_FIND = 500  # ids in one read
-
-
-class PageSelection(TypedDict, total=False):
-    """Which tasks to list: what is left out does not matter."""
-
-    state: State | str
-    queue: str
-    tenant: str
-    cursor: str | None
-    limit: int  # at most 1,000
+_MAX_FIND = 500  # ids in one read, so that it never takes long
 
 
 class Client:
@@ -69,21 +68,24 @@ class Client:
         incarnation: str | None = None,
         around: Sequence[AroundEnqueue] = (),
         limit: float = LIMIT,
+        counters: Counters | None = None,
     ) -> None:
         """``limit`` is how many seconds a call may take that does not say so itself."""
         self.incarnation = incarnation or new_id()
+        self.counters = counters or Counters()
         self._around = around  # the app's, and may still grow
         self._store = store
-        self._limit = limit
+        self.limit = limit
         self._caller = Caller(self.incarnation, limit=limit)
         self._batcher: Batcher[Submission, Receipt] = Batcher(
-            self._flush, limit=MAX_ENQUEUE, fits=_Room(), again=undone, late=late
+            self._flush, limit=MAX_ENQUEUE, fits=Room(), again=undone, late=late
         )
         self._finders: dict[Parts, Batcher[str, TaskRecord | None]] = {
             parts: Batcher(partial(store.find, parts=parts), limit=_MAX_FIND)
             for parts in get_args(Parts)
         }
         self._waiter = Waiter(store, self.incarnation)
+        self.catalogs = Catalogs(store)
 
     async def submit(self, submission: Submission, limit: float | None = None) -> Receipt:
         """Enqueue one task; concurrent calls share a trip. A refusal is in the receipt.
@@ -124,16 +126,16 @@ class Client:
     async def _submit_many(
         self, submissions: Sequence[Submission], limit: Limit | None
     ) -> list[Receipt]:
-        todo = _ordered(submissions)
+        todo = ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}
         chunk: list[Submission] = []
         try:
             while todo:
-                for chunk in _chunks(todo):
+                for chunk in chunks(todo):
                     sent = await self._enqueue(chunk, limit)
                     for submission, receipt in zip(chunk, sent, strict=True):
                         receipts.setdefault(submission.message.id, []).append(receipt)
-                todo = _redirected(todo, receipts)
+                todo = redirected(todo, receipts)
         except BrokerError as error:
             error.ids = tuple(submission.message.id for submission in chunk)
             error.add_note(
@@ -160,7 +162,10 @@ class Client:
     async def submit_flow(self, draft: Draft, limit: float | None = None) -> bool:
         """Enqueue a flow as one unit; False if one of this id exists already."""
         try:
-            return await send(self._store, self._caller, self._around, draft, self._in_all(limit))
+            new = await send(self._store, self._caller, self._around, draft, self._in_all(limit))
+            if new and self.counters.on:
+                self.counters.submitted(_named(draft.submissions))
+            return new
         except BrokerError as error:
             error.ids = (draft.id,)
             raise
@@ -186,9 +191,24 @@ class Client:
         """Ids of a flow's tasks from some place on."""
         return await self._store.members(flow, start=start, limit=limit)
 
+    async def graph(self, flow: str, start: int, limit: int) -> list[FlowMember]:
+        """A flow's tasks from some place on, and what each depends on."""
+        return await self._store.graph(flow, start=start, limit=limit)
+
     async def configure(self, changes: Sequence[Change]) -> None:
         """Set limits, weights and pauses."""
         await self._caller.call(lambda call: self._store.configure(call, changes))
+
+    async def settings(
+        self,
+        queue: str | None = None,
+        *,
+        tenant: str | None = None,
+        limiter: str | None = None,
+        cursor: str | None = None,
+    ) -> Settings:
+        """A page of what is set, or what is for those that are named."""
+        return await self._store.settings(queue, tenant=tenant, limiter=limiter, cursor=cursor)
 
     async def plan(self, orders: Sequence[ScheduleOrder]) -> list[Scheduled]:
         """Create, change or delete schedules; one answer per order."""
@@ -206,23 +226,61 @@ class Client:
         """The broker's time."""
         return (await self._store.hello()).now
 
+    async def write_documents(self, changes: Sequence[DocumentChange]) -> list[DocumentChanged]:
+        """Write or delete documents; one answer per change."""
+        answers: list[DocumentChanged] = []
+        for start in range(0, len(changes), MAX_STEP):
+            part = changes[start : start + MAX_STEP]
+            answers += await self._caller.call(partial(self._store.write_documents, changes=part))
+        return answers
+
+    async def documents(
+        self,
+        kind: str,
+        names: Sequence[str] | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> DocumentPage:
+        """The documents of these names, or a page of all of a kind."""
+        return await self._store.documents(kind, names, cursor=cursor, limit=limit)
+
+    async def note(self, trail: str, values: Sequence[bytes]) -> None:
+        """Append notes to a trail."""
+        for start in range(0, len(values), MAX_STEP):
+            part = values[start : start + MAX_STEP]
+            await self._caller.call(partial(self._store.note, trail=trail, values=part))
+
+    async def notes(self, trail: str, *, before: int | None = None, limit: int = 100) -> list[Note]:
+        """Notes of a trail, the latest first."""
+        return await self._store.notes(trail, before=before, limit=limit)
+
     async def purge(self, queue: str, tenant: str | None = None) -> int:
         """Cancel all that waits in a queue, or one tenant's part of it; how many there were."""
         count, more = 0, True
         while more:
-            moved = await self._caller.call(lambda call: self._store.purge(call, queue, tenant))
+            moved = await self.purge_some(queue, tenant)
             count, more = count + moved.count, moved.more
         return count
+
+    async def purge_some(self, queue: str, tenant: str | None = None) -> Moved:
+        """Cancel up to 50 tasks that wait in a queue, or in one tenant's part of it."""
+        return await self._caller.call(lambda call: self._store.purge(call, queue, tenant))
 
     async def delete_queue(self, queue: str) -> int:
         """Forget a queue, its settings and what it keeps; how many finished tasks there were."""
         count, more = 0, True
         while more:
-            deleted = await self._caller.call(lambda call: self._store.delete_queue(call, queue))
-            if deleted.refused:
-                raise QueueInUse(queue, deleted.waiting, deleted.running, deleted.pinned)
+            deleted = await self.delete_some_of_queue(queue)
             count, more = count + deleted.count, deleted.more
         return count
+
+    async def delete_some_of_queue(self, queue: str) -> Deleted:
+        """Forget up to 50 finished tasks of a queue, and the queue with the last of them."""
+        deleted = await self._caller.call(lambda call: self._store.delete_queue(call, queue))
+        if deleted.refused:
+            raise QueueInUse(queue, deleted.waiting, deleted.running, deleted.pinned)
+        return deleted
 
     async def find(self, ids: Sequence[str]) -> list[TaskRecord | None]:
         """What the broker knows of these tasks but their results; None where it knows nothing."""
@@ -235,13 +293,17 @@ class Client:
         """What the broker knows of one task; concurrent calls share a trip."""
         return await self._finders[parts].submit(id)
 
-    async def snapshot(self, queue: str | None = None, *, tenants: bool = True) -> Snapshot:
-        """The counts of one queue or of all, with tenants or without."""
-        return await self._store.snapshot(queue, tenants=tenants)
+    async def snapshot(
+        self, queue: str | None = None, *, tenants: bool = True, tenant: str | None = None
+    ) -> Snapshot:
+        """The counts of one queue or of all, with tenants, with one of them, or without."""
+        return await self._store.snapshot(queue, tenants=tenants, tenant=tenant)
 
-    async def stats(self, queue: str | None, *, tenants: bool) -> Stats:
+    async def stats(
+        self, queue: str | None, *, tenants: bool = False, tenant: str | None = None
+    ) -> Stats:
         """What was counted, of one queue or of all."""
-        return await self._store.stats(queue, tenants=tenants)
+        return await self._store.stats(queue, tenants=tenants, tenant=tenant)
 
     async def standing(self, id: str) -> Standing | None:
         """Where a task stands; None if the broker does not know it."""
@@ -249,27 +311,35 @@ class Client:
 
     async def page(self, selection: PageSelection) -> Page:
         """Part of a listing of tasks; bounded, with a cursor to read on."""
-        check_stated(selection, PageSelection, "a page")
-        state, cursor = selection.get("state"), selection.get("cursor")
-        queue, tenant = selection.get("queue"), selection.get("tenant")
-        limit = selection.get("limit", 100)
-        if state is not None and state not in tuple(State):
-            raise InvalidOption("state", state, f"one of {', '.join(State)}")
-        if cursor is not None and not isinstance(cursor, str):
-            raise InvalidOption("cursor", cursor, "one that an earlier page returned")
-        if type(limit) is not int:
-            raise InvalidOption("limit", limit, "a whole number")
-        return await self._store.page(
-            state=None if state is None else State(state),
-            queue=None if queue is None else check_queue(queue),
-            tenant=None if tenant is None else check_tenant(tenant),
-            cursor=cursor,
-            limit=limit,
-        )
+        return await self._store.page(**page_arguments(selection))
 
     async def workers(self) -> list[WorkerRecord]:
         """The workers that were heard of lately."""
         return await self._store.workers()
+
+    async def diagnose(self) -> list[Finding]:
+        """What the store says of itself and of its server."""
+        return await self._store.diagnose()
+
+    async def events(
+        self,
+        *,
+        after: EventId | None = None,
+        reader: str | None = None,
+        limit: int = 500,
+        timeout: float = 0.0,
+        latest: bool = False,
+    ) -> EventPage:
+        """A page of the broker's events; see its protocol."""
+        return await self._store.events(
+            after=after, reader=reader, limit=limit, timeout=timeout, latest=latest
+        )
+
+    async def order_worker(self, incarnation: str, order: WorkerOrder) -> bool:
+        """Order a worker to pause or to stop, or to resume; False if it is unknown."""
+        return await self._caller.call(
+            lambda call: self._store.order_worker(call, incarnation, order)
+        )
 
     async def wait_final(self, id: str) -> State | None:
         """The state in which the task ended, or None if the broker does not know the task."""
@@ -282,7 +352,7 @@ class Client:
 
     def _until(self, limit: float | None) -> float:
         """When a call that begins now is out of time, by the loop's clock."""
-        return asyncio.get_running_loop().time() + (self._limit if limit is None else limit)
+        return asyncio.get_running_loop().time() + (self.limit if limit is None else limit)
 
     def _in_all(self, limit: float | None) -> Limit | None:
         """For what takes many calls: its own limit, if it was given one; else each call has its."""
@@ -295,106 +365,16 @@ class Client:
         return await self._enqueue(submissions, limit)
 
     async def _enqueue(self, submissions: list[Submission], limit: Limit | None) -> list[Receipt]:
-        return await self._caller.call(lambda call: self._store.enqueue(call, submissions), limit)
-
-
-class _Room:
-    """Whether one call can take one more: a running total over the batch that grows."""
-
-    def __init__(self) -> None:
-        self._tenants: set[str] = set()
-        self._bytes = self._extras = 0
-
-    def __call__(self, batch: list[Submission], item: Submission) -> bool:
-        if not batch:
-            self._tenants = set()
-            self._bytes = self._extras = 0
-        self._tenants.add(item.message.tenant)
-        self._bytes += len(item.message.body)
-        if item.delay or item.deadline is not None or item.unique is not None:
-            self._extras += 1
-        self._extras += len(item.depends_on)
-        return (
-            len(self._tenants) <= MAX_TENANTS
-            and self._bytes <= _MAX_BYTES
-            and self._extras <= _MAX_EXTRAS
+        receipts = await self._caller.call(
+            lambda call: self._store.enqueue(call, submissions), limit
         )
+        if self.counters.on:
+            both = zip(submissions, receipts, strict=True)
+            self.counters.submitted(_named(each for each, r in both if r.code == "accepted"))
+        return receipts
 
 
-def _chunks(submissions: list[Submission]) -> Iterator[list[Submission]]:
-    room, chunk = _Room(), list[Submission]()
-    for submission in submissions:
-        if not (room(chunk, submission) and len(chunk) < MAX_ENQUEUE) and chunk:
-            yield chunk
-            chunk = []
-            room(chunk, submission)
-        chunk.append(submission)
-    if chunk:
-        yield chunk
-
-
-def _ordered(submissions: Sequence[Submission]) -> list[Submission]:
-    """The submissions, each behind those it depends on."""
-    if not any(submission.depends_on for submission in submissions):
-        return list(submissions)
-    members: dict[str, list[Submission]] = {}
-    for submission in submissions:
-        members.setdefault(submission.message.id, []).append(submission)
-    order = sort({id: {d.id for s in same for d in s.depends_on} for id, same in members.items()})
-    return [_within(submission, members) for id in order for submission in members[id]]
-
-
-def _within(submission: Submission, members: dict[str, list[Submission]]) -> Submission:
-    """The submission with its dependencies on other members as ids that must exist.
-
-    A handle that the broker does not know counts as completed. A member is not known yet, and if
-    it is refused, what depends on it must not run as if it had completed.
-    """
-    return _depending(
-        submission,
-        tuple(Dependency(d.id) if d.id in members else d for d in submission.depends_on),
-    )
-
-
-def _redirected(
-    submissions: list[Submission], receipts: dict[str, list[Receipt]]
-) -> list[Submission]:
-    """Of those refused for a dependency, the ones that can be tried again, with it put right.
-
-    A unique key may have turned a parent into another task, which its children did not name.
-    Their receipts are taken back.
-    """
-    again: list[Submission] = []
-    ids: set[str] = set()
-    for submission in submissions:
-        id = submission.message.id
-        if receipts[id][-1].code != "unknown_dependency":
-            continue
-        dependencies = tuple(_standing(d, receipts) for d in submission.depends_on)
-        if dependencies != submission.depends_on or any(d.id in ids for d in dependencies):
-            again.append(_depending(submission, dependencies))
-            ids.add(id)
-    for id in ids:
-        del receipts[id]
-    return again
-
-
-def _standing(dependency: Dependency, receipts: dict[str, list[Receipt]]) -> Dependency:
-    for receipt in receipts.get(dependency.id, ()):
-        if receipt.code == "duplicate" and receipt.id != dependency.id:
-            return Dependency(receipt.id, known=True)
-    return dependency
-
-
-def _depending(submission: Submission, dependencies: tuple[Dependency, ...]) -> Submission:
-    if dependencies == submission.depends_on:
-        return submission
-    new = {
-        old.id: now.id
-        for old, now in zip(submission.depends_on, dependencies, strict=True)
-        if old.id != now.id
-    }
-    message = submission.message
-    if new and submission.uses_results:
-        message = msgspec.structs.replace(message, body=redirected(message.body, new))
-    return msgspec.structs.replace(submission, message=message, depends_on=dependencies)
+def _named(accepted: Iterable[Submission]) -> Iterator[tuple[str, int]]:
+    """The name and the level of each, as they are counted."""
+    for submission in accepted:
+        yield task_name(submission.message.body), submission.message.level

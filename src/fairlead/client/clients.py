@@ -18,6 +18,7 @@ from fairlead.client.client import Client
 from fairlead.client.enqueuing import AroundEnqueue
 from fairlead.runtime.forks import at_fork
 from fairlead.runtime.portal import portal
+from fairlead.telemetry.counters import Counters
 
 __all__ = ("Clients",)
 
@@ -37,6 +38,7 @@ class Clients:
         self.store = store
         self.limit = limit
         self.around: list[AroundEnqueue] = []  # middleware; the first is outermost
+        self.counters = Counters()  # of what was enqueued, and of what workers of the app ran
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._inherited: list[object] = []
@@ -53,7 +55,7 @@ class Clients:
                 for closed in [each for each in self._by_loop if each.is_closed()]:
                     del self._by_loop[closed]
                 client = self._by_loop[loop] = Client(
-                    self.store, around=self.around, limit=self.limit
+                    self.store, around=self.around, limit=self.limit, counters=self.counters
                 )
             return client
 
@@ -104,6 +106,7 @@ class Clients:
         self._inherited.append(dict(self._by_loop))
         self._by_loop = WeakKeyDictionary()
         self._lock = threading.Lock()
+        self.counters.renew()
 
 
 _all: weakref.WeakSet[Clients] = weakref.WeakSet()

@@ -13,15 +13,14 @@ from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.message import MAX_CRASHES
 from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
-from fairlead.model.registry import Gate, TaskSpec
+from fairlead.model.registry import MAX_VERSION, Gate, TaskSpec
 from fairlead.model.sizes import in_bytes, size_rule
 from fairlead.runtime.resident import can_measure
 
-__all__ = ("TaskOptions", "declared")
+__all__ = ("TaskOptions", "declared", "name_of")
 
 _Errors = type[BaseException] | Sequence[type[BaseException]]
 _POLICY = ("max_retries", "backoff", "retry_on", "give_up_on", "backoff_for")
-_MAX_VERSION = 1_000_000
 
 
 class TaskOptions(TypedDict, total=False):
@@ -63,10 +62,10 @@ def declared(
         raise InvalidInput(f"{function!r} cannot be a task: nobody would take what it yields")
     said: dict[str, Any] = dict(options)
     check_stated(said, TaskOptions, "@app.task")
-    name = said.pop("name") if "name" in said else _name_of(function)
+    name = said.pop("name") if "name" in said else name_of(function)
     version = said.pop("version", 1)
-    if not isinstance(version, int) or not 1 <= version <= _MAX_VERSION:
-        raise InvalidOption("version", version, f"a whole number from 1 to {_MAX_VERSION}")
+    if not isinstance(version, int) or not 1 <= version <= MAX_VERSION:
+        raise InvalidOption("version", version, f"a whole number from 1 to {MAX_VERSION}")
     isolation, max_memory = _isolation(said)
     max_crashes = _crashes(said.pop("max_crashes", None))
     breaker = said.pop("breaker", None)
@@ -143,7 +142,8 @@ def _policy(said: dict[str, Any]) -> RetryPolicy:
     return RetryPolicy(**said)
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """The name that a function has without being given one."""
     module = getattr(function, "__module__", None) or "unknown"
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{_main() if module == '__main__' else module}.{name}"

@@ -13,7 +13,7 @@ from fairlead.model.errors import DependencyCycle, InvalidInput, TooLarge
 from fairlead.model.graph import sort
 from fairlead.model.options import MAX_DEPENDENCIES
 
-__all__ = ("Flow", "Part", "Parts", "Plan", "plan_of")
+__all__ = ("Flow", "Part", "Parts", "Plan", "calls_in", "plan_of")
 
 
 class Part:
@@ -95,6 +95,13 @@ def plan_of(flow: Part, own: Callable[[Any], Iterable[str]] = lambda _: ()) -> P
         path = [f"{calls[id].spec.name} ({id})" for id in error.path]
         raise DependencyCycle(path) from None
     return Plan({id: calls[id] for id in order}, {id: waits[id] for id in order})
+
+
+def calls_in(flow: Part) -> list[Any]:
+    """The calls of a flow, in no order; one that stands in several parts comes once."""
+    calls: dict[str, Any] = {}
+    _steps(flow, calls)
+    return list(calls.values())
 
 
 def _steps(flow: Part, calls: dict[str, Any]) -> list[tuple[list[str], list[str]]]:

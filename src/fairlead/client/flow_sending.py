@@ -96,7 +96,7 @@ def _chosen(id: str, calls: Mapping[str, Any]) -> str:
 
 
 def _submission(call: Any, registry: Registry) -> Submission:
-    registry.get(call.spec.name)
+    call.check_registered(registry)
     try:
         submission: Submission = call.submission()
     except InvalidInput as error:

@@ -6,10 +6,11 @@ from fairlead.broker.verbs import Receipt
 from fairlead.client.batch import limit_of
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
-from fairlead.client.flow import Parts
+from fairlead.client.flow import Flow, Parts, calls_in
 from fairlead.client.flow_handle import FlowHandle
 from fairlead.client.flow_sending import Draft, drafted
 from fairlead.client.info import info_of
+from fairlead.client.named import look_up, look_up_now
 from fairlead.model.durations import Duration
 from fairlead.model.errors import Conflict
 from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
@@ -36,6 +37,8 @@ class Flowing:
         timeout: Duration | None = None,
     ) -> FlowHandle:
         """Enqueue a flow from sync code; see ``aenqueue_flow``."""
+        flow = Flow(flow)
+        look_up_now(self._clients, calls_in(flow))
         draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
         limit = limit_of(draft.calls, timeout)
         return self._clients.sync(lambda client: self._submit_flow(client, draft, limit))
@@ -59,6 +62,8 @@ class Flowing:
         must be given only where the calls belong to several. ``timeout`` is for writing all of it;
         without one the shortest ``enqueue_timeout`` of its calls is, or that of the app.
         """
+        flow = Flow(flow)
+        await look_up(self._clients.current(), calls_in(flow))
         draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
         limit = limit_of(draft.calls, timeout)
         return await self._submit_flow(self._clients.current(), draft, limit)

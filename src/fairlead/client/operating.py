@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Unpack
 
 from fairlead.broker.stats import Stats
@@ -14,9 +15,12 @@ from fairlead.client.changes import (
     queue_change,
     tenant_change,
 )
-from fairlead.client.client import Client, PageSelection
+from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.declared_limits import DeclaredLimits
+from fairlead.client.event_info import event_filter
+from fairlead.client.event_stream import EventStream
+from fairlead.client.page_selection import PageSelection
 from fairlead.model.names import check_queue, check_tenant
 
 __all__ = ("Operating",)
@@ -103,6 +107,31 @@ class Operating:
         """What happened in one queue or in all, from sync code; see ``astats``."""
         name = queue if queue is None else check_queue(queue)
         return self._clients.sync(lambda client: client.stats(name, tenants=tenants))
+
+    def events(
+        self,
+        types: str | Iterable[str] | None = None,
+        *,
+        queue: str | None = None,
+        tenant: str | None = None,
+        task: str | None = None,
+        name: str | None = None,
+        after: str | None = None,
+        reader: str | None = None,
+        patience: float | None = None,
+    ) -> EventStream:
+        """What happens, as it happens: ``async for event in app.events("dead"): ...``.
+
+        ``types`` are names such as ``task.dead`` (or just ``dead``) and ``worker.*``; ``task`` is
+        the id of one task, ``name`` the name of tasks. Without ``after`` and ``reader`` it begins
+        now; ``after`` is the id of the last event that was seen, or ``oldest``. A ``reader`` has
+        its place kept by the broker: what it had not finished comes again. While the broker is
+        away the stream waits, for ``patience`` seconds at most if they are given.
+        """
+        wanted = event_filter(types, queue=queue, tenant=tenant, task=task, name=name)
+        return EventStream(
+            self._clients.current, wanted, after=after, reader=reader, patience=patience
+        )
 
     async def apurge(self, queue: str | None = None, *, tenant: str | None = None) -> int:
         """Cancel all that waits, in one queue or in all, of one tenant or of all; how many."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fairlead.broker.schedules import ScheduleRecord
+from fairlead.broker.verbs import Submission
 from fairlead.client.call import TaskCall
 from fairlead.client.stated import check_stated
 from fairlead.client.task import Sender
@@ -37,6 +38,7 @@ __all__ = (
     "info_of",
     "rule_of",
     "spec_of",
+    "template_for",
     "template_of",
 )
 
@@ -174,7 +176,11 @@ def template_of(call: TaskCall[Any] | Sender[..., Any]) -> Template:
         raise InvalidInput(
             f"{type(call).__name__} cannot be scheduled; use a task, or task.call(...)"
         )
-    submission = call.submission()
+    return template_for(call.spec.name, call.submission())
+
+
+def template_for(task: str, submission: Submission) -> Template:
+    """What is to be enqueued for each slot, of a call of this task that was checked."""
     message = submission.message
     if submission.delay:
         raise InvalidOption("delay", submission.delay, "left out: the schedule says when")
@@ -183,7 +189,7 @@ def template_of(call: TaskCall[Any] | Sender[..., Any]) -> Template:
     if ":" in message.id:
         raise InvalidOption("id", message.id, "left out: each slot has an id of its own")
     return Template(
-        task=call.spec.name,
+        task=task,
         body=message.body,
         queue=message.queue,
         tenant=message.tenant,

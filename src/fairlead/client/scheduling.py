@@ -13,6 +13,7 @@ from fairlead.client.call import TaskCall
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
+from fairlead.client.named import look_up, look_up_now
 from fairlead.client.planning import (
     carry_out,
     declare,
@@ -48,6 +49,7 @@ __all__ = ("Schedules", "Scheduling")
 
 T = TypeVar("T", bound=Sender[..., Any])
 _Call = TaskCall[Any] | Sender[..., Any]
+_C = TypeVar("_C", TaskCall[Any] | Sender[..., Any], TaskCall[Any] | Sender[..., Any] | None)
 
 
 class Schedules:
@@ -66,12 +68,15 @@ class Schedules:
 
         Give a cron expression, ``every=`` or ``at=``.
         """
-        return await self._create(self._clients.current(), name, _new_spec(call, cron, when))
+        client = self._clients.current()
+        [call] = await look_up(client, [_as_call(call)])
+        return await self._create(client, name, _new_spec(call, cron, when))
 
     def create(
         self, name: str, call: _Call, cron: str | None = None, /, **when: Unpack[TimingOptions]
     ) -> ScheduleInfo:
         """Create a schedule from sync code; see ``acreate``."""
+        [call] = look_up_now(self._clients, [_as_call(call)])
         spec = _new_spec(call, cron, when)
         return self._clients.sync(lambda client: self._create(client, name, spec))
 
@@ -88,7 +93,9 @@ class Schedules:
         It holds from now on. A program that declares the schedule does not undo it, until what it
         declares is changed.
         """
-        return await self._change(self._clients.current(), name, _changer(call, cron, when))
+        client = self._clients.current()
+        [call] = await look_up(client, [_as_call(call)])
+        return await self._change(client, name, _changer(call, cron, when))
 
     def change(
         self,
@@ -99,6 +106,7 @@ class Schedules:
         **when: Unpack[TimingOptions],
     ) -> ScheduleInfo:
         """Change a schedule from sync code; see ``achange``."""
+        [call] = look_up_now(self._clients, [_as_call(call)])
         change = _changer(call, cron, when)
         return self._clients.sync(lambda client: self._change(client, name, change))
 
@@ -282,6 +290,10 @@ class Scheduling:
 
 
 # -- what was said ----------------------------------------------------------------------------
+
+
+def _as_call(call: _C) -> _C | TaskCall[Any]:
+    return call.call() if isinstance(call, Sender) else call
 
 
 def _new_spec(call: _Call, cron: str | None, when: TimingOptions) -> ScheduleSpec:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("dump_of", "loaded", "register_type")
+__all__ = ("dump_of", "is_registered", "loaded", "register_type")
 
 _registered: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
 
@@ -27,6 +27,11 @@ def register_type(kind: type, *, dump: Callable[[Any], Any], load: Callable[[Any
     if not isinstance(kind, type):
         raise InvalidInput(f"only a class can be registered, not {type(kind).__name__}")
     _registered[kind] = dump, load
+
+
+def is_registered(kind: Any) -> bool:
+    """Whether somebody said how a class, or one that it is derived from, is stored."""
+    return any(each in _registered for each in getattr(kind, "__mro__", ()))
 
 
 def dump_of(kind: type) -> Callable[[Any], Any] | None:

@@ -4,9 +4,10 @@
     ├── InvalidInput (ValueError)       the call was wrong; nothing was written
     │   ├── InvalidName                 a queue, tenant, id, key or limiter name
     │   ├── InvalidOption               an option outside its limits
+    │   ├── InvalidArgument             an argument that the task would not take
     │   ├── InvalidCron                 a cron expression; says which part, and where it stands
     │   ├── UnknownPriority
-    │   ├── UnknownTask                 the name is not registered here
+    │   ├── UnknownTask                 the name is not registered here, nor known to a worker
     │   ├── NotSerializable             arguments, result or value of a kind we do not store
     │   ├── TooLarge                    over its limit in bytes, depth or count
     │   ├── DependencyCycle
@@ -45,40 +46,13 @@ from fairlead.model.shown import one_line
 from fairlead.model.shown import shown as _show
 
 __all__ = (
-    "Ambiguous",
-    "BrokerError",
-    "Conflict",
-    "DependencyCycle",
-    "FairleadError",
-    "Fenced",
-    "FlowCancelled",
-    "FlowFailed",
-    "InvalidCron",
-    "InvalidInput",
-    "InvalidName",
-    "InvalidOption",
-    "NotSerializable",
-    "OutOfOrder",
-    "QueueFull",
-    "QueueInUse",
-    "Refused",
-    "Reject",
-    "ResultGone",
-    "ResultTimeout",
-    "Retry",
-    "ScheduleConflict",
-    "Signal",
-    "Snooze",
-    "TaskCancelled",
-    "TaskError",
-    "TaskFailed",
-    "TooLarge",
-    "Unreachable",
-    "UnknownDependency",
-    "UnknownPriority",
-    "UnknownSchedule",
-    "UnknownTask",
-)
+    "Ambiguous", "BrokerError", "Conflict", "DependencyCycle", "FairleadError", "Fenced",
+    "FlowCancelled", "FlowFailed", "InvalidArgument", "InvalidCron", "InvalidInput",
+    "InvalidName", "InvalidOption", "NotSerializable", "OutOfOrder", "QueueFull", "QueueInUse",
+    "Refused", "Reject", "ResultGone", "ResultTimeout", "Retry", "ScheduleConflict", "Signal",
+    "Snooze", "TaskCancelled", "TaskError", "TaskFailed", "TooLarge", "UnknownDependency",
+    "UnknownPriority", "UnknownSchedule", "UnknownTask", "Unreachable",
+)  # fmt: skip
 
 _LONGEST_NAME = 80  # characters, where several names stand in one message
 _LONGEST_ERROR = 500  # characters of a dead task's error
@@ -108,6 +82,15 @@ class InvalidOption(InvalidInput):
     def __init__(self, option: str, value: object, rule: str) -> None:
         super().__init__(f"{option}={_show(value)} is not valid: it must be {rule}")
         self.option, self.value, self.rule = option, value, rule
+
+
+class InvalidArgument(InvalidInput):
+    """An argument does not fit what the task takes. ``field`` says where: ``order.items[2]``."""
+
+    def __init__(self, task: str, field: str, value: object, rule: str) -> None:
+        given = "" if value is None and rule.startswith("given") else f" ({_show(value)})"
+        super().__init__(f"{field}{given} does not fit task {_show(task)}: it must be {rule}")
+        self.task, self.field, self.value, self.rule = task, field, value, rule
 
 
 class InvalidCron(InvalidInput):
@@ -142,14 +125,18 @@ class UnknownPriority(InvalidInput):
 
 
 class UnknownTask(InvalidInput):
-    """No task of this name is registered with the app."""
+    """No task of this name is registered with the app, nor known to a worker if it was asked."""
 
-    def __init__(self, name: str, closest: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        closest: Sequence[str] = (),
+        *,
+        missing: str = "is not registered",
+        advice: str = "import the module that defines it before it is used",
+    ) -> None:
         hint = f"; did you mean {' or '.join(closest)}?" if closest else ""
-        super().__init__(
-            f"task {_show(name)} is not registered{hint} "
-            "(import the module that defines it before it is used)"
-        )
+        super().__init__(f"task {_show(name)} {missing}{hint} ({advice})")
         self.name, self.closest = name, tuple(closest)
 
 

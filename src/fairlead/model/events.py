@@ -12,7 +12,7 @@ __all__ = ("EVENT_KINDS", "Event", "EventId", "EventKind")
 
 EventKind = Literal[
     "enqueued",  # accepted; ``state`` says whether queued, scheduled or deferred
-    "queued",  # became due, or its last dependency finished
+    "queued",  # became due, or its last dependency finished; ``reason`` "run": by an order
     "scheduled",  # its last dependency finished, but it is due later
     "started",  # an attempt began
     "completed",
@@ -26,12 +26,17 @@ EventKind = Literal[
     "cancelling",  # cancel was asked for while it ran
     "cancelled",
     "requeued",  # an operator put it back from the dead
+    "prioritized",  # an operator gave it another level; ``reason`` is its name
     "deleted",  # an operator removed a finished task, or a queue with the dead ones that it kept
     "dropped",  # a dead task was forgotten before its time; ``reason`` names the setting
     "fenced",  # a write with a lease that was over; nothing changed
     "progress",
     "configured",  # limits, weights or pause of a queue, tenant or limiter changed
     "warned",  # a queue reached its warn depth
+    "worker_joined",  # a worker was heard of for the first time; ``task`` is its incarnation
+    "worker_left",  # it ended, or was not heard of for too long
+    "worker_paused",  # an operator ordered it to take no tasks
+    "worker_resumed",  # the order that stood for it was taken back
     "flow_committed",  # a flow exists from now on; ``task`` is its id
     "flow_completed",  # every member of a flow completed
     "flow_dead",  # every member is final, and some are dead

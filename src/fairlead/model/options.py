@@ -31,6 +31,7 @@ __all__ = (
     "MAX_COST",
     "MAX_DEPENDENCIES",
     "MAX_LIMITERS",
+    "MAX_RETRIES",
     "MIN_COST",
     "Dependency",
     "Duration",
@@ -49,7 +50,7 @@ __all__ = (
 MAX_DEPENDENCIES = 1_000
 MAX_LIMITERS = 4
 MIN_COST, MAX_COST = 0.001, 1_000.0
-_MAX_RETRIES = 1_000
+MAX_RETRIES = 1_000
 
 Priority = str | int
 UniqueUntil = Literal["started", "done", "window"]
@@ -272,6 +273,6 @@ def _limiters(value: object) -> tuple[str, ...]:
 def _retries(value: object) -> int | None:
     if value is UNSET:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_RETRIES:
-        raise InvalidOption("max_retries", value, f"a whole number from 0 to {_MAX_RETRIES}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_RETRIES:
+        raise InvalidOption("max_retries", value, f"a whole number from 0 to {MAX_RETRIES}")
     return value

@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, Protocol, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_origin, get_type_hints
 
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import InvalidInput, UnknownTask
@@ -16,7 +16,9 @@ from fairlead.model.options import Options
 from fairlead.model.shown import shown
 from fairlead.model.values import convert
 
-__all__ = ("Gate", "Registry", "TaskSpec")
+__all__ = ("MAX_VERSION", "Gate", "Registry", "TaskSpec")
+
+MAX_VERSION = 1_000_000
 
 _SCALARS = frozenset({str, int, float, bool, bytes})  # nothing to convert inside of them
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -71,6 +73,11 @@ class TaskSpec:
     def takes_context(self) -> bool:
         """Whether the handler's first parameter is annotated with the context type."""
         return self._shape.takes_context
+
+    @property
+    def parameters(self) -> list[tuple[inspect.Parameter, Any]]:
+        """What callers may give, without the context, each with its type: None if it says none."""
+        return self._shape.parameters
 
     def check_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuse arguments that the handler would not take, before anything is written."""
@@ -134,6 +141,7 @@ class _Shape:
         if self.takes_context:
             parameters = parameters[1:]
         slots = {p.name: _Slot(p.name, _asked(types.get(p.name))) for p in parameters}
+        self.parameters = [(p, slots[p.name].type) for p in parameters]
         self.positional = [slots[p.name] for p in parameters if p.kind in _POSITIONAL]
         self.named = {p.name: slots[p.name] for p in parameters if p.kind in _KEYWORD}
         self.rest = next((slots[p.name] for p in parameters if p.kind is p.VAR_POSITIONAL), None)
@@ -187,7 +195,7 @@ def _function(handler: Any) -> Any:
 
 def _types(handler: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return get_type_hints(_function(handler))
+        return get_type_hints(_function(handler), include_extras=True)
     except Exception:  # noqa: BLE001 - annotations are code: what runs may raise anything
         # Mostly names under TYPE_CHECKING only. No conversion then: plain data as it is.
         return {}
@@ -200,6 +208,8 @@ def _asked(annotation: Any) -> Any:
 def _is_context(annotation: Any, context_type: type) -> bool:
     if isinstance(annotation, str):  # could not be resolved, because of another one perhaps
         return annotation.rpartition(".")[2] == context_type.__name__
+    if get_origin(annotation) is Annotated:
+        annotation = annotation.__origin__
     return annotation is context_type
 
 
@@ -231,6 +241,9 @@ class Registry:
         if spec is None:
             raise UnknownTask(name, difflib.get_close_matches(name, self._specs, n=2))
         return spec
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
 
     def __iter__(self) -> Iterator[TaskSpec]:
         return iter(self._specs.values())

@@ -21,6 +21,7 @@ __all__ = (
     "is_gone",
     "is_near",
     "is_same",
+    "is_stopped",
     "machine",
 )
 
@@ -103,3 +104,12 @@ def _born(pid: int) -> str:
     # The name, in parentheses, may hold anything. A zombie has ended; nobody has asked how yet.
     fields = text.rpartition(")")[2].split()
     return _ENDED if fields[0] in "ZX" else fields[19]
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody holds the process with SIGSTOP or a debugger."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] in "Tt"

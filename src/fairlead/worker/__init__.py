@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlead.worker.channel import SlotPlan
 from fairlead.worker.context import Context, XCom, current_context
 from fairlead.worker.extras import AroundRun, Extras
+from fairlead.worker.hooks import Hook, HookRunner
 from fairlead.worker.lifespan import Lifespan
 from fairlead.worker.results import Results
 from fairlead.worker.runner import Raised
@@ -15,6 +16,8 @@ __all__ = (
     "AroundRun",
     "Context",
     "Extras",
+    "Hook",
+    "HookRunner",
     "Lifespan",
     "Raised",
     "Results",

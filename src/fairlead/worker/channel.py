@@ -14,16 +14,20 @@ from typing import Any, Literal
 
 import msgspec
 
+from fairlead.broker.verbs import StandingOrder
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
+from fairlead.telemetry.counters import Counted
 
 __all__ = (
-    "Aloud", "Channel", "Introduction", "Kept", "Message", "Order", "Outcome", "Plan", "Refusal",
-    "Retiring", "Run", "SlotPlan", "Stop", "receive_now",
+    "Aloud", "Channel", "Figures", "Introduction", "Kept", "Message", "Order", "Outcome", "Plan",
+    "Refusal", "Retiring", "Run", "SlotPlan", "Stop", "receive_now",
 )  # fmt: skip
 
 _LENGTH = struct.Struct("<I")
 _LIMIT = 64 * 1024 * 1024  # bytes; a result is far smaller
+_BEHIND = 256 * 1024  # bytes that the other end has yet to read
+_FLUSH = 2.0  # seconds that it has for them when this one ends
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -44,12 +48,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     task_timeout: float | None = None  # of tasks that say nothing of theirs; None: the app's
     overdue: float = 60.0  # seconds that a handler may go on after it was told to stop
     quiet: bool = False  # it must not fetch
+    paused: bool = False  # nor by an order that the child before it had
     rows: int = 0  # of the board
     stacks: int = -1  # file descriptor that stacks are written to
     board: int = -1  # file descriptor of the board
     log_format: str = "auto"
     log_level: str = "info"
     log_tasks: bool = False
+    metrics: bool = False  # it is to count attempts, and say so
+    hooks: bool = True  # of the app: call them here
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -62,8 +69,13 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tasks: tuple[str, ...]
     versions: dict[str, int]  # of those tasks that are not in their first
     places: tuple[tuple[str, str], ...]  # of each task: file and name of its function
+    catalog: bytes = b""  # what is told of these tasks; empty: nothing
     concurrency: int
     started_at: float
+
+    def task_of(self, number: int) -> str:
+        """The name of a task by its place; empty if it has none."""
+        return self.tasks[number] if number < len(self.tasks) else ""
 
 
 class Refusal(msgspec.Struct, frozen=True, tag=True):
@@ -79,16 +91,24 @@ class Retiring(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class Figures(msgspec.Struct, frozen=True, tag=True):
+    """Child to supervisor, if the plan asks for it: what it counted so far."""
+
+    counted: Counted
+
+
 class Kept(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Supervisor to child after each heartbeat: the leases hold, but for these.
 
-    ``reached`` is false if the broker did not answer. Then nothing is known of the leases.
+    ``reached`` is false if the broker did not answer. Then nothing is known of the leases, nor of
+    orders.
     """
 
     reached: bool = True
     lost: list[tuple[str, int]] = []
     cancelled: list[tuple[str, int]] = []
-    paused: list[str] = []
+    paused: list[str] = []  # queues
+    order: StandingOrder = ""  # for this child, by an operator
 
 
 class Order(msgspec.Struct, frozen=True, tag=True):
@@ -136,8 +156,8 @@ class Aloud(msgspec.Struct, frozen=True, tag=True):
 
 
 Message = (
-    Plan | Introduction | Refusal | Retiring | Kept | Order | SlotPlan | Run | Stop | Outcome
-    | Aloud
+    Plan | Introduction | Refusal | Retiring | Figures | Kept | Order | SlotPlan | Run | Stop
+    | Outcome | Aloud
 )  # fmt: skip
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -161,6 +181,11 @@ class Channel:
         if not self._writer.is_closing():
             self._writer.write(framed(message))
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the other end has not read for some time: what may wait should."""
+        return self._writer.transport.get_write_buffer_size() > _BEHIND
+
     async def receive(self) -> Any:
         """The next message; None once the other end is gone."""
         try:
@@ -170,9 +195,10 @@ class Channel:
             return None
 
     async def flush(self) -> None:
-        """Return when all that was sent is on its way."""
-        with contextlib.suppress(ConnectionError):
-            await self._writer.drain()
+        """Return when all that was sent is on its way, or the other end does not read."""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(_FLUSH):
+                await self._writer.drain()
 
     def close(self) -> None:
         """Close this end; the other sees it."""

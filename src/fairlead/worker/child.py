@@ -11,20 +11,21 @@ import socket
 import time
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from fairlead.broker import Store, address_of
-from fairlead.broker.verbs import MAX_EXCHANGE, BeatReply, LeaseRef
+from fairlead.broker.verbs import MAX_EXCHANGE, BeatReply, LeaseRef, StandingOrder
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import BrokerError
-from fairlead.runtime.component import serving
-from fairlead.runtime.identity import host, identity
+from fairlead.runtime.component import serving, within
+from fairlead.runtime.identity import identity, is_stopped
+from fairlead.telemetry.counters import Counted
 from fairlead.worker.board import Board
 from fairlead.worker.channel import (
     Channel,
+    Figures,
     Introduction,
     Kept,
     Order,
@@ -33,6 +34,8 @@ from fairlead.worker.channel import (
     Retiring,
 )
 from fairlead.worker.heartbeater import Heartbeater
+from fairlead.worker.publisher import Publisher
+from fairlead.worker.record import child_record, state_of
 from fairlead.worker.recoverer import give_back
 from fairlead.worker.slots import closing, exit_text
 from fairlead.worker.stacks import ASK, StackFile, blamed
@@ -45,8 +48,9 @@ _LOOK = 0.25  # seconds between two looks at the child's counter
 _ANSWER = 1.0  # seconds in which a child that hangs may say what it does
 _START = 600.0  # seconds in which a child must have begun
 _LAST_WORDS = 2.0  # seconds to give back in what a child held that was told to end
+_UNREAD = 0.5  # seconds to read what a child said before it ended
 _PAUSE = 0.2  # seconds between two tries to give back what a dead child held
-_MOST_SHOWN = 100  # running tasks in a log line, or in the registry
+_MOST_SHOWN = 100  # running tasks in a log line
 
 
 class Child:
@@ -64,6 +68,7 @@ class Child:
         self.refusal: Refusal | None = None
         self.introduced = asyncio.Event()
         self.retiring = asyncio.Event()  # it asks to be replaced
+        self.dismissed = asyncio.Event()  # an operator ordered it to stop: nobody takes its place
         self.ordered = False  # it was told to end
         self._command = command
         self._connect = connect
@@ -77,12 +82,16 @@ class Child:
         self._channel: Channel | None = None
         self._store: Store | None = None
         self._quiet = plan.quiet
+        self._order: StandingOrder = "pause" if plan.paused else ""  # by an operator
         self._doomed = False  # it was killed, perhaps before there was a process
         self._closed = False
         self.life: asyncio.Task[int] | None = None  # set by whoever runs ``live``
         self._charged: list[str] | None = None  # whom its end is charged to, if that is known
         self._blocked: list[str] = []  # of these, whose handler kept the loop from going round
         self.moved_at = time.monotonic()  # when its counter last moved
+        self.counted = Counted()  # what it last said of its attempts
+        self._final: dict[str, int] = {}  # its counters, once it has ended
+        self._silent = asyncio.Event()  # it has said all that it will say
 
     @property
     def pid(self) -> int:
@@ -104,11 +113,21 @@ class Child:
         finally:
             if self.alive:
                 self._kill_group()
-            self._closed = True
+            self._closed, self._final = True, self.board.counters
             if self._channel is not None:
                 self._channel.close()
             self.board.close()
             self._stacks.close()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator ordered it to pause, and so whoever takes its place."""
+        return self._order == "pause"
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """The counters of its worker by name."""
+        return self._final if self._closed else self.board.counters
 
     @property
     def alive(self) -> bool:
@@ -171,7 +190,9 @@ class Child:
             if not ending.done():  # it hangs, or we do: nobody would look after it any more
                 self._failed(helpers)
                 self._kill_group()
-            return await ending
+            code = await ending
+            await within(_UNREAD, self._silent)
+            return code
         finally:
             for task in helpers:
                 task.cancel()
@@ -189,42 +210,35 @@ class Child:
                 if isinstance(message, Introduction):
                     self.introduction = message
                     self._store = self._connect(message.url)
-                    beating = self._heartbeater(message, self._store)
-                    await stack.enter_async_context(serving(beating))
+                    publishing = Publisher(self._store, message.incarnation, message.catalog)
+                    beating = self._heartbeater(message, self._store, publishing.digest)
+                    await stack.enter_async_context(serving(beating, publishing))
                     self.introduced.set()
                 elif isinstance(message, Refusal):
                     self.refusal = message
+                elif isinstance(message, Figures):
+                    self.counted = message.counted
                 elif isinstance(message, Retiring):
                     log.info("child retires", extra={"pid": self.pid, "why": message.why})
                     self.retiring.set()
+            self._silent.set()
             await asyncio.Event().wait()  # it closes its end before it ends: keep on beating
 
     # -- its leases ----------------------------------------------------------------------------
 
-    def _heartbeater(self, who: Introduction, store: Store) -> Heartbeater:
+    def _heartbeater(self, who: Introduction, store: Store, catalog: str) -> Heartbeater:
         born = identity(self.pid)
 
         def describe() -> WorkerRecord:
-            rows = self.board.lent()
-            running = [row for row in rows if row.started]
-            return WorkerRecord(
-                incarnation=who.incarnation,
-                host=host(),
-                pid=self.pid,
-                queues=who.queues,
-                tasks=who.tasks,
-                concurrency=who.concurrency,
-                running=len(running),
-                started_at=who.started_at,
-                details={
-                    **born,
-                    **self.board.counters,
-                    "held": len(rows) - len(running),
-                    "quiet": self._quiet or self.ordered,
-                    "versions": who.versions,
-                    "supervisor": os.getpid(),
-                    "now": [(row.id, self._task_of(row.task)) for row in running[:_MOST_SHOWN]],
-                },
+            state = state_of(quiet=self._quiet, paused=self.is_paused, stopping=self.ordered)
+            return child_record(
+                who,
+                self.pid,
+                self.board,
+                born=born,
+                catalog=catalog,
+                state=state,
+                order=self._order,
             )
 
         return Heartbeater(
@@ -245,11 +259,15 @@ class Child:
         if reply is None:
             self._channel.send(Kept(reached=False))
             return
+        self._order = reply.order
+        if reply.order == "stop":
+            self.dismissed.set()
         self._channel.send(
             Kept(
                 lost=[(ref.id, ref.token) for ref in reply.lost],
                 cancelled=[(ref.id, ref.token) for ref in reply.cancelled],
                 paused=reply.paused,
+                order=reply.order,
             )
         )
 
@@ -273,7 +291,7 @@ class Child:
 
     async def _stalled(self) -> bool:
         """Report that it hangs and end it; False if it goes on after all."""
-        stopped, ticks = _stopped(self.pid), self.board.ticks
+        stopped, ticks = is_stopped(self.pid), self.board.ticks
         answered = await self._ask()
         if self.board.ticks != ticks:
             return False
@@ -286,7 +304,8 @@ class Child:
         else:
             self._charged = []  # somebody stopped it, or it never ran: not the fault of a task
         rows = {row.id: row for row in self.board.lent()}
-        names = [self._task_of(rows[id].task) for id in self._charged if id in rows]
+        task_of = self.introduction.task_of if self.introduction is not None else str
+        names = [task_of(rows[id].task) for id in self._charged if id in rows]
         fields = {
             "pid": self.pid,
             "seconds": round(time.monotonic() - self.moved_at, 1),
@@ -365,20 +384,7 @@ class Child:
             fields["stack"] = stack
         log.error("child died", extra=fields)
 
-    def _task_of(self, number: int) -> str:
-        tasks = self.introduction.tasks if self.introduction is not None else ()
-        return tasks[number] if number < len(tasks) else ""
-
     def _kill_group(self) -> None:
         if self.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-
-
-def _stopped(pid: int) -> bool:
-    """Whether somebody holds the process with SIGSTOP or a debugger."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] in "Tt"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fairlead.broker import LIMIT
 from fairlead.broker.verbs import LeaseRef, Receipt, Submission
+from fairlead.telemetry.counters import Counters
+from fairlead.worker.hooks import Hook
 from fairlead.worker.lifespan import Lifespan
 
 if TYPE_CHECKING:
@@ -49,7 +51,17 @@ class Enqueuer(Protocol):
 class Extras:
     """How handlers enqueue, what is around them, what they find open, and what is said of them."""
 
-    __slots__ = ("around", "declare", "enqueuer", "lifespan", "limit", "log_tasks")
+    __slots__ = (
+        "around",
+        "catalog",
+        "counters",
+        "declare",
+        "enqueuer",
+        "hooks",
+        "lifespan",
+        "limit",
+        "log_tasks",
+    )
 
     def __init__(
         self,
@@ -60,12 +72,18 @@ class Extras:
         log_tasks: bool = False,
         declare: Callable[[], Awaitable[object]] | None = None,
         limit: float = LIMIT,
+        counters: Counters | None = None,
+        catalog: Callable[[float | None], bytes] | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         self.enqueuer = enqueuer
         self.around = around  # the first is outermost; may still grow
+        self.counters = counters or Counters()  # of attempts, for whoever collects metrics
         self.lifespan = lifespan or Lifespan()
         self.log_tasks = log_tasks  # a line for each attempt that succeeds
         self.limit = limit  # seconds that a call of a handler may take that does not say so itself
+        self.catalog = catalog  # tells of its tasks, whose time limit is this if they say nothing
+        self.hooks = hooks  # functions that a worker calls for events
         self.declare = declare  # writes the schedules and limits that the program declares
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Broker
-from fairlead.broker.verbs import HEARTBEAT, LEASE, BeatReply, LeaseRef
+from fairlead.broker.verbs import HEARTBEAT, LEASE, BeatReply, LeaseRef, StandingOrder
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import every
@@ -43,6 +43,7 @@ class Heartbeater:
         self._describe = describe
         self._heard = heard  # told of every answer, and with None that there was none
         self.lease = lease  # seconds
+        self._order: StandingOrder = ""  # that was heard last
 
     async def run(self) -> None:
         """Beat every third of the lease: two may be lost before anything is."""
@@ -75,4 +76,7 @@ class Heartbeater:
                 fields = {"incarnation": self._incarnation, "tasks": unclaimed}
                 log.warning("gave back leases that this worker did not know of", extra=fields)
         self._heard(reply)
+        if reply.order != self._order:  # say at once that it is obeyed, not with the next beat
+            self._order = reply.order
+            return await self.beat()
         return reply

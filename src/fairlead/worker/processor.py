@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from fairlead.broker import Broker
 from fairlead.broker.verbs import LEASE, MAX_EXCHANGE, ExchangeReply, Fetch
@@ -75,8 +76,8 @@ class Processor:
         self._left = asyncio.Event()  # run() is over, or was never called
         self._left.set()
         self._halt = asyncio.Event()  # stop() was called
-        self._halting = self._woken = False  # the same as these two events, for quick looks
-        self.quiet = False  # fetch no more, but go on with what runs
+        self.halting = self._woken = False  # the same as these two events, for quick looks
+        self.resting: frozenset[str] = frozenset()  # who asks to fetch no more
         self._empty = 0  # wake-ups in a row that brought nothing
         self._older: list[Attempt] = []  # held ones that had begun before the last exchange
         self.order = order
@@ -147,7 +148,7 @@ class Processor:
 
     def _ask(self, now: float | None = None) -> Ask | None:
         """What to fetch: what can begin, and what is held in hand beyond that; None: nothing."""
-        if self.quiet or not self._kept:
+        if self.resting or not self._kept:
             return None
         if not self._threads.revive():
             self._threads.give_back()  # what is fetched may need a thread
@@ -157,7 +158,7 @@ class Processor:
     def _take(self, leases: Sequence[Leased]) -> None:
         """Hold what was lent; what there are slots for begins as soon as the broker is busy."""
         self._inflight.held.extend(leases)
-        if self._halt.is_set() or self.quiet or not self._kept:
+        if self._halt.is_set() or self.resting or not self._kept:
             self.hand_back()  # nothing new begins once a stop was asked for
 
     def _fill(self) -> None:
@@ -190,7 +191,7 @@ class Processor:
     @property
     def wants(self) -> bool:
         """Whether it would fetch if there were anything: it has room, and nobody told it not to."""
-        return not self._halting and self._ask() is not None
+        return not self.halting and self._ask() is not None
 
     def _begun(self) -> list[Attempt]:
         """What was held, and has begun since the broker last heard of it."""
@@ -212,9 +213,9 @@ class Processor:
             self._wake.set()
         self._kept = kept
 
-    def be_quiet(self, quiet: bool = True) -> None:
-        """Fetch no more, or again; what runs goes on."""
-        self.quiet = quiet
+    def be_quiet(self, quiet: bool = True, by: Literal["signal", "order"] = "signal") -> None:
+        """Fetch no more, or again if nobody else asks for rest; what runs goes on."""
+        self.resting = self.resting | {by} if quiet else self.resting - {by}
         if quiet:
             self.hand_back()
         self._wake.set()
@@ -250,7 +251,7 @@ class Processor:
         """
         loop = asyncio.get_running_loop()
         self._halt.set()
-        self._halting = True
+        self.halting = True
         self._wake.set()
         self.hand_back()
         self._inflight.withdraw_all()
@@ -282,8 +283,8 @@ class Processor:
     def restart(self) -> None:
         """Make ready for another run after a stop."""
         self._halt.clear()
-        self._halting = False
-        self.quiet = False
+        self.halting = False
+        self.resting = frozenset()
         self._empty = 0
         self._syncer.insist_until(math.inf)
 
@@ -311,7 +312,7 @@ class Processor:
             return
         since = self._runner.now()
         bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience))
-        bell.add_done_callback(self._rung)
+        bell.add_done_callback(lambda _: self._wake.set())
         self._forwarder.covered = True
         try:
             await self._wake.wait()
@@ -333,9 +334,6 @@ class Processor:
             if self._wake.is_set():
                 return True
         return False
-
-    def _rung(self, bell: asyncio.Future[bool]) -> None:
-        self._wake.set()
 
     async def _distrust(self, empty: int) -> None:
         """Slow down if wake-ups bring nothing: a broker that is closed must not make us spin."""
@@ -391,10 +389,10 @@ class Processor:
 
     def _attempt_over(self, kind: Kind) -> None:
         self._capacity.ended(kind)
-        if self._inflight.held and not self._halting:
+        if self._inflight.held and not self.halting:
             self._fill()
         if not self._woken:
             self._woken = True
             self._wake.set()
-        if self._halting and not self._inflight:
+        if self.halting and not self._inflight:
             self._syncer.insist_until(asyncio.get_running_loop().time() + _LAST_WORDS)

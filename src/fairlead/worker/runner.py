@@ -23,6 +23,7 @@ from fairlead.model.lifecycle import (
 )
 from fairlead.model.message import Leased, Trace
 from fairlead.model.registry import Gate
+from fairlead.telemetry.counters import OTHER, Counters
 from fairlead.worker.context import Context
 from fairlead.worker.deadlines import Deadlines
 from fairlead.worker.execution import Attempt, Floor, begin
@@ -42,6 +43,14 @@ log = logging.getLogger("fairlead.worker")
 
 _JITTER = 0.1  # of the time that a task is parked for: not all come back together
 _NO_TRACE = Trace(correlation_id="")
+_OUTCOMES = {
+    State.COMPLETED: "completed",
+    State.RETRYING: "retried",
+    State.DEAD: "dead",
+    State.CANCELLED: "cancelled",
+    State.SCHEDULED: "snoozed",
+    State.QUEUED: "released",
+}
 _NO_POLICY = RetryPolicy()  # not asked for what no handler ran; settle() wants one
 
 
@@ -227,6 +236,8 @@ class Runner:
             self._inflight.leave(lease, late=attempt.late)
             self.over(attempt.kind)
             return
+        if self._extras.counters.on and not self.alone:
+            _count(self._extras.counters, attempt, settlement)
         if attempt.error is not None:
             error = without_traceback(attempt.error)
             self.exceptions.append(Raised(lease.message.id, name, lease.attempt, error))
@@ -284,6 +295,14 @@ def _trace(data: bytes) -> Trace:
         return Trace.decode(data)
     except ValueError:  # written by a later release: not worth a failed task
         return _NO_TRACE
+
+
+def _count(counters: Counters, attempt: Attempt, settlement: Settlement | None) -> None:
+    outcome = "lost" if settlement is None else _OUTCOMES.get(settlement.to, OTHER)
+    ended = settlement is not None and settlement.to not in (State.SCHEDULED, State.QUEUED)
+    seconds = attempt.run_time if ended else None
+    queue = attempt.lease.message.queue
+    counters.attempted(queue, attempt.assignment.spec.name, outcome, seconds)
 
 
 def _tell_gate(gate: Gate, settlement: Settlement | None) -> None:

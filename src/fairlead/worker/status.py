@@ -14,7 +14,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -24,7 +24,17 @@ from fairlead.runtime.identity import host, identity, is_gone
 from fairlead.worker.child import Child
 from fairlead.worker.supervisor import Supervisor
 
-__all__ = ("VARIABLE", "ChildStatus", "Status", "StatusWriter", "read_all", "run_dir")
+__all__ = (
+    "STATES",
+    "VARIABLE",
+    "ChildState",
+    "ChildStatus",
+    "Status",
+    "StatusWriter",
+    "read_all",
+    "run_dir",
+    "status_of",
+)
 
 log = logging.getLogger("fairlead.worker")
 
@@ -36,13 +46,17 @@ _LATE_FETCH = 60.0  # seconds without a fetch; an idle worker fetches every 15
 _SILENT = 5.0  # seconds without a tick of the loop
 
 
+ChildState = Literal["starting", "working", "failing", "hanging", "silent"]
+STATES: tuple[ChildState, ...] = get_args(ChildState)
+
+
 class ChildStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One child. ``failing`` says how long its broker has not answered, 0 that it does."""
 
     pid: int
     incarnation: str
     broker: str  # its address, without secrets; empty while it starts
-    state: Literal["starting", "working", "failing", "hanging", "silent"]
+    state: ChildState
     failing: float
     fetch_age: float
     tick_age: float
@@ -119,9 +133,9 @@ class StatusWriter:
             identity=identity(os.getpid()),
             app=self._app,
             quiet=self._supervisor.is_quiet,
-            wanted=self._supervisor.count,
+            wanted=self._supervisor.wanted,
             written_at=time.monotonic(),
-            children=[_status_of(child) for child in self._supervisor.children if child.pid],
+            children=[status_of(child) for child in self._supervisor.children if child.pid],
         )
         fresh = self._path.with_suffix(".new")
         try:
@@ -189,7 +203,8 @@ def _own(path: Path) -> bytes:
         return file.read()
 
 
-def _status_of(child: Child) -> ChildStatus:
+def status_of(child: Child) -> ChildStatus:
+    """How a child is right now."""
     now = time.monotonic()
     board, who = child.board, child.introduction
     fetched_at, lag, failing = board.times
@@ -197,7 +212,7 @@ def _status_of(child: Child) -> ChildStatus:
     running = sum(row.started for row in rows)
     tick_age = now - child.moved_at
     fetch_age = now - fetched_at if fetched_at else 0.0
-    state: Literal["starting", "working", "failing", "hanging", "silent"] = "working"
+    state: ChildState = "working"
     if not board.ticks:
         state = "starting"
     elif tick_age > _SILENT:

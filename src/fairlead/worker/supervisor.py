@@ -3,6 +3,8 @@
 Signals: TERM and INT stop in good time, a second INT at once. TSTP makes quiet: nothing is fetched
 any more, until CONT. HUP replaces all children, one after the other; to a worker that was started
 from a terminal it says that the terminal is gone, and stops it. USR1 shows where the code is.
+
+A child that an operator ordered to stop is not replaced; with the last one this process ends.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +25,7 @@ from fairlead.runtime.component import within
 from fairlead.worker.channel import Plan, Refusal
 from fairlead.worker.child import Child
 from fairlead.worker.orphans import adopt_orphans, end_orphans, reap_orphans
+from fairlead.worker.past import Past
 
 __all__ = ("Supervisor",)
 
@@ -59,12 +62,14 @@ class Supervisor:
         self.tied = tied
         self._stores: dict[str, Store] = {}
         self._children: dict[Child, asyncio.Task[int]] = {}
+        self.past = Past()  # what is left of children that have ended
         self.refusal: Refusal | None = None
         self._stopping = asyncio.Event()
         self._leaving = asyncio.Event()
         self._renewals = [asyncio.Event() for _ in range(count)]
         self._turn = asyncio.Lock()  # children are replaced one at a time
         self.is_quiet = False
+        self._dismissed = 0  # seats that stay empty, because an operator stopped their child
 
     @property
     def children(self) -> list[Child]:
@@ -79,7 +84,7 @@ class Supervisor:
             reaping = asyncio.ensure_future(self._reap())
             stopping = asyncio.ensure_future(self._stopping.wait())
             try:
-                await asyncio.wait([stopping, *seats], return_when=asyncio.FIRST_COMPLETED)
+                await self._over(stopping, seats)
                 await self._stop()
             finally:
                 for task in (stopping, reaping, *seats):
@@ -92,6 +97,23 @@ class Supervisor:
         if self.refusal is not None:
             return self.refusal.code
         return 0
+
+    async def _over(
+        self, stopping: asyncio.Future[Any], seats: Sequence[asyncio.Task[None]]
+    ) -> None:
+        """Until there is a reason to stop: a signal, a seat that failed, or none that is left."""
+        left = set(seats)
+        while left and not stopping.done():
+            done, _ = await asyncio.wait([stopping, *left], return_when=asyncio.FIRST_COMPLETED)
+            left -= done
+            failed = (seat in done and seat.exception() is not None for seat in seats)
+            if self.refusal is not None or any(failed):
+                return
+
+    @property
+    def wanted(self) -> int:
+        """How many children there should be: an operator may have dismissed some."""
+        return self.count - self._dismissed
 
     def stop(self) -> None:
         """Stop in good time; told twice, at once."""
@@ -137,11 +159,11 @@ class Supervisor:
     # -- one seat: there is always a child in it -------------------------------------------------
 
     async def _keep(self, number: int) -> None:
-        young = 0
+        young, paused = 0, False
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                first = self._start()
+                first = self._start(paused)
             except OSError:  # no more files or memory; perhaps later
                 log.exception("child not started")
                 await within(_LONGEST_PAUSE, self._stopping)
@@ -149,6 +171,10 @@ class Supervisor:
             child = await self._sit(first, self._renewals[number])
             if self._stopping.is_set():
                 return
+            if child.dismissed.is_set():
+                self._dismissed += 1
+                return
+            paused = child.is_paused  # the order is for whoever sits here
             if child.refusal is not None and child.introduction is None:
                 if not self._ever_introduced:
                     self.refusal = child.refusal  # it would say the same again
@@ -164,14 +190,18 @@ class Supervisor:
     async def _sit(self, child: Child, renew: asyncio.Event) -> Child:
         """Until the child in the seat has died; replaced ones go on to end by themselves."""
         while True:
-            wishes = [asyncio.ensure_future(each.wait()) for each in (renew, child.retiring)]
+            events = (renew, child.retiring, child.dismissed)
+            wishes = [asyncio.ensure_future(each.wait()) for each in events]
             life = _life(child)
             try:
                 await asyncio.wait([life, *wishes], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for wish in wishes:
                     wish.cancel()
-            if life.done() or self._stopping.is_set():
+            if child.dismissed.is_set() and child.alive:
+                child.order("stop")
+                self._watch_end(child)
+            if life.done() or self._stopping.is_set() or child.dismissed.is_set():
                 await asyncio.wait([life])
                 return child
             async with self._turn:
@@ -179,11 +209,13 @@ class Supervisor:
                 renew.clear()
                 child.retiring.clear()
                 if not self._stopping.is_set() and not life.done():
-                    child = await self._replaced(child, asked=asked)
+                    old, child = child, await self._replaced(child, asked=asked)
+                    if old.dismissed.is_set():  # meanwhile: the order is for whoever sits here
+                        child.dismissed.set()
 
     async def _replaced(self, old: Child, *, asked: bool) -> Child:
         try:
-            fresh = self._start()
+            fresh = self._start(old.is_paused)
         except OSError:
             log.exception("child not replaced", extra={"pid": old.pid})
             return self._kept(old, asked=asked)
@@ -216,9 +248,10 @@ class Supervisor:
 
         asyncio.get_running_loop().call_later(self._plan.grace + _LAST_WORDS, late)
 
-    def _start(self) -> Child:
-        plan = msgspec.structs.replace(self._plan, quiet=self.is_quiet)
+    def _start(self, paused: bool) -> Child:
+        plan = msgspec.structs.replace(self._plan, quiet=self.is_quiet, paused=paused)
         child = Child(self._command, plan, self._store, stall_timeout=self._stall_timeout)
+        self.past.starts += 1
         child.life = self._children[child] = asyncio.ensure_future(self._live(child))
         return child
 
@@ -235,6 +268,7 @@ class Supervisor:
         finally:
             announcing.cancel()
             del self._children[child]
+            self.past.add(child)
             end_orphans([child.pid])
 
     async def _announce(self, child: Child) -> None:

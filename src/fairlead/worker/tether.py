@@ -6,14 +6,17 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from itertools import count
 from typing import Protocol
 
 import msgspec
 
+from fairlead.telemetry.counters import Counted, Counters
 from fairlead.worker.board import Board
-from fairlead.worker.channel import Channel, Introduction, Kept, Order, Retiring
+from fairlead.worker.channel import Channel, Figures, Introduction, Kept, Order, Retiring
 from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.inflight import Inflight
+from fairlead.worker.orders import Orders
 from fairlead.worker.processor import Processor
 from fairlead.worker.retirement import Retirement
 from fairlead.worker.runner import Runner
@@ -24,6 +27,7 @@ __all__ = ("Supervised", "Tether")
 log = logging.getLogger("fairlead.worker")
 
 _TICK = 0.25  # seconds
+_TOLD = 4  # ticks between two reports of figures
 
 
 class Supervised(Protocol):
@@ -62,9 +66,13 @@ class Tether:
         retirement: Retirement,
         overdue: float = 60.0,
         quiet: bool = False,
+        paused: bool = False,
+        counters: Counters | None = None,
     ) -> None:
+        """``counters``: what they count is told to the supervisor."""
         self.board = board
         self._quiet = quiet  # it must not fetch
+        self._paused = paused  # nor by an order, from the beginning
         self._url = url
         self.alone = False  # there is no supervisor any more
         self.ordered = asyncio.Event()  # to stop, in one way or another
@@ -73,9 +81,12 @@ class Tether:
         self._retirement = retirement
         self._overdue = overdue  # seconds that a handler may go on after it was told to stop
         self._worker: Supervised | None = None
+        self._orders: Orders | None = None
         self._lease = math.inf  # seconds, once introduced
         self._heard = 0.0  # when the supervisor last spoke, by the loop's clock
         self._retiring = False
+        self._counters = counters
+        self._told = Counted()
 
     @property
     def introduced(self) -> bool:
@@ -91,6 +102,9 @@ class Tether:
         self._heard = now
         if self._quiet:
             worker.processor.be_quiet()
+        self._orders = Orders(worker.processor, self.ordered.set)
+        if self._paused:
+            self._orders.obey("pause")
         self._channel.send(msgspec.structs.replace(introduction, url=self._url))
 
     async def run(self) -> None:
@@ -135,14 +149,18 @@ class Tether:
         if kept.paused:
             worker.processor.hand_back(kept.paused)
         worker.processor.kept = True
+        if kept.reached and self._orders is not None:
+            self._orders.obey(kept.order)
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         self.board.tick(0.0)  # from now on it is expected to
-        while True:
+        for tick in count(1):
             due = loop.time() + _TICK
             await asyncio.sleep(_TICK)
             now = loop.time()
+            if tick % _TOLD == 0:
+                self.tell_figures()
             self.board.tick(max(now - due, 0.0))
             if self._worker is not None:
                 self._look(self._worker, now)
@@ -165,6 +183,14 @@ class Tether:
             self._retire("a handler does not stop")
         elif worker.abandoned >= worker.processor.concurrency:
             self._retire("abandoned handlers go on in it")
+
+    def tell_figures(self) -> None:
+        """Tell the supervisor what was counted, if there is anything new."""
+        if self._counters is None or self._channel.is_behind:
+            return  # the next report has it all
+        if (counted := self._counters.counted()) != self._told:
+            self._told = counted
+            self._channel.send(Figures(counted))
 
     def _retire(self, why: str) -> None:
         self._retiring = True

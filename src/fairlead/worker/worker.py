@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from itertools import islice
-from types import TracebackType
-from typing import Self
+from functools import partial
+from typing import Any, Self
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.verbs import BeatReply
@@ -22,24 +20,27 @@ from fairlead.model.errors import BrokerError, InvalidInput
 from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
-from fairlead.runtime.identity import host, identity
 from fairlead.worker.capacity import Capacity
-from fairlead.worker.channel import Introduction, SlotPlan
+from fairlead.worker.channel import SlotPlan
 from fairlead.worker.declarer import Declarer
 from fairlead.worker.execution import abandoned
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.heartbeater import Heartbeater
+from fairlead.worker.hooks import HookRunner
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.janitor import Janitor
 from fairlead.worker.loading import Loader
+from fairlead.worker.orders import Orders
 from fairlead.worker.processor import Processor
+from fairlead.worker.publisher import Publisher
+from fairlead.worker.record import WorkerState, introduction_of, state_of, worker_record
 from fairlead.worker.recoverer import Recoverer, give_back
 from fairlead.worker.router import Router
 from fairlead.worker.runner import Raised, Runner
 from fairlead.worker.scheduler import Scheduler
-from fairlead.worker.setup import check_count, check_seconds, place, queue_order, versions
+from fairlead.worker.setup import check_count, check_seconds, queue_order
 from fairlead.worker.slots import Slots
 from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
@@ -55,7 +56,6 @@ _MAX_SLOTS = 10_000
 _KEPT = 100  # exceptions of handlers, for tests
 _DRAINED = 10_000  # attempts after which a drain gives up
 _MOST_DRAINED = 10**9
-_SHOWN = 100  # running tasks in the registry
 _LAST_WORDS = 2.0  # seconds in which a worker that stops gives back what it holds
 _SLOT = (sys.executable, "-m", "fairlead.cli.slot")
 
@@ -104,9 +104,9 @@ class Worker:
         if lease is not None:
             check_seconds("lease", lease, least=0.01)
         self.incarnation = incarnation
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._store = store
-        self._registry = registry
+        self.registry = registry
         self._queues = queues
         self._strict = strict
         self.grace = grace
@@ -116,11 +116,12 @@ class Worker:
         self._life: AbstractAsyncContextManager[None] | None = None
         self._threads = Threads(threads)
         self._lifespan = extras.lifespan
+        self._hooks = HookRunner(store, extras.hooks, dice=dice)
         self.declarer = Declarer(extras.declare)
 
         self._tether = tether
         self._own_process = tether is not None or line is not None
-        self._started_at = 0.0  # the broker's clock
+        self.started_at = 0.0  # the broker's clock
         board = None if tether is None else tether.board
         caller = Caller(line or incarnation)
         self.inflight = Inflight(incarnation, board)
@@ -181,6 +182,12 @@ class Worker:
             order=self._order(),
             patience=patience,
         )
+        self.orders = Orders(self.processor, self._end_by_order)
+        self.publisher = Publisher(
+            store, incarnation, extras.catalog and partial(extras.catalog, task_timeout), dice
+        )
+        self._ending: asyncio.Future[None] | None = None  # the stop that an operator ordered
+        self._ended = asyncio.Event()
         self.healthchecker = Healthchecker(store, self.syncer, self.declarer.declare)
 
     @property
@@ -199,17 +206,12 @@ class Worker:
         self._life = life
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    async def __aexit__(self, *error: Any) -> bool | None:
         life, self._life = self._life, None
         if life is None:
             return None
         try:
-            return await life.__aexit__(kind, error, trace)
+            return await life.__aexit__(*error)
         finally:
             self._alive = False
 
@@ -233,18 +235,19 @@ class Worker:
     @asynccontextmanager
     async def _serve(self) -> AsyncIterator[None]:
         async with self._lifespan:  # what it opens outlives everything else
+            self.publisher.prepare()
             await self._prepare()
             # The order of stopping is from the inside out. Whoever serves attempts goes last.
             async with (
                 self._handing_back(),
-                serving(*self._keepers(), self.subscriber),
+                serving(*self._keepers(self.publisher), self.subscriber),
                 serving(self.forwarder, self.recoverer, self.janitor, self.healthchecker),
-                serving(self.processor),
+                serving(self.processor, self._hooks),
             ):
                 try:
                     yield
                 finally:
-                    await self.processor.stop(self.grace)
+                    await self._end(self.grace)
 
     @asynccontextmanager
     async def _serve_once(self) -> AsyncIterator[None]:
@@ -254,52 +257,63 @@ class Worker:
                 try:
                     yield
                 finally:
-                    await self.processor.stop(0.0)  # nothing is left unless drain() was cancelled
+                    await self._end(0.0)  # nothing is left unless drain() was cancelled
 
     async def _prepare(self) -> None:
         hello = await self._store.hello()
         lease = self._lease if self._lease is not None else hello.lease
         order = self._order()
+        self._ending = None
+        self._ended.clear()
+        self.orders.forget()
         self.processor.restart()
         self.processor.order, self.processor.lease = order, lease
         self.heartbeater.lease = lease
-        self._started_at = hello.now
+        self.started_at = hello.now
         await self.recoverer.reclaim()
         await self.declarer.declare(hello)
+        await self._hooks.prepare()
         if self._tether is not None:
-            self.runner.number([spec.name for spec in self._registry])
-            self._tether.introduce(self, self._introduction())
+            self.runner.number([spec.name for spec in self.registry])
+            self._tether.introduce(self, introduction_of(self))
 
-    def _keepers(self) -> list[Component]:
-        """Who keeps the leases: a supervisor does it for its children."""
-        return [self.heartbeater] if self._tether is None else []
+    async def _end(self, grace: float) -> None:
+        """Stop, or wait for the end of the stop that an operator ordered."""
+        if self._ending is None:
+            await self.processor.stop(grace)
+        else:
+            await self._ending
+
+    def _end_by_order(self) -> None:
+        if not self.processor.halting:  # the end of the block was first
+            self._ending = asyncio.ensure_future(self.processor.stop(self.grace))
+            self._ending.add_done_callback(lambda _: self._ended.set())
+
+    async def stopped(self) -> None:
+        """Return once nothing runs here any more, because an operator ordered this worker to stop.
+
+        The block goes on until the program leaves it: ``async with app.worker() as worker: await
+        worker.stopped()``.
+        """
+        await self._ended.wait()
+
+    def _keepers(self, *others: Component) -> list[Component]:
+        """Who keeps the leases, and what else a supervisor does for its children."""
+        return [self.heartbeater, *others] if self._tether is None else []
 
     def describe(self) -> WorkerRecord:
         """This worker as the registry shows it."""
-        running = [
-            (attempt.lease.message.id, attempt.task) for attempt in islice(self.inflight, _SHOWN)
-        ]
-        return WorkerRecord(
-            incarnation=self.incarnation,
-            host=host(),
-            pid=os.getpid(),
-            queues=self.processor.order.order(),
-            tasks=tuple(spec.name for spec in self._registry),
-            concurrency=self._concurrency,
-            running=len(self.inflight),
-            started_at=self._started_at,
-            details={
-                **identity(os.getpid()),
-                "settled": self.syncer.settled,
-                "fenced": self.syncer.fenced,
-                "unsent": self.syncer.unsettled,
-                "abandoned": self.abandoned,
-                "overdue": self.runner.overdue[0],
-                "held": len(self.inflight.held),
-                "quiet": self.processor.quiet,
-                "versions": versions(self._registry),
-                "now": running,
-            },
+        return worker_record(self)
+
+    @property
+    def state(self) -> WorkerState:
+        """What it does, in a word."""
+        ending = self._ending
+        return state_of(
+            quiet="signal" in self.processor.resting,
+            paused=self.orders.is_paused,
+            stopping=self.processor.halting or ending is not None,
+            stopped=ending is not None and ending.done(),
         )
 
     def heard(self, reply: BeatReply | None) -> None:
@@ -312,24 +326,12 @@ class Worker:
             self.inflight.stop(ref.id, ref.token, "cancel")
         if reply.paused:
             self.processor.hand_back(reply.paused)
+        self.orders.obey(reply.order)
 
     @property
     def abandoned(self) -> int:
         """Handlers that go on although they were told to end."""
         return self._threads.abandoned + abandoned()
-
-    def _introduction(self) -> Introduction:
-        return Introduction(
-            incarnation=self.incarnation,
-            url="",
-            lease=self.processor.lease,
-            queues=self.processor.order.order(),
-            tasks=tuple(spec.name for spec in self._registry),
-            versions=versions(self._registry),
-            places=tuple(place(spec.handler) for spec in self._registry),
-            concurrency=self._concurrency,
-            started_at=self._started_at,
-        )
 
     @asynccontextmanager
     async def detached(self) -> AsyncIterator[None]:
@@ -363,7 +365,7 @@ class Worker:
 
     def _order(self) -> QueueOrder:
         return queue_order(
-            self._queues, self._registry, strict=self._strict, largest_fetch=self._concurrency
+            self._queues, self.registry, strict=self._strict, largest_fetch=self.concurrency
         )
 
     def _begin(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Alter, Altered, Call
+from fairlead.broker.verbs import MAX_STEP, Alter, Altered, Call, Seen
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
@@ -353,3 +354,34 @@ async def test_the_last_number_again_returns_the_same_answers_and_changes_nothin
     assert await broker.alter(again, orders, now=NOW + 1) == first
     assert first[0].code == "done"
     assert (await record(broker, "t1")).generation == 1
+
+
+@pytest.mark.parametrize("action", ["cancel", "requeue", "delete", "run", "prioritize"])
+async def test_a_task_that_stands_otherwise_than_it_was_seen_is_left_alone(
+    broker: Store, c: Client, action: Literal["cancel", "requeue", "delete", "run", "prioritize"]
+) -> None:
+    await bring(c, "t1", State.DEAD)
+    before = await record(broker, "t1")
+    seen = Seen(state=State.DEAD, generation=before.generation, attempts=before.attempts)
+    for other in (
+        msgspec.structs.replace(seen, state=State.QUEUED),
+        msgspec.structs.replace(seen, generation=seen.generation + 1),
+        msgspec.structs.replace(seen, attempts=seen.attempts + 1),
+    ):
+        (answer,) = await c.alter(Alter(id="t1", action=action, level=0, seen=other))
+        assert (answer.code, answer.state) == ("unchanged", State.DEAD)
+    assert await record(broker, "t1") == before
+
+
+async def test_a_task_that_stands_as_it_was_seen_is_altered(broker: Store, c: Client) -> None:
+    await c.enqueue(submit("t1"))
+    seen = Seen(state=State.QUEUED)
+    (lease,) = await c.fetch()
+    (answer,) = await c.alter(Alter(id="t1", action="cancel", seen=seen))
+    assert (answer.code, answer.state) == ("unchanged", State.RUNNING)  # nor asked to stop
+    assert not (await record(broker, "t1")).cancelling
+    await c.settle(failed(lease))
+    again = await record(broker, "t1")
+    seen = Seen(state=again.state, generation=again.generation, attempts=again.attempts)
+    (answer,) = await c.alter(Alter(id="t1", action="cancel", seen=seen))
+    assert (answer.code, answer.state) == ("done", State.CANCELLED)

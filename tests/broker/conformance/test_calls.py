@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker import Store
+from fairlead.broker.documents import DocumentChange
 from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
     MAX_STEP,
@@ -23,7 +24,7 @@ from fairlead.broker.verbs import (
     TenantChange,
     Write,
 )
-from fairlead.broker.views import Page
+from fairlead.broker.views import Page, WorkerRecord
 from fairlead.model.errors import InvalidInput, OutOfOrder
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
@@ -43,6 +44,8 @@ async def everything(broker: Store, *, now: float = NOW) -> tuple[Any, ...]:
         await broker.pull("a", ["k"], now=now),
         await broker.workers(now=now),
         await broker.schedules(now=now),
+        await broker.documents("kind", now=now),
+        await broker.notes("trail", now=now),
     )
 
 
@@ -61,6 +64,9 @@ async def prepared(broker: Store) -> Leased:
         *(submit(f"q.{i}", "ab"[i % 2], level=i % 4) for i in range(12)),
     )
     await c.planned("nightly", next_at=NOW + 3_600)
+    old = DocumentChange(kind="kind", name="old", value=b"v")
+    await broker.write_documents(c.call(), [old], now=NOW)
+    await broker.beat("w1", worker=WorkerRecord(incarnation="w1"), now=NOW)
     return lease
 
 
@@ -110,6 +116,29 @@ async def do_requeue_and_delete(broker: Store, call: Call, lease: Leased) -> Any
     return await broker.alter(call, orders, now=NOW)
 
 
+async def do_run_and_prioritize(broker: Store, call: Call, lease: Leased) -> Any:
+    orders = [Alter(id="later", action="run"), Alter(id="q.3", action="prioritize", level=0)]
+    return await broker.alter(call, orders, now=NOW)
+
+
+async def do_write_documents(broker: Store, call: Call, lease: Leased) -> Any:
+    changes = [DocumentChange(kind="kind", name=name, value=b"v", revision=0) for name in "aba"]
+    return await broker.write_documents(call, changes, now=NOW)
+
+
+async def do_delete_documents(broker: Store, call: Call, lease: Leased) -> Any:
+    changes = [DocumentChange(kind="kind", name=name, value=None) for name in ("old", "ghost")]
+    return await broker.write_documents(call, changes, now=NOW)
+
+
+async def do_note(broker: Store, call: Call, lease: Leased) -> Any:
+    return await broker.note(call, "trail", [b"1", b"2"], now=NOW)
+
+
+async def do_order_worker(broker: Store, call: Call, lease: Leased) -> Any:
+    return await broker.order_worker(call, "w1", "pause", now=NOW)
+
+
 async def do_configure(broker: Store, call: Call, lease: Leased) -> Any:
     changes: list[Change] = [
         QueueChange(queue="default", concurrency=3),
@@ -155,6 +184,11 @@ VERBS: dict[str, Verb] = {
         do_write,
         do_cancel,
         do_requeue_and_delete,
+        do_run_and_prioritize,
+        do_write_documents,
+        do_delete_documents,
+        do_note,
+        do_order_worker,
         do_configure,
         do_purge,
         do_fire,

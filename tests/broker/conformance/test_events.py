@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import QueueChange, TenantChange, Write
+from fairlead.broker.verbs import Alter, QueueChange, TenantChange, Write
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.events import EVENT_KINDS, Event, EventId
 from fairlead.model.lifecycle import State
 from tests.support.flows import make
@@ -60,6 +61,12 @@ async def test_each_kind_of_event_can_be_told(broker: Store, c: Client) -> None:
         await make(c, f"flow-{end.__name__}", submit(f"of-{end.__name__}", queue="flow"))
         (lease,) = await c.fetch(1, ["flow"])
         await c.settle(end(lease))
+    await c.enqueue(submit("moved", delay=60.0))
+    await c.alter(Alter(id="moved", action="prioritize", level=0))  # prioritized
+    await broker.beat("w5", worker=WorkerRecord(incarnation="w5"), now=NOW + 1)
+    for order in ("pause", "resume"):
+        await broker.order_worker(c.call(), "w5", order, now=NOW + 1)
+    await broker.give_back("w5", now=NOW + 1)
 
     assert {event.kind for event in await events(broker)} == set(EVENT_KINDS)
 
@@ -282,6 +289,31 @@ async def test_reading_waits_for_the_first_event(broker: Store, c: Client) -> No
 async def test_reading_returns_nothing_when_its_time_is_over(broker: Store) -> None:
     page = await asyncio.wait_for(broker.events(timeout=0.01), 5.0)
     assert (page.events, page.gap) == ([], False)
+
+
+async def test_the_place_of_the_newest_event_can_be_asked_for(broker: Store, c: Client) -> None:
+    empty = await broker.events(latest=True)
+    assert (empty.events, empty.gap) == ([], False)
+    await c.enqueue(*(submit(f"t{i}") for i in range(7)))
+    page = await broker.events(latest=True)
+    assert (page.events, page.gap, page.last) == ([], False, (await broker.events()).last)
+    assert (await broker.events(after=page.last)).events == []
+
+    await c.enqueue(submit("t7"))
+    assert told((await broker.events(after=page.last)).events) == [("enqueued", "t7")]
+    assert len((await broker.events(after=empty.last)).events) == 8
+
+
+async def test_the_newest_place_is_known_when_all_before_it_was_dropped(
+    terse_broker: Store,
+) -> None:
+    c = Client(terse_broker)
+    for turn in range(50):
+        await c.enqueue(*(submit(f"t{turn}.{i}") for i in range(10)))
+    page = await terse_broker.events(latest=True)
+    await c.enqueue(submit("new"))
+    found = await terse_broker.events(after=page.last)
+    assert (told(found.events), found.gap) == ([("enqueued", "new")], False)
 
 
 # -- named readers ----------------------------------------------------------------------------

@@ -323,13 +323,14 @@ async def test_the_dead_can_be_browsed_with_their_reasons(broker: Store, c: Clie
     await broker.promote(now=NOW + 6)
 
     page = await broker.page(state=State.DEAD, now=NOW)
-    assert [(task.message.id, task.reason) for task in page.tasks] == [
+    tasks = sorted(page.tasks, key=lambda task: task.message.id)
+    assert [(task.message.id, task.reason) for task in tasks] == [
         ("t1", "rejected"),
         ("t2", "exhausted"),
         ("t3", "expired"),
     ]
-    assert [task.error for task in page.tasks[:2]] == [ERROR, ERROR]
-    assert page.tasks == await broker.find(["t1", "t2", "t3"], now=NOW)
+    assert [task.error for task in tasks[:2]] == [ERROR, ERROR]
+    assert tasks == await broker.find(["t1", "t2", "t3"], now=NOW)
 
 
 # -- workers ----------------------------------------------------------------------------------

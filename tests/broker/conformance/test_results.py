@@ -361,6 +361,32 @@ async def test_finished_tasks_beyond_the_queues_age_are_forgotten_by_settlements
     assert (await broker.tidy(now=NOW)).count == 1
 
 
+async def finish_at_once(c: Client, now: float, *names: str) -> None:
+    """Complete tasks of as many tenants in one call."""
+    leases = await c.run(*(submit(name, f"of-{name}") for name in names), now=now)
+    await c.settle(*map(completed, leases), now=now)
+
+
+async def test_a_full_queue_forgets_what_is_past_its_time_beside_what_is_too_much(
+    broker: Store, c: Client
+) -> None:
+    await c.configure(QueueChange(queue="default", keep_completed=10.0, keep_completed_count=4))
+    await finish_at_once(c, NOW, "t1", "t2", "t3", "t4")
+    await finish_at_once(c, NOW + 11, "x1", "x2")  # two are too many, and all four past their time
+    assert await states(broker, "x1", "x2", now=NOW + 11) == [State.COMPLETED] * 2
+    assert (await broker.snapshot(now=NOW)).completed == 2
+
+
+async def test_a_full_queue_keeps_nothing_that_is_not_to_be_kept(broker: Store, c: Client) -> None:
+    await c.configure(QueueChange(queue="default", keep_completed=10.0))
+    for start in (0, 35):
+        await finish_at_once(c, NOW, *(f"x{start + i}" for i in range(35)))
+    await c.configure(QueueChange(queue="default", keep_completed=0.0, keep_completed_count=71))
+    assert (await broker.tidy(now=NOW + 1)).count == 0
+    await finish_at_once(c, NOW + 2, "y1", "y2")  # one is too many
+    assert (await broker.snapshot(now=NOW)).completed == 70
+
+
 async def test_finished_tasks_beyond_the_queues_bytes_are_forgotten_oldest_first(
     broker: Store, c: Client
 ) -> None:

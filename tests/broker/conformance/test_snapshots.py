@@ -5,8 +5,15 @@ from __future__ import annotations
 import asyncio
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import LimiterChange
-from fairlead.broker.views import Counts, LimiterState, QueueCounts, Snapshot, WorkerRecord
+from fairlead.broker.verbs import LimiterChange, TenantChange
+from fairlead.broker.views import (
+    Counts,
+    LimiterState,
+    QueueCounts,
+    Snapshot,
+    TenantCounts,
+    WorkerRecord,
+)
 from tests.support.store import NOW, Client, complete_all, completed, submit
 
 MANY = 450
@@ -192,3 +199,58 @@ async def test_all_workers_are_listed_once_however_many_there_are(broker: Store)
         await broker.beat(name, worker=WorkerRecord(incarnation=name, host="h" * 60), now=NOW)
     assert sorted(each.incarnation for each in await broker.workers(now=NOW + 14)) == sorted(names)
     assert await broker.workers(now=NOW + 15) == []
+
+
+# -- one tenant --------------------------------------------------------------------------------
+
+
+async def test_one_tenant_can_be_asked_for_in_all_queues(broker: Store, c: Client) -> None:
+    await c.enqueue(
+        submit("a.1", "acme", "mail"), submit("a.2", "acme", "web"), submit("b.1", "big", "mail")
+    )
+    await c.settle(*(completed(lease) for lease in await c.fetch(1, ["web"])))
+    found = await broker.snapshot(tenant="acme", now=NOW)
+    assert set(found.queues["mail"].tenants) == set(found.queues["web"].tenants) == {"acme"}
+    assert found.queues["mail"].tenants["acme"].ready == 1
+    assert found.queues["web"].tenants["acme"].completed == 1  # though it has no work there
+    assert not found.queues["mail"].more_tenants
+    none = await broker.snapshot(tenant="nobody", now=NOW)
+    assert [queue.tenants for queue in none.queues.values()] == [{}, {}]
+    assert none.queues["mail"].depth == 2
+
+
+async def test_a_tenant_says_what_keeps_it(broker: Store, c: Client) -> None:
+    await c.configure(
+        TenantChange(tenant="limited", concurrency=0),
+        TenantChange(tenant="paused", paused=True),
+        LimiterChange(name="gpu", concurrency=0),
+    )
+    await c.enqueue(
+        submit("a", "limited"),
+        submit("b", "paused"),
+        submit("c", "held", limiters=("gpu",)),
+        submit("d", "free"),
+    )
+    await c.fetch(10)
+    told = (await broker.snapshot(now=NOW)).queues["default"].tenants
+    assert (told["limited"].parked, told["limited"].parked_at) == ("tenant", "")
+    assert (told["held"].parked, told["held"].parked_at) == ("limiter", "gpu")
+    assert (told["paused"].paused, told["paused"].parked) == (True, "")
+    assert (told["free"].paused, told["free"].parked) == (False, "")
+
+
+async def test_one_tenant_can_be_asked_for_however_many_there_are(broker: Store, c: Client) -> None:
+    for start in range(0, 1_200, 200):
+        await c.enqueue(*(submit(f"t.{n}", f"tenant-{n}") for n in range(start, start + 200)))
+    await c.enqueue(submit("own", "mine"), submit("far", "mine", "far"), submit("not", "x", "far"))
+    (lease,) = await c.fetch(1, ["far"])
+    await c.settle(completed(lease))
+
+    everybody = await broker.snapshot()
+    assert everybody.queues["default"].more_tenants
+    found = await broker.snapshot(tenants=False, tenant="mine")
+    assert found.queues["default"].tenants == {"mine": TenantCounts(depth=1, ready=1)}
+    assert found.queues["far"].tenants == {"mine": TenantCounts(completed=1)}
+    assert (found.depth, found.queues["default"].depth) == (1_202, 1_201)
+    assert not found.queues["default"].more_tenants
+    assert (await broker.snapshot("far", tenant="nobody")).queues["far"].tenants == {}

@@ -294,9 +294,9 @@ async def test_tenants_are_counted_in_this_hour_and_the_one_before(
 
     found = (await broker.stats(tenants=True, now=start + HOUR)).tenants["default"]
     assert {name: msgspec.structs.astuple(each) for name, each in found.items()} == {
-        "a": (2, 2, 1, 0, 0, HOUR - 10, 5.0, 0),
-        "big": (1, 1, 0, 1, 0, 0.0, 3.0, 0),
-        "c": (1, 1, 0, 0, 0, 0.0, 1.0, 0),
+        "a": (2, 2, 1, 0, 0, HOUR - 10, 5.0, 0, (0, 0, 0, 0)),
+        "big": (1, 1, 0, 1, 0, 0.0, 3.0, 0, (0, 0, 0, 0)),
+        "c": (1, 1, 0, 0, 0, 0.0, 1.0, 0, (0, 0, 0, 0)),
     }
     later = (await broker.stats(tenants=True, now=start + 2 * HOUR)).tenants["default"]
     assert {name: each.started for name, each in later.items()} == {"a": 1, "c": 0}
@@ -313,6 +313,17 @@ async def test_a_tenant_that_waits_is_told_of_though_it_got_nothing(
         *(await broker.stats(tenants=True, now=later)).tenants["default"].items(), strict=True
     )
     assert (name, found.enqueued, found.started, found.queued) == ("acme", 0, 0, 1)
+
+
+async def test_what_waits_is_told_by_priority(broker: Store, c: Client) -> None:
+    levels = {"u": 0, "v": 2, "w": 2, "x": 3}
+    await c.enqueue(*(submit(id, "acme", level=level) for id, level in levels.items()))
+    await c.enqueue(submit("later", "acme", delay=HOUR, level=1))
+    found = (await broker.stats(tenants=True, now=NOW)).tenants["default"]["acme"]
+    assert (found.queued, found.lines) == (4, (1, 0, 2, 1))
+    await c.fetch(2)  # the critical one, and one of those behind it
+    found = (await broker.stats(tenants=True, now=NOW)).tenants["default"]["acme"]
+    assert (found.queued, found.lines) == (2, (0, 0, 1, 1))
 
 
 async def test_a_few_tenants_are_found_among_thousands_that_only_have_old_tasks(
@@ -384,3 +395,15 @@ async def test_run_times_of_several_queues_in_one_call_are_kept_apart(
     await c.settle(*(completed(leases[id], run_time=n + 1) for n, (id, _) in enumerate(names)))
     assert (await counted(broker, "one")).run == times(1.0, 3.0, 4.0)
     assert (await counted(broker, "two")).run == times(2.0, 5.0)
+
+
+async def test_one_tenant_can_be_asked_for(broker: Store, c: Client) -> None:
+    await c.enqueue(submit("a", "acme"), submit("b", "big"))
+    await c.fetch(2)
+    found = await broker.stats(tenant="acme", now=NOW)
+    assert set(found.tenants["default"]) == {"acme"}
+    assert found.tenants["default"]["acme"].started == 1
+    assert not found.more_tenants
+    later = NOW + 3 * 3_600
+    assert set((await broker.stats(tenant="acme", now=later)).tenants["default"]) == {"acme"}
+    assert (await broker.stats(tenant="nobody", now=later)).tenants == {"default": {}}

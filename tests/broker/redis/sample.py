@@ -7,11 +7,13 @@ from typing import Any
 
 import redis
 
+from fairlead.broker.documents import DocumentChange
 from fairlead.broker.flows import FlowPart
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
     MAX_STEP,
+    Alter,
     Declaration,
     Firing,
     LimiterChange,
@@ -91,10 +93,19 @@ async def fill(broker: RedisBroker) -> None:
     (brief,) = await c.run(submit("brief", "gone", "brief"), queues=["brief"])
     await c.settle(completed(brief, keep=0.0))  # nothing is left of its tenant but its tally
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
+    await broker.order_worker(c.call(), "w1", "pause", now=NOW)
     await broker.events(reader="reader")
+    await _documents(c)
     await _pinned(c)
     await _crowded(c)
     await _in_transit(c)
+
+
+async def _documents(c: Client) -> None:
+    kept = [("stays", None), ("brief", 60.0)]
+    changes = [DocumentChange(kind="token", name=n, value=b"v", ttl=ttl) for n, ttl in kept]
+    await c.broker.write_documents(c.call(), changes, now=NOW)
+    await c.broker.note(c.call(), "audit", [b"one", b"two"], now=NOW)
 
 
 async def _schedules(c: Client) -> None:
@@ -220,6 +231,8 @@ async def _waiting(c: Client) -> None:
         submit("told", "t"),
     )
     await c.requeue("again")
+    await c.enqueue(submit("moved", "m", "moved", level=3))
+    await c.alter(Alter(id="moved", action="prioritize", level=1))
     await c.broker.watch("w2", ["told", "hole"])
     await c.cancel("hole")
 

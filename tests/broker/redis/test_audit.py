@@ -14,9 +14,12 @@ from fairlead.broker.redis.keys import KINDS
 from fairlead.broker.verbs import QueueChange
 from tests.broker.redis.sample import MADE, PREFIX, Spoiler, fill
 from tests.broker.redis.spoiled import SPOILED
+from tests.broker.redis.spoiled_documents import SPOILED_DOCUMENTS
 from tests.broker.redis.spoiled_pins import SPOILED_PINS
 from tests.support.servers import Running, server
 from tests.support.store import NOW, Client, completed, submit
+
+ALL_SPOILED = {**SPOILED, **SPOILED_PINS, **SPOILED_DOCUMENTS}
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +64,11 @@ async def test_a_shard_with_something_of_everything_is_sound(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("what", [*SPOILED, *SPOILED_PINS])
+@pytest.mark.parametrize("what", ALL_SPOILED)
 async def test_what_is_spoiled_is_named(
     broker: RedisBroker, client: redis.Redis, what: str
 ) -> None:
-    spoil, finding = {**SPOILED, **SPOILED_PINS}[what]
+    spoil, finding = ALL_SPOILED[what]
     spoil(Spoiler(client))
 
     found = await broker.audit()

@@ -24,14 +24,14 @@ from tests.support.store import Client, submit
 CERTAIN = frozenset(
     {
         *("HSET", "HDEL", "ZADD", "ZREM", "SADD", "SREM", "RPUSH", "LPUSH", "LPOP", "RPOP"),
-        *("LTRIM", "UNLINK", "XTRIM", "RENAMENX"),
+        *("LTRIM", "UNLINK", "XTRIM", "RENAMENX", "ZREMRANGEBYRANK"),
     }
 )
 
 READS = frozenset(
     {
         *("HGET", "HMGET", "HLEN", "HSCAN", "HEXISTS", "HSTRLEN", "HRANDFIELD", "HGETALL", "HKEYS"),
-        *("ZREVRANGE", "ZREVRANGEBYSCORE"),
+        *("ZREVRANGE", "ZREVRANGEBYSCORE", "ZRANGEBYLEX"),
         *("ZRANGE", "ZRANGEBYSCORE", "ZSCORE", "ZMSCORE", "ZCARD", "ZCOUNT", "ZRANK", "ZSCAN"),
         *("LRANGE", "LLEN", "LINDEX", "SCARD", "SMEMBERS", "SISMEMBER", "SRANDMEMBER", "SSCAN"),
         *("XRANGE", "XREVRANGE", "XLEN", "XINFO", "TYPE", "EXISTS", "TIME", "LPOS", "SMISMEMBER"),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from fairlead.broker.documents import DocumentChange
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.keys import KINDS
@@ -32,7 +33,7 @@ from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.options import Unique
-from tests.broker.redis.sample import DONE, PREFIX, SLOT, fill, staged_parts
+from tests.broker.redis.sample import DONE, MADE, PREFIX, SLOT, fill, staged_parts
 from tests.support.servers import Running, server
 from tests.support.store import ERROR, NOW, Client, ref, submit
 from tests.support.store import completed as complete
@@ -108,6 +109,12 @@ async def configure_all(c: Client, _: dict[str, int]) -> None:
     )
 
 
+DOCUMENTS = [
+    DocumentChange(kind="token", name="new", value=b"v", ttl=60.0),
+    DocumentChange(kind="token", name="brief", value=None),
+]
+
+
 def alter(*orders: Alter) -> Probe:
     return lambda c, _: c.alter(*orders, now=LATER)
 
@@ -132,6 +139,11 @@ PROBES: dict[str, Probe] = {
         worker=WorkerRecord(incarnation="w1", queues=("default",)),
         now=LATER,
     ),
+    "beat, a new worker": lambda c, _: c.broker.beat(
+        "w3", worker=WorkerRecord(incarnation="w3", order="pause"), now=LATER
+    ),
+    "order_worker": lambda c, _: c.broker.order_worker(c.call(), "w1", "stop", now=LATER),
+    "order_worker, resume": lambda c, _: c.broker.order_worker(c.call(), "w1", "resume", now=LATER),
     "give_back": lambda c, _: c.broker.give_back("w1", now=LATER),
     "sweep": lambda c, _: c.broker.sweep(now=LATER),
     "promote": lambda c, _: c.broker.promote(now=NOW + 70.0),
@@ -152,11 +164,24 @@ PROBES: dict[str, Probe] = {
     "alter, delete": alter(
         Alter(id="completed", action="delete"), Alter(id="parent", action="delete")
     ),
+    "alter, run": alter(*(Alter(id=id, action="run") for id in ("scheduled", "retrying"))),
+    "alter, prioritize": alter(
+        *(
+            Alter(id=id, action="prioritize", level=0)
+            for id in (MADE, "chosen", "low", "scheduled", "deferred", "for-gpu")
+        )
+    ),
     "configure": configure_all,
     "purge": lambda c, _: c.purge("default", now=LATER),
     "purge, one tenant": lambda c, _: c.purge("graph", "a", now=LATER),
     "delete_queue": lambda c, _: c.broker.delete_queue(c.call(), "brief", now=LATER),
     "forget_reader": lambda c, _: c.broker.forget_reader("r"),
+    "write_documents": lambda c, _: c.broker.write_documents(c.call(), DOCUMENTS, now=LATER),
+    "delete_documents": lambda c, _: c.broker.write_documents(c.call(), DOCUMENTS[1:], now=LATER),
+    "documents": lambda c, _: c.broker.documents("token", now=NOW),
+    "documents, named": lambda c, _: c.broker.documents("token", ["stays"], now=NOW),
+    "note": lambda c, _: c.broker.note(c.call(), "audit", [b"three"], now=LATER),
+    "notes": lambda c, _: c.broker.notes("audit", now=NOW),
     "fire": fire_one,
     "plan": lambda c, _: c.plan(
         ScheduleOrder(name="new", action="create", queue="default", next_at=SLOT),
@@ -181,6 +206,10 @@ PROBES: dict[str, Probe] = {
     "events, asleep": lambda c, _: asleep_for_events(c.broker),
     "find": lambda c, _: c.broker.find(["running", "deferred", "completed", "dead"], now=NOW),
     "snapshot": lambda c, _: c.broker.snapshot(now=NOW),
+    "settings, queues": lambda c, _: c.broker.settings(now=NOW),
+    "settings, tenants": lambda c, _: c.broker.settings(cursor="t0", now=NOW),
+    "settings, limiters": lambda c, _: c.broker.settings(cursor="r0", now=NOW),
+    "settings, one queue": lambda c, _: c.broker.settings("rated", now=NOW),
     "stats": lambda c, _: c.broker.stats(tenants=True, now=NOW),
     "standing": lambda c, _: c.broker.standing("deferred", now=NOW),
     "page": lambda c, _: c.broker.page(now=NOW),
@@ -360,6 +389,7 @@ class Full:
         for call in self.upkeep().values():  # each function is known to the server
             await call()
         await broker.fire(self.call(), [])
+        await broker.note(self.call(), "audit", [])
         used = int(self.running.admin("INFO", "memory")["used_memory"])
         self.running.admin("CONFIG", "SET", "maxmemory", used + 1_000_000)
         with pytest.raises(Refused) as caught:
@@ -386,11 +416,13 @@ class Full:
             "collect": lambda: broker.collect("w", 0, 0.0),
             "wait": lambda: broker.wait(["default"], 0.0),
             "beat": lambda: broker.beat("w", worker=WorkerRecord(incarnation="w")),
+            "order_worker": lambda: broker.order_worker(self.call(), "w", "pause"),
             "give_back": lambda: broker.give_back("nobody"),
             "alter": lambda: broker.alter(self.call(), [cancel]),
             "purge": lambda: broker.purge(self.call(), "nothing"),
             "delete_queue": lambda: broker.delete_queue(self.call(), "nothing"),
             "forget_reader": lambda: broker.forget_reader("nobody"),
+            "delete_documents": lambda: broker.write_documents(self.call(), DOCUMENTS[1:]),
             "exchange": lambda: broker.exchange(self.call()),
         }
 
@@ -408,10 +440,16 @@ class Full:
             "workers": broker.workers,
             "events": broker.events,
             "pull": lambda: broker.pull("a", ["x"]),
+            "documents": lambda: broker.documents("token"),
+            "notes": lambda: broker.notes("audit"),
+            "settings": broker.settings,
         }
 
 
-READS = ("hello", "find", "snapshot", "stats", "standing", "page", "workers", "events", "pull")
+READS = (
+    *("hello", "find", "snapshot", "stats", "standing", "page", "workers", "events", "pull"),
+    *("documents", "notes", "settings"),
+)
 
 
 @pytest.fixture
@@ -446,6 +484,19 @@ async def test_a_full_server_takes_no_tasks_but_lets_them_end(full: Full) -> Non
     more = True
     while more:
         more = (await broker.purge(full.call(), "default")).more
+
+
+async def test_a_full_server_takes_no_documents_and_no_notes(full: Full) -> None:
+    broker = full.broker
+    for write in (
+        lambda: broker.write_documents(full.call(), DOCUMENTS),
+        lambda: broker.note(full.call(), "audit", [b"note"]),
+    ):
+        with pytest.raises(Refused) as caught:
+            await write()
+        assert caught.value.cause == "oom"
+    assert (await broker.documents("token")).documents == []
+    assert await broker.notes("audit") == []
 
 
 async def test_a_full_server_is_filled_no_further_by_those_who_try_again(full: Full) -> None:

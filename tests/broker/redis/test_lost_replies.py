@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import msgspec
 import pytest
 
+from fairlead.broker.documents import DocumentChange
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.schedules import ScheduleOrder
@@ -30,6 +31,7 @@ from fairlead.broker.verbs import (
     LimiterChange,
     QueueChange,
     TenantChange,
+    WorkerOrder,
     Write,
 )
 from fairlead.broker.views import WorkerRecord
@@ -53,7 +55,7 @@ from tests.support.store import (
 # How often the story calls the script of each verb; hello is also said on every new connection.
 TIMES = {
     "hello": 4,
-    "enqueue": 12,
+    "enqueue": 13,
     "exchange": 24,
     "beat": 4,
     "give_back": 3,
@@ -65,8 +67,16 @@ TIMES = {
     "collect": 5,
     "write": 4,
     "pull": 4,
-    "alter": 7,
+    "alter": 8,
     "configure": 4,
+    "write_documents": 2,
+    "delete_documents": 2,
+    "documents": 2,
+    "note": 2,
+    "notes": 1,
+    "order_worker": 3,
+    "workers": 2,
+    "settings": 1,
     "purge": 3,
     "delete_queue": 3,
     "fire": 3,
@@ -213,6 +223,28 @@ class Story:
         for _ in range(3):  # refused if anything is left, and then gone
             self.say("deleted", await broker.delete_queue(p.call(), "bulk", now=self.now))
         await self.schedules()
+        await self.documents()
+
+    async def documents(self) -> None:
+        p, broker, now = self.p, self.broker, self.now
+        fresh = [DocumentChange(kind="k", name=n, value=b"v", ttl=9.0, revision=0) for n in "aba"]
+        gone = [DocumentChange(kind="k", name=n, value=None) for n in "ax"]
+        for changes in (fresh, gone, gone, fresh):
+            self.say("written", await broker.write_documents(p.call(), changes, now=now))
+            if changes is not gone:
+                self.say("documents", await broker.documents("k", now=now))
+        for values in ([b"1", b"2"], [b"3"]):
+            await broker.note(p.call(), "trail", values, now=now)
+        self.say("notes", await broker.notes("trail", now=now))
+        orders: tuple[WorkerOrder, ...] = ("pause", "stop", "resume")
+        for order in orders:
+            self.say("ordered", await broker.order_worker(p.call(), "w1", order, now=now))
+        self.say("workers", await broker.workers(now=now))
+        self.say("settings", await broker.settings("small", now=now))
+        later = submit("later", "a", delay=60.0)
+        self.say("later", await p.enqueue(later, now=now))
+        run, move = Alter(id="later", action="run"), Alter(id="t1", action="prioritize", level=0)
+        self.say("altered", await p.alter(run, move, now=now))
 
     async def schedules(self) -> None:
         p = self.p

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import redis
 
+from fairlead.broker.documents import DocumentChange
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange, Write
+from fairlead.broker.verbs import Alter, LimiterChange, QueueChange, TenantChange, Write
+from fairlead.broker.views import WorkerRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
@@ -65,6 +67,8 @@ async def fill(c: Client) -> set[str]:
     waiting.append(submit("in-time", "a", deadline=5_000))
     waiting.append(submit("held", "a", unique=Unique(key="k"), delay=30))
     await c.enqueue(*waiting)
+    moved = ("a.005", f"{16 * 3 + 15:032x}", "late.2", "child")
+    await c.alter(*(Alter(id=id, action="prioritize", level=0) for id in moved))
     return {each.message.id for each in waiting} | {"retried", "runs", f"{1:032x}"}
 
 
@@ -290,4 +294,29 @@ async def test_a_tenant_gives_beside_entries_of_its_shelf_that_belong_to_nothing
     for n in range(0, 60, 20):
         many = await c.run(*(submit(f"{1000 + n + i:032x}", "keeps") for i in range(20)))
         assert set(await c.settle(*map(completed, many))) == {"applied"}
+    assert await broker.audit(now=NOW) == []
+
+
+async def test_documents_trails_and_orders_are_left_alone(
+    broker: RedisBroker, c: Client, spoil: Spoiler
+) -> None:
+    await fill(c)
+    changes = [
+        DocumentChange(kind="token", name=name, value=b"v", ttl=ttl)
+        for name, ttl in (("stays", None), ("brief", 1e6))
+    ]
+    await broker.write_documents(c.call(), changes, now=NOW)
+    await broker.note(c.call(), "audit", [b"1", b"2"], now=NOW)
+    await broker.beat("w1", worker=WorkerRecord(incarnation="w1"), now=NOW)
+    await broker.order_worker(c.call(), "w1", "pause", now=NOW)
+    documents = await broker.documents("token", now=NOW)
+    notes = await broker.notes("audit", now=NOW)
+
+    for key in ("tenants:default", "queues", "ready:default", "due", "line:default:0:a"):
+        spoil.do("DEL", key)
+    await broker.repair(apply=True, now=NOW)
+
+    assert await broker.documents("token", now=NOW) == documents
+    assert await broker.notes("audit", now=NOW) == notes
+    assert [each.order for each in await broker.workers(now=NOW)] == ["pause"]
     assert await broker.audit(now=NOW) == []

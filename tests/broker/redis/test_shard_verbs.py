@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
+from fairlead.broker.documents import DocumentChange
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.verbs import (
     Call,
@@ -28,6 +30,7 @@ from tests.support.store import (
     codes,
     completed,
     dead,
+    events,
     ids,
     record,
     states,
@@ -321,3 +324,59 @@ async def test_a_fence_may_be_a_lease_of_another_shard(broker: ShardedBroker, c:
     assert receipt.code == "accepted"
     await c.settle(completed(lease))
     assert codes(await c.enqueue(submit("late", fence=fence))) == ["fenced"]
+
+
+async def test_documents_and_trails_lie_in_the_first_shard(
+    broker: ShardedBroker, c: Client, names: tuple[str, str]
+) -> None:
+    change = DocumentChange(kind="token", name="a", value=b"v", revision=0)
+    (answer,) = await broker.write_documents(c.call(), [change], now=NOW)
+    again = await broker.write_documents(Call(c.incarnation, c.number), [change], now=NOW)
+    assert again == [answer]
+    await broker.note(c.call(), "audit", [b"n"], now=NOW)
+    await broker.note(Call(c.incarnation, c.number), "audit", [b"n"], now=NOW)
+    near, far = (broker._stores[name] for name in names)
+    for store, count in ((broker, 1), (near, 1), (far, 0)):
+        assert len((await store.documents("token", now=NOW)).documents) == count
+        assert len(await store.notes("audit", now=NOW)) == count
+    with pytest.raises(InvalidInput):
+        await broker.note(c.call(), "", [b"n"], now=NOW)
+
+
+async def test_a_worker_is_ordered_in_the_first_shard_which_tells_of_it(
+    broker: ShardedBroker, c: Client, names: tuple[str, str]
+) -> None:
+    worker = WorkerRecord(incarnation="w9")
+    assert not await broker.order_worker(c.call(), "w9", "pause", now=NOW)
+    assert (await broker.beat("w9", worker=worker, now=NOW)).order == ""
+    assert await broker.order_worker(c.call(), "w9", "pause", now=NOW)
+    assert await broker.order_worker(Call(c.incarnation, c.number), "w9", "pause", now=NOW)
+    assert (await broker.beat("w9", worker=worker, now=NOW)).order == "pause"
+    assert [each.order for each in await broker.workers(now=NOW)] == ["pause"]
+
+    _, far = (broker._stores[name] for name in names)
+    await far.give_back("w9", now=NOW)  # it does not know the worker any more
+    assert await broker.order_worker(c.call(), "w9", "resume", now=NOW)
+    paused = msgspec.structs.replace(worker, order="pause")  # it has not heard of that
+    assert (await broker.beat("w9", worker=paused, now=NOW)).order == ""
+    assert (await broker.beat("w9", worker=worker, now=NOW)).order == ""
+    assert [each.order for each in await broker.workers(now=NOW)] == [""]
+
+    kinds = [event.kind for event in await events(broker)]
+    assert kinds == ["worker_joined", "worker_paused", "worker_resumed"]
+    assert len(await events(far)) == 3  # it was forgotten there, and came again
+    page = await broker.events(after=(await broker.events(limit=1)).last, limit=1, timeout=0.2)
+    assert [event.kind for event in page.events] == ["worker_paused"]
+
+
+async def test_events_that_only_other_shards_have_of_workers_do_not_end_a_wait(
+    broker: ShardedBroker, c: Client, names: tuple[str, str]
+) -> None:
+    _, far = (broker._stores[name] for name in names)
+    last = (await broker.events()).last
+    waiting = asyncio.create_task(broker.events(after=last, timeout=10.0))
+    await far.beat("w9", worker=WorkerRecord(incarnation="w9"), now=NOW)
+    await far.give_back("w9", now=NOW)
+    await c.enqueue(submit("t1", queue="far"))
+    page = await asyncio.wait_for(waiting, 10.0)
+    assert [event.kind for event in page.events] == ["enqueued"]

@@ -209,3 +209,30 @@ async def test_a_worker_goes_on_with_other_shards_and_settles_when_one_is_back(
             assert await distant.aresult(timeout=20) == "there"
             assert [await handle.aresult(timeout=20) for handle in handles] == list(range(5))
             assert worker.syncer.unsettled == 0
+
+
+@pytest.mark.slow
+async def test_events_of_the_other_shards_are_read_while_one_is_away(
+    near: Running, far: Running
+) -> None:
+    async with opened(near.url, far.url) as broker:
+        c = Client(broker)
+        await c.enqueue(submit("n.0"), submit("f.0", queue="far"))
+        place = (await broker.events(latest=True)).last
+        await c.enqueue(submit("f.1", queue="far"))
+        far.pause()
+        await c.enqueue(submit("n.1"))
+        began = time.monotonic()
+        page = await broker.events(after=place, timeout=5.0)
+        assert [event.task for event in page.events] == ["n.1"]
+        assert (await broker.events(after=page.last, timeout=5.0)).events == []
+        assert time.monotonic() - began < 6  # two seconds, once
+        (found,) = await broker.find(["n.1"], parts="info")
+        assert found is not None
+        with pytest.raises((Unreachable, Ambiguous)):
+            await broker.find(["f.1"], parts="info")  # nobody can say whether it exists
+
+        far.resume()
+        await back(broker)
+        later = await broker.events(after=page.last, timeout=5.0)
+        assert ([event.task for event in later.events], later.gap) == (["f.1"], False)

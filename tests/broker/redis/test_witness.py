@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.broker.documents import DocumentChange
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.scripts import Script
@@ -21,6 +22,8 @@ from tests.support.store import NOW, completed, submit
 
 META = "fl1:{0}:meta"
 HOUR = 3600.0
+DOCUMENT = DocumentChange(kind="kind", name="name", value=b"value", ttl=60.0)
+GONE = DocumentChange(kind="kind", name="name", value=None)
 FLOW = parts_of("f", submit("m1"), submit("m2"))
 
 
@@ -115,6 +118,11 @@ async def test_whatever_counts_as_a_witness_has_written_the_time(
         "plan": lambda call: broker.plan(
             call, [ScheduleOrder(name="s", action="create", queue="default", next_at=NOW + 1e9)]
         ),
+        "write_documents": lambda call: broker.write_documents(call, [DOCUMENT]),
+        "delete_documents": lambda call: broker.write_documents(call, [GONE]),
+        "note": lambda call: broker.note(call, "trail", [b"note"]),
+        "no note": lambda call: broker.note(call, "trail", []),
+        "order_worker": lambda call: broker.order_worker(call, "nobody", "pause"),
         "stage": lambda call: broker.stage(call, FLOW[0]),
         "commit": lambda call: broker.commit(call, "f"),
         "alter_flow": lambda call: broker.alter_flow(call, FlowOrder(flow="f", action="cancel")),
@@ -141,6 +149,9 @@ async def test_whatever_counts_as_a_witness_has_written_the_time(
         "find": lambda _: broker.find(["a"]),
         "snapshot": lambda _: broker.snapshot(),
         "stats": lambda _: broker.stats("default"),
+        "settings": lambda _: broker.settings(),
+        "documents": lambda _: broker.documents("kind"),
+        "notes": lambda _: broker.notes("trail"),
         "workers": lambda _: broker.workers(),
         "flows": lambda _: broker.flows(["f"]),
         "schedules": lambda _: broker.schedules(),

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.audit_flows import check_flows
 from fairlead.broker.memory.fair import IDLE, PARKED, READY, Queue
 from fairlead.broker.memory.limits import Limiter
@@ -29,6 +30,7 @@ def audit(shard: Shard) -> list[str]:
         *_counts(shard),
         *_bytes(shard),
         *_leases(shard),
+        *_workers(shard),
         *_dependencies(shard),
         *_pins(shard),
         *_keys(shard),
@@ -36,6 +38,7 @@ def audit(shard: Shard) -> list[str]:
         *_limiters(shard),
         *check_flows(shard),
         *_schedules(shard),
+        *_documents(shard),
         *_counters(shard),
     ]
 
@@ -171,6 +174,14 @@ def _leases(shard: Shard) -> Iterator[str]:
                 yield f"incarnation {name} holds {id} under a lease that is not its own"
 
 
+def _workers(shard: Shard) -> Iterator[str]:
+    """A worker's record ends, and what it was ordered to do goes with it."""
+    for name in shard.workers.keys() ^ set(shard.worker_ends):
+        yield f"worker {name} is registered without an end, or has an end only"
+    for name in shard.worker_orders.keys() - shard.workers.keys():
+        yield f"worker {name} has an order, but is not registered"
+
+
 def _dependencies(shard: Shard) -> Iterator[str]:
     """Both directions agree, and every wait has something that will end it."""
     in_transit = {
@@ -293,6 +304,24 @@ def _schedules(shard: Shard) -> Iterator[str]:
             yield f"schedule {name} has revision {record.revision}, which was never given"
     for name in set(shard.ticks) - shard.schedules.keys():
         yield f"schedule {name} is looked at, but is not stored"
+
+
+def _documents(shard: Shard) -> Iterator[str]:
+    """What ends is looked at when it does; trails know how much they keep."""
+    documents = shard.documents
+    for kind in documents.kinds.keys() | documents.ends.keys():
+        known, ends = documents.kinds.get(kind, {}), documents.ends.get(kind, Agenda())
+        timed = {name for name, each in known.items() if each.expires_at is not None}
+        for name in timed ^ set(ends):
+            yield f"document {name} of kind {kind} does not end as it should"
+        for name in timed & set(ends):
+            if ends.get(name) != known[name].expires_at:
+                yield f"document {name} of kind {kind} is looked at {ends.get(name)}"
+        if max((each.revision for each in known.values()), default=0) > shard.token:
+            yield f"a document of kind {kind} has a revision that was never given"
+    for name, trail in shard.trails.named.items():
+        if trail.bytes != sum(len(note.value) for note in trail.notes):
+            yield f"trail {name} miscounts the bytes of its notes"
 
 
 def _counters(shard: Shard) -> Iterator[str]:

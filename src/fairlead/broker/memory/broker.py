@@ -12,11 +12,17 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fairlead.broker import checks
+from fairlead.broker.documents import (
+    DocumentChange,
+    DocumentChanged,
+    check_document_changes,
+    check_notes,
+)
 from fairlead.broker.memory import audit as auditing
 from fairlead.broker.memory import enqueue as entry
 from fairlead.broker.memory import exchange as exchanging
-from fairlead.broker.memory import inspector, pins, recovery, release, upkeep
 from fairlead.broker.memory import orders as ordering
+from fairlead.broker.memory import pins, recovery, release, upkeep
 from fairlead.broker.memory.bell import Sleeper
 from fairlead.broker.memory.flowing import Flowing, see_to
 from fairlead.broker.memory.looking import Looking
@@ -41,19 +47,12 @@ from fairlead.broker.verbs import (
     Settled,
     Submission,
     Watched,
+    WorkerOrder,
     Write,
 )
-from fairlead.broker.views import (
-    EventPage,
-    Hello,
-    Page,
-    Parts,
-    Snapshot,
-    TaskRecord,
-    WorkerRecord,
-)
+from fairlead.broker.views import EventPage, Hello, WorkerRecord
 from fairlead.model.events import EventId
-from fairlead.model.lifecycle import Settlement, State
+from fairlead.model.lifecycle import Settlement
 
 __all__ = ("MemoryBroker",)
 
@@ -196,6 +195,14 @@ class MemoryBroker(Flowing, Planning, Looking):
             lambda shard: recovery.beat(shard, incarnation, held, answered, worker, lease),
         )
 
+    async def order_worker(
+        self, call: Call, incarnation: str, order: WorkerOrder, *, now: float | None = None
+    ) -> bool:
+        checks.check_worker_order(order)
+        return self._numbered(
+            "order_worker", call, now, lambda s: recovery.order_worker(s, incarnation, order)
+        )
+
     async def give_back(
         self,
         incarnation: str,
@@ -301,6 +308,20 @@ class MemoryBroker(Flowing, Planning, Looking):
     async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
         return self._numbered("delete_queue", call, now, lambda s: upkeep.delete_queue(s, queue))
 
+    async def write_documents(
+        self, call: Call, changes: Sequence[DocumentChange], *, now: float | None = None
+    ) -> list[DocumentChanged]:
+        check_document_changes(changes)
+        return self._numbered(
+            "write_documents", call, now, lambda shard: ordering.write_documents(shard, changes)
+        )
+
+    async def note(
+        self, call: Call, trail: str, values: Sequence[bytes], *, now: float | None = None
+    ) -> None:
+        check_notes(trail, values)
+        self._numbered("note", call, now, lambda shard: ordering.note(shard, trail, values))
+
     async def events(
         self,
         *,
@@ -308,6 +329,7 @@ class MemoryBroker(Flowing, Planning, Looking):
         reader: str | None = None,
         limit: int = 500,
         timeout: float = 0.0,
+        latest: bool = False,
     ) -> EventPage:
         checks.check_reader(reader, limit)
         ends = time.monotonic() + timeout
@@ -315,6 +337,8 @@ class MemoryBroker(Flowing, Planning, Looking):
             with self._lock:
                 self._set_clock(None)
                 stream = self._shard.stream
+                if latest:
+                    return EventPage(now=self._shard.now, last=stream.latest())
                 events, gap, last = stream.read(stream.start(reader, after, self._shard.now), limit)
                 left = ends - time.monotonic()
                 if events or gap or left <= 0.0 or self._shard.closed:
@@ -346,44 +370,7 @@ class MemoryBroker(Flowing, Planning, Looking):
             for sleeper in self._event_sleepers:
                 sleeper.wake()
 
-    # -- reads for people ----------------------------------------------------------------------
-
-    async def snapshot(
-        self, queue: str | None = None, *, tenants: bool = True, now: float | None = None
-    ) -> Snapshot:
-        return self._do(now, lambda shard: inspector.snapshot(shard, queue, tenants=tenants))
-
-    async def find(
-        self, ids: Sequence[str], *, parts: Parts = "all", now: float | None = None
-    ) -> list[TaskRecord | None]:
-        return self._do(
-            now,
-            lambda shard: [
-                task.record(parts) if (task := shard.find(id)) is not None else None for id in ids
-            ],
-        )
-
-    async def page(
-        self,
-        *,
-        state: State | None = None,
-        queue: str | None = None,
-        tenant: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-        now: float | None = None,
-    ) -> Page:
-        return self._do(
-            now,
-            lambda shard: inspector.page(
-                shard, state=state, queue=queue, tenant=tenant, cursor=cursor, limit=limit
-            ),
-        )
-
-    async def workers(
-        self, *, silent: bool = False, now: float | None = None
-    ) -> list[WorkerRecord]:
-        return self._do(now, lambda shard: inspector.workers(shard, silent=silent))
+    # -- for people ----------------------------------------------------------------------------
 
     async def audit(
         self, *, now: float | None = None, progress: Callable[[int], None] | None = None

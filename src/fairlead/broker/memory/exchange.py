@@ -255,7 +255,7 @@ def _take_room(shard: Shard, tenant: Tenant, task: Task) -> bool:
 
 
 def _take(shard: Shard, queue: Queue, tenant: Tenant, task: Task, budget: _Budget) -> None:
-    level = task.message.level
+    level = task.level
     tenant.levels[level].popleft()
     task.entry = None
     if level:

@@ -19,6 +19,7 @@ from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shelf import Shelf
 from fairlead.broker.memory.tally import Tally
 from fairlead.broker.verbs import MAX_TENANT_BYTES, MAX_TENANT_PINNED
+from fairlead.broker.views import DEFAULTS
 from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVELS
 from fairlead.model.turns import TURNS
@@ -31,12 +32,6 @@ STRIDE: Final = 1_000.0  # by how much one task of cost 1 moves a tenant of weig
 IDLE, READY, PARKED, PAUSED = "idle", "ready", "parked", "paused"
 
 _STALE = 64  # heap entries that are not worth a rebuild
-
-_KEEP_COMPLETED = 3_600.0
-_KEEP_COMPLETED_COUNT = 10_000
-_KEEP_COMPLETED_BYTES = 64 * 1024 * 1024
-_KEEP_DEAD = 7 * 86_400.0
-_KEEP_DEAD_BYTES = 256 * 1024 * 1024
 
 
 class Tenant:
@@ -100,7 +95,7 @@ class Tenant:
         """Put a task at the back of its level, or at the front if it comes back unfinished."""
         entry: list[Task | None] = [task]
         task.entry = entry
-        level = self.levels[task.message.level]
+        level = self.levels[task.level]
         if front:
             level.appendleft(entry)
         else:
@@ -118,6 +113,12 @@ class Tenant:
             if levels[level]:
                 return level, levels[level]
         return None
+
+    @property
+    def lengths(self) -> tuple[int, int, int, int]:
+        """Entries of each level, those of tasks that are gone among them."""
+        a, b, c, d = (len(level) for level in self.levels)
+        return a, b, c, d
 
     @property
     def turn(self) -> int:
@@ -170,11 +171,13 @@ class Queue:
         self.tally = Tally()
         self.finished = Shelf(
             states=(State.COMPLETED, State.CANCELLED),
-            keep=_KEEP_COMPLETED,
-            count=_KEEP_COMPLETED_COUNT,
-            size=_KEEP_COMPLETED_BYTES,
+            keep=DEFAULTS["keep_completed"],
+            count=DEFAULTS["keep_completed_count"],
+            size=DEFAULTS["keep_completed_bytes"],
         )
-        self.dead = Shelf(states=(State.DEAD,), keep=_KEEP_DEAD, size=_KEEP_DEAD_BYTES)
+        self.dead = Shelf(
+            states=(State.DEAD,), keep=DEFAULTS["keep_dead"], size=DEFAULTS["keep_dead_bytes"]
+        )
         self.clock = 0.0
         self.ready_weight = 0
         self._heap: list[tuple[float, str, Tenant]] = []

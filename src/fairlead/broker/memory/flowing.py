@@ -8,7 +8,15 @@ from collections.abc import Sequence
 import msgspec
 
 from fairlead.broker.flow_checks import check_flow_order, check_members, check_part
-from fairlead.broker.flows import FLOW_PATIENCE, FlowOrder, FlowPart, FlowRecord, Staged
+from fairlead.broker.flows import (
+    FLOW_PATIENCE,
+    MAX_SHOWN_EDGES,
+    FlowMember,
+    FlowOrder,
+    FlowPart,
+    FlowRecord,
+    Staged,
+)
 from fairlead.broker.memory import enqueue, orders, pins, release
 from fairlead.broker.memory.flow import Flow, Guard, Work, count, drop, visible
 from fairlead.broker.memory.frame import Frame
@@ -61,6 +69,24 @@ class Flowing(Frame):
             return [entry.message.id for entry in entries]
 
         return self._do(now, step)
+
+    async def graph(
+        self, flow: str, *, start: int = 0, limit: int = 500, now: float | None = None
+    ) -> list[FlowMember]:
+        check_members(start, limit)
+
+        def step(shard: Shard) -> list[FlowMember]:
+            found = visible(shard, flow)
+            entries = found.entries[start : start + limit] if found is not None else []
+            return [_member(entry) for entry in entries]
+
+        return self._do(now, step)
+
+
+def _member(entry: Submission) -> FlowMember:
+    ids = tuple(dict.fromkeys(dependency.id for dependency in entry.depends_on))
+    more = len(ids) >= MAX_SHOWN_EDGES
+    return FlowMember(id=entry.message.id, depends_on=ids[:MAX_SHOWN_EDGES], more=more)
 
 
 # -- stage -------------------------------------------------------------------------------------

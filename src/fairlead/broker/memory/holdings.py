@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from fairlead.broker.memory import settings
 from fairlead.broker.memory.agenda import Agenda
+from fairlead.broker.memory.documents import Documents, Trails
 from fairlead.broker.memory.fair import Queue, Tenant
 from fairlead.broker.memory.flow import Flow, Guard
 from fairlead.broker.memory.limits import Limiter
@@ -72,6 +73,8 @@ class Holdings:
         self.reserved_bytes: Counter[tuple[str, str]] = Counter()  # by queue and tenant
         self.schedules: dict[str, ScheduleRecord] = {}
         self.ticks: Agenda[str] = Agenda()  # when to look at schedules
+        self.documents = Documents()
+        self.trails = Trails()
         self.answers: dict[str, Answered] = {}
         self.mailboxes: dict[str, Mailbox] = {}
         self.letters = 0  # number of the last, in all mailboxes: it outlives a mailbox
@@ -79,6 +82,7 @@ class Holdings:
         self.idle_ends: Agenda[str] = Agenda()  # when to forget an incarnation's answers and mail
         self.workers: dict[str, WorkerRecord] = {}
         self.worker_ends: Agenda[str] = Agenda()
+        self.worker_orders: dict[str, Literal["pause", "stop"]] = {}
         self.stream = Stream(generation, SHARD, event_bytes)
         self.rung: set[str] = set()  # queues that got runnable work in this call
         self.ended: dict[str, int] = {}  # by queue: tasks that ended in this call
@@ -240,8 +244,24 @@ class Holdings:
         box = self.mailboxes.get(incarnation)
         if box is not None and not box.listened_to:
             del self.mailboxes[incarnation]
-        if self.workers.pop(incarnation, None) is not None:
-            self.worker_ends.discard(incarnation)
+        if incarnation in self.workers:
+            self.forget_worker(incarnation)
+
+    def knows_worker(self, incarnation: str) -> bool:
+        """Whether it is registered: heard of lately, or with leases."""
+        ends = self.worker_ends.get(incarnation)
+        return ends is not None and (ends > self.now or incarnation in self.incarnations)
+
+    def forget_worker(self, incarnation: str) -> None:
+        """Its record goes, and what it was ordered to do."""
+        del self.workers[incarnation]
+        self.worker_ends.discard(incarnation)
+        self.worker_orders.pop(incarnation, None)
+        self.tell_of_worker("worker_left", incarnation)
+
+    def tell_of_worker(self, kind: str, incarnation: str) -> None:
+        """Say that something happened to a worker."""
+        self.stream.rows.append((kind, incarnation, "", "", "", 0, 0, ""))
 
     def next_due(self) -> float | None:
         """Seconds until there is something to promote, deliver or fire; 0 if there is now."""

@@ -5,28 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 
-from fairlead.broker.memory.fair import Queue
+import msgspec
+
+from fairlead.broker.memory import settings as in_force
+from fairlead.broker.memory.fair import PARKED, Queue, Tenant
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import MAX_PAGE
+from fairlead.broker.verbs import (
+    MAX_PAGE,
+    LimiterChange,
+    QueueChange,
+    Setting,
+    TenantChange,
+)
 from fairlead.broker.views import (
-    Counts,
+    MAX_HEADS,
+    MAX_OLDEST,
     Finding,
     LimiterState,
     Page,
     QueueCounts,
+    Settings,
     Snapshot,
     TaskRecord,
+    TenantCounts,
     WorkerRecord,
 )
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import WAITING, State
+from fairlead.model.limits import NO_BREAKER, UNLIMITED
 
-__all__ = ("diagnose", "page", "snapshot", "workers")
+__all__ = ("diagnose", "page", "settings", "settings_of", "snapshot", "workers")
 
 
-def snapshot(shard: Shard, name: str | None = None, *, tenants: bool = True) -> Snapshot:
+def snapshot(
+    shard: Shard, name: str | None = None, *, tenants: bool = True, tenant: str | None = None
+) -> Snapshot:
     """Counts of one queue or of everything, in time that does not depend on how many tasks are."""
     queues = [queue for queue in shard.queues.values() if name is None or queue.name == name]
     totals = dict.fromkeys(State, 0)
@@ -38,23 +53,45 @@ def snapshot(shard: Shard, name: str | None = None, *, tenants: bool = True) -> 
     return Snapshot(
         now=shard.now,
         shutdown=shard.closed,
-        queues={queue.name: _queue_counts(queue, most) for queue in queues},
+        queues={queue.name: _queue_counts(queue, most, tenant) for queue in queues},
         limiters={each.name: _limiter_state(each, shard.now) for each in limiters[:MAX_PAGE]},
         more_limiters=len(limiters) > MAX_PAGE,
         **_named(totals),
     )
 
 
-def _queue_counts(queue: Queue, most: int) -> QueueCounts:
+def _queue_counts(queue: Queue, most: int, only: str | None) -> QueueCounts:
+    told = list(islice(queue.active.values(), most))
+    if only is not None:
+        told = [queue.tenants[only]] if only in queue.tenants else []
     return QueueCounts(
         paused=queue.paused,
-        tenants={
-            tenant.name: Counts(**_named(tenant.counts))
-            for tenant in islice(queue.active.values(), most)
-        },
-        more_tenants=len(queue.active) > most,
+        oldest_at=_oldest(queue),
+        tenants={tenant.name: _tenant_counts(tenant) for tenant in told},
+        more_tenants=only is None and len(queue.active) > most,
         **_named(queue.counts),
     )
+
+
+def _tenant_counts(tenant: Tenant) -> TenantCounts:
+    parked_on = tenant.parked_on if tenant.status is PARKED else None
+    at_limiter = isinstance(parked_on, Limiter)
+    return TenantCounts(
+        paused=tenant.paused,
+        parked="limiter" if at_limiter else "tenant" if parked_on is not None else "",
+        parked_at=parked_on.name if isinstance(parked_on, Limiter) else "",
+        **_named(tenant.counts),
+    )
+
+
+def _oldest(queue: Queue) -> float | None:
+    """Since when the task can run that has waited the longest of those first in line."""
+    firsts = (
+        next((entry[0] for entry in islice(level, MAX_HEADS) if entry[0] is not None), None)
+        for tenant in islice(queue.active.values(), MAX_OLDEST)
+        for level in tenant.levels
+    )
+    return min((task.runnable_since for task in firsts if task is not None), default=None)
 
 
 def _limiter_state(limiter: Limiter, now: float) -> LimiterState:
@@ -115,10 +152,57 @@ def page(
     return Page(tasks=found, cursor=None if complete else str(place))
 
 
+def settings_of(
+    shard: Shard, queue: str | None, tenant: str | None, limiter: str | None
+) -> Settings:
+    """What is set for those that are named."""
+    queues = [] if queue is None else [in_force.queue_in_force(queue, shard.queues.get(queue))]
+    tenants = [
+        msgspec.structs.replace(said, queue=where or None)
+        for where in dict.fromkeys(("", queue or ""))
+        if tenant is not None and (said := shard.tenant_settings.get((where, tenant))) is not None
+    ]
+    known = None if limiter is None else shard.limiters.get(limiter)
+    limiters = [in_force.limiter_in_force(known)] if known is not None and _limits(known) else []
+    return Settings(now=shard.now, queues=queues, tenants=tenants, limiters=limiters)
+
+
+def _limits(limiter: Limiter) -> bool:
+    """Whether anything is set for a limiter, rather than counted under its name."""
+    return limiter.limit != UNLIMITED or limiter.breaker != NO_BREAKER
+
+
+def settings(shard: Shard, cursor: str | None) -> Settings:
+    """What is set: queues by name, then tenants, then limiters."""
+    things: dict[str, Setting] = {
+        f"q{name}": in_force.queue_in_force(name, each)
+        for name, each in shard.queues.items()
+        if each.configured
+    }
+    things |= {
+        f"t{where}\x1f{name}": msgspec.structs.replace(said, queue=where or None)
+        for (where, name), said in shard.tenant_settings.items()
+    }
+    things |= {
+        f"r{each.name}": in_force.limiter_in_force(each)
+        for each in shard.limiters.values()
+        if _limits(each)
+    }
+    names = sorted(name for name in things if cursor is None or name > cursor)
+    page = [things[name] for name in names[:MAX_PAGE]]
+    return Settings(
+        now=shard.now,
+        queues=[each for each in page if isinstance(each, QueueChange)],
+        tenants=[each for each in page if isinstance(each, TenantChange)],
+        limiters=[each for each in page if isinstance(each, LimiterChange)],
+        cursor=names[MAX_PAGE - 1] if len(names) > MAX_PAGE else None,
+    )
+
+
 def workers(shard: Shard, *, silent: bool) -> list[WorkerRecord]:
     """Workers that were heard of lately; and those that were not, but still hold leases."""
     return [
-        record
+        msgspec.structs.replace(record, order=shard.worker_orders.get(name, ""))
         for name, record in shard.workers.items()
         if ((ends := shard.worker_ends.get(name)) is not None and ends > shard.now)
         or (silent and name in shard.incarnations)

@@ -1,13 +1,14 @@
-"""Reads of counters and of where one task stands, and what only servers have."""
+"""The reads: of tasks, counters, documents, of where one task stands; what only servers have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from msgspec import UNSET
 
 from fairlead.broker import checks
+from fairlead.broker.documents import DocumentPage, Note, check_document_page, check_trail
 from fairlead.broker.memory import inspector, settings
 from fairlead.broker.memory.fair import PARKED, READY, Queue, Tenant
 from fairlead.broker.memory.frame import Frame
@@ -17,7 +18,18 @@ from fairlead.broker.memory.shard import Shard
 from fairlead.broker.standing import MAX_AHEAD, MAX_SHOWN, Room, Standing, Waits
 from fairlead.broker.stats import Stats, TenantStats
 from fairlead.broker.verbs import LAYOUT, SHARD
-from fairlead.broker.views import Finding, Library, Mended, ShardLayout
+from fairlead.broker.views import (
+    Finding,
+    Library,
+    Mended,
+    Page,
+    Parts,
+    Settings,
+    ShardLayout,
+    Snapshot,
+    TaskRecord,
+    WorkerRecord,
+)
 from fairlead.model.lifecycle import State
 from fairlead.model.turns import goes_before
 
@@ -27,12 +39,100 @@ _MAX_LOOKED_AT = 2 * MAX_AHEAD  # entries of one line, those of tasks that are g
 
 
 class Looking(Frame):
-    """The part of the broker that explains."""
+    """The part of the broker that changes nothing."""
+
+    async def snapshot(
+        self,
+        queue: str | None = None,
+        *,
+        tenants: bool = True,
+        tenant: str | None = None,
+        now: float | None = None,
+    ) -> Snapshot:
+        return self._do(
+            now, lambda shard: inspector.snapshot(shard, queue, tenants=tenants, tenant=tenant)
+        )
+
+    async def find(
+        self, ids: Sequence[str], *, parts: Parts = "all", now: float | None = None
+    ) -> list[TaskRecord | None]:
+        return self._do(
+            now,
+            lambda shard: [
+                task.record(parts) if (task := shard.find(id)) is not None else None for id in ids
+            ],
+        )
+
+    async def page(
+        self,
+        *,
+        state: State | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> Page:
+        return self._do(
+            now,
+            lambda shard: inspector.page(
+                shard, state=state, queue=queue, tenant=tenant, cursor=cursor, limit=limit
+            ),
+        )
+
+    async def workers(
+        self, *, silent: bool = False, now: float | None = None
+    ) -> list[WorkerRecord]:
+        return self._do(now, lambda shard: inspector.workers(shard, silent=silent))
+
+    async def settings(
+        self,
+        queue: str | None = None,
+        *,
+        tenant: str | None = None,
+        limiter: str | None = None,
+        cursor: str | None = None,
+        now: float | None = None,
+    ) -> Settings:
+        checks.check_settings(queue, cursor)
+        if queue is None and tenant is None and limiter is None:
+            return self._do(now, lambda shard: inspector.settings(shard, cursor))
+        return self._do(now, lambda s: inspector.settings_of(s, queue, tenant, limiter))
+
+    async def documents(
+        self,
+        kind: str,
+        names: Sequence[str] | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> DocumentPage:
+        check_document_page(kind, names, cursor, limit)
+        return self._do(
+            now, lambda shard: shard.documents.page(kind, names, cursor, limit, shard.now)
+        )
+
+    async def notes(
+        self,
+        trail: str,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> list[Note]:
+        check_trail(trail, before, limit)
+        return self._do(now, lambda shard: shard.trails.read(trail, before, limit))
 
     async def stats(
-        self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
+        self,
+        queue: str | None = None,
+        *,
+        tenants: bool = False,
+        tenant: str | None = None,
+        now: float | None = None,
     ) -> Stats:
-        return self._do(now, lambda shard: _stats(shard, queue, tenants=tenants))
+        return self._do(now, lambda shard: _stats(shard, queue, tenants=tenants, only=tenant))
 
     async def standing(self, id: str, *, now: float | None = None) -> Standing | None:
         return self._do(now, lambda shard: _standing(shard, id))
@@ -73,13 +173,13 @@ class Looking(Frame):
         return self._do(None, inspector.diagnose)
 
 
-def _stats(shard: Shard, name: str | None, *, tenants: bool) -> Stats:
+def _stats(shard: Shard, name: str | None, *, tenants: bool, only: str | None) -> Stats:
     """What was counted, of one queue or of all."""
     queues = [queue for queue in shard.queues.values() if name is None or queue.name == name]
     by_tenant: dict[str, dict[str, TenantStats]] = {}
     more = False
-    for queue in queues if tenants else ():
-        by_tenant[queue.name], others = _tenants(shard, queue)
+    for queue in queues if tenants or only is not None else ():
+        by_tenant[queue.name], others = _tenants(shard, queue, only)
         more = more or others
     return Stats(
         now=shard.now,
@@ -89,14 +189,16 @@ def _stats(shard: Shard, name: str | None, *, tenants: bool) -> Stats:
     )
 
 
-def _tenants(shard: Shard, queue: Queue) -> tuple[dict[str, TenantStats], bool]:
+def _tenants(shard: Shard, queue: Queue, only: str | None) -> tuple[dict[str, TenantStats], bool]:
     def weight(name: str) -> float:
         said = shard.tenant_settings
         merged = settings.laid_over(said.get(("", name)), said.get((queue.name, name)), name)
         return 1.0 if merged.weight is UNSET else merged.weight
 
-    queued = {name: each.counts[State.QUEUED] for name, each in queue.active.items()}
-    return queue.tally.tenants(queued, shard.now, weight)
+    queued = {
+        name: (each.counts[State.QUEUED], each.lengths) for name, each in queue.active.items()
+    }
+    return queue.tally.tenants(queued, shard.now, weight, only)
 
 
 def _standing(shard: Shard, id: str) -> Standing | None:
@@ -145,7 +247,7 @@ def _tasks_ahead(tenant: Tenant, task: Task) -> int:
         len(line) if len(level) <= _MAX_LOOKED_AT else len(level)
         for line, level in zip(lines, tenant.levels, strict=True)
     ]
-    own = task.message.level
+    own = task.level
     place = next((place for place, each in enumerate(lines[own]) if each is task), None)
     if place is None:
         return MAX_AHEAD

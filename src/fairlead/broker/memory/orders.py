@@ -1,4 +1,4 @@
-"""alter, configure, write, pull, watch: orders of operators, clients and running handlers."""
+"""Orders of operators, clients and running handlers: from alter and configure to note."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec import UNSET, UnsetType
 
 from fairlead.broker.checks import CAPS, changed_breaker, changed_limit
+from fairlead.broker.documents import DocumentChange, DocumentChanged
 from fairlead.broker.memory import flow as flows
 from fairlead.broker.memory import pins, release, settings
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, Queue, Tenant
@@ -15,28 +16,34 @@ from fairlead.broker.memory.limits import Gate
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import (
+    MAX_MOVES,
     Alter,
     Altered,
     Change,
     Declaration,
     LimiterChange,
     QueueChange,
+    Seen,
     Setting,
     Settled,
     TenantChange,
     Watched,
     Write,
 )
-from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.clock import next_number
+from fairlead.model.lifecycle import FINAL, WAITING, State
 from fairlead.model.limits import UNLIMITED
+from fairlead.model.message import LEVELS
 
 __all__ = (
     "alter",
     "cancel",
     "configure",
+    "note",
     "pull",
     "watch",
     "write",
+    "write_documents",
 )
 
 T = TypeVar("T")
@@ -46,7 +53,7 @@ T = TypeVar("T")
 
 
 def alter(shard: Shard, orders: Sequence[Alter]) -> list[Altered]:
-    """Cancel, requeue or delete; one answer per order."""
+    """Carry out orders about tasks; one answer per order."""
     answers = [_alter(shard, order) for order in orders]
     release.follow_up(shard)
     return answers
@@ -61,8 +68,17 @@ def _alter(shard: Shard, order: Alter) -> Altered:
     if task is None or (order.tenant is not None and order.tenant != task.message.tenant):
         return Altered(id=order.id, code="unknown")
     state = task.state
+    seen = order.seen
+    if seen is not None and seen != Seen(
+        state=state, generation=task.generation, attempts=task.attempts
+    ):
+        return Altered(id=order.id, code="unchanged", state=state)
     if order.action == "cancel":
         return cancel(shard, task)
+    if order.action == "run":
+        return _run(shard, task)
+    if order.action == "prioritize" and order.level is not None:
+        return _prioritize(shard, task, order.level)
     if order.action == "requeue":
         if state is not State.DEAD:
             return Altered(id=order.id, code="unchanged", state=state)
@@ -82,6 +98,31 @@ def _alter(shard: Shard, order: Alter) -> Altered:
     shard.emit("deleted", task)
     shard.forget(task)
     return Altered(id=order.id, code="done")
+
+
+def _run(shard: Shard, task: Task) -> Altered:
+    """Queue a task that is due later."""
+    if task.state not in (State.SCHEDULED, State.RETRYING):
+        return Altered(id=task.id, code="unchanged", state=task.state)
+    shard.wake(task)
+    task.due_at = min(task.due_at or 0.0, shard.now)
+    shard.queue_up(task)
+    shard.emit("queued", task, "run")
+    return Altered(id=task.id, code="done", state=State.QUEUED)
+
+
+def _prioritize(shard: Shard, task: Task, level: int) -> Altered:
+    """Let a task stand in another level, now or when it gets there."""
+    if task.state not in WAITING or task.level == level or task.moves >= MAX_MOVES:
+        return Altered(id=task.id, code="unchanged", state=task.state)
+    task.level = level
+    task.moves += 1
+    if task.entry is not None:
+        task.entry[0] = None
+        task.tenant.add_hole()
+        shard.enter_level(task)
+    shard.emit("prioritized", task, LEVELS[level])
+    return Altered(id=task.id, code="done", state=task.state)
 
 
 def cancel(shard: Shard, task: Task) -> Altered:
@@ -260,3 +301,21 @@ def watch(shard: Shard, incarnation: str, ids: Sequence[str]) -> list[Watched]:
                 task.watchers = {}
             task.watchers[incarnation] = None
     return answers
+
+
+# -- documents, trails -------------------------------------------------------------------------
+
+
+def write_documents(shard: Shard, changes: Sequence[DocumentChange]) -> list[DocumentChanged]:
+    """Write or delete; each write has a revision of its own."""
+    answers = []
+    for change in changes:
+        number = next_number(shard.token, shard.now)
+        answers.append(shard.documents.change(change, number, shard.now))
+        shard.token = max(shard.token, answers[-1].revision)
+    return answers
+
+
+def note(shard: Shard, trail: str, values: Sequence[bytes]) -> None:
+    """Append to a trail."""
+    shard.token = shard.trails.append(trail, values, shard.token, shard.now)

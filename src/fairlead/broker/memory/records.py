@@ -42,6 +42,7 @@ class Task:
     crashes = 0
     unroutable = 0
     generation = 0
+    moves = 0  # how often it was given another level
     due_at: float | None = None
     deadline_at: float | None = None
     since: float | None = None  # when it became runnable; None: when it was accepted
@@ -76,7 +77,8 @@ class Task:
 
     def __init__(self, message: Message, tenant: Tenant, sequence: int, now: float) -> None:
         self.id = message.id
-        self.message = message
+        self.message = message  # as it was accepted
+        self.level = message.level  # where it stands, or will
         self.tenant = tenant
         self.sequence = sequence  # order of acceptance
         self.enqueued_at = now
@@ -95,7 +97,12 @@ class Task:
 
     def waited(self, now: float) -> float:
         """Seconds since it became runnable."""
-        return now - (self.enqueued_at if self.since is None else self.since)
+        return now - self.runnable_since
+
+    @property
+    def runnable_since(self) -> float:
+        """When it became runnable."""
+        return self.enqueued_at if self.since is None else self.since
 
     def counted_bytes(self) -> int:
         """What it counts for, wherever bytes are counted."""
@@ -125,6 +132,8 @@ class Task:
         message = self.message
         if parts != "all" and len(message.body) > BODY_BEGIN:
             message = msgspec.structs.replace(message, body=message.body[:BODY_BEGIN])
+        if self.level != message.level:
+            message = msgspec.structs.replace(message, level=self.level)
         running = self.state is State.RUNNING
         waits = self.state in (State.SCHEDULED, State.RETRYING)
         return TaskRecord(

@@ -9,12 +9,12 @@ import msgspec
 from fairlead.broker.memory import release
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef
+from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef, WorkerOrder
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.lifecycle import State, after_crash, crashes_after, may_have_run
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("beat", "give_back", "sweep")
+__all__ = ("beat", "give_back", "order_worker", "sweep")
 
 _REGISTERED = 15.0  # seconds that a worker's record outlives its last heartbeat
 
@@ -53,8 +53,10 @@ def beat(
     ]
     paused: list[str] = []
     if worker is not None:
+        if not shard.knows_worker(name):
+            _join(shard, name, worker)
         shard.workers[name] = msgspec.structs.replace(
-            worker, incarnation=name, seen_at=now, details=dict(worker.details)
+            worker, incarnation=name, seen_at=now, details=dict(worker.details), order=""
         )
         shard.worker_ends.set(name, now + _REGISTERED)
         paused = [q for q in worker.queues if q in shard.queues and shard.queues[q].paused]
@@ -65,7 +67,33 @@ def beat(
         paused=paused,
         unclaimed=len(unclaimed[:MAX_STEP]),
         more=len(unclaimed) > MAX_STEP,
+        order=shard.worker_orders.get(name, "") if shard.knows_worker(name) else "",
     )
+
+
+def _join(shard: Shard, name: str, worker: WorkerRecord) -> None:
+    """Register a worker; one that is not known any more tells what it was ordered to do."""
+    if name in shard.workers:  # tidy was not there yet
+        shard.forget_worker(name)
+    shard.tell_of_worker("worker_joined", name)
+    if worker.order in ("pause", "stop"):
+        shard.worker_orders[name] = worker.order
+    if worker.order == "pause":
+        shard.tell_of_worker("worker_paused", name)
+
+
+def order_worker(shard: Shard, name: str, order: WorkerOrder) -> bool:
+    """Let an order stand for a worker, or none; whether there is such a worker."""
+    if not shard.knows_worker(name):
+        return False
+    stood = shard.worker_orders.pop(name, "")
+    if order != "resume":
+        shard.worker_orders[name] = order
+    if order == "pause" and stood != "pause":
+        shard.tell_of_worker("worker_paused", name)
+    if order == "resume" and stood:
+        shard.tell_of_worker("worker_resumed", name)
+    return True
 
 
 def _unclaimed(incarnation: Incarnation, held: Sequence[LeaseRef], answered: int) -> list[Task]:

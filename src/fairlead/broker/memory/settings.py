@@ -7,13 +7,14 @@ from typing import Any
 
 from msgspec import UNSET
 
-from fairlead.broker.checks import changed_limit
-from fairlead.broker.memory.fair import UNIT, Tenant
-from fairlead.broker.memory.limits import Gate
-from fairlead.broker.verbs import TenantChange
+from fairlead.broker.checks import CAPS, changed_limit
+from fairlead.broker.memory.fair import UNIT, Queue, Tenant
+from fairlead.broker.memory.limits import Gate, Limiter
+from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
+from fairlead.broker.views import DEFAULTS
 from fairlead.model.limits import UNLIMITED
 
-__all__ = ("apply", "laid_over")
+__all__ = ("apply", "laid_over", "limiter_in_force", "queue_in_force")
 
 
 def apply(tenant: Tenant, settings: Mapping[tuple[str, str], TenantChange]) -> None:
@@ -36,6 +37,41 @@ def apply(tenant: Tenant, settings: Mapping[tuple[str, str], TenantChange]) -> N
     else:
         gate.limit = limit  # what the old rate remembers of the last dispatches still counts
     tenant.gate = gate
+
+
+def queue_in_force(name: str, queue: Queue | None) -> QueueChange:
+    """What holds for a queue, be it known or not."""
+    if queue is None:
+        return QueueChange(queue=name, **DEFAULTS)
+    limit = UNLIMITED if queue.gate is None else queue.gate.limit
+    return QueueChange(
+        queue=name,
+        paused=queue.paused,
+        **{cap: getattr(queue, cap) for cap in CAPS},
+        concurrency=limit.concurrency,
+        rate=limit.rate,
+        burst=limit.burst,
+        charge_run_time=queue.charge_run_time,
+        keep_completed=queue.finished.keep,
+        keep_completed_count=int(queue.finished.max_count),
+        keep_completed_bytes=queue.finished.max_bytes,
+        keep_dead=queue.dead.keep,
+        keep_dead_bytes=queue.dead.max_bytes,
+    )
+
+
+def limiter_in_force(limiter: Limiter) -> LimiterChange:
+    """What holds for a named limiter."""
+    limit, breaker = limiter.limit, limiter.breaker
+    return LimiterChange(
+        name=limiter.name,
+        concurrency=limit.concurrency,
+        rate=limit.rate,
+        burst=limit.burst,
+        failures=breaker.failures,
+        cooldown=breaker.cooldown,
+        probes=breaker.probes,
+    )
 
 
 def laid_over(base: TenantChange | None, over: TenantChange | None, tenant: str) -> TenantChange:

@@ -186,7 +186,7 @@ class Shard(Holdings):
         if origin is State.QUEUED:
             self.leave_level(task)
         elif origin is State.SCHEDULED or origin is State.RETRYING:
-            self._wake(task)
+            self.wake(task)
         if task.deadline_at is not None:
             self.deadlines.discard(task.id)
         task.finished_at = self.now
@@ -208,7 +208,7 @@ class Shard(Holdings):
             flow.count(self, task.flow, to)
         self._keep(task, keep)
 
-    def _wake(self, task: Task) -> None:
+    def wake(self, task: Task) -> None:
         tenant = task.tenant
         at, look = tenant.due.get(task.id), self.due.get(tenant.key)
         if at is not None:

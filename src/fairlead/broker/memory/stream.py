@@ -72,6 +72,13 @@ class Stream:
             self._readers[reader] = place, math.floor(now)
         return place
 
+    def latest(self) -> EventId:
+        """Return the place of the newest event."""
+        if self._first == len(self._entries):
+            return self._dropped
+        number, _, _, rows = self._entries[-1]
+        return self._id(number, len(rows) - 1)
+
     def _make_room(self, now: float) -> None:
         """Forget the reader that has been silent for longest, if that is long enough."""
         seen, name = min((seen, name) for name, (_, seen) in self._readers.items())

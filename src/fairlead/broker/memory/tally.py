@@ -24,6 +24,8 @@ from fairlead.broker.verbs import MAX_PAGE
 
 __all__ = ("Tally", "Times")
 
+Lines = tuple[int, int, int, int]  # lengths by level
+_NOTHING: tuple[int, Lines] = (0, (0, 0, 0, 0))
 _PLACES = {name: place for place, name in enumerate(TALLIED)}
 _STARTED = _PLACES["started"]
 
@@ -130,28 +132,37 @@ class Tally:
         return QueueStats(deferred=deferred, **shown)
 
     def tenants(
-        self, queued: Mapping[str, int], now: float, weight: Callable[[str], float]
+        self,
+        queued: Mapping[str, tuple[int, Lines]],
+        now: float,
+        weight: Callable[[str], float],
+        only: str | None = None,
     ) -> tuple[dict[str, TenantStats], bool]:
         """Those with work, or with something in this hour or the last one; are there others?
 
-        ``queued`` has all with work, and how many tasks of theirs wait for their turn.
+        ``queued`` has all with work, how many tasks of theirs wait for their turn, and in which
+        lines.
         """
         hour = int(now // HOUR)
         lately = [each for each in (self.hours.get(hour), self.hours.get(hour - 1)) if each]
         names = list(dict.fromkeys(chain(queued, *lately)))
+        if only is not None:
+            names = [only] if only in names else []
         shown = {
             name: _summed(
-                [each[name] for each in lately if name in each], weight(name), queued.get(name, 0)
+                [each[name] for each in lately if name in each],
+                weight(name),
+                *queued.get(name, _NOTHING),
             )
             for name in names[:MAX_PAGE]
         }
         full = any(len(each) >= MAX_TALLIES for each in lately)
-        return shown, full or len(names) > MAX_PAGE
+        return shown, only is None and (full or len(names) > MAX_PAGE)
 
 
-def _summed(parts: list[list[float]], weight: float, queued: int) -> TenantStats:
+def _summed(parts: list[list[float]], weight: float, queued: int, lines: Lines) -> TenantStats:
     counts: dict[str, Any] = {
         name: sum(int(part[place]) for part in parts) for name, place in _PLACES.items()
     }
     longest = micros(max((part[-1] for part in parts), default=0.0)) / 1e6
-    return TenantStats(**counts, longest_wait=longest, weight=weight, queued=queued)
+    return TenantStats(**counts, longest_wait=longest, weight=weight, queued=queued, lines=lines)

@@ -122,6 +122,7 @@ def tidy(shard: Shard) -> tuple[int, bool]:
         shard.unique.pop(key, None)
         done += 1
     done += shard.tombs.expire(MAX_STEP - done, now)
+    done += shard.documents.expire(MAX_STEP - done, now)
     done += flow.trim(shard, MAX_STEP - done)
     while done < MAX_STEP and (first := shard.stages.first()) is not None and first[0] <= now:
         flow.drop(shard, shard.flows[first[1]])
@@ -193,7 +194,7 @@ def _forget_workers(shard: Shard, most: int) -> int:
         if name in shard.incarnations:
             kept.append(name)
         else:
-            del shard.workers[name]
+            shard.forget_worker(name)
             done += 1
     for name in kept:
         shard.worker_ends.set(name, shard.now)

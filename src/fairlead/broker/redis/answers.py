@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fairlead.broker.redis.stored import (
     GS,
+    ORDERS,
     RS,
     SIZES,
     STATES,
@@ -222,7 +223,7 @@ def altered(reply: bytes, orders: Sequence[Alter]) -> list[Altered]:
 
 def beat_reply(reply: bytes, incarnation: str) -> BeatReply:
     """What a worker must know after a heartbeat."""
-    now, lost, cancelled, paused, count, more = reply.decode().split("\x1e")
+    now, lost, cancelled, paused, count, more, order = reply.decode().split("\x1e")
     return BeatReply(
         now=float(now),
         lost=_refs(lost, incarnation),
@@ -230,6 +231,7 @@ def beat_reply(reply: bytes, incarnation: str) -> BeatReply:
         paused=paused.split("\x1f") if paused else [],
         unclaimed=int(count),
         more=more == "1",
+        order=ORDERS[order.encode()],
     )
 
 

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fairlead.broker import checks
+from fairlead.broker import documents as docs
+from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
 from fairlead.broker.redis import answers, codec
+from fairlead.broker.redis import documents as stored
 from fairlead.broker.redis.flowing import Flowing
 from fairlead.broker.redis.inspector import Inspecting
 from fairlead.broker.redis.looking import Looking
@@ -36,6 +39,7 @@ from fairlead.broker.verbs import (
     Settled,
     Submission,
     Watched,
+    WorkerOrder,
     Write,
 )
 from fairlead.broker.views import WorkerRecord
@@ -44,6 +48,7 @@ from fairlead.model.lifecycle import Settlement
 __all__ = ("RedisBroker",)
 
 _ZERO = ord("0")
+_ORDERS = {"pause": "p", "stop": "s"}  # those that stand
 
 
 class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
@@ -111,7 +116,9 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         checks.check_lease("lease", lease)
         queues = () if worker is None else worker.queues
         record = worker_bytes(worker, incarnation)
-        first: list[Value] = [self._clock(now), incarnation, lease, record, len(queues), *queues]
+        order = "" if worker is None else _ORDERS.get(worker.order, "")
+        first: list[Value] = [self._clock(now), incarnation, lease, record, order]
+        first += (len(queues), *queues)
         first.append(-1 if answered is None else answered)
         replies = [
             answers.beat_reply(await self._run("beat", first + part), incarnation)
@@ -125,7 +132,16 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
             paused=replies[-1].paused,
             unclaimed=sum(reply.unclaimed for reply in replies),
             more=any(reply.more for reply in replies),
+            order=replies[-1].order,
         )
+
+    async def order_worker(
+        self, call: Call, incarnation: str, order: WorkerOrder, *, now: float | None = None
+    ) -> bool:
+        checks.check_worker_order(order)
+        args: list[Value] = [incarnation, _ORDERS.get(order, "")]
+        reply: bytes = await self._numbered("order_worker", call, now, args)
+        return reply == b"1"
 
     async def give_back(
         self,
@@ -189,3 +205,56 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
 
     async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
         return answers.deleted_queue(await self._numbered("delete_queue", call, now, [queue]))
+
+    async def write_documents(
+        self, call: Call, changes: Sequence[DocumentChange], *, now: float | None = None
+    ) -> list[DocumentChanged]:
+        docs.check_document_changes(changes)
+        only_deletes = all(change.value is None for change in changes)
+        verb = "delete_documents" if only_deletes else "write_documents"
+        reply = await self._numbered(verb, call, now, stored.document_args(changes))
+        return stored.changed(reply)
+
+    async def documents(
+        self,
+        kind: str,
+        names: Sequence[str] | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> DocumentPage:
+        docs.check_document_page(kind, names, cursor, limit)
+        clock = self._clock(now)
+        if names is None:
+            reply = await self._run("documents", [clock, kind, limit, cursor or ""])
+            time, _, more, last, *told = reply
+            found = stored.documents(kind, told)
+            after = last.decode() if more else None
+            return DocumentPage(now=float(time), documents=found, cursor=after)
+        found, wanted = [], sorted(set(names))
+        while True:  # a call ends when it has told enough
+            time, looked, _, _, *told = await self._run("documents", [clock, kind, 0, "", *wanted])
+            found += stored.documents(kind, told)
+            wanted = wanted[looked:]
+            if not wanted:
+                return DocumentPage(now=float(time), documents=found)
+
+    async def note(
+        self, call: Call, trail: str, values: Sequence[bytes], *, now: float | None = None
+    ) -> None:
+        docs.check_notes(trail, values)
+        await self._numbered("note", call, now, [trail, *values])
+
+    async def notes(
+        self,
+        trail: str,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> list[Note]:
+        docs.check_trail(trail, before, limit)
+        below: Value = "" if before is None else before
+        told = await self._run("notes", [self._clock(now), trail, below, limit])
+        return [stored.note(each) for each in told]

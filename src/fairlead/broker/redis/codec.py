@@ -54,7 +54,7 @@ _POLICIES = {  # by whether it will read what it depends on
     for uses in (False, True)
 }
 _HOLDS = {"started": "1", "done": "2", "window": "3"}
-_ACTIONS = {"cancel": "c", "requeue": "r", "delete": "d"}
+_ACTIONS = {"cancel": "c", "requeue": "r", "delete": "d", "run": "n", "prioritize": "p"}
 _KINDS = {"progress": "p", "checkpoint": "c", "xcom": "x"}
 _LONGEST_REASON = 16_000  # characters; a record has room for 64 kB
 # No stored id holds any of these; in an id that somebody asks for they would be taken for ours.
@@ -261,10 +261,14 @@ def held_args(held: Sequence[LeaseRef]) -> Iterator[list[Value]]:
 
 
 def order_args(orders: Iterable[Alter]) -> list[Value]:
-    """Three for each order: id, action, tenant."""
+    """Three for each order: id, action (with its level, and how the task was seen), tenant."""
     args: list[Value] = []
     for order in orders:
-        args += (order.id, _ACTIONS[order.action], order.tenant or "")
+        level = order.level if order.action == "prioritize" else ""
+        seen = ""
+        if order.seen is not None:
+            seen = f"@{DIGITS[order.seen.state]}.{order.seen.generation}.{order.seen.attempts}"
+        args += (order.id, f"{_ACTIONS[order.action]}{level}{seen}", order.tenant or "")
     return args
 
 

@@ -8,7 +8,14 @@ from struct import Struct
 
 import msgspec
 
-from fairlead.broker.flows import FlowPart, FlowRecord, Share, Staged
+from fairlead.broker.flows import (
+    MAX_SHOWN_EDGES,
+    FlowMember,
+    FlowPart,
+    FlowRecord,
+    Share,
+    Staged,
+)
 from fairlead.broker.redis.codec import options
 from fairlead.broker.redis.stored import US, blob, head_of
 from fairlead.broker.redis.wire import Value
@@ -16,8 +23,9 @@ from fairlead.broker.verbs import Submission
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Message
 
-__all__ = ("FORM", "MEMBER", "ROW", "flow_texts", "part_args", "read_flow", "staged")
+__all__ = ("FORM", "MEMBER", "ROW", "flow_texts", "member", "part_args", "read_flow", "staged")
 
+_US = US.decode()
 _AT_ONCE = 50  # dependencies that one call attaches a task to
 
 MEMBER = Struct("<BBH")  # 1, whether more edges follow elsewhere, bytes of the id
@@ -125,6 +133,13 @@ def staged(reply: bytes) -> Staged:
     return msgspec.convert(
         {"code": _CODES[code], "limit": limit, "detail": detail}, Staged, strict=True
     )
+
+
+def member(id: bytes, edges: bytes) -> FlowMember:
+    """A member with its first dependencies, each without the sign for how it was given."""
+    texts = edges.decode().split("\x1d") if edges else []
+    ids = [text.rpartition(_US)[2] if text[0] == "@" else text[1:] for text in texts]
+    return FlowMember(id=id.decode(), depends_on=tuple(ids), more=len(ids) >= MAX_SHOWN_EDGES)
 
 
 # -- records -----------------------------------------------------------------------------------

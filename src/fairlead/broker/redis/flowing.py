@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fairlead.broker.flow_checks import check_flow_order, check_members, check_part
-from fairlead.broker.flows import FlowOrder, FlowPart, FlowRecord, Staged
+from fairlead.broker.flows import FlowMember, FlowOrder, FlowPart, FlowRecord, Staged
 from fairlead.broker.redis import answers, flow_codec
 from fairlead.broker.redis.frame import Frame
 from fairlead.broker.verbs import Call, Moved
@@ -61,3 +61,10 @@ class Flowing(Frame):
         check_members(start, limit)
         found = await self._run("members", [self._clock(now), flow, start, limit])
         return [id.decode() for id in found]
+
+    async def graph(
+        self, flow: str, *, start: int = 0, limit: int = 500, now: float | None = None
+    ) -> list[FlowMember]:
+        check_members(start, limit)
+        found = await self._run("members", [self._clock(now), flow, start, limit, "1"])
+        return [flow_codec.member(found[i], found[i + 1]) for i in range(0, len(found), 2)]

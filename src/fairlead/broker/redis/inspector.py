@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from fairlead.broker.checks import check_limit
-from fairlead.broker.redis import functions, stored
+from fairlead.broker.checks import check_limit, check_settings
+from fairlead.broker.redis import functions, in_force, stored
+from fairlead.broker.redis.dead_pages import dead_page
 from fairlead.broker.redis.frame import Frame
 from fairlead.broker.redis.migrations import layout_of, migrate
 from fairlead.broker.redis.wire import Value
@@ -26,6 +27,7 @@ from fairlead.broker.views import (
     Page,
     Parts,
     QueueCounts,
+    Settings,
     ShardLayout,
     Snapshot,
     TaskRecord,
@@ -40,6 +42,7 @@ _FIELDS = 8  # that the script ``find`` answers for each id
 _AT_ONCE = 200  # tasks that one call reads, or fewer: their bodies may be large
 _SCANNED = 250  # ids that one step of a listing asks for
 _NAMED = 50  # queues, or limiters, that a call of a snapshot names: those that had no room before
+_SETTINGS = {"q": "q", "t": "t", "r": "l"}  # by how a cursor begins: in the order of listing
 _NONE = b""  # the place of a snapshot where nothing is left to read
 _CURSOR = re.compile(r"(\d{1,20})(?:-(\d{1,4})-(\d{1,4})-([0-9a-f]{16}))?\Z", re.ASCII)
 
@@ -87,12 +90,20 @@ class Inspecting(Frame):
     """The reading half of the broker."""
 
     async def snapshot(
-        self, queue: str | None = None, *, tenants: bool = True, now: float | None = None
+        self,
+        queue: str | None = None,
+        *,
+        tenants: bool = True,
+        tenant: str | None = None,
+        now: float | None = None,
     ) -> Snapshot:
         """Counts of one queue, or of all and the limiters: a part of them in each call."""
         queues: dict[str, QueueCounts] = {}
         limiters: dict[str, LimiterState] = {}
-        clock, most = self._clock(now), MAX_PAGE if tenants else 0
+        clock = self._clock(now)
+        whose: Value = MAX_PAGE if tenants else 0
+        if tenant is not None:
+            whose = f"={tenant}"
         places: list[bytes] = [b"0", b"0"] if queue is None else [_NONE, _NONE]
         left: list[Value] = [] if queue is None else [queue]
         left_limiters: list[Value] = []
@@ -100,7 +111,7 @@ class Inspecting(Frame):
         while True:
             names, others = left[:_NAMED], left_limiters[:_NAMED]
             on = [_NONE, _NONE] if names or others else places
-            reply = await self._run("snapshot", [clock, most, *on, len(names), *names, *others])
+            reply = await self._run("snapshot", [clock, whose, *on, len(names), *names, *others])
             time = float(reply[0])
             if on is places:
                 places = [place if place != b"0" else _NONE for place in reply[1:3]]
@@ -153,6 +164,8 @@ class Inspecting(Frame):
         """Tasks that match, of at most 1,000 that were looked at."""
         check_limit(limit)
         clock = self._clock(now)
+        if state is State.DEAD:
+            return await self._dead(queue, tenant, cursor, limit, now)
         place = _Place.parse(cursor)
         tasks: list[TaskRecord] = []
         examined = 0
@@ -177,6 +190,19 @@ class Inspecting(Frame):
                 return Page(tasks=tasks)
             place = _Place(end)
 
+    async def _dead(
+        self, queue: str | None, tenant: str | None, cursor: str | None, limit: int, now: Any
+    ) -> Page:
+        counts = (await self.snapshot(queue, tenants=False, now=now)).queues
+        return await dead_page(
+            lambda args: self._run("dead", [self._clock(now), *args]),
+            lambda ids: self.find(ids, parts="info", now=now),
+            [name for name, each in counts.items() if each.dead],
+            matches=lambda record: _matches(record, State.DEAD, queue, tenant),
+            cursor=cursor,
+            limit=limit,
+        )
+
     async def workers(
         self, *, silent: bool = False, now: float | None = None
     ) -> list[WorkerRecord]:
@@ -187,10 +213,51 @@ class Inspecting(Frame):
             place, *rest = await self._run(
                 "workers", [self._clock(now), "1" if silent else "0", place]
             )
-            for i in range(0, len(rest), 3):
-                found[rest[i]] = stored.worker_record(rest[i + 1], rest[i + 2])
+            for i in range(0, len(rest), 4):
+                found[rest[i]] = stored.worker_record(*rest[i + 1 : i + 4])
             if place == b"0":
                 return list(found.values())
+
+    async def settings(
+        self,
+        queue: str | None = None,
+        *,
+        tenant: str | None = None,
+        limiter: str | None = None,
+        cursor: str | None = None,
+        now: float | None = None,
+    ) -> Settings:
+        """Read what is set of one kind after the other; a few hundred in each page."""
+        check_settings(queue, cursor)
+        clock = self._clock(now)
+        if queue is not None or tenant is not None or limiter is not None:
+            return await self._settings_of(clock, queue, tenant, limiter)
+        kind, place = (cursor or "q0")[:1], (cursor or "q0")[1:]
+        if not place.isdecimal():
+            raise InvalidOption("cursor", cursor, "one that an earlier page returned")
+        args: list[Value] = [clock, _SETTINGS[kind], place]
+        time, end, *rows = await self._run("settings", args)
+        after: str | None = f"{kind}{end.decode()}"
+        if end == b"0":
+            following = "qtr"["qtr".index(kind) + 1 :]
+            after = f"{following[0]}0" if following else None
+        pairs = [(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)]
+        return in_force.page(kind, dict(pairs), float(time), after)
+
+    async def _settings_of(
+        self, clock: Value, queue: str | None, tenant: str | None, limiter: str | None
+    ) -> Settings:
+        found = Settings(now=0.0)
+        for kind, names in in_force.named(queue, tenant, limiter).items():
+            time, _, *rows = await self._run("settings", [clock, kind, "", *names])
+            part = in_force.stated(kind, dict(zip(names, rows[1::2], strict=True)), float(time))
+            found = Settings(
+                now=part.now,
+                queues=found.queues + part.queues,
+                tenants=found.tenants + part.tenants,
+                limiters=found.limiters + part.limiters,
+            )
+        return found
 
     async def audit(
         self, *, now: float | None = None, progress: Callable[[int], None] | None = None
@@ -265,7 +332,7 @@ def _digest(ids: Sequence[str]) -> str:
 
 def _queues(rows: Sequence[Any]) -> dict[str, QueueCounts]:
     return {
-        rows[i].decode(): stored.decode_queue(*rows[i + 1 : i + 5]) for i in range(0, len(rows), 5)
+        rows[i].decode(): stored.decode_queue(*rows[i + 1 : i + 6]) for i in range(0, len(rows), 6)
     }
 
 

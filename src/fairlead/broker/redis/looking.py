@@ -59,7 +59,12 @@ class Looking(Frame):
     """The part of the broker that explains."""
 
     async def stats(
-        self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
+        self,
+        queue: str | None = None,
+        *,
+        tenants: bool = False,
+        tenant: str | None = None,
+        now: float | None = None,
     ) -> Stats:
         """What was counted, of one queue or of all. Tenants take some calls for each queue."""
         queues: dict[str, QueueStats] = {}
@@ -71,7 +76,12 @@ class Looking(Frame):
                 queues[rest[i].decode()] = _queue_stats(rest[i + 1])
             if place == b"0":
                 break
-        by_tenant = {name: await self._tenants(name, now) for name in queues if tenants}
+        by_tenant: dict[str, tuple[dict[str, TenantStats], bool]] = {}
+        for name in queues if tenants or tenant is not None else ():
+            if tenant is None:
+                by_tenant[name] = await self._tenants(name, now)
+            else:
+                by_tenant[name] = await self._tenant(name, tenant, now), False
         return Stats(
             now=float(time),
             queues=queues,
@@ -101,6 +111,12 @@ class Looking(Frame):
             if cursor and following != b"0":
                 cursors.append(following)
         return found, len(cursors) > _MAX_PARTS
+
+    async def _tenant(self, queue: str, tenant: str, now: float | None) -> dict[str, TenantStats]:
+        """What one tenant got lately, if it has work or got anything."""
+        args: list[Value] = [self._clock(now), queue, f"={tenant}", ""]
+        time, _, _, *row = await self._run("stats", args)
+        return _tenants(row[3], float(time)) if row else {}
 
     async def standing(self, id: str, *, now: float | None = None) -> Standing | None:
         """A task, and all that may keep it from running."""
@@ -210,6 +226,7 @@ def _tenants(told: Sequence[Any], now: float) -> dict[str, TenantStats]:
             longest_wait=micros(max((part[-1] for part in parts), default=0.0)) / 1e6,
             weight=_weight(here) or _weight(everywhere) or 1.0,
             queued=0 if record is None else TENANT.unpack_from(record)[_QUEUED - 1],
+            lines=(0, 0, 0, 0) if record is None else TENANT.unpack_from(record)[8:12],
         )
     return found
 

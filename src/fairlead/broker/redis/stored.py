@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from fairlead.broker.views import Counts, LimiterState, QueueCounts, TaskRecord, WorkerRecord
+from fairlead.broker.verbs import StandingOrder
+from fairlead.broker.views import (
+    LimiterState,
+    QueueCounts,
+    TaskRecord,
+    TenantCounts,
+    WorkerRecord,
+)
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
 from fairlead.model.limits import NO_BREAKER, Breaker, Circuit
@@ -22,6 +29,7 @@ from fairlead.model.message import ErrorInfo, Message
 __all__ = (
     "DIGITS",
     "GS",
+    "ORDERS",
     "RS",
     "SIZES",
     "STATES",
@@ -61,23 +69,30 @@ STATES: tuple[State | None, ...] = (
     State.DEAD,
     State.CANCELLED,
 )
+#: By the letter that stands for it.
+ORDERS: dict[bytes, StandingOrder] = {b"": "", b"p": "pause", b"s": "stop"}
 DIGITS: dict[State, str] = {state: str(i) for i, state in enumerate(STATES) if state is not None}
 
 STORED = Struct("<dIH")  # accepted at, life, bytes of the head, which follows
 SIZES = Struct("<II")  # bytes of body and trace, which follow; what is left is the extra
 
 # A record begins with state, flags, policy, attempts, crashes, unroutable, generation, token,
-# started, due, deadline, finished, expires; then comes the unique hold, then four texts with their
-# lengths before them: incarnation, unique key, reason, head; then what only scripts need.
+# started, due, deadline, finished, expires; then comes the unique hold and how often it was given
+# another level, then four texts with their lengths before them: incarnation, unique key, reason,
+# head; then what only scripts need. The head is that of the message but for the level.
 _FATE = Struct("<BBBIBHHdddddd")
 _HOLD = Struct("<B")
+_MOVED = 4  # times how often it was given another level, in the byte of the unique hold
 _CANCELLING = 128
 _BODY_GONE = 16
 _SHORT = Struct("<B")
 _LONG = Struct("<H")
 
 _QUEUE = Struct("<dd8I")  # virtual clock, weight of the ready; tasks by state; more follows
-_TENANT = Struct("<8I")  # tasks by state; more follows
+_TENANT = Struct("<8I32xBxB")  # tasks by state, what it does, whether it is paused; more follows
+_RARE = 117  # where a tenant has what few have: first of all the limiter that it waits at
+_AT_LIMITER = 3
+_PARKED: dict[int, Literal["tenant", "limiter"]] = {2: "tenant", _AT_LIMITER: "limiter"}
 # Concurrency, rate, burst, what the rate remembers, room in use; then, if there is a breaker: its
 # failures, cooldown and probes, how many failed, when it opened, after which token, running probes.
 _LIMITER = Struct("<ddIddd")
@@ -216,13 +231,16 @@ def decode_record(id: str, row: Sequence[Any]) -> TaskRecord:
         )
     digit, flags, _, attempts, crashes, _, generation, token, *times = _FATE.unpack_from(record)
     started, due, deadline, finished, _ = times
-    incarnation, _, reason = _texts(record)
+    incarnation, _, reason, head = _texts(record)
     state = STATES[digit]
     if state is None:
         raise ValueError(f"task {id!r} is stored without a state")
     running = state is State.RUNNING
     waits = state is State.SCHEDULED or state is State.RETRYING
     at, message, flow = decode_message(id, stored, bodiless=bool(flags & _BODY_GONE))
+    if record[_FATE.size] >= _MOVED:
+        level = (parsed_heads.get(head) or parse_head(head))[2]
+        message = msgspec.structs.replace(message, level=level)
     return TaskRecord(
         message=message,
         state=state,
@@ -248,17 +266,17 @@ def decode_record(id: str, row: Sequence[Any]) -> TaskRecord:
     )
 
 
-def _texts(record: bytes) -> tuple[str, str, str]:
-    """A record's incarnation, unique key and reason."""
+def _texts(record: bytes) -> tuple[str, str, str, bytes]:
+    """A record's incarnation, unique key, reason and head."""
     place = _FATE.size + _HOLD.size
-    texts: list[str] = []
-    for length in (_SHORT, _LONG, _LONG):
+    texts: list[bytes] = []
+    for length in (_SHORT, _LONG, _LONG, _LONG):
         (size,) = length.unpack_from(record, place)
         place += length.size
-        texts.append(record[place : place + size].decode())
+        texts.append(record[place : place + size])
         place += size
-    incarnation, unique, reason = texts
-    return incarnation, unique, reason
+    incarnation, unique, reason, head = texts
+    return incarnation.decode(), unique.decode(), reason.decode(), head
 
 
 def read_edges(stored: bytes) -> dict[tuple[str, str], int]:
@@ -277,7 +295,7 @@ def read_edges(stored: bytes) -> dict[tuple[str, str], int]:
 
 
 def decode_queue(
-    state: bytes, conf: bytes | None, more: int, tenants: Sequence[Any]
+    state: bytes, conf: bytes | None, more: int, tenants: Sequence[Any], oldest: bytes | None
 ) -> QueueCounts:
     """The counts of a queue and of those of its tenants that have work."""
     return QueueCounts(
@@ -285,16 +303,22 @@ def decode_queue(
         tenants={
             name.decode(): tenant_counts(stored)
             for name, stored in zip(tenants[::2], tenants[1::2], strict=True)
-            if stored is not None
+            if stored is not None and any(_TENANT.unpack_from(stored))
         },
         more_tenants=more == 1,
+        oldest_at=None if oldest is None else float(oldest),
         **_named(_QUEUE.unpack_from(state)[2:]),
     )
 
 
-def tenant_counts(stored: bytes) -> Counts:
-    """The counts of a tenant's part of a queue."""
-    return Counts(**_named(_TENANT.unpack_from(stored)))
+def tenant_counts(stored: bytes) -> TenantCounts:
+    """The counts of a tenant's part of a queue, and what keeps it from being served."""
+    *counts, status, pause = _TENANT.unpack_from(stored)
+    rare = stored[_RARE:]
+    spot = rare[1 : 1 + rare[0]].decode() if rare and status == _AT_LIMITER else ""
+    return TenantCounts(
+        paused=pause == 1, parked=_PARKED.get(status, ""), parked_at=spot, **_named(counts)
+    )
 
 
 def _named(by_state: Sequence[int]) -> dict[str, int]:
@@ -359,6 +383,9 @@ def worker_bytes(worker: WorkerRecord | None, incarnation: str) -> bytes:
         raise InvalidOption("worker", type(error).__name__, rule) from None
 
 
-def worker_record(stored: bytes, seen_at: bytes) -> WorkerRecord:
-    """The description that ``worker_bytes`` made, and when the worker was last heard of."""
-    return msgspec.structs.replace(_decode_worker(stored), seen_at=float(seen_at))
+def worker_record(stored: bytes, seen_at: bytes, order: bytes | None = None) -> WorkerRecord:
+    """The description that ``worker_bytes`` made, when the worker was heard of, its order."""
+    record = _decode_worker(stored)
+    return msgspec.structs.replace(
+        record, seen_at=float(seen_at), order=ORDERS[b"" if order is None else order]
+    )

@@ -223,9 +223,13 @@ class Waiting(Frame):
         reader: str | None = None,
         limit: int = 500,
         timeout: float = 0.0,
+        latest: bool = False,
     ) -> EventPage:
         """Events behind ``after``; see ``fairlead.broker.protocol``."""
         checks.check_reader(reader, limit)
+        if latest:
+            reply = await self._run("events", [self._clock(None), "", "$", "", "0", 1])
+            return _page(reply, self.shard, 1)
         ends = time.monotonic() + timeout
         session = await self._session()
         while True:

@@ -15,6 +15,8 @@ it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
 * **Limits**: a tenant's settings for all queues, and named limiters, hold in each shard for itself.
 * **Ids** are known in their own shard: the same chosen id in two shards is two tasks.
 * **Schedules** lie in the shard of their queue; a name is looked for in all of them.
+* **Documents** and trails lie in the first shard.
+* **Workers** are known in all shards; the first one has their orders, and tells of them by events.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
+import msgspec
+
 from fairlead.broker import checks
+from fairlead.broker.documents import (
+    DocumentChange,
+    DocumentChanged,
+    check_document_changes,
+    check_notes,
+)
 from fairlead.broker.sharded.entering import Entering
 from fairlead.broker.sharded.exchanging import Exchanging
 from fairlead.broker.sharded.flowing import Flowing
@@ -47,6 +57,7 @@ from fairlead.broker.verbs import (
     Moved,
     Settled,
     Watched,
+    WorkerOrder,
     Write,
 )
 from fairlead.broker.views import Hello, WorkerRecord
@@ -92,6 +103,9 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
             shard: [ref for ref, place in zip(held, places, strict=True) if place in (shard, None)]
             for shard in self._stores
         }
+        # Its order stands in the first shard alone: it must not bring one along to another, where
+        # it would stay when the first one takes it back.
+        elsewhere = None if worker is None else msgspec.structs.replace(worker, order="")
         # A shard that is away keeps nobody's leases in the others from being kept.
         answers = await self._most(
             {
@@ -100,7 +114,7 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
                     incarnation,
                     named[shard],
                     answered=answered,
-                    worker=worker,
+                    worker=worker if shard == self._default else elsewhere,
                     lease=lease,
                     now=now,
                 )
@@ -116,6 +130,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         kept.update(*silent.values())  # nobody can say
         queues = worker.queues if worker is not None else ()
         paused = {name for answer in answers.values() for name in answer.paused}
+        first = answers.get(self._default)
+        stands = "" if worker is None else worker.order  # as long as nobody can say
         return BeatReply(
             now=max(answer.now for answer in answers.values()),
             lost=[ref for ref in held if ref not in kept],
@@ -123,7 +139,18 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
             paused=[queue for queue in queues if queue in paused],
             unclaimed=sum(answer.unclaimed for answer in answers.values()),
             more=any(answer.more for answer in answers.values()),
+            order=stands if first is None else first.order,
         )
+
+    async def order_worker(
+        self, call: Call, incarnation: str, order: WorkerOrder, *, now: float | None = None
+    ) -> bool:
+        """Order it in the first shard: an order in several could be taken back in some only."""
+        checks.check_worker_order(order)
+        line = self._line("order_worker", call)
+        if line.answer is None:
+            line.answer = await self._first.order_worker(call, incarnation, order, now=now)
+        return bool(line.answer)
 
     async def give_back(
         self,
@@ -260,6 +287,26 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
             shard = self.shard_of(queue)
             line.answer = await self._stores[shard].delete_queue(call, queue, now=now)
         return cast(Deleted, line.answer)
+
+    # Documents and trails live in the first shard.
+
+    async def write_documents(
+        self, call: Call, changes: Sequence[DocumentChange], *, now: float | None = None
+    ) -> list[DocumentChanged]:
+        check_document_changes(changes)
+        line = self._line("write_documents", call)
+        if line.answer is None:
+            line.answer = await self._first.write_documents(call, changes, now=now)
+        return list(line.answer)
+
+    async def note(
+        self, call: Call, trail: str, values: Sequence[bytes], *, now: float | None = None
+    ) -> None:
+        check_notes(trail, values)
+        line = self._line("note", call)
+        if not line.answer:
+            await self._first.note(call, trail, values, now=now)
+            line.answer = True
 
     async def close(self) -> None:
         """Take in and lend nothing more, and wake everyone who waits."""

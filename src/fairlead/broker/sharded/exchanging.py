@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from fairlead.broker import checks
-from fairlead.broker.sharded.frame import Frame, Line, together
+from fairlead.broker.sharded.frame import HURRY, Frame, Line, together
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.verbs import SHARD, Call, ExchangeReply, Fetch, LeaseRef, Settled
 from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
@@ -19,7 +19,6 @@ from fairlead.model.message import Leased
 __all__ = ("Exchanging",)
 
 _MOST_DOUBTS = 1_000  # incarnations and shards of which an unanswered exchange is remembered
-_HURRY = 2.0  # seconds that one of several shards has to answer while the others wait for it
 
 
 class _Part(msgspec.Struct):
@@ -234,7 +233,7 @@ class Exchanging(Frame):
 
 
 def _hurried(call: Call) -> Call:
-    until = asyncio.get_running_loop().time() + _HURRY
+    until = asyncio.get_running_loop().time() + HURRY
     if call.until is not None:
         until = min(until, call.until)
     return Call(call.incarnation, call.number, until)

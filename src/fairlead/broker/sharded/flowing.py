@@ -7,7 +7,7 @@ from functools import partial
 from typing import cast
 
 from fairlead.broker.flow_checks import check_flow_order, check_members, check_part
-from fairlead.broker.flows import FlowOrder, FlowPart, FlowRecord, Staged
+from fairlead.broker.flows import FlowMember, FlowOrder, FlowPart, FlowRecord, Staged
 from fairlead.broker.sharded.frame import Frame
 from fairlead.broker.verbs import Call, Moved
 from fairlead.model.errors import InvalidInput
@@ -118,6 +118,17 @@ class Flowing(Frame):
         check_members(start, limit)
         works = {
             shard: partial(store.members, flow, start=start, limit=limit, now=now)
+            for shard, store in self._stores.items()
+        }
+        answers = await self._all(works)
+        return next((found for found in answers.values() if found), [])
+
+    async def graph(
+        self, flow: str, *, start: int = 0, limit: int = 500, now: float | None = None
+    ) -> list[FlowMember]:
+        check_members(start, limit)
+        works = {
+            shard: partial(store.graph, flow, start=start, limit=limit, now=now)
             for shard, store in self._stores.items()
         }
         answers = await self._all(works)

@@ -27,11 +27,12 @@ from fairlead.model.errors import (
 )
 from fairlead.model.lifecycle import State
 
-__all__ = ("Frame", "Line", "together")
+__all__ = ("HURRY", "Frame", "Line", "together")
 
 K = TypeVar("K")
 T = TypeVar("T")
 
+HURRY = 2.0  # seconds that one of several shards has to answer while the others wait for it
 _MOST_LINES = 1_000  # incarnations whose last call is remembered
 _MOST_LEASES = 100_000  # tasks whose shard is remembered
 
@@ -76,6 +77,11 @@ class Frame:
         self._writing: dict[tuple[str, str], tuple[str, set[str]]] = {}
 
     # -- where things are ----------------------------------------------------------------------
+
+    @property
+    def _first(self) -> Post:
+        """The shard of everything that belongs to no queue."""
+        return self._stores[self._default]
 
     def shard_of(self, queue: str) -> str:
         """Where a queue lives."""
@@ -202,6 +208,40 @@ class Frame:
         if not done and errors:
             raise errors[0]
         return done
+
+    async def _reachable(
+        self, works: Mapping[str, Callable[[], Awaitable[T]]]
+    ) -> tuple[dict[str, T], dict[str, BrokerError]]:
+        """The same for reads: what the shards answer that are there, and why the others do not.
+
+        One that failed lately is not asked again before it answers to a probe. Raises if none of
+        them answers, or one refuses what would not pass by itself.
+        """
+        if len(works) == 1:
+            return {shard: await work() for shard, work in works.items()}, {}
+        away = {shard: why for shard in works if (why := self._away.why(shard)) is not None}
+
+        async def ask(shard: str) -> T:
+            try:
+                async with asyncio.timeout(HURRY):
+                    return await works[shard]()
+            except TimeoutError:
+                raise Unreachable(f"shard {shard} did not answer in time") from None
+
+        asked = [shard for shard in works if shard not in away]
+        answers = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+        done: dict[str, T] = {}
+        for shard, answer in zip(asked, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                done[shard] = answer
+            elif isinstance(answer, BrokerError) and answer.passes:
+                self._away.failed(shard, answer)
+                away[shard] = answer
+            else:
+                raise answer
+        if not done:
+            raise next(iter(away.values()))
+        return done, away
 
 
 def together(errors: Sequence[BaseException], *, partly: bool) -> BaseException:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +14,8 @@ from fairlead.broker import checks
 from fairlead.broker.sharded.frame import Frame
 from fairlead.broker.verbs import Mail
 from fairlead.broker.views import EventPage
-from fairlead.model.events import Event, EventId
+from fairlead.model.event_places import joined, places_of
+from fairlead.model.events import EVENT_KINDS, Event, EventId
 
 __all__ = ("Listening",)
 
@@ -23,8 +23,9 @@ T = TypeVar("T")
 
 _GRACE = 1.0  # seconds that shards have to say at once what they hold, after the first has
 _MOST_BOXES = 1_000  # incarnations whose letters are numbered here
-_PLACE = re.compile(r"(.+):(\w+):(\d{1,18}):(-?\d{1,18})\Z", re.ASCII)
-_PLACES = "*"  # in an event id that stands for places in several shards; no shard is named so
+_LOOK = 1.0  # seconds that a wait for events may take while a shard is away: it may be back
+
+_OF_WORKERS = frozenset(kind for kind in EVENT_KINDS if kind.startswith("worker_"))
 
 
 class _Box:
@@ -102,28 +103,67 @@ class Listening(Frame):
         reader: str | None = None,
         limit: int = 500,
         timeout: float = 0.0,
+        latest: bool = False,
     ) -> EventPage:
         """Events of all shards by their times; each shard's own are in order.
 
         ``last`` stands for a place in every shard. An event's own id stands for one in its shard
         only: the others go on at the reader's place, or begin with the oldest that they keep.
+        A shard that is away keeps its place, and the others go on without it.
         """
         checks.check_reader(reader, limit)
-        places = _places(after, self._stores)
+        clock = asyncio.get_running_loop().time
+        ends = clock() + timeout
+        while True:
+            places = _places(after, self._stores)
+            left = 0.0 if latest else max(ends - clock(), 0.0)
+            pages, found = await self._read(places, reader, limit, left, latest=latest)
+            page = _merged(self._told(pages), places, limit)
+            if page.events or page.gap or not found or clock() >= ends:
+                return page
+            after = page.last  # nothing but what other shards tell, too
+
+    async def _read(
+        self,
+        places: dict[str, EventId],
+        reader: str | None,
+        limit: int,
+        timeout: float,
+        *,
+        latest: bool,
+    ) -> tuple[dict[str, EventPage], bool]:
+        """A page of each shard, and whether there is anything in them."""
         calls = {
             shard: partial(
-                store.events, after=places.get(shard), reader=reader, limit=limit, timeout=0.0
+                store.events,
+                after=places.get(shard),
+                reader=reader,
+                limit=limit,
+                timeout=0.0,
+                latest=latest,
             )
             for shard, store in self._stores.items()
         }
-        pages = await self._all(calls)
-        if timeout > 0.0 and not any(page.events or page.gap for page in pages.values()):
+        pages, away = await self._reachable(calls)
+        if timeout > 0.0 and not any(map(_has_news, pages.values())):
+            seconds = min(timeout, _LOOK) if away else timeout
             waits = {
-                shard: partial(call.func, **{**call.keywords, "timeout": timeout})
-                for shard, call in calls.items()
+                shard: partial(calls[shard].func, **{**calls[shard].keywords, "timeout": seconds})
+                for shard in pages
             }
-            pages |= await self._race(waits, lambda page: bool(page.events or page.gap))
-        return _merged(pages, places, limit)
+            pages |= await self._race(waits, _has_news)
+        return pages, any(map(_has_news, pages.values()))
+
+    def _told(self, pages: Mapping[str, EventPage]) -> dict[str, EventPage]:
+        """The pages without what the first shard tells for all: workers are known in each."""
+        return {
+            shard: page
+            if shard == self._default
+            else msgspec.structs.replace(
+                page, events=[each for each in page.events if each.kind not in _OF_WORKERS]
+            )
+            for shard, page in pages.items()
+        }
 
     async def _race(
         self,
@@ -168,20 +208,16 @@ class Listening(Frame):
         return {shard: answers[shard] for shard in calls if shard in answers}
 
 
+def _has_news(page: EventPage) -> bool:
+    return bool(page.events or page.gap)
+
+
 def _places(after: EventId | None, shards: Iterable[str]) -> dict[str, EventId]:
     """By shard, where to read on. What is no place in any of them is a gap in all."""
     if after is None:
         return {}
-    found = {after.shard: after}
-    if after.shard == _PLACES:
-        found = {}
-        for text in after.generation.split("+"):
-            match = _PLACE.match(text)
-            if match is not None:
-                generation, shard, entry, index = match.groups()
-                found[shard] = EventId(generation, shard, int(entry), int(index))
     names = list(shards)
-    known = {shard: place for shard, place in found.items() if shard in names}
+    known = {shard: place for shard, place in places_of(after).items() if shard in names}
     return known or {shard: EventId("?", shard, 0, 0) for shard in names}
 
 
@@ -199,14 +235,9 @@ def _merged(pages: Mapping[str, EventPage], places: dict[str, EventId], limit: i
             reached[shard] = page.last
         elif taken[shard]:
             reached[shard] = taken[shard][-1].id
-    # An index may be -1: such a place has no text that EventId could take apart again.
-    text = "+".join(
-        f"{place.generation}:{place.shard}:{place.entry}:{place.index}"
-        for place in reached.values()
-    )
     return EventPage(
         now=max(page.now for page in pages.values()),
         events=events,
         gap=any(page.gap for page in pages.values()),
-        last=EventId(text, _PLACES, 0, 0),
+        last=joined(reached),
     )

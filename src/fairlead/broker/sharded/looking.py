@@ -1,12 +1,14 @@
-"""Reads of counters, and of where one task stands, over all shards."""
+"""Reads of counters and documents, and of where one task stands, over all shards."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from fairlead.broker.documents import DocumentPage, Note
 from fairlead.broker.sharded.frame import Frame
 from fairlead.broker.standing import Standing, Waits
 from fairlead.broker.stats import (
@@ -32,13 +34,41 @@ class Looking(Frame):
         }
         return any((await self._all(calls)).values())
 
+    async def documents(
+        self,
+        kind: str,
+        names: Sequence[str] | None = None,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> DocumentPage:
+        """Read documents of the first shard."""
+        return await self._first.documents(kind, names, cursor=cursor, limit=limit, now=now)
+
+    async def notes(
+        self,
+        trail: str,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        now: float | None = None,
+    ) -> list[Note]:
+        """Read a trail of the first shard."""
+        return await self._first.notes(trail, before=before, limit=limit, now=now)
+
     async def stats(
-        self, queue: str | None = None, *, tenants: bool = False, now: float | None = None
+        self,
+        queue: str | None = None,
+        *,
+        tenants: bool = False,
+        tenant: str | None = None,
+        now: float | None = None,
     ) -> Stats:
         """What all shards counted; it is not of one moment."""
         parts = await self._all(
             {
-                shard: partial(store.stats, queue, tenants=tenants, now=now)
+                shard: partial(store.stats, queue, tenants=tenants, tenant=tenant, now=now)
                 for shard, store in self._stores.items()
             }
         )
@@ -106,4 +136,5 @@ def _summed(one: TenantStats, other: TenantStats) -> TenantStats:
         name: getattr(one, name) + getattr(other, name) for name in (*TALLIED, "queued")
     }
     longest = max(one.longest_wait, other.longest_wait)
-    return TenantStats(**counts, longest_wait=longest, weight=one.weight)
+    a, b, c, d = (mine + theirs for mine, theirs in zip(one.lines, other.lines, strict=True))
+    return TenantStats(**counts, longest_wait=longest, weight=one.weight, lines=(a, b, c, d))

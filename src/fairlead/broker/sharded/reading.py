@@ -20,9 +20,11 @@ from fairlead.broker.views import (
     Page,
     Parts,
     QueueCounts,
+    Settings,
     ShardLayout,
     Snapshot,
     TaskRecord,
+    TenantCounts,
     WorkerRecord,
 )
 from fairlead.model.errors import InvalidOption
@@ -41,12 +43,17 @@ class Reading(Frame):
     """The part of the broker that changes nothing."""
 
     async def snapshot(
-        self, queue: str | None = None, *, tenants: bool = True, now: float | None = None
+        self,
+        queue: str | None = None,
+        *,
+        tenants: bool = True,
+        tenant: str | None = None,
+        now: float | None = None,
     ) -> Snapshot:
         """Counts of all shards; they are not of one moment."""
         parts = await self._all(
             {
-                shard: partial(store.snapshot, queue, tenants=tenants, now=now)
+                shard: partial(store.snapshot, queue, tenants=tenants, tenant=tenant, now=now)
                 for shard, store in self._stores.items()
             }
         )
@@ -74,17 +81,23 @@ class Reading(Frame):
     async def find(
         self, ids: Sequence[str], *, parts: Parts = "all", now: float | None = None
     ) -> list[TaskRecord | None]:
-        """What is known of these tasks; of an id in two shards, what the first one knows."""
-        answers = await self._all(
+        """What is known of these tasks; of an id in two shards, what the first one knows.
+
+        Raises if a shard is away and the others do not know all of them.
+        """
+        answers, away = await self._reachable(
             {
                 shard: partial(store.find, ids, parts=parts, now=now)
                 for shard, store in self._stores.items()
             }
         )
-        return [
+        found = [
             next((record for record in each if record is not None), None)
             for each in zip(*answers.values(), strict=True)
         ]
+        if away and None in found:
+            raise next(iter(away.values()))
+        return found
 
     async def page(
         self,
@@ -112,7 +125,7 @@ class Reading(Frame):
     async def workers(
         self, *, silent: bool = False, now: float | None = None
     ) -> list[WorkerRecord]:
-        """Workers heard of in the last 15 seconds, by any shard."""
+        """Workers heard of in the last 15 seconds, by any shard; the first one has their orders."""
         answers = await self._all(
             {
                 shard: partial(store.workers, silent=silent, now=now)
@@ -124,7 +137,45 @@ class Reading(Frame):
             known = found.get(worker.incarnation)
             if known is None or known.seen_at < worker.seen_at:
                 found[worker.incarnation] = worker
-        return list(found.values())
+        orders = {worker.incarnation: worker.order for worker in answers[self._default]}
+        return [
+            msgspec.structs.replace(worker, order=orders.get(name, ""))
+            for name, worker in found.items()
+        ]
+
+    async def settings(
+        self,
+        queue: str | None = None,
+        *,
+        tenant: str | None = None,
+        limiter: str | None = None,
+        cursor: str | None = None,
+        now: float | None = None,
+    ) -> Settings:
+        """What is set in one shard after the other; what is the same in all, only of the first."""
+        if queue is not None or tenant is not None or limiter is not None:
+            shard = self._default if queue is None else self.shard_of(queue)
+            store = self._stores[shard]
+            return await store.settings(queue, tenant=tenant, limiter=limiter, now=now)
+        names = list(self._stores)
+        shard, separator, place = (cursor or f"{names[0]}:").partition(":")
+        if shard not in self._stores or not separator:
+            raise InvalidOption("cursor", cursor, "one that an earlier page returned")
+        page = await self._stores[shard].settings(cursor=place or None, now=now)
+        following = names[names.index(shard) + 1 :]
+        after = f"{following[0]}:" if following else None
+        first = shard == self._default
+        return Settings(
+            now=page.now,
+            queues=[each for each in page.queues if self.shard_of(each.queue) == shard],
+            tenants=[
+                each
+                for each in page.tenants
+                if (first if each.queue is None else self.shard_of(each.queue) == shard)
+            ],
+            limiters=page.limiters if first else [],
+            cursor=after if page.cursor is None else f"{shard}:{page.cursor}",
+        )
 
     async def audit(
         self, *, now: float | None = None, progress: Callable[[int], None] | None = None
@@ -257,9 +308,12 @@ def _both(one: QueueCounts, other: QueueCounts) -> QueueCounts:
     """A queue that was moved from one shard to another: what is in both."""
     tenants = dict(one.tenants)
     for name, counts in other.tenants.items():
-        tenants[name] = _sum(tenants[name], counts) if name in tenants else counts
+        tenants[name] = _tenant(tenants[name], counts) if name in tenants else counts
     return QueueCounts(
         paused=one.paused or other.paused,
+        oldest_at=min(
+            (each.oldest_at for each in (one, other) if each.oldest_at is not None), default=None
+        ),
         tenants=tenants,
         more_tenants=one.more_tenants or other.more_tenants,
         **msgspec.structs.asdict(_sum(one, other)),
@@ -274,6 +328,16 @@ def _worse(one: LimiterState, other: LimiterState) -> LimiterState:
         used=one.used + other.used,
         waiting=one.waiting + other.waiting,
         failed=max(one.failed, other.failed),
+    )
+
+
+def _tenant(one: TenantCounts, other: TenantCounts) -> TenantCounts:
+    parked = one if one.parked else other
+    return TenantCounts(
+        paused=one.paused or other.paused,
+        parked=parked.parked,
+        parked_at=parked.parked_at,
+        **msgspec.structs.asdict(_sum(one, other)),
     )
 
 

@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 
 from fairlead.broker import connect
 from fairlead.cli.benchmarks.process import TOGETHER
-from fairlead.cli.benchmarks.site import LOOK, PATIENCE, serving, span, told, until, working
+from fairlead.cli.benchmarks.site import (
+    LOOK,
+    PATIENCE,
+    processor_seconds,
+    serving,
+    span,
+    told,
+    until,
+    working,
+)
 
 __all__ = ("ROWS", "Row", "aims", "measure", "show")
 
@@ -160,8 +169,8 @@ class _Meter:
     def __init__(self, server: int, pids: Sequence[int]) -> None:
         self.pids = pids
         self.at = time.monotonic()
-        self.server = _cpu(server)
-        self.worker = sum(map(_cpu, pids))
+        self.server = processor_seconds(server)
+        self.worker = sum(map(processor_seconds, pids))
         self.busy = _busy()
 
     def __sub__(self, earlier: _Meter) -> _Used:
@@ -185,9 +194,9 @@ def _idle(seconds: float) -> float:
         asyncio.run(_registered(url))
         time.sleep(2.0)  # its first beats and looks
         pids = [worker.pid, *_children(worker)]
-        before, began = sum(map(_cpu, pids)), time.monotonic()
+        before, began = sum(map(processor_seconds, pids)), time.monotonic()
         time.sleep(seconds)
-        return (sum(map(_cpu, pids)) - before) / (time.monotonic() - began)
+        return (sum(map(processor_seconds, pids)) - before) / (time.monotonic() - began)
 
 
 async def _registered(url: str) -> None:
@@ -203,12 +212,6 @@ def _children(worker: subprocess.Popen[bytes]) -> list[int]:
     for thread in Path(f"/proc/{worker.pid}/task").iterdir():
         found += map(int, (thread / "children").read_text(encoding="ascii").split())
     return found
-
-
-def _cpu(pid: int) -> float:
-    # Its clock of processor time, in nanoseconds: /proc/PID/stat counts in hundredths of a second,
-    # which is as long as a small run of the bench.
-    return time.clock_gettime(~pid << 3 | 2)
 
 
 def _busy() -> float:

@@ -24,6 +24,8 @@ from fairlead.broker.redis.audit.values import (
     Task,
     Tenant,
 )
+from fairlead.broker.redis.documents import FORM as DOCUMENT
+from fairlead.broker.redis.documents import note
 from fairlead.broker.redis.flow_codec import FORM, MEMBER, ROW, flow_texts
 from fairlead.broker.redis.looking import TALLY, TENANT, TENANT_BYTES, TENANT_HOUR, counters
 from fairlead.broker.redis.stored import (
@@ -42,12 +44,14 @@ __all__ = (
     "join",
     "read_answer",
     "read_conf",
+    "read_document",
     "read_error",
     "read_flow",
     "read_gate",
     "read_limiter",
     "read_member",
     "read_message",
+    "read_note",
     "read_pins",
     "read_queue",
     "read_record",
@@ -63,6 +67,7 @@ __all__ = (
 
 _FATE = Struct("<BBBIBHHdddddd")
 _HOLD = Struct("<B")
+_MOVED = 4  # above the unique hold: how often it was given another level
 _SIZE = Struct("<III")  # life, bytes of body and trace, bytes of parts
 _RARE = Struct("<ddB")  # how a tenant ends if it has any of this, or one of two texts before it
 _QUEUE = Struct("<dd8IdddBdddIIdd")
@@ -107,7 +112,8 @@ def read_record(stored: bytes) -> Record:
         due=due,
         deadline=deadline,
         expires=expires,
-        hold=hold,
+        hold=hold % _MOVED,
+        moved=hold - hold % _MOVED,
         incarnation=incarnation.decode(),
         unique=unique.decode(),
         head=head,
@@ -151,6 +157,7 @@ def _untouched(message: Message) -> Record:
         deadline=0.0,
         expires=0.0,
         hold=0,
+        moved=0,
         incarnation="",
         unique="",
         head=message.head,
@@ -277,6 +284,18 @@ def read_answer(stored: bytes) -> int:
 
 def read_worker(stored: bytes) -> str:
     return worker_record(stored, b"0").incarnation
+
+
+def read_document(stored: bytes) -> tuple[int, float]:
+    """Its revision, and when it is over (0: never)."""
+    revision, _, till = _unpack(DOCUMENT, stored)
+    return revision, till
+
+
+def read_note(stored: bytes) -> str:
+    """Its number and the length of its value; by US."""
+    found = note(stored)
+    return f"{found.number}\x1f{len(found.value)}"
 
 
 def read_watchers(stored: bytes) -> list[str]:

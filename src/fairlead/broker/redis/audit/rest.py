@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from fairlead.broker.redis.audit.documents import check_documents, check_trails
 from fairlead.broker.redis.audit.schedules import check_schedules
 from fairlead.broker.redis.audit.walk import Shard
 
@@ -23,6 +24,8 @@ def check_rest(shard: Shard) -> Iterator[str]:
     yield from _events(shard)
     yield from _bells(shard)
     yield from check_schedules(shard)
+    yield from check_documents(shard)
+    yield from check_trails(shard)
     yield from _tombs(shard)
     for reader, place in shard.hash("readers").items():
         if len(place.split(" ")) != 4:
@@ -66,6 +69,9 @@ def _incarnations(shard: Shard) -> Iterator[str]:
     workers, seen = shard.hash("workers").keys(), shard.order("seen").keys()
     for name in workers - seen:
         yield f"'workers' keeps {name}, which will never be forgotten"
+    for name, order in shard.hash("orders").items():
+        if name not in workers or order not in ("p", "s"):
+            yield f"'orders' has {order!r} for {name}, which cannot be"
     for name in seen - workers:
         yield f"'seen' keeps {name}, which is no worker"
 

@@ -17,15 +17,18 @@ from fairlead.broker.redis.audit.values import (
     RUNNING,
     SCHEDULED,
     WAITING,
+    Record,
     Task,
 )
 from fairlead.broker.redis.audit.walk import Shard
+from fairlead.broker.redis.stored import US
 
 __all__ = ("check_tasks", "xcom_sizes")
 
 _DUE = frozenset((SCHEDULED, RETRYING))
 _ASLEEP = frozenset((SCHEDULED, RETRYING, DEFERRED))
 _BEHIND = 9e18  # where deferred tasks stand among those that are asleep
+_LEVEL = 2  # its place in a head
 _DIGEST = 40  # bytes that stand for a body that was dropped
 _TO_END = 2  # a unique key that is held until its task is over
 
@@ -48,7 +51,7 @@ def _messages(shard: Shard) -> Iterator[str]:
         message, record = task.message, task.record
         if message is None:
             yield f"task {id} has a record but no message"
-        elif message.life != record.life or message.head != record.head:
+        elif message.life != record.life or not _same_head(message.head, record):
             yield f"task {id} has a record that belongs to another message"
         elif task.bodiless:
             if (record.size, message.size) != (0, _DIGEST):
@@ -57,6 +60,14 @@ def _messages(shard: Shard) -> Iterator[str]:
             yield f"task {id} has {message.size} bytes, its record says {record.size}"
         if record.life > shard.meta.get("life", 0.0):
             yield f"task {id} has a life that was never given"
+
+
+def _same_head(head: bytes, record: Record) -> bool:
+    """Whether a message has the head of a record, but for the level if that was changed."""
+    if not record.moved:
+        return head == record.head
+    one, other = head.split(US), record.head.split(US)
+    return one[:_LEVEL] == other[:_LEVEL] and one[_LEVEL + 1 :] == other[_LEVEL + 1 :]
 
 
 def _parts(shard: Shard) -> Iterator[str]:

@@ -68,6 +68,7 @@ class Record(msgspec.Struct, kw_only=True):
     deadline: float
     expires: float
     hold: int
+    moved: int  # 0, or a number that grows with each change of its level
     incarnation: str
     unique: str
     head: bytes
@@ -123,7 +124,10 @@ class Task(msgspec.Struct, kw_only=True):
     def entry(self) -> str:
         """What stands for it in a line."""
         r = self.record
-        return f"{self.id}\x1f{r.life}.{r.generation}" if r.life or r.generation else self.id
+        if not (r.life or r.generation or r.moved):
+            return self.id
+        moved = f".{r.moved}" if r.moved else ""
+        return f"{self.id}\x1f{r.life}.{r.generation}{moved}"
 
     @property
     def cancelling(self) -> bool:

@@ -104,12 +104,13 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "uses": reading.read_uses,
     "xcom": reading.read_xcom,
     "tombs": reading.read_tomb,
+    "documents:": reading.read_document,
     "schedules": lambda value: decoded("", value),
     **dict.fromkeys(("results", "progress", "checkpoints"), len),
 }
 _MEMBERS = frozenset(("flow:", "edges:"))  # lists of flows
 _LARGE_VALUES = frozenset(
-    ("tasks", "results", "progress", "checkpoints", "xcom", "answers", "schedules")
+    ("tasks", "results", "progress", "checkpoints", "xcom", "answers", "schedules", "documents:")
 )
 
 
@@ -149,9 +150,10 @@ async def _load(command: Command, prefix: str, name: str, shard: Shard) -> None:
         shard.hashes[name] = await _hash(command, key, name, family, shard)
     elif wanted == "zset":
         order = shard.orders[name] = dict[str, float]()
+        read_member = _note if family == "trail:" else _entry
         async for page in _pages(command, "ZSCAN", _STEP, of=key):
             for member, score in _pairs(page):
-                order[_name(member)] = float(score)
+                order[read_member(shard, name, member)] = float(score)
     elif wanted == "set":
         members = shard.sets[name] = set[str]()
         async for page in _pages(command, "SSCAN", _STEP, of=key):
@@ -257,6 +259,14 @@ def _member(shard: Shard, list: str, raw: bytes) -> str:
     except ValueError:
         shard.findings.append(f"{list!r} holds what cannot be read")
         return "\x1f\x1f\x1f"
+
+
+def _note(shard: Shard, trail: str, raw: bytes) -> str:
+    try:
+        return reading.read_note(raw)
+    except ValueError:
+        shard.findings.append(f"{trail!r} holds what cannot be read")
+        return "0\x1f0"
 
 
 def _text(shard: Shard, raw: bytes) -> str | None:

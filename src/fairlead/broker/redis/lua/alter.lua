@@ -1,7 +1,8 @@
--- alter: cancel, requeue or delete tasks.
+-- alter: cancel, requeue or delete tasks, let them run now or in another level.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, incarnation, number; three for each order: id, action (c, r, d), tenant or ''
+-- ARGV     clock, incarnation, number; three for each order: id, action (c, r, d; n: run; p and a level; with
+--          '@' and state, generation, attempts by '.': only if it still stands like this), tenant or ''
 -- Returns  by RS: d done, r requested, n unchanged, u unknown; and the state it has now, or 0
 -- @flags allow-oom
 -- @library upkeep
@@ -34,18 +35,51 @@ local function delete(task)
   return 'd0'
 end
 
-local actions = { c = cancel_task, r = requeue, d = delete }
+local function run(task)
+  if task.state ~= SCHEDULED and task.state ~= RETRYING then return 'n' .. task.state end
+  task.due = min(task.due, now)
+  queue_up(task)
+  emit('queued', task, 'run')
+  return 'd3'
+end
+
+-- The record says the level, and the number of moves tells the entry from those that it leaves behind. The message stays
+-- as it was accepted: by it duplicates are known.
+-- MAX_MOVES of broker/verbs.py times MOVED: a byte has room for it beside the unique hold.
+-- @const MOST_MOVED=252
+local LEVELS = { 'critical', 'high', 'normal', 'low' }
+local function prioritize(task, level)
+  if not WAITS[task.state] or task.h.level == level or task.moved >= MOST_MOVED then return 'n' .. task.state end
+  local was_special, t = special(task), tenant_of(task)
+  task.head = string.gsub(task.head, '^([^\31]*\31[^\31]*\31)%d', '%1' .. level)
+  task.h, task.moved = parsed(task.head), task.moved + MOVED
+  if task.state == QUEUED then
+    task.due = stats.since(task)
+    if was_special then t[SPECIAL] = t[SPECIAL] - 1 end
+    task.recorded = true
+    enter_level(task, t)
+    note_gaps(t)
+  end
+  task.recorded, changed[task.id] = true, task
+  emit('prioritized', task, LEVELS[level + 1])
+  return 'd' .. task.state
+end
+
+local actions = { c = cancel_task, r = requeue, d = delete, n = run, p = prioritize }
 for n, id in ipairs(ids) do
   local i = 4 + 3 * (n - 1)
   local task = find_task(id)
-  local _, _, buried = tombs.find(not task and ARGV[i + 1] == 'd' and id or '')
+  local action, seen = match(ARGV[i + 1], '^([^@]*)@?(.*)$')
+  local _, _, buried = tombs.find(not task and action == 'd' and id or '')
   if buried and (ARGV[i + 2] == '' or ARGV[i + 2] == buried) then
     tombs.remove(buried, id)
     answers[n] = 'd0'
   elseif not task or (ARGV[i + 2] ~= '' and ARGV[i + 2] ~= task.h.tenant) then
     answers[n] = 'u0'
+  elseif seen ~= '' and seen ~= concat({ task.state, task.generation, task.attempts }, '.') then
+    answers[n] = 'n' .. task.state
   else
-    answers[n] = actions[ARGV[i + 1]](task)
+    answers[n] = actions[sub(action, 1, 1)](task, tonumber(sub(action, 2)))
   end
 end
 follow_up()

@@ -1,23 +1,25 @@
 -- beat: keep all leases of an incarnation, say what it must stop, and take back what it does not know of.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, incarnation, lease, the worker's record or '', how many queues it serves, these;
+-- ARGV     clock, incarnation, lease, the worker's record or '', the order that it is under or '', how many queues
+--          it serves, these;
 --          the number of its last exchange that was answered, or -1; between which tokens to compare (above
 --          the first, up to the second), then each token under which it believes to hold something, from
 --          the lowest to the highest, with the ids by US
 -- Returns  by RS: time, lost ones (id GS token) by US, cancelled ones the same way, paused queues by US,
---          how many were taken back, whether there is more to compare
+--          how many were taken back, whether there is more to compare, the order that stands or ''
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine
 -- @include recover
+-- @include registered
 local MOST_CANCELLED = 1000
-local name, lease, record, many = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
-local answered, above, upto = tonumber(ARGV[6 + many]), ARGV[7 + many], ARGV[8 + many]
+local name, lease, record, many = ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[6])
+local answered, above, upto = tonumber(ARGV[7 + many]), ARGV[8 + many], ARGV[9 + many]
 local lost, cancelled, paused, named, tokens = {}, {}, {}, {}, {}
 local ends = at_of(lease_ends, name)
 if ends and now + lease > ends then set_at(lease_ends, name, now + lease) end
-for i = 9 + many, #ARGV, 2 do
+for i = 10 + many, #ARGV, 2 do
   tokens[#tokens + 1] = tonumber(ARGV[i])
   named[tokens[#tokens]] = ARGV[i + 1]
 end
@@ -73,13 +75,13 @@ for _, id in ipairs(asked) do
     cancelled[#cancelled + 1] = id .. '\29' .. format('%.0f', task.token)
   end
 end
+local order
 if record ~= '' then
-  write('HSET', P .. 'workers', name, record)
-  set_at(agenda('seen'), name, now + 15)
-  for i = 6, 5 + many do
+  order = registered.beat(name, record, ARGV[5])
+  for i = 7, 6 + many do
     local q = read_queue(ARGV[i])
     if q and q.paused == 1 then paused[#paused + 1] = ARGV[i] end
   end
 end
 return conclude() or concat({ exact(now), concat(lost, SEP), concat(cancelled, SEP), concat(paused, SEP), count,
-  more and 1 or 0 }, '\30')
+  more and 1 or 0, order or registered.order(name) }, '\30')

@@ -1,8 +1,8 @@
 -- events: entries behind a place; a named reader's place is kept here.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, reader or '', entry and index of the place or '', whether the place belongs to
---          another generation, how many events are wanted
+-- ARGV     clock, reader or '', entry and index of the place or '' ('$' for the entry: that of the newest event),
+--          whether the place belongs to another generation, how many events are wanted
 -- Returns  time, generation, whether there is a gap, entry and index to read on from, then four for
 --          each entry: number, time, index of the first row that is new, rows
 -- @reads
@@ -23,6 +23,10 @@ end
 
 local reader, foreign, limit = ARGV[2], ARGV[5] == '1', tonumber(ARGV[6])
 local entry, index = tonumber(ARGV[3]), tonumber(ARGV[4])
+if ARGV[3] == '$' then
+  local newest = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
+  if newest then entry, index = tonumber(match(newest[1], '^%d+')), count_rows(newest[2][4]) - 1 end
+end
 local meta = call('HMGET', P .. 'meta', 'generation', 'dropped', 'dropped_rows')
 local generation, dropped, its_rows = meta[1], tonumber(meta[2] or 0), tonumber(meta[3] or 0)
 -- The one that has been silent for longest, if that is long enough to make room for another.

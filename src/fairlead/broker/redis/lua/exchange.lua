@@ -28,17 +28,17 @@ local wanted, start, lease = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV
 local many, settles, marks = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local settled, next, long = settle(11 + many, settles)
 local started = mark(next, marks)
-local ids, more = {}, false
+local ids, lent, more = {}, '', false
 if wanted >= 0 then
   local _, left = promote()
   local most = long > STEP and min(wanted, STEP) or wanted -- it has been a long call already
-  ids, more = fetch(most, min(start, most), lease, 11, 10 + many)
+  ids, lent, more = fetch(most, min(start, most), lease, 11, 10 + many)
   more = more or left or (#ids == most and most < wanted)
 end
 local least = next_due()
 if ARGV[7] == '1' then pass_alarm(least) end
 local text = concat({ exact(now), settled, started, more and 1 or 0, least and exact(max(0, least - now)) or '',
-  format('%.0f', M.token), concat(ids, SEP) }, '\30')
+  format('%.0f', M.token), lent }, '\30')
 local wrong = answer(text)
 if wrong ~= text then return wrong end
 return loans(text, ids, start)

@@ -8,6 +8,7 @@
 -- @library upkeep
 -- @include engine
 -- @include recover
+-- @include registered
 -- @include once
 local kept = once('giveback', tostring)
 if kept then return kept end
@@ -17,7 +18,6 @@ for i = 6 + max(many, 0), #ARGV do blocked[ARGV[i]] = true end
 local count, more = give_back(name, many >= 0 and started or nil, STEP, blocked)
 if not more then -- nobody will read its mail, and its worker is no more
   drop_mail(name)
-  write('HDEL', P .. 'workers', name)
-  drop(agenda('seen'), name)
+  if at_of(agenda('seen'), name) then registered.forget({ name }) end
 end
 return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))

@@ -1,8 +1,8 @@
 -- members: ids of a flow's members in the order they were written.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, flow, how many to pass over, how many at most
--- Returns  the ids
+-- ARGV     clock, flow, how many to pass over, how many at most, '1' for their dependencies too
+-- Returns  the ids; or two for each: id, and by GS its first dependencies as they were written
 -- @reads
 -- @library upkeep
 -- @include engine
@@ -18,7 +18,9 @@ local laid = f.phase == LAYING and min(f.place, f.total) or 0
 local function add(from, to)
   if to < from then return end
   for _, each in ipairs(call('LRANGE', P .. 'flow:' .. f.id, from, to)) do
-    ids[#ids + 1] = flows.id_of(each)
+    local id, edges = flows.edges_of(each)
+    ids[#ids + 1] = id
+    if ARGV[5] then ids[#ids + 1] = edges end
   end
 end
 local last = min(start + tonumber(ARGV[4]), f.total) - 1

@@ -2,21 +2,25 @@
 -- call, without walking tasks. What is told of a queue, or of a limiter, is of one moment.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock; how many tenants of a queue at most; where to go on among queues and among limiters ('0' to
+-- ARGV     clock; how many tenants of a queue at most, or '=' and the name of one; where to go on among queues and among limiters ('0' to
 --          begin, '' for none); how many queues are named, their names, and names of limiters
 -- Returns  the time; where to go on ('0': nowhere), twice; names of queues and of limiters for which this call
 --          had no room; a list of limiters: name, record (lib/limiter, lib/breaker), how many tenants wait
 --          there; and a list of queues: name, state and settings as stored (lib/queue; nil: not configured),
---          whether there are more tenants, and a list of tenant names and their records (lib/tenant)
+--          whether there are more tenants, a list of tenant names and their records (lib/tenant), and since when
+--          the task can run that has waited the longest of those first in line, or nil
 -- @reads
 -- @include text
 -- @include base
+-- @include record
 -- @include read
 -- Queues and limiters that are looked at in one call, about; what is read of tenants and lobbies in all, unless
--- the first has more by itself; and how much of one lobby.
--- @const QUEUES=200 LIMITERS=100 ROOM=500 LOBBY=1000
+-- the first has more by itself; how much of one lobby; and to find what has waited the longest, tenants of a queue and
+-- entries of a line (MAX_OLDEST, MAX_HEADS in broker/views.py).
+-- @const QUEUES=100 LIMITERS=100 ROOM=500 LOBBY=1000 OLDEST=50 HEADS=16
 keep_clock()
-local most, room = tonumber(ARGV[2]), ROOM
+local only, room = sub(ARGV[2], 1, 1) == '=' and sub(ARGV[2], 2) or nil, ROOM
+local most = only and 1 or tonumber(ARGV[2])
 
 -- Names and values of a hash: of those that are named in ARGV, or of a part of all; and where to go on.
 local function part_of(key, cursor, count, first, last)
@@ -38,6 +42,34 @@ local function has_room(count)
   if count > room and room < ROOM then return false end
   room = max(room - count, 0)
   return true
+end
+
+-- Since when a queued task can run; nil if it is not queued any more. See lib/record, lib/task.
+local function since(id)
+  local r = call('HGET', P .. 'records', id)
+  local at = r and unpacked('<d', r, SINCE + 1)
+  if r and (r:byte() ~= QUEUED or at > 0) then return r:byte() == QUEUED and at or nil end
+  local value = call('HGET', P .. 'tasks', id)
+  return value and (unpacked('<d', value))
+end
+
+-- Since when the task can run that has waited the longest of those first in line.
+local function longest(queue, tenants, records)
+  local found = huge
+  for k = 1, min(#tenants, OLDEST) do
+    local lengths = { unpacked('<IIII', records[k] or ('\0'):rep(48), 33) }
+    for level = 0, 3 do
+      local key = P .. 'line:' .. queue .. ':' .. level .. ':' .. tenants[k]
+      for _, entry in ipairs(lengths[level + 1] > 0 and call('LRANGE', key, 0, HEADS - 1) or {}) do
+        local at = since(match(entry, '^[^\31]*'))
+        if at then
+          found = min(found, at)
+          break
+        end
+      end
+    end
+  end
+  return found < huge and exact(found)
 end
 
 local named = tonumber(ARGV[5])
@@ -63,15 +95,22 @@ local settings = #names > 0 and call('HMGET', P .. 'settings', unpack(names)) or
 for i, name in ipairs(names) do
   local key = P .. 'active:' .. name
   local active = values[i] and call('SCARD', key) or 0
-  if not has_room(min(active, most)) then
+  local queued = values[i] and unpacked('<I', values[i], 25) > 0 -- see lib/queue
+  local wanted = min(active, queued and max(most, OLDEST) or most)
+  if not has_room(wanted) then
     left[#left + 1] = name
   elseif values[i] then
     local tenants, n = {}, #queues
-    local some = min(active, most) > 0 and call('SRANDMEMBER', key, most) or {}
+    local some = wanted > 0 and call('SRANDMEMBER', key, wanted) or {}
     local records = #some > 0 and call('HMGET', P .. 'tenants:' .. name, unpack(some)) or {}
-    for k, tenant in ipairs(some) do tenants[2 * k - 1], tenants[2 * k] = tenant, records[k] end
+    if only then
+      tenants = { only, call('HGET', P .. 'tenants:' .. name, only) }
+    else
+      for k = 1, min(#some, most) do tenants[2 * k - 1], tenants[2 * k] = some[k], records[k] end
+    end
     queues[n + 1], queues[n + 2], queues[n + 3] = name, values[i], settings[i]
-    queues[n + 4], queues[n + 5] = active > most and 1 or 0, tenants
+    queues[n + 4], queues[n + 5] = not only and active > most and 1 or 0, tenants
+    queues[n + 6] = queued and longest(name, some, records)
   end
 end
 reply[4], reply[5], reply[6], reply[7] = left, left_limiters, limiters, queues

@@ -1,7 +1,7 @@
 -- stats: what was counted, of all queues, or of one and its tenants, a part of them in each call.
 --
 -- KEYS[1]  prefix of the shard
--- ARGV     clock, queue or '' for all, how many of its tenants at most, cursor. Of all queues: 0, then what the
+-- ARGV     clock, queue or '' for all, how many of its tenants at most (or '=' and the name of one), cursor. Of all queues: 0, then what the
 --          last call said. Of one: '' for tenants in the tallies and those with work, then 0 and what the last
 --          call said, for a part of all that are known
 -- Returns  time, orphans, cursor of the next call ('0': that was all); then for each queue: name, its state
@@ -15,12 +15,23 @@
 -- Queues that are told of in one call, about.
 -- @const QUEUES=200
 keep_clock()
-local queue, most, hour = ARGV[2], tonumber(ARGV[3]), floor(now / 3600)
+local only = sub(ARGV[3], 1, 1) == '=' and sub(ARGV[3], 2) or nil
+local queue, most, hour = ARGV[2], only and 1 or tonumber(ARGV[3]), floor(now / 3600)
 local reply = { exact(now), M.orphans, '0' }
 local FULL, PART, HOUR_AT = 10000, 1000, 70 -- FULL: see lib/counted; PART: tenants that are looked at in one call;
 -- HOUR_AT: where a tenant has its hour, see lib/tenant
 local known, active = P .. 'tenants:' .. queue, P .. 'active:' .. queue
 local tallies = { P .. 'tally:' .. queue .. ':' .. hour, P .. 'tally:' .. queue .. ':' .. (hour - 1) }
+
+-- One tenant, if it has work or something happened to it lately.
+local function one()
+  local record = call('HGET', known, only)
+  if call('SISMEMBER', active, only) == 1 or (record and unpacked('<I', record, HOUR_AT) >= hour - 1)
+    or call('HEXISTS', tallies[1], only) == 1 or call('HEXISTS', tallies[2], only) == 1 then
+    return { only }, 0
+  end
+  return {}, 0
+end
 
 -- Those that were put away lately, and those that have work, counted lately or not.
 local function listed()
@@ -68,7 +79,7 @@ end
 
 if queue ~= '' then
   local state, names, more = call('HGET', P .. 'queues', queue), {}, 0
-  if most > 0 and ARGV[4] == '' then names, more = listed() elseif most > 0 then names, more = looked_at(ARGV[4]) end
+  if only then names, more = one() elseif most > 0 and ARGV[4] == '' then names, more = listed() elseif most > 0 then names, more = looked_at(ARGV[4]) end
   if state then reply[4], reply[5], reply[6], reply[7] = queue, state, more, told_of(names) end
   return reply
 end

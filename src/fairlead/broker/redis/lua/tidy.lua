@@ -12,21 +12,20 @@
 -- @include admit
 -- @include see_to
 -- @include xcom
+-- @include documents
+-- @include registered
 -- @include once
 local kept = once('tidy', tostring)
 if kept then return kept end
 local done = 0
 local SILENT = 1000 -- workers that may hold leases without being heard of; a sweep ends those
 
--- Take what is over out of an agenda, and what belongs to it out of a hash; of `looked` that are over
--- those that nothing `keeps`.
-local function expire_from(name, hash, looked, keeps)
+-- Take what is over out of an agenda, and what belongs to it out of a hash.
+local function expire_from(name, hash)
   local keys = {}
-  for _, each in ipairs(done < STEP and firsts(agenda(name), looked or STEP - done, now) or {}) do
-    if #keys < STEP - done and not (keeps and at_of(keeps, each[2])) then
-      keys[#keys + 1] = each[2]
-      drop(agenda(name), each[2])
-    end
+  for _, each in ipairs(done < STEP and firsts(agenda(name), STEP - done, now) or {}) do
+    keys[#keys + 1] = each[2]
+    drop(agenda(name), each[2])
   end
   if #keys > 0 then write_all('HDEL', P .. hash, keys) end
   done = done + #keys
@@ -59,12 +58,18 @@ local gaps = done < STEP and close_gaps() -- not counted: nothing that anybody k
 expire_values()
 expire_from('windows', 'unique')
 done = done + tombs.expire(STEP - done)
+done = done + documents.expire(STEP - done)
 done = done + flows.forget_old(STEP - done)
 for _, each in ipairs(done < STEP and firsts(flows.stages, STEP - done, now) or {}) do
   flows.unstage(flows.read(each[2]))
   done = done + 1
 end
-expire_from('seen', 'workers', SILENT, lease_ends)
+local silent = {}
+for _, each in ipairs(done < STEP and firsts(agenda('seen'), SILENT, now) or {}) do
+  if #silent < STEP - done and not at_of(lease_ends, each[2]) then silent[#silent + 1] = each[2] end
+end
+registered.forget(silent)
+done = done + #silent
 for _, each in ipairs(done < STEP and firsts(idle_ends, STEP - done, now) or {}) do
   if at_of(lease_ends, each[2]) then keep_incarnation(each[2]) end
 end

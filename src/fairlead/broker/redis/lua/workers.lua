@@ -3,7 +3,8 @@
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, '1' if those who fell silent are wanted, where to go on ('0' to begin)
--- Returns  where to go on ('0': nowhere); three for each: incarnation, record, when it was seen
+-- Returns  where to go on ('0': nowhere); four for each: incarnation, record, when it was seen, the
+--          order that stands for it or nil
 -- @reads
 -- @include text
 -- @include base
@@ -18,6 +19,7 @@ for i = 1, #page[2], 2 do
   if till and (till > now or (silent and call('ZSCORE', P .. 'leases', name))) then
     local n = #found
     found[n + 1], found[n + 2], found[n + 3] = name, page[2][i + 1], exact(till - 15)
+    found[n + 4] = call('HGET', P .. 'orders', name)
   end
 end
 return found

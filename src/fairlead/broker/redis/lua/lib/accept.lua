@@ -16,13 +16,17 @@ function fenced(o)
   return not (parent and leased_as(parent, o[8], tonumber(o[9])))
 end
 
+-- The content of a head but for the level, which may have been changed since.
+local function rest_of(head) return (string.gsub(content_of(head), '^([^\31]*\31[^\31]*\31)%d', '%1')) end
+
 function same_content(t, head, blob)
-  if content_of(t.h.base or t.head) ~= content_of(head) then return false end
+  if rest_of(t.h.base or t.head) ~= rest_of(head) then return false end
   local other, _, from = unpacked('<II', blob)
   local gone = has(t, BODY_GONE)
   if not gone and (other > t.size or t.size - other > TRACE) then return false end -- unread: it may be large
   local value = message_of(t)
-  local _, _, _, rest = opened(value)
+  local _, _, came, rest = opened(value)
+  if content_of(parsed(came).base or came) ~= content_of(head) then return false end
   local size, _, start = unpacked('<II', value, rest)
   local stored, body = sub(value, start, start + size - 1), sub(blob, from, from + other - 1)
   if gone then body = redis.sha1hex(body) end

@@ -49,6 +49,7 @@ end
 
 -- Before anybody asks when something is due: the places of tenants of which something was taken.
 function asleep.settle()
+  if next(stale) == nil then return end
   for key, a in pairs(stale) do
     local first, at = firsts(a, 1)[1], look(key)
     local to = first and first[1] < BEHIND and first[1]

@@ -7,7 +7,7 @@
 -- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan sound writers M before now
 SEP = '\31'
 -- What one call of upkeep moves at most: MAX_STEP in broker/verbs.py.
--- @const STEP=50 LAYOUT=2
+-- @const STEP=50 LAYOUT=3
 -- Bytes that one call moves, MAX_BYTES there; what counts as large, so that a call of small ones never moves
 -- more; and bytes of bodies that one call replaces by their digests.
 -- @const BUDGET=4194304 LARGE_BODY=32768 DIGESTED=1048576

@@ -14,6 +14,7 @@ function add_entry(key, ...) entry = { key, ... } end
 
 -- The fields of a hash that changed, by their values now; empty ones and false go.
 function write_fields(name, changed, values)
+  if next(changed) == nil then return end
   local sets, drops = {}, {}
   for field in pairs(changed) do
     local value = values[field]

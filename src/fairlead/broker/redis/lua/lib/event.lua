@@ -8,7 +8,7 @@ local groups, group, mark_now, rows
 groups, group, mark_now, rows = {}, nil, nil, 0
 -- @end
 
--- The group that rows like this belong to.
+-- The group that rows like this belong to: texts that are written one behind the other.
 function group_of(kind, state, queue, token, attempt, reason)
   local g = group
   if not g or g[1] ~= kind or g[4] ~= token or g[2] ~= state or g[3] ~= queue or g[5] ~= attempt or g[6] ~= reason then
@@ -25,10 +25,7 @@ function add_rows(g, mark, ids, first, last)
     n = n + 1
     g[n], mark_now = mark, mark
   end
-  for i = first, last do
-    n = n + 1
-    g[n] = ids[i]
-  end
+  g[n + 1] = first == last and ids[first] or concat(ids, SEP, first, last)
   rows = rows + last - first + 1
 end
 

@@ -23,7 +23,8 @@ function mark(from, count)
   return concat(codes)
 end
 
--- Lend up to `wanted` tasks of the queues in ARGV[from] to ARGV[to], looked into in this order.
+-- Lend up to `wanted` tasks of the queues in ARGV[from] to ARGV[to], looked into in this order. Returns their ids,
+-- these in one text, and whether there may be more.
 function fetch(wanted, start, lease, from, to)
   local budget, taken = { wanted = wanted, visits = 4 * wanted + 64, drops = 256, bytes = BUDGET, counted = false }, {}
   for i = from, to do
@@ -39,5 +40,7 @@ function fetch(wanted, start, lease, from, to)
       set_alarm(q)
     end
   end
-  return #taken > 0 and loans_of(CALLER).ids or {}, budget.visits <= 0 or budget.drops <= 0 or budget.bytes <= 0
+  local more = budget.visits <= 0 or budget.drops <= 0 or budget.bytes <= 0
+  if #taken == 0 then return {}, '', more end
+  return loans_of(CALLER).ids, loans_of(CALLER).text, more
 end

@@ -20,6 +20,13 @@ function flows.id_of(stored)
   return long and other or id
 end
 
+-- Of a member, its id and its first dependencies.
+function flows.edges_of(stored)
+  if stored:byte(1) == 0 then return flows.row(stored) end
+  local _, _, id, _, options = unpacked(MEMBER, stored)
+  return id, split(options, '\30')[10]
+end
+
 -- Of members that are no tasks yet, what they count for: by queue and tenant.
 function flows.weigh(members)
   local bytes = {}

@@ -11,7 +11,8 @@ local KEPT = 3600 -- seconds
 
 function keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 
--- What this call lends to an incarnation (token, ids), and by token the ids of the loans that it ends.
+-- What this call lends to an incarnation (token, ids, and these in one text), and by token the loans that it ends:
+-- a list of ids, the first and the last of them, the next list, ...
 function loans_of(name)
   local l = held[name]
   if not l then
@@ -24,17 +25,9 @@ end
 -- Loans `first` to `last` of `ids`, all under this token, are over.
 function end_loans(name, token, ids, first, last)
   local ended = loans_of(name).ended
-  local over = ended[token]
-  if not over then
-    over = { bytes = 0 }
-    ended[token] = over
-  end
-  local n, bytes = #over, over.bytes
-  for i = first, last do
-    n = n + 1
-    over[n], bytes = ids[i], bytes + #ids[i] + 1
-  end
-  over.bytes = bytes
+  local over = ended[token] or {}
+  local n = #over
+  ended[token], over[n + 1], over[n + 2], over[n + 3] = over, ids, first, last
 end
 
 -- What a call has left on loan, as it is stored: the number of the call, and the ids in their order.
@@ -43,11 +36,19 @@ function opened_loans(text)
   return tonumber(number), start
 end
 
--- The same without those that are over; nil if none is left.
+-- The same without those that are over; nil if none is left, which their lengths tell.
 local FEW = 4
-local function remaining(text, over)
+local function remaining(text, runs)
   local _, start = opened_loans(text)
-  if over.bytes >= #text - start + 1 then return nil end
+  local bytes, over = 0, {}
+  for r = 1, #runs, 3 do
+    local ids = runs[r]
+    for i = runs[r + 1], runs[r + 2] do bytes = bytes + #ids[i] + 1 end
+  end
+  if bytes >= #text - start + 1 then return nil end
+  for r = 1, #runs, 3 do
+    for i = runs[r + 1], runs[r + 2] do over[#over + 1] = runs[r][i] end
+  end
   if #over <= FEW then
     text = text .. SEP
     for i = 1, #over do
@@ -90,20 +91,17 @@ end
 writers[#writers + 1] = function()
   for name, l in pairs(held) do
     local key = P .. 'held:' .. name
-    local calls = call('ZCARD', key)
-    sound[key] = true
-    if l.ids then
-      write('ZADD', key, format('%.0f', l.token), ARGV[3] .. SEP .. concat(l.ids, SEP))
-      calls = calls + 1
-    end
+    local calls = not l.ids and call('ZCARD', key) -- what this call lends is left in any case
+    if l.ids then write('ZADD', key, format('%.0f', l.token), ARGV[3] .. SEP .. l.text) end
+    sound[key] = not l.ids or next(l.ended) ~= nil
     for number, over in pairs(l.ended) do
       local token = format('%.0f', number)
       local text = call('ZRANGEBYSCORE', key, token, token, 'LIMIT', 0, 1)[1]
       local left = text and remaining(text, over)
       if text then write('ZREM', key, text) end
-      if left then write('ZADD', key, token, left) elseif text then calls = calls - 1 end
+      if left then write('ZADD', key, token, left) elseif text and calls then calls = calls - 1 end
     end
-    if calls <= 0 then
+    if calls and calls <= 0 then
       write('UNLINK', P .. 'cancelling:' .. name)
       drop(lease_ends, name)
     end

@@ -63,4 +63,5 @@ function lend(taken, start, lease)
   loans.token, loans.ids, start = M.token, {}, min(start, #taken)
   lend_all(taken, 1, start, true)
   lend_all(taken, start + 1, #taken, false)
+  loans.text = concat(loans.ids, SEP)
 end

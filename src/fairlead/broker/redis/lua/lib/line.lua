@@ -1,7 +1,7 @@
 -- line: the ids of one tenant and level, first in, first out, read through what this call changed.
 --
--- An entry is the id, or id, life and generation where the same id may have stood here before; it
--- counts only while the task is queued and still has that life. Like a tenant, a line is an array.
+-- An entry is the id, or id, life and generation where the same id may have stood here before, and a number more
+-- where an order has given it another level; it counts only while the task is queued and all of them are its own. Like a tenant, a line is an array.
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8 L_VALUES=9 L_FIRST=10
 local NONE = {} -- a list that nobody may write to
@@ -25,8 +25,8 @@ function line(t, level)
 end
 
 function entry_of(task)
-  if task.life == 0 and task.generation == 0 then return task.id end
-  return task.id .. SEP .. task.life .. '.' .. task.generation
+  if task.life == 0 and task.generation == 0 and task.moved == 0 then return task.id end
+  return task.id .. SEP .. task.life .. '.' .. task.generation .. (task.moved > 0 and '.' .. task.moved or '')
 end
 
 -- What this call put to the end of a line, or before its first, the last of these first.

@@ -5,6 +5,7 @@
 local function widen(q, wanted)
   local names, found = {}, call('ZRANGE', q.ready.key, q.read, q.read + wanted - 1)
   local n, list, over = 0, {}, q.ready.over
+  sound[q.ready.key] = true
   q.read = q.read + #found
   q.all = #found < wanted
   for i = 1, #found do

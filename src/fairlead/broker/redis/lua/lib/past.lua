@@ -24,12 +24,19 @@ local function note_dropped(q, t, state, id, till, life, parts)
   row('dropped', DEAD, q.name, t[NAME], 0, 0, 'keep_dead_bytes', id)
 end
 
+-- `n` tasks of a tenant that count for so many bytes each are forgotten.
+local function count_gone(t, state, n, bytes)
+  local counts = t[QUEUE].counts
+  t[COUNT + state], counts[state] = t[COUNT + state] - n, counts[state] - n
+  shelves.count_bytes(t, state, -n * bytes)
+end
+
 -- Forget tasks by their records alone, unless somebody is tied to one.
 function forget_all(q, ids, records)
   if #ids == 0 then return end
   load_ties(ids)
-  local owners, m, last = load_owners(records), #gone, nil
-  local t, state, parts, bytes, large, early, life
+  local owners, m, last, alike = load_owners(records), #gone, nil, 0
+  local t, state, parts, bytes, large, till, life
   for i = 1, #ids do
     local id, r = ids[i], records[i]
     if tasks[id] or latest[id] or tied[id] then
@@ -38,27 +45,24 @@ function forget_all(q, ids, records)
       forget(task)
     elseif r and tasks[id] ~= false then
       if r ~= last then
+        if alike > 0 then count_gone(t, state, alike, bytes) end
         local f = fate_of(r)
         local size, extra
         life, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
         last, t, state, parts, bytes = r, q.tenants[owners[i].tenant], f.state, f.parts, COUNTED + size + extra
-        early = f.expires > now and f.expires
-        t[CHANGED], q.changed = true, true
+        alike, till = 0, f.expires > now and (life > 0 or state == DEAD) and f.expires -- till: if that has to be noted
         if t[OWNS] > 0 then
           large = large or {}
           large[t] = true
         end
       end
-      if early and (life > 0 or state == DEAD) then note_dropped(q, t, state, id, early, life, parts) end
-      if state == DEAD then q.dead_bytes, t[DEAD_BYTES] = q.dead_bytes - bytes, t[DEAD_BYTES] - bytes
-      else q.done_bytes, t[DONE_BYTES] = q.done_bytes - bytes, t[DONE_BYTES] - bytes end
-      t[COUNT + state] = t[COUNT + state] - 1
-      q.counts[state] = q.counts[state] - 1
-      m = m + 1
+      if till then note_dropped(q, t, state, id, till, life, parts) end
+      m, alike = m + 1, alike + 1
       gone[m], tasks[id] = id, false
       if parts > 0 then drop_parts(id, parts) end
     end
   end
+  if alike > 0 then count_gone(t, state, alike, bytes) end
   for each in pairs(large or {}) do shelves.rank(each) end
 end
 

@@ -41,6 +41,13 @@ local function end_alike(t, f, o, ids, first, last, life, size, bytes, runs, bas
   if t[STATUS] == PARKED or q.concurrency >= 0 or q.rate > 0 then has_room_again(t) end
 end
 
+-- Tasks `first` to `last` have all gone this way.
+local function all_applied(token, ids, first, last, codes)
+  if last < first then return end
+  codes[#codes + 1] = ('a'):rep(last - first + 1)
+  end_loans(CALLER, token, ids, first, last)
+end
+
 function end_run(i, first, step, count, n, ids, records, owners, codes, settle_one)
   local token, results, times, m = ARGV[i + 1], step == 2, ARGV[i + 4], #written
   local base, runs = n, { unpacked('<' .. ('d'):rep(count), times) } span = nil -- a call may have failed
@@ -65,18 +72,18 @@ function end_run(i, first, step, count, n, ids, records, owners, codes, settle_o
         write_part(id, 2, result)
         now_is = begin .. own .. pack('<I', #result)
       end
-      written[m + 1], written[m + 2], latest[id], codes[n] = id, now_is, now_is, 'a'
+      written[m + 1], written[m + 2], latest[id] = id, now_is, now_is
       m = m + 2
     else
       if t and n > from then end_alike(t, f, owners[from], ids, from, n - 1, life, size, bytes, runs, base) end
-      if n > open then end_loans(CALLER, number, ids, open, n - 1) end
-      last, t, open = nil, nil, n + 1
-      codes[n] = settle_one(id, tonumber(token), COMPLETED, runs[k + 1], results and 'R' or '',
+      all_applied(number, ids, open, n - 1, codes)
+      last, t, open, raw[id] = nil, nil, n + 1, r or nil
+      codes[#codes + 1] = settle_one(id, number, COMPLETED, runs[k + 1], results and 'R' or '',
         results and ARGV[first + 2 * k + 1] or nil, '')
     end
   end
   if t then end_alike(t, f, owners[from], ids, from, n, life, size, bytes, runs, base) end
-  if n >= open then end_loans(CALLER, number, ids, open, n) end
+  all_applied(number, ids, open, n, codes)
   took(nil, runs, 0, -1)
   return n
 end

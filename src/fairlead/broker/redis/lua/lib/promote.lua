@@ -38,11 +38,11 @@ end
 
 local AS_QUEUED, NO_DEADLINE, FIRST_LIFE = '\3', ('\0'):rep(8), ('\0'):rep(4)
 
--- The entry of a line for a task of this record, if it is asleep and has no deadline. FATE: its first byte is the
+-- The entry of a line for a task of this record, if it is asleep, has no deadline and the level it came with. FATE: its first byte is the
 -- state, the 11th and 12th are the generation, the 37th to 44th the deadline. SIZE begins with the life.
 local function short_way(id, r)
   local state = r:byte(1)
-  if state ~= SCHEDULED and state ~= RETRYING or sub(r, 37, 44) ~= NO_DEADLINE then return nil end
+  if state ~= SCHEDULED and state ~= RETRYING or sub(r, 37, 44) ~= NO_DEADLINE or r:byte(FATE_END + 1) >= MOVED then return nil end
   local low, high = r:byte(11, 12)
   if low + high == 0 and sub(r, -12, -9) == FIRST_LIFE then return id, state end
   return id .. SEP .. unpacked('<I', r, #r - 11) .. '.' .. (low + 256 * high), state

@@ -7,7 +7,9 @@
 -- @share FATE SELF SIZE
 FATE = '<BBBIBHHdddddd' -- state, flags, policy, attempts, crashes, unroutable, generation, token,
 -- started, due (queued or held: since when it can run), deadline, finished, expires
-SELF = '<BBc0Hc0Hc0Hc0' -- unique hold, incarnation, unique key, reason, head
+SELF = '<BBc0Hc0Hc0Hc0' -- unique hold (and MOVED times how often it was given another level), incarnation, unique key,
+-- reason, head; this is that of the message but for the level, which an order may change
+-- @const MOVED=4
 SIZE = '<III' -- life, bytes of body and trace, bytes of parts
 -- @const FATE_END=60 SIZE_LENGTH=12 SINCE=28
 
@@ -58,7 +60,7 @@ end
 function new_task(id, head, life, size)
   return { id = id, state = QUEUED, cancelling = false, parts = 0, policy = 0, attempts = 0, crashes = 0,
     unroutable = 0, generation = 0, token = 0, started = 0, due = 0, deadline = 0, finished = 0, expires = 0,
-    hold = 0, incarnation = '', unique = '', reason = '', head = head, h = parsed(head), life = life,
+    hold = 0, moved = 0, incarnation = '', unique = '', reason = '', head = head, h = parsed(head), life = life,
     size = size, extra = 0, popped = false, recorded = false }
 end
 
@@ -83,7 +85,7 @@ function from_record(id, r)
   local life, size, extra = unpacked(SIZE, r, after)
   return { id = id, state = state, cancelling = flags >= 128, parts = flags % 128, policy = policy,
     attempts = attempts, crashes = crashes, unroutable = unroutable, generation = generation, token = token,
-    started = started, due = due, deadline = deadline, finished = finished, expires = expires, hold = hold,
+    started = started, due = due, deadline = deadline, finished = finished, expires = expires, hold = hold % MOVED, moved = hold - hold % MOVED,
     incarnation = incarnation, unique = unique, reason = reason, head = head, h = parsed(head), life = life,
     size = size, extra = extra, popped = false, recorded = true }
 end
@@ -91,6 +93,6 @@ end
 function to_record(t)
   local flags = t.parts + (t.cancelling and 128 or 0)
   return pack(FATE, t.state, flags, t.policy, t.attempts, t.crashes, t.unroutable, t.generation, t.token,
-    t.started, t.due, t.deadline, t.finished, t.expires) .. pack(SELF, t.hold, #t.incarnation, t.incarnation,
+    t.started, t.due, t.deadline, t.finished, t.expires) .. pack(SELF, t.hold + t.moved, #t.incarnation, t.incarnation,
     #t.unique, t.unique, #t.reason, t.reason, #t.head, t.head) .. pack(SIZE, t.life, t.size, t.extra)
 end

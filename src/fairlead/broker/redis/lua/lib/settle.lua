@@ -40,7 +40,6 @@ function settle(from, runs)
   load_ties(ids)
   local records = call('HMGET', P .. 'records', unpack(ids))
   sound[P .. 'records'] = true
-  for i = 1, n do raw[ids[i]] = records[i] or nil end -- for those that go the long way
   local owners = load_owners(records)
   n, i = 0, from
   for _ = 1, runs do
@@ -48,10 +47,11 @@ function settle(from, runs)
     if ARGV[i] == 'P' then
       n = end_run(i, first, step, count, n, ids, records, owners, codes, settle_one)
     else
+      for k = n + 1, n + count do raw[ids[k]] = records[k] or nil end
       for k = 0, count - 1 do
         local at = first + k * 7
         n = n + 1
-        codes[n] = settle_one(ids[n], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]),
+        codes[#codes + 1] = settle_one(ids[n], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]),
           tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5], ARGV[at + 6])
       end
     end

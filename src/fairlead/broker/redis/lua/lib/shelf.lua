@@ -119,7 +119,10 @@ local function append(s, t, ids, first, last, life, till)
     return
   end
   q.kept_until = till
-  if not o.new then o.new, o.new_gone = {}, 0 end
+  if not o.new then
+    o.new, o.new_gone = { unpack(ids, first, last) }, 0
+    return
+  end
   local new, n = o.new, #o.new
   for i = first, last do
     n = n + 1
@@ -153,10 +156,15 @@ function shelves.next_listed(o, most)
   if not o.list then return {}, {}, 0 end
   local ids = call('LRANGE', o.list, o.gone, o.gone + most - 1)
   local stored = #ids
+  sound[o.list] = true
   for i = 1, min(most - stored, o.new and #o.new - o.new_gone or 0) do ids[stored + i] = o.new[o.new_gone + i] end
   if #ids == 0 then return ids, ids, 0 end
   local records = call('HMGET', P .. 'records', unpack(ids))
-  for i = 1, #ids do records[i] = tasks[ids[i]] ~= false and not pins.left[ids[i]] and (latest[ids[i]] or records[i]) end
+  local left = pins.left
+  for i = 1, #ids do
+    local id = ids[i]
+    records[i] = tasks[id] ~= false and not left[id] and (latest[id] or records[i])
+  end
   return ids, records, stored
 end
 

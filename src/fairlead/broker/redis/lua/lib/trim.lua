@@ -4,6 +4,7 @@
 -- part of the room goes before others, the one that holds most first, and loses its own oldest; where nobody
 -- does, the oldest of all goes. Reads KEYS[1], no ARGV. Returns nothing by itself.
 local LOOKS, MOST_READ = 200, 4194304 -- at orders, and bytes of messages, in one go
+local LATER = 1 -- second, before a queue is looked at again of which something is over and cannot go
 -- An id in the list may belong to another task by now, or to none.
 local function kept_till(r)
   local f = r and fate_of(r)
@@ -47,12 +48,17 @@ local function take_from(o, want, forced, limit, t)
       drop(o.set, ids[n])
       k = k + 1
     else
-      if till >= 0 then n = n + 1 ids[n], records[n] = listed[i], rows[i] end
-      if i <= stored then o.gone = o.gone + 1 else o.new_gone = o.new_gone + 1 end
+      if till >= 0 then n = n + 1 ids[n], records[n] = listed[i], r end
       i = i + 1
+      local most = (till < 0 or others[k]) and 0 or till > now and min(forced, want) or want
+      while n < most and rows[i] == r do -- what holds for one holds for those that are the same
+        n = n + 1
+        ids[n], records[n], i = listed[i], r, i + 1
+      end
       if i > window then break end -- what comes next in the list has not been read
     end
   end
+  o.gone, o.new_gone = o.gone + min(i - 1, stored), o.new_gone + max(i - 1 - stored, 0)
   o.window = n == 0 and min(8 * window, 100) or nil
   return ids, records, i + k > 2 and o.gone < 1000, next
 end
@@ -97,6 +103,9 @@ local function oldest(s, want, forced)
   return ids, records, again or (next or 0) > bound
 end
 
+-- Whether no task that a queue keeps can be past its time: `look` says so, unless it was put off.
+local function none_is_over(q) return q.look > now + LATER and not (q.soon and q.soon <= now) end
+
 local function trim_shelf(s, most)
   local q, trimmed, looks, again = s.q, 0, 0, true
   while again and trimmed < most and looks < LOOKS and tombs.read < MOST_READ do
@@ -107,7 +116,8 @@ local function trim_shelf(s, most)
     else
       all, over, full = q.counts[DEAD], 0, q.dead_bytes > q.dead_max
     end
-    if all == 0 then break end
+    local enough = looks > 0 and over == 0 and not full and none_is_over(q)
+    if all == 0 or enough then break end
     local t, many = nil, nil
     if over > 0 or full then t, many = giver(s) end
     local forced = full and 1 or over
@@ -152,7 +162,6 @@ end
 
 -- Look at the queues whose time has come, forget up to `most` things there, and say when to look again. Also says
 -- whether others are left to look at.
-local LATER = 1 -- second, before a queue is looked at again of which something is over and cannot go
 function trim_due(most)
   local count, found = 0, firsts(agenda('trims'), STEP, now)
   for _, each in ipairs(found) do

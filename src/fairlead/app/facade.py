@@ -6,19 +6,23 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from fairlead.broker import LIMIT, Store, call_limit, connect, split_limit, with_shards
+from fairlead.app.broker_url import own_server, url_with_shards
+from fairlead.app.decorator import TaskDecorator
+from fairlead.app.hooks import HookOptions, Hooks
+from fairlead.app.http import asgi_of
+from fairlead.broker import LIMIT, Store, call_limit, connect, split_limit
 from fairlead.client import (
     AsyncTask,
     Children,
     Clients,
     Enqueuing,
+    EventInfo,
     Flowing,
     Handle,
     Kind,
+    NamedSender,
     Operating,
     Schedules,
     Scheduling,
@@ -30,10 +34,11 @@ from fairlead.client import (
     declared,
     handles_of,
     limit_of,
-    submissions_of,
+    prepared,
+    prepared_now,
 )
 from fairlead.client.declared_limits import DeclaredLimits, declare_all
-from fairlead.embedded import SCHEME, find_binary
+from fairlead.model.catalog import published
 from fairlead.model.durations import Duration
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
@@ -42,22 +47,20 @@ from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.natives import are_threads_patched
 from fairlead.runtime.surrounding import surrounding
-from fairlead.settings import (
-    FILE,
-    REQUIRE,
-    VARIABLE,
-    Configured,
-    configured,
-    configured_timeout,
-    requires_url,
-)
+from fairlead.settings import Configured, configured, configured_timeout
+from fairlead.telemetry.counters import Counters
 from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, Worker, slot_plan_of
 
-__all__ = ("Fairlead", "TaskDecorator")
+if TYPE_CHECKING:
+    from fairlead.api.server import Server
+    from fairlead.api.settings import ApiSettings
+
+__all__ = ("Fairlead",)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[[], Any])
+H = TypeVar("H", bound=Callable[[EventInfo], Any])
 RunMiddleware = TypeVar(
     "RunMiddleware",
     bound=Callable[[Context], AsyncIterator[None] | AbstractAsyncContextManager[Any]],
@@ -68,25 +71,6 @@ EnqueueMiddleware = TypeVar(
 )
 
 _KEPT = 100  # exceptions of handlers
-
-
-class TaskDecorator(Protocol):
-    """What ``app.task(...)`` returns: makes a task of a function, with the options given."""
-
-    # The overloads overlap on purpose: an async function is also one that returns a coroutine,
-    # and one that takes a context is also one that takes something. The first that fits counts.
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
 
 
 class Fairlead(Operating, Flowing, Scheduling):
@@ -130,7 +114,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         if store is None:
             said = Configured(url) if url else configured()
             self._is_named = said.url is not None
-            self._url = _with_shards(said.url or _own_server(), shards, said.shards)
+            self._url = url_with_shards(said.url or own_server(), shards, said.shards)
             limit = limit or split_limit(self._url)[1] or configured_timeout()
             store = connect(self._url, is_default=not self._is_named, timeout=limit)
         self._clients = Clients(store, limit or LIMIT)
@@ -142,6 +126,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         self._lifespan = Lifespan()
         self._schedules = Schedules(self._clients)
         self._limits = DeclaredLimits()
+        self._hooks = Hooks(self._clients)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -180,11 +165,23 @@ class Fairlead(Operating, Flowing, Scheduling):
         """The task that is registered under a name, to be enqueued or scheduled."""
         return Sender(Kind(self._registry.get(name), self._priorities), self._clients)
 
+    def named(self, name: str, *, strict: bool | None = None) -> Sender[..., Any]:
+        """A task by name, also where its code is not; see ``NamedSender`` for unknown names."""
+        return NamedSender.of(name, self._clients, self._registry, self._priorities, strict=strict)
+
+    def send(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue a task by name from sync code; see ``named``."""
+        return self.named(name).enqueue(*args, **kwargs)
+
+    async def asend(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue a task by name; see ``named``."""
+        return await self.named(name).aenqueue(*args, **kwargs)
+
     def enqueue_many(
         self, calls: Iterable[TaskCall[R]], *, timeout: Duration | None = None
     ) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
-        made, submissions = submissions_of(calls, self._registry)
+        made, submissions = prepared_now(self._clients, calls, self._registry)
         limit = limit_of(made, timeout)
         receipts = self._clients.sync(lambda client: client.submit_many(submissions, limit))
         return handles_of(self._clients, made, submissions, receipts)
@@ -200,7 +197,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         ``timeout`` is for all of them together, else the shortest ``enqueue_timeout`` of a call is;
         without either each trip has the time limit of the app.
         """
-        made, submissions = submissions_of(calls, self._registry)
+        made, submissions = await prepared(self._clients, calls, self._registry)
         limit = limit_of(made, timeout)
         receipts = await self._clients.current().submit_many(submissions, limit)
         return handles_of(self._clients, made, submissions, receipts)
@@ -245,10 +242,26 @@ class Fairlead(Operating, Flowing, Scheduling):
         self._lifespan.add("shutdown", function)
         return function
 
+    def on(self, *types: str, **options: Unpack[HookOptions]) -> Callable[[H], H]:
+        """Call a function for events, in the workers: ``@app.on("dead", queue="mail")``.
+
+        It takes an ``EventInfo``. Each event is handled by one process, at least once: what was not
+        finished when that died comes again in another. One that fails is called again a few times.
+        """
+        return self._hooks.on(types, options)
+
     @property
     def resources(self) -> Mapping[str, Any]:
         """What ``on_startup`` functions opened, by their names; empty while no worker runs."""
         return self._lifespan.resources
+
+    def asgi(self, settings: ApiSettings | None = None) -> Server:
+        """The HTTP API of this app, to be mounted into an ASGI application or run by a server.
+
+        ``settings`` say who is let in; without any, only callers with tokens that use a name of
+        this machine. Needs ``pip install "fairlead[server]"``.
+        """
+        return asgi_of(self._clients, self._registry, self._priorities, settings)
 
     # -- working --------------------------------------------------------------------------------
 
@@ -262,6 +275,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         grace: float = 30.0,
         task_timeout: Duration | None = None,
         log_tasks: bool = False,
+        hooks: bool = True,
     ) -> Worker:
         """A worker in this process: ``async with app.worker(): ...``.
 
@@ -269,7 +283,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         that a task of this app names. ``strict`` empties earlier queues before later ones. At the
         end of the block what runs has ``grace`` seconds to finish before it is handed back.
         ``task_timeout`` is that of tasks that say nothing of theirs; without it, the app's.
-        ``log_tasks`` logs a line for each task that is completed.
+        ``log_tasks`` logs a line for each task that is completed; without ``hooks`` it runs none.
         """
         return self._worker(
             queues=queues,
@@ -279,6 +293,7 @@ class Fairlead(Operating, Flowing, Scheduling):
             grace=grace,
             task_timeout=_limit(task_timeout),
             log_tasks=log_tasks,
+            hooks=hooks,
         )
 
     async def drain(
@@ -295,7 +310,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         total, left = 0, limit
         async with self._lifespan:  # once, though there is more than one worker
             while True:
-                worker = self._worker(queues=await self._all_queues() if queues is None else queues)
+                served = await self._all_queues() if queues is None else queues
+                worker = self._worker(queues=served, hooks=False)
                 try:
                     attempts = await worker.drain(limit=left)
                 except FairleadError as error:
@@ -312,7 +328,12 @@ class Fairlead(Operating, Flowing, Scheduling):
         """The last exceptions that handlers raised in the workers of this app, for tests."""
         return list(self._raised)
 
-    def _worker(self, *, log_tasks: bool = False, **options: Any) -> Worker:
+    @property
+    def counters(self) -> Counters:
+        """What this process enqueued and ran; see ``fairlead.telemetry.metrics.export``."""
+        return self._clients.counters
+
+    def _worker(self, *, log_tasks: bool = False, hooks: bool = True, **options: Any) -> Worker:
         if are_threads_patched():
             raise InvalidInput(
                 "gevent has replaced the threads of this process, which a worker needs for its "
@@ -332,6 +353,9 @@ class Fairlead(Operating, Flowing, Scheduling):
                 log_tasks=log_tasks,
                 declare=partial(declare_all, self._clients, self._limits, self._schedules),
                 limit=self._clients.limit,
+                counters=self._clients.counters,
+                hooks=self._hooks.made() if hooks else (),
+                catalog=partial(published, self._registry, self._priorities),
             ),
             **options,
         )
@@ -356,44 +380,14 @@ class Fairlead(Operating, Flowing, Scheduling):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
-
-
-def _with_shards(
-    url: str, shards: Mapping[str, str] | None, configured: Mapping[str, str] | None
-) -> str:
-    """The URL with the shards that the program gives, or else those that it was configured with."""
-    if shards is None and url.lower().startswith("memory:"):
-        return url  # a test on memory is not to fail because of a deployment's file
-    return with_shards(url, (configured or {}) if shards is None else shards)
-
-
-def _own_server() -> str:
-    """The URL of the broker that nobody had to name; raises where there is no program for it."""
-    if requires_url():
-        raise InvalidInput(
-            f"no broker was named, and {REQUIRE} is set: give Fairlead a URL, set {VARIABLE}, or "
-            f"write url into {str(Path(FILE).absolute())!r}"
-        )
-    find_binary()  # looked for now: at the first call, the error would come from deep within
-    return f"{SCHEME}://"
 
 
 def _limit(timeout: Duration | None) -> float | None:

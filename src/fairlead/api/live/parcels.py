@@ -1,0 +1,108 @@
+"""Events in the shapes that clients get: each is encoded once, however many clients there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from fairlead.client import EventInfo
+
+__all__ = ("Item", "Parcel", "item_of", "moment", "told")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Data(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an event of the broker is about. What says nothing is left out."""
+
+    task_id: str = ""
+    type: str = ""  # the name of the task
+    queue: str = ""
+    tenant: str = ""
+    state: str = ""
+    attempt: int = 0
+    duration_ms: float | None = None
+    reason: str = ""
+    flow_id: str = ""
+    worker: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    id: str = ""  # empty: it is no place to read on from
+    type: str
+    timestamp: str
+    data: Any
+
+
+class Item:
+    """One event, as JSON and as a part of a stream of server-sent events."""
+
+    def __init__(self, type: str, json: bytes, id: str = "") -> None:
+        self.type = type
+        self.json = json
+        self.id = id
+
+    @cached_property
+    def text(self) -> str:
+        """The JSON as text, for a frame of a socket."""
+        return self.json.decode()
+
+    @cached_property
+    def sent_event(self) -> bytes:
+        """The lines of a server-sent event. JSON has no line breaks, and ids have none either."""
+        id = b"id: %s\n" % self.id.encode() if self.id else b""
+        return b"%sevent: %s\ndata: %s\n\n" % (id, self.type.encode(), self.json)
+
+
+class Parcel:
+    """Items that go to clients together; all who want the same share one."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
+        self.size = sum(len(item.json) for item in items)
+
+    @cached_property
+    def sent_events(self) -> bytes:
+        """All of them as server-sent events."""
+        return b"".join(item.sent_event for item in self.items)
+
+    @cached_property
+    def array(self) -> str:
+        """All of them as one JSON array."""
+        return f"[{','.join(item.text for item in self.items)}]"
+
+    @property
+    def last_id(self) -> str:
+        """The last place in it to read on from; empty if there is none."""
+        return next((item.id for item in reversed(self.items) if item.id), "")
+
+
+def moment(at: float) -> str:
+    """Unix seconds as RFC 3339 in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def told(type: str, at: float, data: Any, id: str = "") -> Item:
+    """An item of our own: figures, a snapshot, a gap."""
+    return Item(type, _encode(_Event(id=id, type=type, timestamp=moment(at), data=data)), id)
+
+
+def item_of(event: EventInfo) -> Item:
+    """The item of an event of the broker."""
+    data = _Data(
+        task_id=event.task_id,
+        type=event.task,
+        queue=event.queue,
+        tenant=event.tenant,
+        state=event.state,
+        attempt=event.attempt,
+        duration_ms=event.duration_ms,
+        reason=event.reason,
+        flow_id=event.flow,
+        worker=event.worker,
+    )
+    return told(event.type, event.at, data, event.id)

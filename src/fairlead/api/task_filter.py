@@ -1,0 +1,60 @@
+"""Which tasks are meant: by state, queue, tenant, name, error and time."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.problems import Invalid
+from fairlead.api.task_views import Moment, moment, state_named
+from fairlead.broker.views import TaskRecord
+from fairlead.model.lifecycle import State
+from fairlead.model.message import task_name
+
+__all__ = ("TaskFilter", "matches", "state_of")
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left out does not matter. Moments are RFC 3339; they are about ``enqueued_at``."""
+
+    state: str | None = None  # ours, or pending, dead_letter, ...
+    queue: str | None = None
+    tenant: str | None = None
+    name: str | None = None  # of the task; with a * at its end, the beginning of it
+    error: str | None = None  # a part of "type: message", or the reason
+    since: Moment | None = None
+    until: Moment | None = None
+
+
+def state_of(asked: TaskFilter) -> State | None:
+    """The state that is asked for, in our words. Raises ``Invalid`` for a word that is none."""
+    if asked.state is None:
+        return None
+    state = state_named(asked.state)
+    if state is None:
+        words = ", ".join(State)
+        raise Invalid("there is no such state", field="state", value=asked.state, rule=words)
+    return state
+
+
+def matches(record: TaskRecord, asked: TaskFilter) -> bool:
+    """Whether a task is meant, as far as the broker does not see to it itself."""
+    if asked.name is not None and not _is_named(task_name(record.message.body), asked.name):
+        return False
+    if asked.error is not None and not _failed_with(record, asked.error):
+        return False
+    if asked.since is None and asked.until is None:
+        return True
+    at = moment(record.enqueued_at)  # as callers see it, in microseconds
+    if at is None:
+        return False
+    return (asked.since is None or asked.since <= at) and (asked.until is None or at < asked.until)
+
+
+def _is_named(name: str, asked: str) -> bool:
+    return name.startswith(asked[:-1]) if asked.endswith("*") else name == asked
+
+
+def _failed_with(record: TaskRecord, asked: str) -> bool:
+    error = record.error
+    text = "" if error is None else f"{error.type}: {error.message}"
+    return asked == record.reason or asked in text

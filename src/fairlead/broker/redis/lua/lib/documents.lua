@@ -1,0 +1,113 @@
+-- documents: small things that processes share, by kind and name; their values are never read here.
+--
+-- 'documents:' of a kind holds name -> revision, changed at, expires at (0: never), value. 'document-names:' has its
+-- names in the order of their bytes, 'document-ends:' those that expire by that time, and 'document-ends' the kinds by
+-- a moment before which none of theirs is over. The twin of memory/documents.py. Reads KEYS[1], no ARGV. Returns
+-- nothing by itself.
+-- @share documents
+-- MAX_DOCUMENTS in broker/documents.py.
+-- @const MAX_DOCUMENTS=10000
+local FORM = '<ddd'
+local kinds
+-- @each
+kinds = {}
+-- @end
+documents = {}
+
+local function of(kind)
+  local k = kinds[kind]
+  if not k then
+    k = { kind = kind, names = agenda('document-names:' .. kind), ends = agenda('document-ends:' .. kind),
+      revisions = {}, values = {}, changed = {} }
+    kinds[kind] = k
+  end
+  return k
+end
+
+-- The revision that a document has now; 0 if there is none, or its time is over.
+function documents.revision(kind, name)
+  local k, key = of(kind), P .. 'documents:' .. kind
+  if not k.revisions[name] then
+    local stored = call('HGET', key, name)
+    local revision, _, till = unpacked(FORM, stored and #stored >= 24 and stored or pack(FORM, 0, 0, 0))
+    k.revisions[name], sound[key] = (till == 0 or till > now) and revision or 0, true
+  end
+  return k.revisions[name]
+end
+
+-- How many of a kind there are, without those whose time is over. To be asked before anything of it is changed.
+local function count(k)
+  if not k.count then k.count = call('ZCARD', k.names.key) - call('ZCOUNT', k.ends.key, '-inf', now) end
+  return k.count
+end
+
+local function ends_at(k, name, till)
+  local ends = agenda('document-ends')
+  if till > 0 then
+    set_at(k.ends, name, till)
+    if till < (at_of(ends, k.kind) or huge) then set_at(ends, k.kind, till) end
+  elseif at_of(k.ends, name) then
+    drop(k.ends, name)
+    if #firsts(k.ends, 1) == 0 then drop(ends, k.kind) end
+  end
+end
+
+-- Write one; its new revision, or nil if there are too many of its kind.
+function documents.put(kind, name, value, ttl)
+  local k, new = of(kind), documents.revision(kind, name) == 0
+  if new and count(k) >= MAX_DOCUMENTS then return nil end
+  k.count = count(k) + (new and 1 or 0)
+  M.token = next_number(M.token)
+  local till = ttl and now + ttl or 0
+  k.revisions[name], k.values[name], k.changed[name] = M.token, pack(FORM, M.token, now, till) .. value, true
+  set_at(k.names, name, 0)
+  ends_at(k, name, till)
+  return M.token
+end
+
+local function remove(k, name)
+  k.revisions[name], k.values[name], k.changed[name] = 0, false, true
+  drop(k.names, name)
+  ends_at(k, name, 0)
+end
+
+function documents.delete(kind, name)
+  local k = of(kind)
+  if documents.revision(kind, name) == 0 then return end
+  k.count = count(k) - 1
+  remove(k, name)
+end
+
+-- Forget up to `most` whose time is over; how many.
+function documents.expire(most)
+  local done, ends = 0, agenda('document-ends')
+  for _, first in ipairs(most > 0 and firsts(ends, most, now) or {}) do
+    local k = of(first[2])
+    for _, each in ipairs(done < most and firsts(k.ends, most - done, now) or {}) do
+      remove(k, each[2])
+      done = done + 1
+    end
+    local next = firsts(k.ends, 1)[1]
+    if next then set_at(ends, k.kind, next[1]) else drop(ends, k.kind) end
+  end
+  return done
+end
+
+-- One change of ARGV from `i` on: kind, name, 'w' and value or 'd', ttl or '', revision or ''; the answer to it.
+function documents.change(i)
+  local kind, name, action, value = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+  local ttl, wanted = tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5])
+  local revision = documents.revision(kind, name)
+  if wanted and wanted ~= revision then return 's' .. format('%.0f', revision) end
+  if action == 'd' then
+    documents.delete(kind, name)
+    return 'd0'
+  end
+  local new = documents.put(kind, name, value, ttl)
+  return new and 'd' .. format('%.0f', new) or 'f0'
+end
+
+writers[#writers + 1] = function()
+  for kind, k in pairs(kinds) do write_fields('documents:' .. kind, k.changed, k.values) end
+  kinds = nil -- values may be large
+end

@@ -1,0 +1,146 @@
+"""``fairlead tasks``: what can be enqueued, as the workers tell it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import msgspec
+
+from fairlead.app import Fairlead
+from fairlead.cli.codes import FAILURE, OK
+from fairlead.cli.commands import Command, talk
+from fairlead.cli.target import asked, url_option
+from fairlead.client import KnownTask, known_tasks
+from fairlead.client.catalog import closest_names
+from fairlead.model.catalog import TaskEntry
+from fairlead.model.parameters import REFERENCE, Parameter
+from fairlead.model.shown import one_line
+
+__all__ = ("tasks",)
+
+_LONGEST = 60  # characters of a name, a default or a type
+_LONGEST_LINE = 1_000
+
+
+@click.command(
+    cls=Command,
+    section="Look after it",
+    examples=(
+        ("fairlead tasks", "all that workers have: queues, versions, parameters"),
+        ("fairlead tasks shop.mail", "one of them, with its options"),
+        ("fairlead tasks --json", "for programs, with JSON Schemas"),
+    ),
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@url_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def tasks(names: tuple[str, ...], url: str | None, as_json: bool) -> int:
+    """List the tasks that workers have, with their queues, versions and parameters.
+
+    Nothing of their code is needed here: workers publish it. A task stays listed for up to three
+    minutes after the last worker that has it. Exit codes: 0 fine, 1 a NAME is not known, 3 the
+    broker cannot be reached.
+    """
+    known = asked(url, _known)
+    found = [task for task in known if not names or task.name in names]
+    if as_json:
+        click.echo(json.dumps({"tasks": msgspec.to_builtins(found)}))
+    elif names:
+        for task in found:
+            _show(task)
+    elif found:
+        _list(found)
+    elif not names:
+        talk("no worker tells of any task")
+    missing = [name for name in names if name not in {task.name for task in found}]
+    for name in missing:
+        close = closest_names(name, [task.name for task in known])
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        talk(f"task {name!r} is not known to any worker{hint}")
+    return FAILURE if missing else OK
+
+
+async def _known(app: Fairlead) -> list[KnownTask]:
+    return await known_tasks(app._clients.current())
+
+
+def _list(found: list[KnownTask]) -> None:
+    rows = [("TASK", "VERSION", "QUEUE", "WORKERS", "PARAMETERS")]
+    for task in found:
+        for place, entry in enumerate(task.entries):
+            name, workers = (_cut(task.name), str(task.workers)) if place == 0 else ("", "")
+            rows.append((name, str(entry.version), _cut(entry.queue), workers, signature(entry)))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, [*widths, 0], strict=True)]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _show(task: KnownTask) -> None:
+    for entry in task.entries:
+        rows = [
+            ("task", f"{task.name}{signature(entry)}"),
+            ("about", entry.summary),
+            ("version", str(entry.version)),
+            ("workers", str(task.workers)),
+            ("queue", entry.queue),
+            ("tenant", entry.tenant),
+            ("priority", entry.priority or "by its arguments"),
+            ("retries", str(entry.max_retries)),
+            ("timeout", "none" if entry.timeout is None else f"{entry.timeout:g} s"),
+            ("retention", "" if entry.retention is None else f"{entry.retention:g} s"),
+            ("cost", f"{entry.cost:g}"),
+            ("limiters", ", ".join(entry.limiters)),
+            ("unique", entry.unique),
+            ("isolation", entry.isolation),
+            ("schemas", "left out: there was no room for them" if entry.is_cut else ""),
+        ]
+        for name, value in rows:
+            if value:
+                click.echo(f"{name:10} {one_line(value, _LONGEST_LINE)}")
+        click.echo()
+
+
+def signature(entry: TaskEntry) -> str:
+    """The parameters of a task in one line."""
+    if entry.parameters is None:
+        return "(…)"
+    parts, kinds = [], [each.kind for each in entry.parameters]
+    for place, each in enumerate(entry.parameters):
+        if each.kind == "keyword_only" and not {"var_positional", each.kind} & {*kinds[:place]}:
+            parts.append("*")
+        parts.append(_parameter(each))
+        if each.kind == "positional_only" and kinds[place + 1 : place + 2] != ["positional_only"]:
+            parts.append("/")
+    return f"({', '.join(parts)})"
+
+
+def _parameter(each: Parameter) -> str:
+    stars = {"var_positional": "*", "var_keyword": "**"}.get(each.kind, "")
+    kind = _type(each.schema)
+    text = f"{stars}{_cut(each.name)}: {kind}" if kind else f"{stars}{_cut(each.name)}"
+    if "default" in each.schema:
+        return f"{text} = {_cut(json.dumps(each.schema['default'], ensure_ascii=False))}"
+    return text if each.required or stars else f"{text} = …"
+
+
+def _type(schema: Any) -> str:
+    """A schema in a word or two; empty if it says nothing."""
+    if not isinstance(schema, dict):
+        return ""
+    if isinstance(schema.get("$ref"), str):
+        return _cut(schema["$ref"].removeprefix(REFERENCE))
+    if isinstance(schema.get("anyOf"), list):
+        return _cut(" | ".join(_type(each) or "any" for each in schema["anyOf"]))
+    if isinstance(schema.get("enum"), list):
+        return _cut(" | ".join(json.dumps(each, ensure_ascii=False) for each in schema["enum"]))
+    kind = schema.get("type")
+    if kind == "array" and (inner := _type(schema.get("items"))):
+        return _cut(f"array of {inner}")
+    return _cut(str(schema.get("format") or kind or ""))
+
+
+def _cut(text: str) -> str:
+    return one_line(text, _LONGEST)

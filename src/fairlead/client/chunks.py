@@ -1,0 +1,47 @@
+"""How many tasks one call takes in, so that it never takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.broker.verbs import MAX_ENQUEUE, MAX_TENANTS, Submission
+
+__all__ = ("Room", "chunks")
+
+_MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call
+_MAX_EXTRAS = 100  # dependencies, and tasks with a delay, a deadline or a unique key
+
+
+class Room:
+    """Whether one call can take one more: a running total over the batch that grows."""
+
+    def __init__(self) -> None:
+        self._tenants: set[str] = set()
+        self._bytes = self._extras = 0
+
+    def __call__(self, batch: list[Submission], item: Submission) -> bool:
+        if not batch:
+            self._tenants = set()
+            self._bytes = self._extras = 0
+        self._tenants.add(item.message.tenant)
+        self._bytes += len(item.message.body)
+        if item.delay or item.deadline is not None or item.unique is not None:
+            self._extras += 1
+        self._extras += len(item.depends_on)
+        return (
+            len(self._tenants) <= MAX_TENANTS
+            and self._bytes <= _MAX_BYTES
+            and self._extras <= _MAX_EXTRAS
+        )
+
+
+def chunks(submissions: list[Submission]) -> Iterator[list[Submission]]:
+    room, chunk = Room(), list[Submission]()
+    for submission in submissions:
+        if not (room(chunk, submission) and len(chunk) < MAX_ENQUEUE) and chunk:
+            yield chunk
+            chunk = []
+            room(chunk, submission)
+        chunk.append(submission)
+    if chunk:
+        yield chunk

@@ -1,0 +1,199 @@
+"""Events as they happen, for programs: ``async for event in app.events(): ...``."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from fairlead.broker.repeats import Limit, Rounds, repeated
+from fairlead.client.client import Client
+from fairlead.client.event_details import EventDetails
+from fairlead.client.event_info import GAP, EventFilter, EventInfo, event_text, parse_event_text
+from fairlead.client.event_reader import EventReader, Heard, HeardPage
+from fairlead.model.errors import BrokerError, InvalidOption
+from fairlead.runtime.component import Outage
+
+__all__ = ("NOW", "OLDEST", "EventStream", "described")
+
+NOW = "now"
+OLDEST = "oldest"
+_CONFIRM = 1.0  # seconds after which a named reader's place is kept, also inside of a page
+
+
+class EventStream:
+    """An async iterator over the events that a filter admits, from a place on and for ever.
+
+    ``after`` is the id of the last event that was seen, ``now`` or ``oldest``. Without it a
+    ``reader`` goes on where it was (the first time with the oldest event), and everybody else
+    begins now. A reader with a name confirms an event by asking for the next one: what it had not
+    finished when its process died comes again.
+
+    While the broker is away it waits, for ``patience`` seconds or (None) for ever, and then reads
+    on from its place. An event of the type ``stream.gap`` says that some before it are missing.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[], Client],
+        wanted: EventFilter,
+        *,
+        after: str | None = None,
+        reader: str | None = None,
+        patience: float | None = None,
+        details: EventDetails | None = None,
+    ) -> None:
+        """``client`` is called with the first event: it belongs to the loop that runs then."""
+        place, seen = None, None
+        if after is not None and after not in (NOW, OLDEST):
+            place, seen = parse_event_text(after)
+        if reader is not None and after in (NOW, OLDEST):
+            raise InvalidOption("after", after, "left out, or an id, for a reader with a name")
+        from_now = after == NOW or (after is None and reader is None)
+
+        def begin() -> tuple[EventReader, EventDetails]:
+            mine = client()
+            return EventReader(
+                mine, after=place, seen_failed=seen, reader=reader, from_now=from_now
+            ), details or EventDetails(mine)
+
+        self._begin = begin
+        self._wanted = wanted
+        self._named = reader is not None
+        self._patience = patience
+        self._opened: tuple[EventReader, EventDetails] | None = None
+        self._page: HeardPage | None = None  # that was read, until its events are ready
+        self._ready: deque[EventInfo] = deque()
+        self._end = ""  # the place behind all that is ready
+        self._handed = ""  # the id of the event that was handed out last, until it is finished
+        self._place = ""
+        self._confirmed = ""  # the place that the broker keeps for a reader with a name
+        self._confirmed_at = 0.0  # by the loop's clock
+        self._closed = False
+        self._outage = Outage("events")
+
+    @property
+    def place(self) -> str:
+        """The id behind which the stream reads on when it is opened anew with ``after``.
+
+        All before it was handed out and finished: the next event was asked for, or ``finish`` was
+        called. Empty before the stream has begun.
+        """
+        return self._place
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EventInfo:
+        self.finish()
+        if self._closed:
+            raise StopAsyncIteration
+        # Between two pages it is the next page that confirms.
+        if self._ready and asyncio.get_running_loop().time() - self._confirmed_at >= _CONFIRM:
+            await self.confirm()
+        while not self._ready:
+            await self._more()
+        event = self._ready.popleft()
+        self._handed = event.id
+        return event
+
+    async def start(self) -> None:
+        """Take the place to read on from: events after this call are not missed."""
+        if not self._end:
+            await self._more(timeout=0.0)
+
+    def finish(self) -> None:
+        """Take note that the event that was handed out last is finished."""
+        if self._handed:
+            self._place = self._handed if self._ready else self._end
+            self._handed = ""
+
+    async def confirm(self) -> None:
+        """Keep the place of a named reader behind what is finished."""
+        if self._named and self._place != self._confirmed and self._opened is not None:
+            place, _ = parse_event_text(self._place)
+            await self._opened[0].confirm(place)
+            self._confirmed = self._place
+            self._confirmed_at = asyncio.get_running_loop().time()
+
+    async def aclose(self) -> None:
+        """End the stream. What was handed out last counts as finished."""
+        if not self._closed:
+            self._closed = True
+            self.finish()
+            await self.confirm()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.aclose()
+        else:  # the last event was not finished
+            self._closed = True
+
+    async def _more(self, timeout: float | None = None) -> None:
+        if self._opened is None:
+            self._opened = self._begin()
+        reader, details = self._opened
+        limit = math.inf
+        if self._patience is not None:
+            limit = asyncio.get_running_loop().time() + self._patience
+
+        async def read(_: Rounds) -> HeardPage:
+            return await (reader.follow() if timeout is None else reader.read(timeout))
+
+        # Whoever is cancelled, or gives up, on the way finds the page here when it goes on.
+        if self._page is None:
+            self._page = await repeated(read, Limit(limit), failed=self._failed)
+        page = self._page
+        self._confirmed_at = asyncio.get_running_loop().time()
+        events = await repeated(
+            lambda _: described(page.heard, self._wanted, details),
+            Limit(limit),
+            failed=self._failed,
+        )
+        self._outage.over()
+        self._page = None
+        if page.gap:
+            events.insert(0, _gap(page))
+        self._end = event_text(page.place, "")
+        self._ready.extend(events)
+        if not events:
+            self._place = self._end
+        elif not self._place:
+            self._place = event_text(page.begin, "")
+
+    def _failed(self, error: BrokerError) -> None:
+        if error.passes:
+            self._outage.failed(error)
+
+
+async def described(
+    heard: list[Heard], wanted: EventFilter, details: EventDetails
+) -> list[EventInfo]:
+    """The events that are wanted, with what was looked up for them.
+
+    Raises if names are wanted and cannot be asked for: nobody could say which events are left out.
+    """
+    for each in heard:
+        details.hear(each.event)
+    chosen = [
+        (each, type) for each in heard for type in each.types if wanted.admits(each.event, type)
+    ]
+    await details.look_up((each.event for each, _ in chosen), needed=wanted.name is not None)
+    infos = [details.info(each, type) for each, type in chosen]
+    return [info for info in infos if wanted.name is None or info.task == wanted.name]
+
+
+def _gap(page: HeardPage) -> EventInfo:
+    return EventInfo(id=event_text(page.begin, GAP), type=GAP, at=page.now)

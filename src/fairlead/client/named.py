@@ -1,0 +1,267 @@
+"""Tasks that are enqueued by name, where their code is not installed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from msgspec import UNSET
+
+from fairlead.broker.repeats import late
+from fairlead.broker.verbs import LeaseRef, Submission
+from fairlead.client.call import CallOptions, Kind, TaskCall
+from fairlead.client.catalog import DOUBTED, check_arguments, closest_names, known_task
+from fairlead.client.clients import Clients
+from fairlead.client.handle import Handle
+from fairlead.client.receipts import raise_for
+from fairlead.client.task import Sender
+from fairlead.model.backoff import RetryPolicy
+from fairlead.model.catalog import TaskEntry
+from fairlead.model.errors import InvalidArgument, InvalidInput, InvalidOption, UnknownTask
+from fairlead.model.names import DEFAULT_TENANT, check_task_name
+from fairlead.model.options import Options, Priorities
+from fairlead.model.registry import Registry, TaskSpec
+from fairlead.model.values import pack_arguments, unpack_arguments
+
+if TYPE_CHECKING:
+    from fairlead.client.client import Client
+
+__all__ = ("NamedCall", "NamedSender", "look_up", "look_up_now", "spec_of")
+
+T = TypeVar("T")
+
+_PLAIN = frozenset((str, int, float, bool, type(None), bytes, list, dict))
+_LEAST = 0.001  # seconds
+_MOST_WARNED = 10_000  # names; of more, no warning is logged
+
+log = logging.getLogger("fairlead.client")
+
+
+class NamedSender(Sender[..., Any]):
+    """Enqueues a task of which only the name is known here.
+
+    What workers tell of it are its options: its queue, for example. Arguments that none of them
+    would take are refused. If no worker has the task, but there are workers, it is refused as well
+    (``UnknownTask`` names the closest); ``strict=False`` accepts it. If no worker is known at all
+    it is accepted, with the options of the call and otherwise the usual ones, and a warning is
+    logged once; ``strict=True`` refuses it.
+    """
+
+    def __init__(
+        self, kind: Kind, clients: Clients, registry: Registry, *, strict: bool | None = None
+    ) -> None:
+        super().__init__(kind, clients)
+        self._registry = registry
+        self._strict = strict
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        clients: Clients,
+        registry: Registry,
+        priorities: Priorities,
+        *,
+        strict: bool | None = None,
+    ) -> NamedSender:
+        """The sender of a name that may be registered later, or never."""
+        if strict is not None and not isinstance(strict, bool):
+            raise InvalidOption("strict", strict, "True, False or left out")
+        spec = _placeholder(check_task_name(name))
+        return cls(Kind(spec, priorities), clients, registry, strict=strict)
+
+    def using(self, **options: Unpack[CallOptions]) -> NamedSender:
+        """The same task with other options; what is not said here stays as it was."""
+        kind = self._kind.using(options)
+        return NamedSender(kind, self._clients, self._registry, strict=self._strict)
+
+    def call(self, *args: Any, **kwargs: Any) -> TaskCall[Any]:
+        """A call to be enqueued later, with others; then it is looked up."""
+        kind = self._kind
+        if self.name in self._registry:
+            spec = self._registry.get(self.name)
+            known = Kind(spec, kind.priorities, kind.said, kind.enqueue_timeout)
+            return TaskCall(known, args, kwargs)
+        return NamedCall(kind, args, kwargs, self._strict)
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue the task from sync code and return once the broker has accepted it."""
+        call = self.call(*args, **kwargs)
+        return self._clients.sync(lambda client: self._send(client, call))
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue the task and return once the broker has accepted it."""
+        return await self._send(self._clients.current(), self.call(*args, **kwargs))
+
+    async def _send(self, client: Client, call: TaskCall[Any]) -> Handle[Any]:
+        now, limit = asyncio.get_running_loop().time, self._kind.enqueue_timeout
+        began = now()
+        await look_up(client, [call])
+        submission = call.submission()
+        if limit is not None:  # for both
+            limit = max(limit - (now() - began), _LEAST)
+        receipt = await client.submit(submission, limit)
+        raise_for(receipt, submission)
+        return call.accepted(self._clients, receipt, submission)
+
+
+class NamedCall(TaskCall[Any]):
+    """A call of a task by its name. What workers tell of the task is asked once, before it goes."""
+
+    __slots__ = ("_found", "_strict")
+
+    def __init__(
+        self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any], strict: bool | None
+    ) -> None:
+        super().__init__(kind, args, kwargs)
+        self._strict = strict
+        self._found: Kind | None = None  # with what workers tell
+
+    def using(self, **options: Unpack[CallOptions]) -> NamedCall:
+        """Another call, with an id of its own, to which these options apply as well."""
+        return NamedCall(self._kind.using(options), self.args, self.kwargs, self._strict)
+
+    def check_registered(self, registry: Registry) -> None:
+        """Nothing to check: workers have it, not this app."""
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The task to be called, as far as it is known."""
+        return (self._found or self._kind).spec
+
+    def submission(
+        self, fence: LeaseRef | None = None, after: Sequence[TaskCall[Any]] = ()
+    ) -> Submission:
+        """What the broker gets; it must have been looked up."""
+        if self._found is None:
+            raise InvalidInput(
+                f"task {self.spec.name!r} is not registered here, and workers cannot be asked for "
+                "it at this place; register it, or enqueue or create it while the program runs"
+            )
+        return self._made(self._found, fence, after)
+
+    async def find(self, client: Client) -> None:
+        """Ask what workers tell of the task, and check the arguments by it."""
+        if self._found is not None:
+            return
+        args, kwargs = _plain(self.args, self.kwargs)
+        known = client.catalogs.fresh().get(self.spec.name)
+        if known is not None:  # mostly: no need to wait for anything
+            with contextlib.suppress(InvalidArgument):
+                self._found = self._kind_of(client, check_arguments(known, args, kwargs))
+                return
+        limit = self._kind.enqueue_timeout
+        try:
+            async with asyncio.timeout(client.limit if limit is None else limit):
+                known, names = await known_task(client, self.spec.name, within=DOUBTED)
+        except TimeoutError:
+            raise late(in_flight=False) from None
+        if known is None:
+            self._unknown(client, names)
+            self._found = self._kind
+        else:
+            self._found = self._kind_of(client, check_arguments(known, args, kwargs))
+
+    def _unknown(self, client: Client, names: Sequence[str]) -> None:
+        """Refuse a name that no worker has, or warn of it."""
+        name = self.spec.name
+        if self._strict or (self._strict is None and names):
+            raise UnknownTask(
+                name,
+                closest_names(name, names),
+                missing="is not known to any worker",
+                advice="start a worker that has it first, or pass strict=False to app.named",
+            )
+        warned = client.catalogs.warned
+        if name not in warned and len(warned) < _MOST_WARNED:
+            warned.add(name)
+            log.warning(
+                "task %s is not known to any worker: it waits until one comes that has it",
+                name,
+                extra={"task": name},
+            )
+
+    def _kind_of(self, client: Client, entry: TaskEntry) -> Kind:
+        said = self._kind.said
+        if said.id is not UNSET and said.tenant is UNSET and entry.tenant != DEFAULT_TENANT:
+            raise InvalidOption(
+                "id", said.id, f"given with tenant=: calls of {entry.name!r} have one of their own"
+            )
+        spec = client.catalogs.spec_of(entry, spec_of)
+        return Kind(spec, self._kind.priorities, said, self._kind.enqueue_timeout)
+
+
+async def look_up(client: Client, calls: Iterable[T]) -> list[T]:
+    """The calls, once workers were asked about those that are by name only."""
+    made = _listed(calls)
+    for call in made:
+        if isinstance(call, NamedCall):
+            await call.find(client)
+    return made
+
+
+def look_up_now(clients: Clients, calls: Iterable[T]) -> list[T]:
+    """``look_up`` from sync code, without a trip if there is nothing to ask."""
+    made = _listed(calls)
+    if any(isinstance(call, NamedCall) for call in made):
+        clients.sync(lambda client: look_up(client, made))
+    return made
+
+
+def _listed(calls: Iterable[T]) -> list[T]:
+    if not isinstance(calls, Iterable):
+        raise InvalidInput(f"{type(calls).__name__} is not a list of calls")
+    return list(calls)
+
+
+def _plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments as the worker will find them stored, as far as it is plain to see."""
+    if all(type(each) in _PLAIN for each in (*args, *kwargs.values())):
+        return args, kwargs
+    return unpack_arguments(pack_arguments(args, kwargs, {}))
+
+
+@lru_cache(maxsize=1024)
+def _placeholder(name: str) -> TaskSpec:
+    """A task of which nothing but the name is known."""
+    return TaskSpec(name, _elsewhere)
+
+
+class _Context:
+    """Stands for the context that the worker puts in front."""
+
+
+def _elsewhere(*args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("the code of this task is elsewhere")
+
+
+def _elsewhere_with_context(ctx: _Context, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError("the code of this task is elsewhere")
+
+
+def spec_of(entry: TaskEntry) -> TaskSpec:
+    """The task as a program would have registered it, without its code."""
+    said: dict[str, Any] = {"queue": entry.queue, "tenant": entry.tenant, "cost": entry.cost}
+    if entry.priority:
+        said["priority"] = entry.priority
+    if entry.limiters:
+        said["limiters"] = entry.limiters
+    if entry.unique:
+        said["unique"] = entry.unique
+        if entry.unique_for is not None:
+            said["unique_for"] = entry.unique_for
+        elif entry.unique_until:
+            said["unique_until"] = entry.unique_until
+    return TaskSpec(
+        entry.name,
+        _elsewhere_with_context if entry.takes_context else _elsewhere,
+        options=Options(**said),
+        policy=RetryPolicy(max_retries=entry.max_retries),
+        version=entry.version,
+        context_type=_Context,
+        max_crashes=entry.max_crashes,
+    )

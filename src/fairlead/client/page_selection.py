@@ -1,0 +1,43 @@
+"""Which tasks a listing has, and the check of what callers say of it."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from fairlead.client.stated import check_stated
+from fairlead.model.errors import InvalidOption
+from fairlead.model.lifecycle import State
+from fairlead.model.names import check_queue, check_tenant
+
+__all__ = ("PageSelection", "page_arguments")
+
+
+class PageSelection(TypedDict, total=False):
+    """Which tasks to list: what is left out does not matter."""
+
+    state: State | str
+    queue: str
+    tenant: str
+    cursor: str | None
+    limit: int  # at most 1,000
+
+
+def page_arguments(selection: PageSelection) -> dict[str, Any]:
+    """Check a selection; return the arguments of ``Inspector.page`` that it stands for."""
+    check_stated(selection, PageSelection, "a page")
+    state, cursor = selection.get("state"), selection.get("cursor")
+    queue, tenant = selection.get("queue"), selection.get("tenant")
+    limit = selection.get("limit", 100)
+    if state is not None and state not in tuple(State):
+        raise InvalidOption("state", state, f"one of {', '.join(State)}")
+    if cursor is not None and not isinstance(cursor, str):
+        raise InvalidOption("cursor", cursor, "one that an earlier page returned")
+    if type(limit) is not int:
+        raise InvalidOption("limit", limit, "a whole number")
+    return {
+        "state": None if state is None else State(state),
+        "queue": None if queue is None else check_queue(queue),
+        "tenant": None if tenant is None else check_tenant(tenant),
+        "cursor": cursor,
+        "limit": limit,
+    }
