@@ -68,6 +68,7 @@ class Load:
         self.answers: Counter[str] = Counter()
         self._brokers = brokers
         self._stopping = asyncio.Event()
+        self._all_sent = asyncio.Event()
 
     async def grows(self, by: int = 20) -> None:
         """Wait until so many more were accepted, and so many more completed."""
@@ -87,7 +88,9 @@ class Load:
     async def work(self, line: Line) -> None:
         ends: list[Settlement] = []
         while True:
-            last = self._stopping.is_set()
+            # Only what is looked for after the last producer had its answer is the last look: one
+            # whose call is repeated since the server came back may be heard after all others.
+            last = self._all_sent.is_set()
             order = Fetch(queues=("default",), max=8)
             reply = await line.broker.exchange(line.call(), ends, fetch=order)
             self.answers.update(reply.settled)
@@ -125,6 +128,7 @@ class Load:
             async with asyncio.timeout(_SECONDS):
                 self._stopping.set()
                 await asyncio.gather(*producing)
+                self._all_sent.set()
                 await asyncio.gather(*working)
         finally:
             for task in tasks:
