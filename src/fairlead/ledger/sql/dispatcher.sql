@@ -1,0 +1,110 @@
+-- name: claim_tasks
+-- Make due rows ours, in the order in which they are due. Only the leader's term gets any.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+), due as materialized (
+    select t.id from fairlead.tasks t
+    where t.state = 'pending' and t.due_at <= statement_timestamp() and exists (select from holds)
+    order by t.due_at, t.seq
+    limit %(limit)s
+    for update of t skip locked
+), claimed as (
+    update fairlead.tasks t set state = 'claimed', claimed_term = %(term)s, pushes = t.pushes + 1
+    from due where t.id = due.id
+    returning t.id, t.seq, t.due_at, t.submission, t.depends_on, t.deadline_at, t.pushes
+)
+select id, submission, depends_on,
+       extract(epoch from deadline_at - clock_timestamp())::float8 as deadline,
+       extract(epoch from clock_timestamp() - due_at)::float8 as late, pushes
+from claimed order by due_at, seq;
+
+-- name: confirm_tasks
+-- The broker has them. A row that the recorder has moved on already stays as it is.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.tasks t
+set state = g.state, claimed_term = null, updated_at = clock_timestamp(), checked_at = clock_timestamp(),
+    finished_at = case when g.state in ('completed', 'dead', 'cancelled') then clock_timestamp() end
+from unnest(%(ids)s::text[], %(states)s::text[]) as g(id, state)
+where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
+returning t.id;
+
+-- name: put_back_tasks
+-- They were not taken: try again after so many seconds.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.tasks t
+set state = 'pending', claimed_term = null, reason = g.reason,
+    due_at = clock_timestamp() + make_interval(secs => g.delay)
+from unnest(%(ids)s::text[], %(delays)s::float8[], %(reasons)s::text[]) as g(id, delay, reason)
+where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
+returning t.id;
+
+-- name: refuse_tasks
+-- They will never be taken; the row says why.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.tasks t
+set state = 'refused', claimed_term = null, reason = g.reason, stands_for = g.stands_for,
+    updated_at = clock_timestamp(), finished_at = clock_timestamp()
+from unnest(%(ids)s::text[], %(reasons)s::text[], %(stands_for)s::text[]) as g(id, reason, stands_for)
+where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
+returning t.id;
+
+-- name: release_claims
+-- What leaders before this one had claimed. Only after the recorder has caught up.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+), some as materialized (
+    select t.id from fairlead.tasks t
+    where t.state = 'claimed' and t.claimed_term < %(term)s and exists (select from holds)
+    limit %(limit)s
+    for update of t skip locked
+)
+update fairlead.tasks t set state = 'pending', claimed_term = null from some where t.id = some.id
+returning t.id;
+
+-- name: next_due
+-- Seconds until the next row is due; null if none waits.
+select extract(epoch from min(due_at) - clock_timestamp())::float8 as seconds
+from fairlead.tasks where state = 'pending';
+
+-- name: states_of
+select id, state from fairlead.tasks where id = any(%(ids)s);
+
+-- name: claim_flow
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+), due as materialized (
+    select f.id from fairlead.flows f
+    where f.state = 'pending' and f.due_at <= statement_timestamp() and exists (select from holds)
+    order by f.due_at, f.seq
+    limit 1
+    for update of f skip locked
+)
+update fairlead.flows f set state = 'claimed', claimed_term = %(term)s, pushes = f.pushes + 1
+from due where f.id = due.id
+returning f.id, f.tenant, f.name, f.draft, f.pushes;
+
+-- name: end_flow_push
+-- `state` is running (the broker has it), pending (again after `delay` seconds) or refused.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.flows f
+set state = %(state)s, claimed_term = null, reason = %(reason)s, updated_at = clock_timestamp(),
+    checked_at = clock_timestamp(), due_at = clock_timestamp() + make_interval(secs => %(delay)s),
+    finished_at = case when %(state)s = 'refused' then clock_timestamp() end
+where f.id = %(id)s and f.state = 'claimed' and f.claimed_term = %(term)s and exists (select from holds)
+returning f.id;
+
+-- name: release_flow_claims
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.flows f set state = 'pending', claimed_term = null
+where f.state = 'claimed' and f.claimed_term < %(term)s and exists (select from holds)
+returning f.id;

@@ -1,0 +1,21 @@
+-- name: list_tasks
+-- A page, newest first; conditions that are null do not count. The caller leaves out those lines
+-- (marked by @name) whose condition was not given, so that the planner sees only what was asked.
+select id, seq, state, queue, tenant, name, level, flow, created_at, due_at, deadline_at, updated_at,
+       started_at, finished_at, attempts, worker, reason, error_type, error, stands_for, pushes, recoveries
+from fairlead.tasks
+where seq < %(before)s
+  and state = %(state)s -- @state
+  and queue = %(queue)s -- @queue
+  and tenant = %(tenant)s -- @tenant
+  and name = %(name)s -- @name
+  and error <> '' and to_tsvector('simple', error) @@ plainto_tsquery('simple', %(error)s) -- @error
+  and created_at >= %(since)s -- @since
+  and created_at < %(until)s -- @until
+order by seq desc
+limit %(limit)s;
+
+-- name: task
+select id, seq, state, queue, tenant, name, level, flow, created_at, due_at, deadline_at, updated_at,
+       started_at, finished_at, attempts, worker, reason, error_type, error, stands_for, pushes, recoveries, log
+from fairlead.tasks where id = %(id)s;

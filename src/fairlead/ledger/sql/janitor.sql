@@ -1,0 +1,43 @@
+-- name: stuck_tasks
+-- Rows that have been running for longer than `older` seconds and were not looked at for as long.
+select id, recoveries from fairlead.tasks
+where state = 'running' and checked_at < statement_timestamp() - make_interval(secs => %(older)s)
+order by checked_at limit %(limit)s;
+
+-- name: recover_tasks
+-- The broker does not know them: send them again, three times at most.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.tasks t
+set state = case when t.recoveries < 3 and t.submission is not null then 'pending' else 'dead' end,
+    recoveries = least(t.recoveries + 1, 3), reason = 'lost', due_at = clock_timestamp(),
+    updated_at = clock_timestamp(), checked_at = clock_timestamp(),
+    finished_at = case when t.recoveries < 3 and t.submission is not null then null
+                       else clock_timestamp() end
+from unnest(%(ids)s::text[], %(entries)s::bigint[], %(indexes)s::int[]) as g(id, entry, index)
+where t.id = g.id and t.state = 'running' and (t.last_entry, t.last_index) = (g.entry, g.index)
+  and exists (select from holds)
+returning t.id, t.state;
+
+-- name: delete_old_tasks
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+), old as materialized (
+    select t.id from fairlead.tasks t
+    where t.finished_at < statement_timestamp() - make_interval(secs => %(keep)s)
+      and exists (select from holds)
+    order by t.finished_at limit %(limit)s for update of t skip locked
+)
+delete from fairlead.tasks t using old where t.id = old.id;
+
+-- name: delete_old_flows
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+), old as materialized (
+    select f.id from fairlead.flows f
+    where f.finished_at < statement_timestamp() - make_interval(secs => %(keep)s)
+      and exists (select from holds)
+    order by f.finished_at limit %(limit)s for update of f skip locked
+)
+delete from fairlead.flows f using old where f.id = old.id;
