@@ -90,7 +90,7 @@ async def migrate(pool: Pool, *, timeout: float = _LOCK_IN) -> list[str]:
         for each in migrations():
             if each.number not in had:
                 async with connection.transaction():
-                    await connection.execute(each.text)  # type: ignore[call-overload]
+                    await connection.execute(each.text)
                     await connection.execute(
                         "insert into fairlead.migrations (number, name) values (%s, %s)",
                         (each.number, each.name),
