@@ -50,7 +50,7 @@ def path() -> Iterator[Path]:
 
 def ask(dsn: str, text: str) -> object:
     with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as connection:
-        cursor = connection.execute(text)  # type: ignore[call-overload]
+        cursor = connection.execute(text)
         row = cursor.fetchone() if cursor.description else None
         return None if row is None else row[0]
 

@@ -79,7 +79,7 @@ class Postgres:
     def execute(self, text: str, *, dsn: str | None = None) -> list[tuple[Any, ...]]:
         """Run a statement over a connection of its own; its rows, if it has any."""
         with psycopg.connect(dsn or self.dsn, autocommit=True, connect_timeout=10) as connection:
-            cursor = connection.execute(text)  # type: ignore[call-overload]
+            cursor = connection.execute(text)
             return cursor.fetchall() if cursor.description else []
 
     @contextlib.contextmanager
