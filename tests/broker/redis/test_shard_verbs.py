@@ -343,6 +343,17 @@ async def test_documents_and_trails_lie_in_the_first_shard(
         await broker.note(c.call(), "", [b"n"], now=NOW)
 
 
+async def test_the_first_shard_knows_who_leads(
+    broker: ShardedBroker, names: tuple[str, str]
+) -> None:
+    held = await broker.lead("manager", "m1", now=NOW)
+    near, far = (broker._stores[name] for name in names)
+    for store in (broker, near):
+        assert (await store.lead("manager", "m2", now=NOW)) == held
+    assert (await far.lead("manager", "m2", now=NOW)).holder == "m2"
+    assert (await broker.lead("manager", "m1", release=True, now=NOW)).holder == ""
+
+
 async def test_a_worker_is_ordered_in_the_first_shard_which_tells_of_it(
     broker: ShardedBroker, c: Client, names: tuple[str, str]
 ) -> None:
