@@ -1,9 +1,9 @@
 """Records what the broker tells: reads its events and writes what became of tasks to the ledger.
 
 One step reads some pages, folds them into one change for each task, asks the broker for what events
-do not say, and writes rows and the place behind the events in one transaction. The place is compared
-with where this step began, so of two recorders at one place only one writes. An event is never
-counted twice, whatever dies when.
+do not say, and writes rows and the place behind the events in one transaction. The place is
+compared with where this step began, so of two recorders at one place only one writes. An event is
+never counted twice, whatever dies when.
 
 Before the auditor or the janitor sends a task again that the broker does not know, they call
 ``catch_up``. Everything that happened before they asked the broker is in the row then, and a row
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,9 +29,11 @@ from fairlead.manager.counts import Counts
 from fairlead.manager.folding import fold, subject
 from fairlead.manager.resync import resync
 from fairlead.manager.task_details import found_details, row_of
-from fairlead.manager.term import Term
 from fairlead.model.event_places import is_joined, joined, places_of, reached
 from fairlead.model.events import Event, EventId
+
+if TYPE_CHECKING:
+    from fairlead.manager.term import Term
 
 __all__ = ("Recorded", "Recorder")
 
@@ -235,7 +238,7 @@ class Recorder:
             shards = {} if latest.last is None else places_of(latest.last)
             self._places = {
                 place.shard: EventId(place.generation, place.shard, place.entry, place.index)
-                for place in await self._ledger.places()
+                for place in (await self._ledger.places()).values()
                 if self._several or place.shard in shards
             }
         return self._places

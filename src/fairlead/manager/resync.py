@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fairlead.broker import Store
 from fairlead.ledger.ledger import Ledger
-from fairlead.ledger.rows import UnfinishedTask, moment
+from fairlead.ledger.rows import UnfinishedTask
 from fairlead.ledger.task_log import MAX_ERROR
 from fairlead.manager.folding import cut
 from fairlead.manager.task_details import find_in_batches
@@ -23,18 +23,13 @@ async def resync(store: Store, ledger: Ledger, term: int) -> int:
     """Let unfinished rows follow the broker; how many of them were compared."""
     count = 0
     for state in _STATES:
-        before: UnfinishedTask | None = None
+        before: tuple[float, int] | None = None
         while True:
-            rows = await ledger.unfinished_tasks(
-                state=state,
-                before=None if before is None else moment(before.created_at),
-                before_seq=0 if before is None else before.seq,
-                limit=_PAGE,
-            )
+            rows = await ledger.unfinished_tasks(state=state, before=before, limit=_PAGE)
             if not rows:
                 break
             count += len(rows)
-            before = rows[-1]
+            before = rows[-1].place
             await _follow(store, ledger, term, rows)
     return count
 
