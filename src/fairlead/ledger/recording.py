@@ -69,7 +69,17 @@ async def write_record(ledger: Ledger, record: Record) -> int:
     async with ledger.transaction() as calls:
         # First: whoever comes second waits here, and then finds that it is late.
         for to, was in sorted(record.places, key=lambda pair: pair[0].shard):
-            await calls.move_place(term=record.term, to=to, was=was)
+            before = was or Place(to.shard, "", 0, 0)
+            await calls.move_place(
+                term=record.term,
+                shard=to.shard,
+                generation=to.generation,
+                entry=to.entry,
+                index=to.index,
+                was_generation=before.generation,
+                was_entry=before.entry,
+                was_index=before.index,
+            )
         count = await calls.record_tasks(term=record.term, rows=record.tasks)
         ids, states, at = zip(*record.flows, strict=True) if record.flows else ((), (), ())
         await calls.record_flows(term=record.term, ids=ids, states=states, at=at)
