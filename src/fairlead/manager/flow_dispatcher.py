@@ -15,18 +15,18 @@ from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ClaimedFlow
 from fairlead.manager.counts import Counts
 from fairlead.manager.push import BACKOFF, UNFINISHED, resolved
-from fairlead.manager.term import Term
+from fairlead.manager.term import Term, lost
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
     Conflict,
     InvalidInput,
-    LostLeadership,
     OutOfOrder,
     QueueFull,
     UnknownDependency,
 )
 from fairlead.model.options import Dependency
+from fairlead.model.ledger_errors import LostLeadership
 from fairlead.runtime import faults
 
 __all__ = ("FlowDispatcher", "ended", "remaining", "states_in_parts")
@@ -108,7 +108,7 @@ class FlowDispatcher:
         try:
             await send(self._store, self._term.caller, (), draft, None)
         except OutOfOrder as error:
-            raise LostLeadership(self._term.number, "the broker has calls of a later one") from error
+            raise lost(self._term.number, "the broker has calls of a later one") from error
         except QueueFull as error:
             return "pending", later, error.setting
         except UnknownDependency as error:
