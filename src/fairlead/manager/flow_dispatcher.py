@@ -89,7 +89,7 @@ class FlowDispatcher:
         """Send a flow; the state of its row, and in how many seconds again if it is pending."""
         later = BACKOFF.delay(max(flow.pushes - 1, 0), self._dice())
         try:
-            draft = decode_draft(flow.draft)
+            draft = decode_draft(flow.draft, age=flow.age)
         except InvalidInput:
             return "refused", 0.0, "unreadable"
         own = {each.message.id for each in draft.submissions}
@@ -98,7 +98,7 @@ class FlowDispatcher:
         if flow.pushes > 1:  # what ran before the broker lost it is not run again
             members = remaining(draft.submissions, states)
             if not members:
-                return ended(states[id] for id in own), 0.0, ""
+                return ended(states.get(id, "dead") for id in own), 0.0, ""
         else:
             members = list(draft.submissions)
         outside = {id: state for id, state in states.items() if id in asked}

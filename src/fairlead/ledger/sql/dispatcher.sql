@@ -89,7 +89,8 @@ with holds as materialized (
 )
 update fairlead.flows f set state = 'claimed', claimed_term = %(term)s, pushes = f.pushes + 1
 from due where f.id = due.id
-returning f.id, f.tenant, f.name, f.draft, f.pushes;
+returning f.id, f.tenant, f.name, f.draft, f.pushes,
+    extract(epoch from clock_timestamp() - f.created_at)::float8 as age;
 
 -- name: end_flow_push
 -- `state` is running (the broker has it), pending (again after `delay` seconds), refused, or what the
