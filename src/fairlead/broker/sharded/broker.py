@@ -261,8 +261,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
                 shards = [self.shard_of(target.queue)]
             for shard in shards:
                 parts.setdefault(shard, []).append(change)
-        if not changes:
-            parts[self._default] = []
+        if not changes:  # it moves the caller's line on, in every shard
+            parts = {shard: [] for shard in self._stores}
         await self._all(
             {
                 shard: partial(self._stores[shard].configure, call, part, now=now)
