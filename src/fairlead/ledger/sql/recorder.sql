@@ -22,7 +22,7 @@ from fairlead.tasks t where t.id = any(%(ids)s);
 
 -- name: make_incoming
 -- Where changes are copied to: for Python that is ten times cheaper than arrays as parameters.
-create temporary table if not exists incoming (
+create temporary table if not exists incoming_1 (
     id text, state text, queue text, tenant text, name text, level smallint, flow text,
     submission bytea, content bytea, depends_on text[], created_at float8, due_at float8,
     deadline_at float8, changed_at float8, started_at float8, finished_at float8, attempts integer,
@@ -31,7 +31,7 @@ create temporary table if not exists incoming (
 ) on commit delete rows;
 
 -- name: copy_incoming
-copy pg_temp.incoming (id, state, queue, tenant, name, level, flow, submission, content, depends_on,
+copy pg_temp.incoming_1 (id, state, queue, tenant, name, level, flow, submission, content, depends_on,
     created_at, due_at, deadline_at, changed_at, started_at, finished_at, attempts, begins, worker,
     reason, error_type, error, last_entry, last_index, log)
 from stdin with (format binary);
@@ -62,7 +62,7 @@ set state = g.state, claimed_term = null, checked_at = clock_timestamp(),
     last_entry = g.last_entry, last_index = g.last_index,
     log = case when octet_length(t.log) + octet_length(g.log) <= 65536 then t.log || g.log
                else t.log end
-from pg_temp.incoming g
+from pg_temp.incoming_1 g
 where t.id = g.id and (t.last_entry, t.last_index) < (g.last_entry, g.last_index)
   and t.state <> 'refused' and not (t.state = 'pending' and t.pushes = 0)
   and exists (select from holds)
@@ -84,7 +84,7 @@ select g.id, g.state, g.queue, g.tenant, g.name, coalesce(g.level, 2), g.flow, g
          then to_timestamp(coalesce(g.finished_at, g.created_at)) end,
     g.attempts, g.worker, coalesce(g.reason, ''), g.error_type, g.error, g.last_entry,
     g.last_index, g.log
-from pg_temp.incoming g
+from pg_temp.incoming_1 g
 where not exists (select from fairlead.tasks k where k.id = g.id) and exists (select from holds)
 order by g.created_at, g.id
 on conflict (id) do nothing
@@ -106,8 +106,7 @@ returning f.id;
 
 -- name: unfinished_tasks
 -- A page of the rows in one state, newest first, to compare all of them with the broker.
-select id, state, last_entry, last_index, flow, submission is not null as is_sendable, created_at, seq
-from fairlead.tasks
+select id, last_entry, last_index, created_at, seq from fairlead.tasks
 where state = %(state)s
   and (created_at, seq) < (%(before)s, %(before_seq)s) -- @before
 order by created_at desc, seq desc limit %(limit)s;
