@@ -27,7 +27,7 @@ from fairlead.model.options import Dependency, Unique
 from fairlead.model.values import pack_arguments
 from fairlead.runtime.ids import new_id
 
-__all__ = ("ENQUEUE", "Bench", "completed", "submission")
+__all__ = ("ENQUEUE", "Bench", "submission", "until")
 
 ENQUEUE = "select task_id, code from fairlead.enqueue_tasks(%s::json)"
 _BODY = Body(task="work", arguments=pack_arguments((), {})).encode()
@@ -54,12 +54,6 @@ def submission(
         unique=None if unique is None else Unique(key=unique),
         delay=delay,
         deadline=deadline,
-    )
-
-
-def completed(lease: Leased) -> Settlement:
-    return Settlement(
-        id=lease.message.id, incarnation=lease.incarnation, token=lease.token, to=State.COMPLETED
     )
 
 
@@ -144,12 +138,7 @@ class Bench:
     async def complete(self, leases: Sequence[Leased]) -> None:
         for start in range(0, len(leases), 100):
             some = [
-                Settlement(
-                    id=each.message.id,
-                    incarnation=self.worker.incarnation,
-                    token=each.token,
-                    to=State.COMPLETED,
-                )
+                Settlement(id=each.message.id, token=each.token, to=State.COMPLETED)
                 for each in leases[start : start + 100]
             ]
             await self.worker.call(lambda call, some=some: self.store.exchange(call, some))

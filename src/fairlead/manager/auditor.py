@@ -102,7 +102,7 @@ class Auditor:
         elif hello.generation != self._generation and self._began is None:
             log.warning("broker was emptied or replaced; all unfinished tasks are compared with it")
             self._began = self._clock()
-            self._counts.add("generations")
+            self._counts.add("full_audits")
             self._counts.put("auditing", 1)
 
     # -- tasks ----------------------------------------------------------------------------------
@@ -184,11 +184,9 @@ class Auditor:
     async def _count_without_row(self) -> None:
         """Look at one page of the broker. How many were without a row is told behind the last."""
         page = await self._store.page(cursor=self._cursor, limit=_AT_ONCE)
-        old = [
-            each.message.id for each in page.tasks if each.enqueued_at < self._now - _FRESH
-        ]
+        old = [each.message.id for each in page.tasks if each.enqueued_at < self._now - _FRESH]
         if old:
-            self._without_row += len(await self._ledger.unknown_ids(ids=old))
+            self._without_row += len(old) - len(await self._ledger.states_of(ids=old))
         self._cursor = page.cursor
         if page.cursor is None:
             self._counts.put("without_row", self._without_row)

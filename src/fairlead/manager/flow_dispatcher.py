@@ -137,9 +137,7 @@ def ended(states: Iterable[str]) -> str:
     return "cancelled" if "cancelled" in found else "completed"
 
 
-def remaining(
-    submissions: Sequence[Submission], states: Mapping[str, str]
-) -> list[Submission]:
+def remaining(submissions: Sequence[Submission], states: Mapping[str, str]) -> list[Submission]:
     """The members of a lost flow that are to be sent again, each behind those it waits for.
 
     Those that have not ended, and completed ones whose results they will read: the results are
