@@ -14,6 +14,7 @@ than the moment at which a row became pending again comes after it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from fairlead.manager.counts import Counts
 from fairlead.manager.folding import fold, subject
 from fairlead.manager.resync import resync
 from fairlead.manager.task_details import found_details, row_of
+from fairlead.model.errors import BrokerError
 from fairlead.model.event_places import is_joined, joined, places_of, reached
 from fairlead.model.events import Event, EventId
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Recorded", "Recorder")
 
-_BATCH = 5_000  # events of one transaction
+_BATCH = 10_000  # events of one transaction; the more, the fewer rows are written twice
 _PAGE = 1_000  # events of one call
 _POLL = 5.0  # seconds that it waits for the next event
 _WORKERS = 10_000  # incarnations that are remembered as written down
@@ -56,8 +58,9 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Read(msgspec.Struct):
-    """What some pages had."""
+    """What some pages had, from where on."""
 
+    began: dict[str, EventId]
     events: list[Event]
     places: dict[str, EventId]
     gap: bool = False
@@ -91,6 +94,7 @@ class Recorder:
         self._several = False  # the broker has shards
         self._more = True  # the last step left something
         self._workers: dict[str, None] = {}  # written down lately
+        self._ahead: _Read | None = None  # read while the last step was written
 
     async def run(self) -> None:
         """Record whatever happens, for ever."""
@@ -128,29 +132,37 @@ class Recorder:
 
     async def _step(self) -> Recorded:
         began = await self._begin()
-        read = await self._read(began)
+        ahead, self._ahead = self._ahead, None
+        read = ahead if ahead is not None and ahead.began == began else await self._read(began)
         if read.gap:
             # Before the place moves: if this dies, whoever comes next finds the same gap.
             await self._compare_all(began, read.places)
         tasks = 0
         if read.events or read.places != began:
-            tasks = await self._write(read, began)
+            record = await self._record(read)
+            # While the ledger writes these, the broker is asked for the next ones.
+            reading = asyncio.create_task(self._read_ahead(read))
+            try:
+                tasks = await self._write(record)
+            finally:
+                await _ended(reading)
         self._places = read.places
-        lag = 0.0 if read.at_end or not read.events else read.now - read.events[-1].at
+        lag = 0.0 if read.at_end or not read.events else max(read.now - read.events[-1].at, 0.0)
         self._counts.add("events", len(read.events))
         self._counts.add("tasks", tasks)
-        self._counts.put("lag_seconds", max(lag, 0.0))
+        self._counts.put("lag_seconds", lag)
         return Recorded(
-            count=len(read.events),
-            tasks=tasks,
-            gap=read.gap,
-            at_end=read.at_end,
-            lag=max(lag, 0.0),
+            count=len(read.events), tasks=tasks, gap=read.gap, at_end=read.at_end, lag=lag
         )
+
+    async def _read_ahead(self, read: _Read) -> None:
+        if not read.at_end:
+            with contextlib.suppress(BrokerError):  # the next step reads again, and says so
+                self._ahead = await self._read(read.places)
 
     async def _read(self, began: dict[str, EventId]) -> _Read:
         """Read on until the batch is full or a page is empty."""
-        read = _Read([], dict(began))
+        read = _Read(dict(began), [], dict(began))
         count = 0
         while count < self._batch and not read.at_end:
             page = await self._store.events(after=self._after(read.places), limit=self._page)
@@ -171,23 +183,26 @@ class Recorder:
             self._several = is_joined(page.last)
             places.update(places_of(page.last))
 
-    async def _write(self, read: _Read, began: Mapping[str, EventId]) -> int:
+    async def _record(self, read: _Read) -> Record:
+        """Fold what was read, and find what the events do not say."""
         ids = list({id for event in read.events if (id := subject(event))})
-        known = {row.id: row for row in await self._ledger.last_events(ids=ids)} if ids else {}
+        known = {row.id: row for row in await self._ledger.last_events(ids=ids)}
         folded = fold(read.events, {id: _last(row) for id, row in known.items()})
         changes = folded.tasks.values()
         found = await found_details(self._store, changes, known)
-        record = Record(
+        return Record(
             term=self._term.number,
             tasks=[row_of(change, found.get(change.id)) for change in changes],
             flows=[(flow.id, flow.state, flow.at) for flow in folded.flows.values()],
             workers=await self._new_workers(folded.workers),
             places=[
-                (_place(place), None if shard not in began else _place(began[shard]))
+                (_place(place), None if shard not in read.began else _place(read.began[shard]))
                 for shard, place in read.places.items()
-                if place != began.get(shard)
+                if place != read.began.get(shard)
             ],
         )
+
+    async def _write(self, record: Record) -> int:
         try:
             count = await write_record(self._ledger, record)
         except Exception:
@@ -247,6 +262,15 @@ class Recorder:
         if not places:
             return None
         return joined(places) if self._several else next(iter(places.values()))
+
+
+async def _ended(reading: asyncio.Task[None]) -> None:
+    """Wait for what was begun beside a write; whoever is cancelled meanwhile takes it along."""
+    try:
+        await asyncio.wait([reading])
+    finally:
+        reading.cancel()
+    reading.result()
 
 
 def _last(row: LastEvent) -> tuple[int, int]:
