@@ -230,6 +230,16 @@ class Calls:
         answer = await self._run("unchecked_flows", older=older, limit=limit)
         return [row[0] for row in answer.rows]
 
+    async def flow_states(self, *, ids: Sequence[str]) -> dict[str, str]:
+        """Return the states of those flows that have a row."""
+        return {row[0]: row[1] for row in (await self._run("flow_states", ids=list(ids))).rows}
+
+    async def touch_flows(self, *, term: int, ids: Sequence[str]) -> int:
+        """Note that flows were compared and found right."""
+        if not ids:
+            return 0
+        return (await self._fenced("touch_flows", term=term, ids=list(ids))).count
+
     async def follow_flow(self, *, term: int, id: str, state: str, reason: str = "") -> bool:
         """Write what the broker says of a flow; whether its row was running."""
         answer = await self._fenced("follow_flow", term=term, id=id, state=state, reason=reason)

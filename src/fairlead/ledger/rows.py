@@ -37,6 +37,7 @@ class ClaimedFlow(msgspec.Struct, frozen=True):
     name: str
     draft: bytes
     pushes: int
+    age: float  # seconds since it was enqueued
 
 
 class Moved(msgspec.Struct, frozen=True):
