@@ -101,7 +101,8 @@ set state = g.state, claimed_term = null, reason = '', updated_at = to_timestamp
     finished_at = case when g.state = 'running' then null else to_timestamp(g.at) end
 from unnest(%(ids)s::text[], %(states)s::text[], %(at)s::float8[]) as g(id, state, at)
 where f.id = g.id and f.state <> 'refused' and not (f.state = 'pending' and f.pushes = 0)
-  and not (g.state = 'running' and f.finished_at >= to_timestamp(g.at)) and exists (select from holds)
+  and (g.state <> 'running' or f.finished_at is null or f.finished_at < to_timestamp(g.at))
+  and exists (select from holds)
 returning f.id;
 
 -- name: unfinished_tasks
