@@ -10,7 +10,7 @@ where true
   and queue = %(queue)s -- @queue
   and tenant = %(tenant)s -- @tenant
   and name = %(name)s -- @name
-  and error <> '' and to_tsvector('simple', error) @@ plainto_tsquery('simple', %(error)s) -- @error
+  and error_type <> '' and to_tsvector('simple', error_type || ' ' || error) @@ plainto_tsquery('simple', %(error)s) -- @error
   and created_at >= to_timestamp(%(since)s) -- @since
   and created_at < to_timestamp(%(until)s) -- @until
 order by created_at desc, seq desc
