@@ -108,7 +108,12 @@ async def test_tasks_that_were_enqueued_directly_get_rows(store: Store, led: Led
     assert (recorded.tasks, recorded.gap, recorded.at_end) == (3, False, True)
 
     ran = await row(led, "runs")
-    assert (ran.state, ran.queue, ran.tenant, ran.name) == ("completed", "default", "a", "mail.send")
+    assert (ran.state, ran.queue, ran.tenant, ran.name) == (
+        "completed",
+        "default",
+        "a",
+        "mail.send",
+    )
     assert (ran.created_at, ran.started_at, ran.finished_at) == (NOW, NOW, NOW + 3)
     assert (ran.attempts, ran.worker, ran.reason, ran.error) == (1, "w1", "", "")
     assert kinds(ran) == ["enqueued", "started", "completed"]
@@ -127,12 +132,8 @@ async def test_only_what_may_have_to_be_sent_again_has_a_submission(
     (other,) = await c.run(submit("other", body=BODY))
     await c.settle(completed(other))
     await recorder(store, led).record_once()
-    rows = dict(
-        (id, rest)
-        for id, *rest in await executed(
-            ledger_dsn, "select id, submission, depends_on, content is not null from fairlead.tasks"
-        )
-    )
+    columns = "select id, submission, depends_on, content is not null from fairlead.tasks"
+    rows = {id: rest for id, *rest in await executed(ledger_dsn, columns)}
     assert rows["other"] == [None, [], False]
     assert decode_submission(rows["first"][0]).message == first.message
     stored = decode_submission(rows["second"][0])

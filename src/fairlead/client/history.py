@@ -141,8 +141,8 @@ async def history_of(ledger: Ledger | None, client: Client, id: str) -> TaskHist
 
 async def _from_ledger(ledger: Ledger, asked: dict[str, Any]) -> HistoryPage:
     cursor, limit = asked.pop("cursor"), asked.pop("limit")
-    before = None if cursor is None else _place(cursor)
-    rows = await ledger.list_tasks(before=before, limit=limit + 1, **asked)
+    before, seq = (None, 0) if cursor is None else _place(cursor)
+    rows = await ledger.list_tasks(before=before, before_seq=seq, limit=limit + 1, **asked)
     more = len(rows) > limit
     return HistoryPage(
         tasks=[_of_row(row) for row in rows[:limit]],

@@ -23,4 +23,4 @@ from fairlead.tasks where id = %(id)s;
 
 -- name: workers_of
 -- Who these incarnations were.
-select incarnation, host, pid, started_at from fairlead.workers where incarnation = any(%(ids)s);
+select incarnation, host, pid, started_at from fairlead.workers where incarnation = any(%(incarnations)s);

@@ -64,7 +64,8 @@ set state = g.state, claimed_term = null, checked_at = clock_timestamp(),
                else t.log end
 from pg_temp.incoming_1 g
 where t.id = g.id and (t.last_entry, t.last_index) < (g.last_entry, g.last_index)
-  and t.state <> 'refused' and not (t.state = 'pending' and t.pushes = 0)
+  and t.state <> 'refused'
+  and not (t.state = 'pending' and t.pushes = 0 and t.last_entry = 0)
   and exists (select from holds)
 returning t.id;
 
