@@ -125,6 +125,7 @@ def fetched(*command: str, folder: Path) -> None:
         pytest.skip(f"{command[0]} could not install: {done.stderr[-300:]}")
 
 
+@pytest.mark.long(20)
 def test_types_for_typescript_compile_and_submit(
     environment: dict[str, str], description: Path, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_types_for_typescript_compile_and_submit(
     assert "queue must be" in second
 
 
+@pytest.mark.long(20)
 def test_a_client_for_python_compiles_and_submits(
     environment: dict[str, str], description: Path, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ def looked_over(ask: Session) -> None:
             pass
 
 
+@pytest.mark.long(15)
 @pytest.mark.timeout(240)
 def test_planted_secrets_are_nowhere(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(JOBS)
