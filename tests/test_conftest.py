@@ -42,6 +42,7 @@ def test_what_takes_longest_starts_first(request: pytest.FixtureRequest) -> None
     assert seconds == sorted(seconds, reverse=True)
 
 
+@pytest.mark.slow
 def test_no_file_with_timing_tests_is_left_out_where_they_run() -> None:
     root = Path(__file__).resolve().parents[1]
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:schemathesis"]

@@ -335,11 +335,12 @@ async def test_the_end_of_a_task_that_is_not_kept_is_told_by_name() -> None:
         @app.task(name="other")
         async def other() -> None: ...
 
-        looks = 0
+        looks, looked = 0, asyncio.Event()
 
         async def counted() -> None:
             nonlocal looks
             looks += 1
+            looked.set()
 
         await app.aconfigure_queue("default", keep_completed=0)
         store.before_find = counted
@@ -347,8 +348,7 @@ async def test_the_end_of_a_task_that_is_not_kept_is_told_by_name() -> None:
             handles = [await task.aenqueue() for task in (work, other)]
             waiting = asyncio.ensure_future(take(stream, 1))
             async with asyncio.timeout(10):
-                while not looks:
-                    await asyncio.sleep(0.01)
+                await looked.wait()
             await app.drain()
             (event,) = await waiting
         assert (event.type, event.task_id, event.task) == ("task.completed", handles[0].id, "work")
