@@ -88,6 +88,7 @@ async def ended(handles: list[FlowHandle]) -> list[State]:
     return [await handle.astate() for handle in handles]
 
 
+@pytest.mark.long(20)
 @pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.timeout(300)
