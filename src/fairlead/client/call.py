@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
+from typing import Any, Generic, Literal, TypedDict, TypeGuard, TypeVar, Unpack, get_type_hints
 
 from msgspec import UNSET, UnsetType
 
@@ -13,6 +13,7 @@ from fairlead.client.clients import Clients
 from fairlead.client.flow import Part
 from fairlead.client.handle import Handle
 from fairlead.client.stated import check_stated
+from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import Body, Message, Trace, run_flags
@@ -218,7 +219,7 @@ class TaskCall(Part, Generic[R]):
         clients: Clients,
         receipt: Receipt,
         submission: Submission,
-        kind: type[Handle[Any]] = Handle,
+        kind: Callable[..., Handle[Any]] = Handle,
     ) -> Handle[R]:
         """The handle, of some kind, of the task that was made of it, or that stands for it."""
         return kind(
@@ -273,16 +274,14 @@ def _dependencies(
 
     Nor has the broker accepted what was enqueued in a transaction, or not yet.
     """
-    unsure = () if given is UNSET else {item.id for item in given if not _was_accepted(item)}
+    unsure = () if given is UNSET else {item.id for item in given if _is_unsure(item)}
     if not unsure:
         return found
     return tuple(Dependency(d.id) if d.id in unsure else d for d in found)
 
 
-def _was_accepted(item: HasId | str) -> bool:
-    if isinstance(item, str):
-        return True  # left as it is
-    return not isinstance(item, TaskCall) and getattr(item, "is_accepted", True)
+def _is_unsure(item: HasId | str) -> TypeGuard[HasId]:
+    return isinstance(item, TaskCall) or (isinstance(item, Handle) and not item.is_accepted)
 
 
 def _with_outputs(
