@@ -33,16 +33,13 @@ from fairlead.client import (
     Task,
     TaskCall,
     TaskOptions,
+    aenqueue_calls,
     declared,
-    handles_of,
-    limit_of,
-    prepared,
-    prepared_now,
+    enqueue_calls,
 )
 from fairlead.client.declared_limits import DeclaredLimits, declare_all
-from fairlead.client.ledger_handle import LedgerHandle
-from fairlead.client.outbox import awrite_tasks, write_tasks
-from fairlead.client.transactions import Connection, transaction_of
+from fairlead.client.ledger_handle import handle_of
+from fairlead.client.transactions import Connection
 from fairlead.model.catalog import published
 from fairlead.model.durations import Duration
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
@@ -190,13 +187,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         tx: Connection = UNSET,
     ) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
-        made, submissions = prepared_now(self._clients, calls, self._registry)
-        if tx is not UNSET:
-            receipts = write_tasks(self._clients, transaction_of(tx), submissions)
-            return handles_of(self._clients, made, submissions, receipts, LedgerHandle)
-        limit = limit_of(made, timeout)
-        receipts = self._clients.sync(lambda client: client.submit_many(submissions, limit))
-        return handles_of(self._clients, made, submissions, receipts)
+        return enqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     async def aenqueue_many(
         self,
@@ -215,20 +206,11 @@ class Fairlead(Operating, Flowing, Scheduling):
 
         With ``tx`` they are written in that transaction, and exist if and only if it commits.
         """
-        made, submissions = await prepared(self._clients, calls, self._registry)
-        if tx is not UNSET:
-            receipts = await awrite_tasks(self._clients, transaction_of(tx), submissions)
-            return handles_of(self._clients, made, submissions, receipts, LedgerHandle)
-        limit = limit_of(made, timeout)
-        receipts = await self._clients.current().submit_many(submissions, limit)
-        return handles_of(self._clients, made, submissions, receipts)
+        return await aenqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     def handle(self, id: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:
         """A handle for a task that was enqueued before, by its id."""
-        id = full_id(check_tenant(tenant), id)
-        if self._clients.ledger is None:
-            return Handle(self._clients, id, tenant)
-        return LedgerHandle(self._clients, id, tenant, is_seen=True)
+        return handle_of(self._clients, full_id(check_tenant(tenant), id), tenant)
 
     # -- around tasks and workers ---------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class Flowing:
 
     def flow(self, id: str, tenant: str = DEFAULT_TENANT) -> FlowHandle:
         """A handle for a flow that was enqueued before, by its id."""
-        kind = FlowHandle if self._clients.ledger is None else LedgerFlowHandle
+        kind = FlowHandle if self._clients.ledger_url is None else LedgerFlowHandle
         return kind(self._clients, full_id(check_tenant(tenant), id), tenant)
 
     async def _submit_flow(self, client: Client, draft: Draft, limit: float | None) -> FlowHandle:

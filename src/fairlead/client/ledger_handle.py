@@ -17,7 +17,14 @@ from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.flow_handle import FlowHandle
 from fairlead.client.handle import Handle
-from fairlead.ledger.rows import Standing
+from fairlead.ledger.ledger import Ledger
+from fairlead.ledger.outbox import (
+    Standing,
+    cancel_pending,
+    cancel_pending_flow,
+    flow_standing,
+    task_standing,
+)
 from fairlead.model.errors import (
     FlowCancelled,
     InvalidInput,
@@ -32,7 +39,7 @@ from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.outbox_state import OutboxState
 from fairlead.model.outputs import Output
 
-__all__ = ("LedgerFlowHandle", "LedgerHandle")
+__all__ = ("LedgerFlowHandle", "LedgerHandle", "handle_of")
 
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
@@ -103,9 +110,9 @@ class LedgerHandle(Handle[R]):
     async def _standing(self, gone: ResultGone) -> Standing | None:
         """What the ledger has; None while nothing is committed. Raises ``gone`` if it was there."""
         ledger = ledger_of(self._clients, self.id)
-        standing = await ledger.task_standing(id=self.id, tenant=self.tenant)
+        standing = await task_standing(ledger, id=self.id, tenant=self.tenant)
         if standing is None and self._flow:
-            standing = await ledger.flow_standing(id=self._flow, tenant=self.tenant)
+            standing = await flow_standing(ledger, id=self._flow, tenant=self.tenant)
             if standing is not None and standing.state == "running":
                 standing = Standing("pending")  # the broker has yet to lay it out
         if standing is None and self._is_seen:
@@ -152,8 +159,8 @@ class LedgerHandle(Handle[R]):
 
         async def in_ledger() -> tuple[int | None, Standing | None]:
             ledger = ledger_of(self._clients, self.id)
-            pushes = await ledger.cancel_pending(id=self.id, tenant=self.tenant)
-            return pushes, await ledger.task_standing(id=self.id, tenant=self.tenant)
+            pushes = await cancel_pending(ledger, id=self.id, tenant=self.tenant)
+            return pushes, await task_standing(ledger, id=self.id, tenant=self.tenant)
 
         return await cancelled(self.id, client, at_broker, in_ledger)
 
@@ -191,7 +198,7 @@ class LedgerFlowHandle(FlowHandle):
 
     async def _standing(self) -> Standing | None:
         ledger = ledger_of(self._clients, self.id)
-        return await ledger.flow_standing(id=self.id, tenant=self.tenant)
+        return await flow_standing(ledger, id=self.id, tenant=self.tenant)
 
     def _check_standing(self, standing: Standing | None) -> None:
         """Raise what the ledger knows of the end of the flow."""
@@ -216,7 +223,7 @@ class LedgerFlowHandle(FlowHandle):
 
         async def in_ledger() -> tuple[int | None, Standing | None]:
             ledger = ledger_of(self._clients, self.id)
-            pushes = await ledger.cancel_pending_flow(id=self.id, tenant=self.tenant)
+            pushes = await cancel_pending_flow(ledger, id=self.id, tenant=self.tenant)
             return pushes, await self._standing()
 
         return await cancelled(self.id, client, at_broker, in_ledger)
@@ -225,15 +232,21 @@ class LedgerFlowHandle(FlowHandle):
 # -- what both do ---------------------------------------------------------------------------------
 
 
-def ledger_of(clients: Clients, id: str) -> Any:
+def handle_of(clients: Clients, id: str, tenant: str) -> Handle[Any]:
+    """Return a handle for an id: one that asks the ledger too, if the app has one."""
+    if clients.ledger_url is None:
+        return Handle(clients, id, tenant)
+    return LedgerHandle(clients, id, tenant, is_seen=True)
+
+
+def ledger_of(clients: Clients, id: str) -> Ledger:
     """Return the ledger of the app; InvalidInput if it has none."""
-    ledger = clients.ledger
-    if ledger is None:
+    if clients.ledger_url is None:
         raise InvalidInput(
             f"the broker does not know {id!r}, which was enqueued in a transaction, and this app "
             'has no ledger to look it up: Fairlead(..., ledger="postgresql://...")'
         )
-    return ledger
+    return clients.ledger
 
 
 def early_state(standing: Standing | None) -> State | OutboxState:

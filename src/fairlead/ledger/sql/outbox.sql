@@ -11,7 +11,7 @@ select encode(draft, 'base64') from fairlead.flows where id = cast(%(text)s as t
 
 -- name: task_standing
 -- What a handle asks for while the broker does not know the task.
-select state, reason, stands_for, error_type, error, pushes
+select state, reason, stands_for, error_type, error
 from fairlead.tasks where id = %(id)s and tenant = %(tenant)s;
 
 -- name: flow_standing
