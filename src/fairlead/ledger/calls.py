@@ -70,9 +70,7 @@ class Calls:
         self, *, term: int, ids: Sequence[str], delays: Sequence[float], reasons: Sequence[str]
     ) -> list[str]:
         """Let claimed rows be pending again, due after so many seconds."""
-        return await self._ids(
-            "put_back_tasks", term=term, ids=ids, delays=delays, reasons=reasons
-        )
+        return await self._ids("put_back_tasks", term=term, ids=ids, delays=delays, reasons=reasons)
 
     async def refuse_tasks(
         self, *, term: int, ids: Sequence[str], reasons: Sequence[str], stands_for: Sequence[str]

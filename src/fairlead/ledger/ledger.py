@@ -23,8 +23,8 @@ __all__ = ("Ledger",)
 class Ledger(Calls):
     """PostgreSQL as the record of tasks; one for each event loop.
 
-    ``url`` is ``postgresql://user@host/database``, or ``embedded://PATH`` for a server of one's own,
-    which starts here and whose schema is brought up to date by itself. Elsewhere a schema that is
+    ``url`` is ``postgresql://user@host/database``, or ``embedded://PATH`` for a server of one's
+    own, which starts here and whose schema is brought up to date by itself. Elsewhere one that is
     missing or older than this release is refused: ``fairlead db migrate`` is for that.
     """
 

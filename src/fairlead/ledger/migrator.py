@@ -65,10 +65,11 @@ class SchemaStatus(msgspec.Struct, frozen=True):
 @cache
 def migrations() -> tuple[Migration, ...]:
     """Return all migrations of this release, in their order."""
-    found = []
-    for file in files("fairlead.ledger").joinpath("migrations").iterdir():
-        if match := _FILE.match(file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    found = [
+        Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+        for file in files("fairlead.ledger").joinpath("migrations").iterdir()
+        if (match := _FILE.match(file.name))
+    ]
     return tuple(sorted(found, key=lambda each: each.number))
 
 
@@ -127,7 +128,9 @@ async def check_schema(pool: Pool) -> None:
     found = await schema_status(pool)
     if not found.is_usable:
         has = "has no schema" if not found.applied else f"lacks {', '.join(found.pending)}"
-        raise LedgerRefused("schema", f"the ledger at {pool.where} {has}; run `fairlead db migrate`")
+        raise LedgerRefused(
+            "schema", f"the ledger at {pool.where} {has}; run `fairlead db migrate`"
+        )
 
 
 async def _lock(connection: AsyncConnection[Any], pool: Pool, timeout: float) -> None:
