@@ -20,7 +20,16 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-__all__ = ("ASYNC", "SYNC", "Opened", "OpenedAsync", "django_on", "tasks_in")
+__all__ = (
+    "ASYNC",
+    "SYNC",
+    "Opened",
+    "OpenedAsync",
+    "close_django",
+    "configure_django",
+    "django_on",
+    "tasks_in",
+)
 
 
 class Opened:
@@ -110,6 +119,14 @@ def django_alias(dsn: str) -> Iterator[Opened]:
 @contextlib.contextmanager
 def django_on(dsn: str) -> Iterator[None]:
     """Let the database ``default`` of Django be this one, for this thread."""
+    configure_django(dsn)
+    try:
+        yield
+    finally:
+        close_django()
+
+
+def configure_django(dsn: str) -> None:
     if not settings.configured:
         lite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
         postgres = {"ENGINE": "django.db.backends.postgresql"}
@@ -124,12 +141,13 @@ def django_on(dsn: str) -> Iterator[None]:
         "HOST": parts.hostname or query.get("host", ""),
         "PORT": str(parts.port or query.get("port", "")),
     }
-    try:
-        yield
-    finally:
-        with contextlib.suppress(AttributeError):
-            connections["default"].close()
-            del connections["default"]
+
+
+def close_django() -> None:
+    """Of the thread that calls: the next connection is a new one, to wherever it is then."""
+    for alias in ("default", "lite"):
+        connections[alias].close()
+        del connections[alias]
 
 
 # -- async ----------------------------------------------------------------------------------------

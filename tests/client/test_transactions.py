@@ -9,13 +9,20 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
+from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from fairlead import Fairlead, InvalidInput, InvalidOption
 from fairlead.client import Task
 from fairlead.model.ledger_errors import LedgerRefused
-from tests.client.connections import ASYNC, SYNC, django_on, tasks_in
-from tests.support.postgres import Postgres
+from tests.client.connections import (
+    ASYNC,
+    SYNC,
+    close_django,
+    configure_django,
+    django_on,
+    tasks_in,
+)
 
 app = Fairlead("memory://")
 
@@ -23,14 +30,6 @@ app = Fairlead("memory://")
 @app.task
 def work(n: int = 0) -> int:
     return n
-
-
-@pytest.fixture
-def dsn(ledger_dsn: str) -> str:
-    """A database with a table of the caller's own beside those of Fairlead."""
-    with psycopg.connect(ledger_dsn) as connection:
-        connection.execute("create table orders (n integer)")
-    return ledger_dsn
 
 
 def orders_in(dsn: str) -> int:
@@ -94,32 +93,35 @@ async def test_a_task_of_an_async_transaction_exists_if_and_only_if_it_commits(
     assert (orders_in(dsn), tasks_in(dsn)) == (1, [each.id for each in (handle, *more)])
 
 
+def fail_after(n: int) -> None:
+    with transaction.atomic():
+        work.using(tx="default").enqueue(n)
+        raise ZeroDivisionError
+
+
 def test_django_blocks_nest(dsn: str) -> None:
     with django_on(dsn):
         with transaction.atomic():
             outer = work.using(tx="default").enqueue(1)
-            with pytest.raises(ZeroDivisionError), transaction.atomic():
-                work.using(tx="default").enqueue(2)
-                raise ZeroDivisionError
+            with pytest.raises(ZeroDivisionError):
+                fail_after(2)
             with transaction.atomic():
                 inner = work.using(tx="default").enqueue(3)
             assert tasks_in(dsn) == []
         assert tasks_in(dsn) == [outer.id, inner.id]
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
-            work.using(tx="default").enqueue(4)
-            raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            fail_after(4)
         alone = work.using(tx="default").enqueue(5)  # outside: it is committed at once
         assert tasks_in(dsn) == [outer.id, inner.id, alone.id]
 
 
 async def test_django_in_async_code_works_as_its_own_async_methods_do(dsn: str) -> None:
-    with django_on(dsn):
+    configure_django(dsn)
+    try:
         handle = await work.using(tx="default").aenqueue(1)
         assert tasks_in(dsn) == [handle.id]
-        from asgiref.sync import sync_to_async
-        from django.db import connections
-
-        await sync_to_async(connections.close_all)()
+    finally:
+        await sync_to_async(close_django)()
 
 
 def test_a_connection_that_commits_by_itself_does_so(dsn: str) -> None:
@@ -184,8 +186,8 @@ def test_the_same_id_in_two_open_transactions_is_one_task(dsn: str, commits: boo
 
 
 @pytest.mark.parametrize("kind", SYNC)
-def test_a_database_without_the_schema_says_what_to_do(postgres: Postgres, kind: str) -> None:
-    with postgres.database("template0") as empty, SYNC[kind](empty) as opened:
+def test_a_database_without_the_schema_says_what_to_do(empty: str, kind: str) -> None:
+    with SYNC[kind](empty) as opened:
         with pytest.raises(LedgerRefused, match="fairlead db migrate") as caught:
             work.using(tx=opened.tx).enqueue(1)
         opened.rollback()
@@ -193,14 +195,11 @@ def test_a_database_without_the_schema_says_what_to_do(postgres: Postgres, kind:
 
 
 @pytest.mark.parametrize("kind", ASYNC)
-async def test_an_async_database_without_the_schema_says_what_to_do(
-    postgres: Postgres, kind: str
-) -> None:
-    with postgres.database("template0") as empty:
-        async with ASYNC[kind](empty) as opened:
-            with pytest.raises(LedgerRefused, match="fairlead db migrate"):
-                await work.using(tx=opened.tx).aenqueue(1)
-            await opened.rollback()
+async def test_an_async_database_without_the_schema_says_what_to_do(empty: str, kind: str) -> None:
+    async with ASYNC[kind](empty) as opened:
+        with pytest.raises(LedgerRefused, match="fairlead db migrate"):
+            await work.using(tx=opened.tx).aenqueue(1)
+        await opened.rollback()
 
 
 def test_other_errors_are_those_of_the_driver(dsn: str) -> None:
@@ -232,7 +231,7 @@ class Stranger:
 
 @pytest.mark.parametrize("tx", [None, 7, Stranger(), psycopg, object])
 def test_what_is_no_connection_is_refused(tx: Any) -> None:
-    with pytest.raises(InvalidOption, match="psycopg.*SQLAlchemy.*asyncpg.*Django") as caught:
+    with pytest.raises(InvalidOption, match=r"psycopg.*SQLAlchemy.*asyncpg.*Django") as caught:
         work.using(tx=tx)
     if tx is not None:
         assert type(tx).__qualname__ in str(caught.value)
@@ -251,13 +250,13 @@ def test_cursors_and_engines_are_refused(dsn: str) -> None:
 def test_other_databases_are_refused(dsn: str) -> None:
     with (
         sqlalchemy.create_engine("sqlite://").connect() as connection,
-        pytest.raises(InvalidOption, match="'sqlite' is not valid: it must be .* PostgreSQL"),
+        pytest.raises(InvalidOption, match=r"'sqlite' is not valid: it must be .* PostgreSQL"),
     ):
         work.using(tx=connection).enqueue(1)
     with django_on(dsn):
-        with pytest.raises(InvalidOption, match="'sqlite' is not valid: it must be .* PostgreSQL"):
+        with pytest.raises(InvalidOption, match=r"'sqlite' is not valid: it must be .* PostgreSQL"):
             work.using(tx="lite").enqueue(1)
-        with pytest.raises(InvalidOption, match="settings.DATABASES: default, lite"):
+        with pytest.raises(InvalidOption, match=r"settings\.DATABASES: default, lite"):
             work.using(tx="defualt").enqueue(1)
 
 
@@ -286,8 +285,6 @@ def test_the_transaction_is_no_option_that_is_stored(dsn: str) -> None:
 
 async def test_async_tasks_may_share_a_connection_one_after_the_other(dsn: str) -> None:
     async with ASYNC["psycopg"](dsn) as opened:
-        handles = await asyncio.gather(
-            *(work.using(tx=opened.tx).aenqueue(n) for n in range(10))
-        )
+        handles = await asyncio.gather(*(work.using(tx=opened.tx).aenqueue(n) for n in range(10)))
         await opened.commit()
     assert {handle.id for handle in handles} == set(tasks_in(dsn))

@@ -145,7 +145,9 @@ class LedgerHandle(Handle[R]):
         if standing.state == State.DEAD:
             error = f"{standing.error_type}: {standing.error}" if standing.error_type else ""
             raise TaskFailed(self.id, standing.reason, error)
-        raise ResultGone(self.id, "the ledger says that it is completed; results are not kept there")
+        raise ResultGone(
+            self.id, "the ledger says that it is completed; results are not kept there"
+        )
 
     async def _alter(self, client: Client, action: Literal["cancel", "requeue", "delete"]) -> bool:
         order = Alter(id=self.id, action=action, tenant=self.tenant)

@@ -35,9 +35,7 @@ def write_tasks(
 ) -> list[Receipt]:
     """Write tasks from sync code; one receipt for each, in the order given."""
     tx.check_sync()
-    receipts = _through(
-        clients.around, submissions, lambda given: _run(tx, _task_steps(given))
-    )
+    receipts = _through(clients.around, submissions, lambda given: _run(tx, _task_steps(given)))
     _count(clients, submissions, receipts)
     return receipts
 
