@@ -45,9 +45,6 @@ _INITIALIZE_IN = 120.0  # seconds; one is usual
 _LAUNCHER = Path(launcher.__file__).absolute()
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # the shortest question with an answer of one byte
 
-# Fast (it ends what clients are doing), immediate (as after a crash), and by force.
-_ENDS = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
-
 _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -191,7 +188,6 @@ def initialize(
         *(programs / "initdb", "-D", fresh, "-U", USER, "-E", "UTF8", "--locale=C"),
         *("--auth=trust", "--no-instructions", *(() if fsync else ("--no-sync",))),
     ]
-    who = {} if account is None else {"user": account.uid, "group": account.gid}
     try:
         with waiting():
             done = subprocess.run(
@@ -201,10 +197,11 @@ def initialize(
                 stderr=log_file,
                 cwd=data.parent,
                 env=_environment(),
+                user=None if account is None else account.uid,
+                group=None if account is None else account.gid,
                 extra_groups=None if account is None else [],
                 timeout=_INITIALIZE_IN,
                 check=False,
-                **who,  # type: ignore[arg-type]
             )
     except subprocess.TimeoutExpired:
         raise Unreachable(
@@ -251,7 +248,8 @@ def launch(
     command: list[str | Path] = [
         *(sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch)),
         *(" ".join(machine().values()), str(int(signal.SIGINT)), who, programs / "postgres"),
-        *("-D", data, *(f"--{name}={value}" for name, value in settings.items())),
+        *("-D", data),
+        *(f"--{name}={value}" for name, value in settings.items()),
     ]
     try:
         with waiting():
@@ -306,7 +304,9 @@ def end(lock: LockFile) -> None:
     holder = lock.holder()
     if holder is None or not lock.is_held():
         return
-    for number, seconds in _ENDS:
+    # Fast (it ends what clients are doing), immediate (as after a crash), and by force.
+    ends = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+    for number, seconds in ends:
         if is_same(holder.pid, holder.identity):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(holder.pid, number)
