@@ -65,7 +65,7 @@ def moved(dsn: str, id: str, state: str, **columns: object) -> None:
     with psycopg.connect(dsn) as connection:
         connection.execute(
             f"update fairlead.tasks set {sets} where id = %(id)s", {**values, "id": id}
-        )  # type: ignore[call-overload]
+        )
 
 
 async def pushed(app: Fairlead, dsn: str, id: str) -> None:
@@ -208,7 +208,7 @@ async def test_a_refused_task_says_why(
     for timeout in (0, 5):
         with pytest.raises(TaskRefused, match=r"refused it \(conflict\); task 'other'") as caught:
             await handle.aresult(timeout)
-    assert (caught.value.reason, caught.value.stands_for) == ("conflict", "other")
+        assert (caught.value.reason, caught.value.stands_for) == ("conflict", "other")
     moved(dsn, handle.id, "refused", reason="duplicate", stands_for=handle.id)  # never a circle
     with pytest.raises(TaskRefused):
         await handle.aresult(timeout=5)

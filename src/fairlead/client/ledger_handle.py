@@ -18,13 +18,7 @@ from fairlead.client.clients import Clients
 from fairlead.client.flow_handle import FlowHandle
 from fairlead.client.handle import Handle
 from fairlead.ledger.ledger import Ledger
-from fairlead.ledger.outbox import (
-    Standing,
-    cancel_pending,
-    cancel_pending_flow,
-    flow_standing,
-    task_standing,
-)
+from fairlead.ledger.rows import Standing
 from fairlead.model.errors import (
     FlowCancelled,
     InvalidInput,
@@ -110,9 +104,9 @@ class LedgerHandle(Handle[R]):
     async def _standing(self, gone: ResultGone) -> Standing | None:
         """What the ledger has; None while nothing is committed. Raises ``gone`` if it was there."""
         ledger = ledger_of(self._clients, self.id)
-        standing = await task_standing(ledger, id=self.id, tenant=self.tenant)
+        standing = await ledger.task_standing(id=self.id, tenant=self.tenant)
         if standing is None and self._flow:
-            standing = await flow_standing(ledger, id=self._flow, tenant=self.tenant)
+            standing = await ledger.flow_standing(id=self._flow, tenant=self.tenant)
             if standing is not None and standing.state == "running":
                 standing = Standing("pending")  # the broker has yet to lay it out
         if standing is None and self._is_seen:
@@ -161,8 +155,8 @@ class LedgerHandle(Handle[R]):
 
         async def in_ledger() -> tuple[int | None, Standing | None]:
             ledger = ledger_of(self._clients, self.id)
-            pushes = await cancel_pending(ledger, id=self.id, tenant=self.tenant)
-            return pushes, await task_standing(ledger, id=self.id, tenant=self.tenant)
+            pushes = await ledger.cancel_pending(id=self.id, tenant=self.tenant)
+            return pushes, await ledger.task_standing(id=self.id, tenant=self.tenant)
 
         return await cancelled(self.id, client, at_broker, in_ledger)
 
@@ -200,7 +194,7 @@ class LedgerFlowHandle(FlowHandle):
 
     async def _standing(self) -> Standing | None:
         ledger = ledger_of(self._clients, self.id)
-        return await flow_standing(ledger, id=self.id, tenant=self.tenant)
+        return await ledger.flow_standing(id=self.id, tenant=self.tenant)
 
     def _check_standing(self, standing: Standing | None) -> None:
         """Raise what the ledger knows of the end of the flow."""
@@ -225,7 +219,7 @@ class LedgerFlowHandle(FlowHandle):
 
         async def in_ledger() -> tuple[int | None, Standing | None]:
             ledger = ledger_of(self._clients, self.id)
-            pushes = await cancel_pending_flow(ledger, id=self.id, tenant=self.tenant)
+            pushes = await ledger.cancel_pending_flow(id=self.id, tenant=self.tenant)
             return pushes, await self._standing()
 
         return await cancelled(self.id, client, at_broker, in_ledger)

@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 from base64 import b64decode
 from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.client.clients import Clients
@@ -143,7 +144,8 @@ def _through(
         # One task from begin to end: context managers may insist on being left where entered.
         task = asyncio.create_task(through(around, submissions, send), name="around enqueue")
         try:
-            await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+            both: list[asyncio.Future[Any]] = [task, ready]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             task.cancel()
             raise

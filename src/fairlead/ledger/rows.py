@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 __all__ = (
-    "ClaimedFlow", "ClaimedTask", "Lag", "LeadershipRow", "Moved", "Place", "StatusRow",
+    "ClaimedFlow", "ClaimedTask", "Lag", "LeadershipRow", "Moved", "Place", "Standing", "StatusRow",
     "StuckTask", "TaskRow", "UncheckedTask", "made",
 )  # fmt: skip
 
@@ -107,6 +107,16 @@ class TaskRow(msgspec.Struct, frozen=True):
     pushes: int
     recoveries: int
     log: bytes = b""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What stands in the row of a task or a flow, as far as a handle needs it."""
+
+    state: str
+    reason: str = ""
+    stands_for: str = ""
+    error_type: str = ""
+    error: str = ""
 
 
 class StatusRow(msgspec.Struct, frozen=True):
