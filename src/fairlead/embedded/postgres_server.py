@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +30,8 @@ except ImportError:  # Windows, where check_system refuses before an account is 
     pwd = None  # type: ignore[assignment]
 
 __all__ = (
-    "Account", "answers", "closed_to", "end", "find_programs", "initialize", "is_ready", "launch",
-    "service_account", "usable_programs",
+    "USER", "Account", "answers", "closed_to", "end", "find_programs", "forget", "initialize",
+    "is_ready", "launch", "service_account", "usable_programs",
 )  # fmt: skip
 
 log = logging.getLogger("fairlead.embedded")
@@ -287,6 +288,28 @@ def is_ready(data: Path, pid: int) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[7].strip() == "ready"
+
+
+def forget(files: Sequence[Path], ended: int) -> None:
+    """Remove files by which a server that has ended still says that it runs.
+
+    For whoever holds server.lock. PostgreSQL itself asks only whether the pid in them exists, which
+    may be a zombie's, or a stranger's by now. ``ended`` is the pid of a server that had the lock.
+    """
+    for each in files:
+        with contextlib.suppress(FileNotFoundError):
+            said = each.read_text(encoding="utf-8", errors="replace").split("\n")[0].strip()
+            if said == str(ended) or not _may_be_postgres(said):
+                each.unlink()
+
+
+def _may_be_postgres(pid: str) -> bool:
+    try:
+        text = Path("/proc", pid, "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return sys.platform != "linux"  # elsewhere PostgreSQL has the last word
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    return name == "postgres" and rest.split()[0] not in "ZX"
 
 
 def answers(place: str) -> bool:

@@ -219,6 +219,10 @@ async def execute(
 ) -> Answer:
     """Run a statement on a connection; errors are psycopg's, or a TimeoutError."""
     async with asyncio.timeout(limit + _GRACE):
-        cursor = await connection.execute(statement.without(parameters), parameters)
+        # None leaves it to psycopg: what is run often is prepared.
+        prepare = None if statement.is_prepared else False
+        cursor = await connection.execute(
+            statement.without(parameters), parameters, prepare=prepare
+        )
         rows = await cursor.fetchall() if cursor.description is not None else ()
         return Answer(rows, cursor.rowcount)
