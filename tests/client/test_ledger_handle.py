@@ -167,6 +167,33 @@ async def test_what_the_broker_has_forgotten_is_told_from_the_ledger(
         await running.aresult(timeout=0.05)
 
 
+async def test_what_is_pending_has_an_info(
+    app: Fairlead, dsn: str, tx: psycopg.Connection[Any]
+) -> None:
+    double = double_in(app)
+    handle = double.using(tx=tx, queue="mail", tenant="acme", deadline="1h").enqueue(4)
+    flow = app.enqueue_flow(double.call(1), tx=tx)
+    with pytest.raises(ResultGone, match="not committed"):
+        await handle.ainfo()
+    tx.commit()
+    info = await handle.ainfo()
+    assert (info.id, info.task, info.queue) == (handle.id, "double", "mail")
+    assert (info.state, info.attempts, info.error) == ("pending", 0, None)
+    assert info.due_at == info.enqueued_at
+    assert info.deadline_at == pytest.approx(info.enqueued_at + 3600)
+    moved(dsn, handle.id, "dead", reason="lost", error_type="ValueError", error="no")
+    info = await handle.ainfo()
+    assert (info.state, info.reason, info.due_at) == (State.DEAD, "lost", None)
+    assert info.error is not None
+    assert (info.error.type, info.error.message) == ("ValueError", "no")
+    with pytest.raises(ResultGone, match="it is pending"):
+        await flow.ainfo()
+    with pytest.raises(ResultGone, match="flow is yet to be sent"):
+        await flow.handles[0].ainfo()
+    with pytest.raises(ResultGone):
+        await app.handle(handle.id, tenant="other").ainfo()
+
+
 async def test_a_row_that_is_gone_later_was_forgotten(
     app: Fairlead, dsn: str, tx: psycopg.Connection[Any], postgres: Postgres
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.client.connections import (
     django_on,
     tasks_in,
 )
+from tests.support.postgres import Postgres
 
 app = Fairlead("memory://")
 
@@ -281,6 +284,45 @@ def test_the_transaction_is_no_option_that_is_stored(dsn: str) -> None:
         sender: Task[..., int] | Any = work.using(tx=connection, queue="mail")
         assert "tx" not in type(sender._kind.said).__struct_fields__
         assert str(connection) not in repr(sender._kind.said)
+
+
+def test_a_role_needs_few_rights(dsn: str, postgres: Postgres) -> None:
+    postgres.execute(
+        """
+        drop role if exists shop;
+        create role shop login;
+        grant usage on schema fairlead to shop;
+        grant select, insert on fairlead.tasks, fairlead.flows to shop;
+        """,
+        dsn=dsn,
+    )
+    try:
+        with psycopg.connect(dsn.replace("fairlead@", "shop@", 1)) as connection:
+            handle = work.using(tx=connection).enqueue(1)
+            app.enqueue_flow(work.call(1), tx=connection)
+            app.enqueue_flow(work.call(1), tx=connection, id="f")
+            assert app.enqueue_flow(work.call(1), tx=connection, id="f").duplicate
+        assert tasks_in(dsn) == [handle.id]
+    finally:
+        postgres.execute("drop owned by shop; drop role shop", dsn=dsn)
+
+
+def test_no_library_is_imported_that_the_caller_does_not_use(dsn: str) -> None:
+    program = f"""
+import sys
+import fairlead
+libraries = {{"psycopg", "psycopg2", "sqlalchemy", "asyncpg", "django", "asgiref"}}
+assert not libraries & set(sys.modules)
+app = fairlead.Fairlead("memory://")
+work = app.task(name="work")(lambda: None)
+import psycopg
+with psycopg.connect({dsn!r}) as connection:
+    work.using(tx=connection).enqueue()
+assert libraries & set(sys.modules) == {{"psycopg"}}
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(tasks_in(dsn)) == 1
 
 
 async def test_async_tasks_may_share_a_connection_one_after_the_other(dsn: str) -> None:

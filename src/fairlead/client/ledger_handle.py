@@ -15,8 +15,9 @@ from fairlead.broker.verbs import Alter
 from fairlead.broker.views import TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
-from fairlead.client.flow_handle import FlowHandle
+from fairlead.client.flow_handle import FlowHandle, FlowInfo
 from fairlead.client.handle import Handle
+from fairlead.client.info import TaskInfo, info_in_ledger
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import Standing
 from fairlead.model.errors import (
@@ -77,6 +78,17 @@ class LedgerHandle(Handle[R]):
             return (await self._record(client)).state
         except ResultGone as gone:
             return early_state(await self._standing(gone))
+
+    async def _info(self, client: Client) -> TaskInfo:
+        try:
+            return await super()._info(client)
+        except ResultGone as gone:
+            row = await ledger_of(self._clients, self.id).task(id=self.id)
+            if row is not None and row.tenant == self.tenant:
+                return info_in_ledger(row, early_state(Standing(row.state)))
+            if await self._standing(gone) is not None:
+                raise ResultGone(self.id, "its flow is yet to be sent there") from None
+        raise ResultGone(self.id, "the transaction that enqueued it is not committed")
 
     async def _result(self, client: Client, limit: float | None) -> R:
         if limit != 0.0:
@@ -171,6 +183,13 @@ class LedgerFlowHandle(FlowHandle):
             return (await self._record(client)).state
         except ResultGone:
             return early_state(await self._standing())
+
+    async def _info(self, client: Client) -> FlowInfo:
+        try:
+            return await super()._info(client)
+        except ResultGone:
+            state = early_state(await self._standing())
+        raise ResultGone(self.id, f"it is {state}, and how far it is only the broker can tell")
 
     async def _result(self, client: Client, limit: float | None) -> Any:
         try:
