@@ -405,6 +405,20 @@ async def test_a_flow_that_is_pending_can_be_cancelled(
             await flow[one].aresult(timeout)
 
 
+@pytest.mark.parametrize("state", ["completed", "dead"])
+async def test_the_end_of_a_flow_does_not_tell_that_of_its_tasks(
+    app: Fairlead, dsn: str, tx: psycopg.Connection[Any], state: str
+) -> None:
+    one = double_in(app).call(1)
+    flow = app.enqueue_flow(one, tx=tx)
+    tx.execute("update fairlead.flows set state = %s, finished_at = now()", (state,))
+    tx.commit()
+    assert await flow.astate() == state
+    for ask in (flow[one].astate, flow[one].aresult, flow.aresult):
+        with pytest.raises(ResultGone):
+            await ask()
+
+
 async def test_a_refused_flow_says_why(
     app: Fairlead, dsn: str, tx: psycopg.Connection[Any]
 ) -> None:

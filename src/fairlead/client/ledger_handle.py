@@ -121,6 +121,8 @@ class LedgerHandle(Handle[R]):
             standing = await ledger.flow_standing(id=self._flow, tenant=self.tenant)
             if standing is not None and standing.state == "running":
                 standing = Standing("pending")  # the broker has yet to lay it out
+            elif standing is not None and standing.state in (State.COMPLETED, State.DEAD):
+                raise gone  # how the flow ended does not tell how this one did
         if standing is None and self._is_seen:
             raise gone
         self._is_seen = self._is_seen or standing is not None
