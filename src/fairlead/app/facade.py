@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
+from msgspec import UNSET
+
 from fairlead.app.broker_url import check_arguments, ledger_url, own_server, url_with_shards
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.hooks import HookOptions, Hooks
@@ -31,13 +33,13 @@ from fairlead.client import (
     Task,
     TaskCall,
     TaskOptions,
+    aenqueue_calls,
     declared,
-    handles_of,
-    limit_of,
-    prepared,
-    prepared_now,
+    enqueue_calls,
 )
 from fairlead.client.declared_limits import DeclaredLimits, declare_all
+from fairlead.client.ledger_handle import handle_of
+from fairlead.client.transactions import Connection
 from fairlead.model.catalog import published
 from fairlead.model.durations import Duration
 from fairlead.model.errors import FairleadError, InvalidInput
@@ -173,16 +175,21 @@ class Fairlead(Operating, Flowing, Scheduling):
         return await self.named(name).aenqueue(*args, **kwargs)
 
     def enqueue_many(
-        self, calls: Iterable[TaskCall[R]], *, timeout: Duration | None = None
+        self,
+        calls: Iterable[TaskCall[R]],
+        *,
+        timeout: Duration | None = None,
+        tx: Connection = UNSET,
     ) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
-        made, submissions = prepared_now(self._clients, calls, self._registry)
-        limit = limit_of(made, timeout)
-        receipts = self._clients.sync(lambda client: client.submit_many(submissions, limit))
-        return handles_of(self._clients, made, submissions, receipts)
+        return enqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     async def aenqueue_many(
-        self, calls: Iterable[TaskCall[R]], *, timeout: Duration | None = None
+        self,
+        calls: Iterable[TaskCall[R]],
+        *,
+        timeout: Duration | None = None,
+        tx: Connection = UNSET,
     ) -> list[Handle[R]]:
         """Enqueue calls, which may depend on each other, with up to 500 in one trip.
 
@@ -191,15 +198,14 @@ class Fairlead(Operating, Flowing, Scheduling):
         the same calls may be enqueued again, and those that were accepted are recognized.
         ``timeout`` is for all of them together, else the shortest ``enqueue_timeout`` of a call is;
         without either each trip has the time limit of the app.
+
+        With ``tx`` they are written in that transaction, and exist if and only if it commits.
         """
-        made, submissions = await prepared(self._clients, calls, self._registry)
-        limit = limit_of(made, timeout)
-        receipts = await self._clients.current().submit_many(submissions, limit)
-        return handles_of(self._clients, made, submissions, receipts)
+        return await aenqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     def handle(self, id: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:
         """A handle for a task that was enqueued before, by its id."""
-        return Handle(self._clients, full_id(check_tenant(tenant), id), tenant)
+        return handle_of(self._clients, full_id(check_tenant(tenant), id), tenant)
 
     # -- around tasks and workers ---------------------------------------------------------------
 

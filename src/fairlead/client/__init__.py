@@ -7,7 +7,7 @@ from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.attempts import Attempt, StateChange
-from fairlead.client.batch import Children, limit_of, prepared, prepared_now
+from fairlead.client.batch import Children, aenqueue_calls, enqueue_calls, limit_of, prepared
 from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.catalog import KnownTask, check_arguments, known_tasks
 from fairlead.client.changes import (
@@ -30,6 +30,7 @@ from fairlead.client.flowing import Flowing
 from fairlead.client.handle import Handle
 from fairlead.client.history import HistoryPage, HistoryTask, TaskHistory
 from fairlead.client.info import TaskInfo
+from fairlead.client.ledger_handle import LedgerFlowHandle, LedgerHandle
 from fairlead.client.named import NamedSender
 from fairlead.client.operating import Operating
 from fairlead.client.page_selection import PageSelection
@@ -55,6 +56,8 @@ __all__ = (
     "FlowInfo",
     "Flowing",
     "Handle",
+    "LedgerFlowHandle",
+    "LedgerHandle",
     "Histogram",
     "HistoryPage",
     "HistoryTask",
@@ -88,15 +91,16 @@ __all__ = (
     "TenantSettings",
     "TenantStats",
     "WorkerRecord",
+    "aenqueue_calls",
     "check_arguments",
     "declared",
+    "enqueue_calls",
     "error_of",
     "handles_of",
     "known_tasks",
     "limit_of",
     "limiter_change",
     "prepared",
-    "prepared_now",
     "queue_change",
     "raise_for",
     "tenant_change",

@@ -22,6 +22,7 @@ from fairlead.ledger.rows import (
     LeadershipRow,
     Moved,
     Place,
+    Standing,
     StatusRow,
     StuckTask,
     TaskRow,
@@ -271,6 +272,28 @@ class Calls:
     async def delete_old_flows(self, *, term: int, keep: float, limit: int) -> int:
         """Delete up to ``limit`` flows that ended more than ``keep`` seconds ago; how many."""
         return (await self._fenced("delete_old_flows", term=term, keep=keep, limit=limit)).count
+
+    # -- those of handles -----------------------------------------------------------------------
+
+    async def task_standing(self, *, id: str, tenant: str) -> Standing | None:
+        """Return what stands in the row of a task; None if there is none."""
+        rows = await self._rows(Standing, "task_standing", id=id, tenant=tenant)
+        return rows[0] if rows else None
+
+    async def flow_standing(self, *, id: str, tenant: str) -> Standing | None:
+        """Return what stands in the row of a flow; None if there is none."""
+        rows = await self._rows(Standing, "flow_standing", id=id, tenant=tenant)
+        return rows[0] if rows else None
+
+    async def cancel_pending(self, *, id: str, tenant: str) -> int | None:
+        """Cancel a task that is not claimed; how often it was sent before, None if not done."""
+        rows = (await self._run("cancel_pending", id=id, tenant=tenant)).rows
+        return rows[0][0] if rows else None
+
+    async def cancel_pending_flow(self, *, id: str, tenant: str) -> int | None:
+        """Do the same with a flow."""
+        rows = (await self._run("cancel_pending_flow", id=id, tenant=tenant)).rows
+        return rows[0][0] if rows else None
 
     # -- for people -----------------------------------------------------------------------------
 

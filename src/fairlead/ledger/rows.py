@@ -10,8 +10,8 @@ import msgspec
 
 __all__ = (
     "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place",
-    "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow", "made",
-    "moment",
+    "Standing", "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow",
+    "made", "moment",
 )  # fmt: skip
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -140,6 +140,16 @@ class TaskRow(msgspec.Struct, frozen=True):
     pushes: int
     recoveries: int
     log: bytes = b""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What stands in the row of a task or a flow, as far as a handle needs it."""
+
+    state: str
+    reason: str = ""
+    stands_for: str = ""
+    error_type: str = ""
+    error: str = ""
 
 
 class StatusRow(msgspec.Struct, frozen=True):
