@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairlead.broker import with_shards
+from fairlead.broker import with_routes, with_shards
 from fairlead.embedded import SCHEME, find_binary
 from fairlead.model.errors import InvalidInput
-from fairlead.settings import FILE, REQUIRE, VARIABLE, requires_url
+from fairlead.settings import FILE, REQUIRE, VARIABLE, Configured, requires_url
 
-__all__ = ("own_server", "url_with_shards")
+__all__ = ("own_server", "whole_url")
 
 
-def url_with_shards(
-    url: str, shards: Mapping[str, str] | None, configured: Mapping[str, str] | None
+def whole_url(
+    said: Configured,
+    shards: Mapping[str, str] | None,
+    routes: Mapping[str, str] | None,
 ) -> str:
-    """The URL with the shards that the program gives, or else those that it was configured with."""
-    if shards is None and url.lower().startswith("memory:"):
-        return url  # a test on memory is not to fail because of a deployment's file
-    return with_shards(url, (configured or {}) if shards is None else shards)
+    """Return the URL with the shards and routes that the program gives, or else the configured."""
+    url = said.url or own_server()
+    if not url.lower().startswith("memory:"):
+        # A test on memory is not to fail because of a deployment's file.
+        shards = said.shards if shards is None else shards
+        routes = said.routes if routes is None else routes
+    return with_routes(
+        with_shards(url, {} if shards is None else shards), {} if routes is None else routes
+    )
 
 
 def own_server() -> str:

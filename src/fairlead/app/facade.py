@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from fairlead.app.broker_url import own_server, url_with_shards
+from fairlead.app.broker_url import whole_url
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
@@ -81,6 +81,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     directory. If nobody says, it is a Valkey server of its own in ./.fairlead, which starts with
     the first call, and a warning says so; with FAIRLEAD_REQUIRE_URL=1 that is refused. ``shards``
     spreads queues over shards of a server or cluster: the shard of each queue by its name.
+    ``routes`` leads queues and priorities to other servers: the URL of each, by ``queue:NAME`` or
+    ``priority:LEVEL``; without it FAIRLEAD_ROUTES or the file does, if the URL is from there.
     ``store`` takes a broker that is open already, for example one that is wrapped.
     ``priorities`` names further priorities, each for one of critical, high, normal and low.
     ``timeout`` is how long a call may take that does not say so itself, whatever happens to it;
@@ -95,6 +97,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         url: str | None = None,
         *,
         shards: Mapping[str, str] | None = None,
+        routes: Mapping[str, str] | None = None,
         priorities: Mapping[Priority, str] | None = None,
         task_timeout: Duration | None = None,
         store: Store | None = None,
@@ -104,6 +107,8 @@ class Fairlead(Operating, Flowing, Scheduling):
             raise InvalidOption("url", url, "left out when a store is given")
         if shards is not None and store is not None:
             raise InvalidOption("shards", shards, "left out when a store is given")
+        if routes is not None and store is not None:
+            raise InvalidOption("routes", list(routes), "left out when a store is given")
         if url is not None and not isinstance(url, str):
             raise InvalidOption("url", url, "text such as memory://")
         if priorities is not None and not isinstance(priorities, Mapping):
@@ -114,7 +119,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         if store is None:
             said = Configured(url) if url else configured()
             self._is_named = said.url is not None
-            self._url = url_with_shards(said.url or own_server(), shards, said.shards)
+            self._url = whole_url(said, shards, routes)
             limit = limit or split_limit(self._url)[1] or configured_timeout()
             store = connect(self._url, is_default=not self._is_named, timeout=limit)
         self._clients = Clients(store, limit or LIMIT)
