@@ -121,6 +121,11 @@ def topology_of(url: str) -> Topology:
     )
 
 
+def with_shard(address: str, shard: str) -> str:
+    """Return the URL of one shard of a server, to which whoever uses it adds the password."""
+    return f"{address}{'&' if '?' in address else '?'}{_SHARD_OPTION}{shard}"
+
+
 def scheme_of(url: str) -> str:
     """Return the scheme of a URL in lower case."""
     return url.partition("://")[0].lower()

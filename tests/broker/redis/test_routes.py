@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
-from fairlead.broker import topology
+from fairlead.broker import connect, topology
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.routes import with_routes
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.verbs import Alter, Call, Fetch, Firing, QueueChange, TenantChange
+from fairlead.broker.views import Finding
+from fairlead.cli.former_servers import former_servers
 from fairlead.model.errors import InvalidInput, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.servers import Running, shared
@@ -61,6 +66,21 @@ async def broker(main: Running, bulk: Running) -> AsyncIterator[ShardedBroker]:
     routes = {"queue:reports": f"{bulk.url}?shard=bulk", "priority:low": f"{bulk.url}?shard=bulk"}
     async with opened(main.url, routes) as store:
         yield store
+
+
+async def connected_hello(url: str, routes: dict[str, str]) -> None:
+    """Say hello as a worker does."""
+    store = connect(url, routes=routes)
+    await store.hello()
+    await store.close()
+
+
+async def former(url: str) -> list[Finding]:
+    store = connect(url)
+    try:
+        return await former_servers(store, url)
+    finally:
+        await store.close()
 
 
 def stored(running: Running) -> bytes:
@@ -194,6 +214,13 @@ async def test_tasks_of_a_former_route_are_told_of_and_served_from_a_drained_ser
         assert f'"drain:0" = "{other._addresses["0"]}"' in texts[0]
         assert "queue reports has 1 task on unix:///" in texts[1]
         assert await Client(other, "w2").fetch(3, queues) == []
+    await connected_hello(main.url, {"queue:reports": there, "priority:low": there})
+    left = await former(main.url)
+    texts = [f"{each.text} | {each.hint}" for each in left]
+    assert ["bulk on unix:///" in texts[0], "bulk_levels on unix:///" in texts[1]] == [True] * 2
+    assert all("has 1 task that no worker looks for" in text for text in texts)
+    assert f'"drain:bulk" = "unix://{bulk.path}?shard=bulk"' in texts[1]
+    assert await former(with_routes(main.url, {"drain:old": there})) == []
     async with opened(main.url, {"drain:old": there}) as after:
         assert [each for each in await after.diagnose() if each.name == "routes"] == []
         c = Client(after, "w3")
@@ -234,3 +261,25 @@ async def test_a_fence_of_this_server_is_seen_while_the_other_one_is_away(
     orphan = submit("orphan", after=["nobody"])
     with pytest.raises(Unreachable):  # it may be there
         await c.enqueue(orphan)
+
+
+async def test_mail_of_one_server_comes_while_the_other_one_is_silent(
+    broker: ShardedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = Client(broker)
+    await c.enqueue(submit("n"))
+    assert [each.state for each in await broker.watch("me", ["n"], now=NOW)] == [State.QUEUED]
+
+    async def silent(*_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    for shard, verb in itertools.product(("bulk", "bulk_levels"), ("collect", "wait", "promote")):
+        monkeypatch.setattr(broker._stores[shard], verb, silent)
+        broker._away.failed(shard, Unreachable("x"))  # as the first call has found out
+    (lease,) = await c.fetch(1)
+    began = time.monotonic()
+    assert not await broker.wait(["default"], 0.1)
+    assert await broker.collect("me", 0, 0.0) == []
+    await c.settle(completed(lease))
+    assert [mail.id for mail in await broker.collect("me", 0, 1.0)] == ["n"]
+    assert time.monotonic() - began < 1.5

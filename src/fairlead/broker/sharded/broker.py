@@ -43,6 +43,7 @@ from fairlead.broker.sharded.looking import Looking
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.sharded.reading import Reading
 from fairlead.broker.sharded.schedules import Planning
+from fairlead.broker.sharded.servers import register
 from fairlead.broker.verbs import (
     LEASE,
     Alter,
@@ -75,6 +76,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         """Say who the broker is; its generation changes with that of any shard."""
         answers, _ = await self._reachable(self._each(lambda store: store.hello()))
         self._met.update(answers)
+        if self._default in answers and not self._is_registered:
+            self._is_registered = await register(self._first, self._addresses)
         # Of one that is away, what it was: it is not another one until it says so.
         known = [self._met.get(shard) for shard in self._stores]
         first = answers.get(self._default) or next(iter(answers.values()))

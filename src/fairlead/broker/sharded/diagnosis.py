@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from fairlead.broker.sharded.places import Places
-from fairlead.broker.topology import LEVELS_SUFFIX
+from fairlead.broker.topology import LEVELS_SUFFIX, with_shard
 from fairlead.broker.views import Finding, Snapshot
 
 __all__ = ("joined", "unserved")
@@ -43,7 +43,7 @@ def unserved(
                 continue
             where = addresses.get(shard, f"shard {shard}")
             base = shard.removesuffix(LEVELS_SUFFIX)
-            target = where if base == places.default else f"{where}?shard={base}"
+            target = where if base == places.default else with_shard(where, base)
             tasks = f"{counts.depth:,} task{'' if counts.depth == 1 else 's'}"
             yield Finding(
                 name="routes",

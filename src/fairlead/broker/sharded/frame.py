@@ -76,6 +76,7 @@ class Frame:
         self._carrier = Carrier(self._stores)
         self._away = Away(self._stores, self._addresses)
         self._met: dict[str, Hello] = {}  # by shard: what it said of itself last
+        self._is_registered = False  # the first server knows of the others
         self._woken: set[str] = set()  # shards whose wake-up was taken by a wait
         self._now = 0.0  # the latest time that an exchange was told
         self._lock = threading.Lock()  # around what is below: loops of several threads share it
