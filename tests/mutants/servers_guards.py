@@ -23,13 +23,8 @@ GUARDS: tuple[Guard, ...] = (
         _ROUTES + "test_pause_limits_purge_and_deletion_are_for_both_servers",
         (
             Mutant(
-                _SHARDED + "broker.py",
-                (
-                    (
-                        "shards = self._places.shards_of(target.queue)",
-                        "shards = [self.shard_of(target.queue)]",
-                    ),
-                ),
+                _SHARDED + "changes.py",
+                (("else places.shards_of(queue)", "else [places.home(queue)]"),),
             ),
         ),
     ),

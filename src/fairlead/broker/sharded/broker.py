@@ -15,8 +15,7 @@ it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
 * **Limits**: a tenant's settings for all queues, and named limiters, hold in each shard for itself.
 * **Ids** are known in their own shard: the same chosen id in two shards is two tasks.
 * **Schedules** lie in the shard of their queue; a name is looked for in all of them.
-* **Documents** and trails lie in the first shard.
-* **Workers** are known in all shards; the first one has their orders, and tells of them by events.
+* **Documents**, trails and orders to workers lie in the first shard; workers are known in all.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from fairlead.broker.documents import (
     check_document_changes,
     check_notes,
 )
+from fairlead.broker.sharded.changes import split_changes
 from fairlead.broker.sharded.entering import Entering
 from fairlead.broker.sharded.exchanging import Exchanging
 from fairlead.broker.sharded.flowing import Flowing
@@ -43,7 +43,7 @@ from fairlead.broker.sharded.looking import Looking
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.sharded.reading import Reading
 from fairlead.broker.sharded.schedules import Planning
-from fairlead.broker.sharded.servers import register
+from fairlead.broker.sharded.servers import joined_hello, register
 from fairlead.broker.verbs import (
     LEASE,
     Alter,
@@ -54,7 +54,6 @@ from fairlead.broker.verbs import (
     Declaration,
     Deleted,
     LeaseRef,
-    LimiterChange,
     Moved,
     Settled,
     Watched,
@@ -78,18 +77,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         self._met.update(answers)
         if self._default in answers and not self._is_registered:
             self._is_registered = await register(self._first, self._addresses)
-        # Of one that is away, what it was: it is not another one until it says so.
-        known = [self._met.get(shard) for shard in self._stores]
-        first = answers.get(self._default) or next(iter(answers.values()))
-        return Hello(
-            now=max(answer.now for answer in answers.values()),
-            generation="+".join("?" if each is None else each.generation for each in known),
-            replication="+".join("?" if each is None else each.replication for each in known),
-            layout=first.layout,
-            ahead=max((answer.ahead for answer in answers.values()), key=abs),
-            shard=self._default,
-            heartbeat=first.heartbeat,
-            lease=first.lease,
+        return joined_hello(
+            answers, [self._met.get(shard) for shard in self._stores], self._default
         )
 
     async def beat(
@@ -266,16 +255,9 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         line = self._line("configure", call)
         if line.answer:
             return
-        parts: dict[str, list[Change]] = {}
-        for change in changes:
-            shards: Iterable[str] = self._stores
-            target = change.change if isinstance(change, Declaration) else change
-            if not isinstance(target, LimiterChange) and target.queue is not None:
-                shards = self._places.shards_of(target.queue)
-            for shard in shards:
-                parts.setdefault(shard, []).append(change)
-        if not changes:
-            parts[self._default] = []
+        parts = split_changes(changes, self._places, self._stores)
+        if changes and all(isinstance(change, Declaration) for change in changes):
+            self._refuse_away(parts)  # a worker tries again, and has other things to do
         await self._all(
             {
                 shard: partial(self._stores[shard].configure, call, part, now=now)

@@ -202,6 +202,12 @@ class Frame:
                 raise together(errors, partly=kept is not None and bool(done))
         return {key: done[key] for key in works}
 
+    def _refuse_away(self, shards: Iterable[str]) -> None:
+        """Raise at once if one of these shards is away."""
+        for shard in shards:
+            if len(self._stores) > 1 and (why := self._away.why(shard)) is not None:
+                raise why
+
     async def _most(self, works: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, T]:
         """The same for upkeep: shards that cannot be reached do not hold up the others.
 
