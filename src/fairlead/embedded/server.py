@@ -143,7 +143,10 @@ def launch(
     try:
         with waiting():  # a supervisor waits for all sorts of processes
             done = subprocess.run(
-                [sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch), where, binary],
+                [
+                    *(sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch), where),
+                    *(str(int(signal.SIGTERM)), "-", binary, "-"),
+                ],
                 input=config.encode(),
                 stdout=output,
                 stderr=output,

@@ -10,8 +10,8 @@ where seq < %(before)s
   and tenant = %(tenant)s -- @tenant
   and name = %(name)s -- @name
   and error <> '' and to_tsvector('simple', error) @@ plainto_tsquery('simple', %(error)s) -- @error
-  and created_at >= %(since)s -- @since
-  and created_at < %(until)s -- @until
+  and created_at >= to_timestamp(%(since)s) -- @since
+  and created_at < to_timestamp(%(until)s) -- @until
 order by seq desc
 limit %(limit)s;
 

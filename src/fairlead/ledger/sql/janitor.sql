@@ -1,6 +1,6 @@
 -- name: stuck_tasks
 -- Rows that have been running for longer than `older` seconds and were not looked at for as long.
-select id, recoveries from fairlead.tasks
+select id, recoveries, last_entry, last_index from fairlead.tasks
 where state = 'running' and checked_at < statement_timestamp() - make_interval(secs => %(older)s)
 order by checked_at limit %(limit)s;
 

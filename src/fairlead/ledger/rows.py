@@ -1,0 +1,135 @@
+"""What the named statements answer. Moments are unix seconds, by the ledger's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+__all__ = (
+    "ClaimedFlow", "ClaimedTask", "Lag", "LeadershipRow", "Moved", "Place", "StatusRow",
+    "StuckTask", "TaskRow", "UncheckedTask", "made",
+)  # fmt: skip
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class ClaimedTask(msgspec.Struct, frozen=True):
+    """A task that the dispatcher is to send. ``deadline`` is in seconds from now."""
+
+    id: str
+    submission: bytes
+    depends_on: list[str]
+    deadline: float | None
+    late: float  # seconds since it was due
+    pushes: int
+
+
+class ClaimedFlow(msgspec.Struct, frozen=True):
+    """A flow that the dispatcher is to send."""
+
+    id: str
+    tenant: str
+    name: str
+    draft: bytes
+    pushes: int
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A task and the state it is in."""
+
+    id: str
+    state: str
+
+
+class StuckTask(msgspec.Struct, frozen=True):
+    """A task that has been running for long, and the last event that its row knows."""
+
+    id: str
+    recoveries: int
+    last_entry: int
+    last_index: int
+
+
+class UncheckedTask(msgspec.Struct, frozen=True):
+    """An unfinished task to compare with the broker."""
+
+    id: str
+    state: str
+    last_entry: int
+    last_index: int
+    flow: str
+    is_sendable: bool  # there is a submission to send again
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far the recorder has read in a shard of the broker."""
+
+    shard: str
+    generation: str
+    entry: int
+    index: int
+
+
+class LeadershipRow(msgspec.Struct, frozen=True):
+    """Who leads."""
+
+    term: int
+    holder: str
+    since: float
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """What the ledger knows of a task, for people. ``log`` comes with one task only."""
+
+    id: str
+    seq: int
+    state: str
+    queue: str
+    tenant: str
+    name: str
+    level: int
+    flow: str
+    created_at: float
+    due_at: float
+    deadline_at: float | None
+    updated_at: float
+    started_at: float | None
+    finished_at: float | None
+    attempts: int
+    worker: str
+    reason: str
+    error_type: str
+    error: str
+    stands_for: str
+    pushes: int
+    recoveries: int
+    log: bytes = b""
+
+
+class StatusRow(msgspec.Struct, frozen=True):
+    """What a role of the leader has published; ``age`` is in seconds."""
+
+    role: str
+    term: int
+    counts: dict[str, Any]
+    age: float
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """What is due and not sent yet, counted to 10,000."""
+
+    due: int
+    oldest_seconds: float | None
+    claimed: int
+
+
+def made(kind: type[R], row: Sequence[Any]) -> R:
+    """Return a row as a struct of ``kind``, whose fields are its columns in their order."""
+    return kind(*(_plain(value) for value in row))
+
+
+def _plain(value: Any) -> Any:
+    return value.timestamp() if isinstance(value, datetime) else value
