@@ -69,7 +69,8 @@ def connect(
         if scheme_of(server.url) == EMBEDDED:
             from fairlead.broker.redis.embedded import EmbeddedBroker
 
-            return EmbeddedBroker(server.url, shard=shard, is_default=is_default, patience=limit)
+            unnamed = is_default and server.address == main.address  # routes are named
+            return EmbeddedBroker(server.url, shard=shard, is_default=unnamed, patience=limit)
         # A program whose tasks live in memory need not load a client for servers.
         from fairlead.broker.redis import RedisBroker
 
