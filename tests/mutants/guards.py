@@ -28,6 +28,7 @@ from tests.mutants import (
     promotion_guards,
     repair_guards,
     routes_guards,
+    servers_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -387,4 +388,5 @@ GUARDS: tuple[Guard, ...] = (
     *api_guards.GUARDS,
     *documents_guards.GUARDS,
     *routes_guards.GUARDS,
+    *servers_guards.GUARDS,
 )

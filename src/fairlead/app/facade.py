@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from msgspec import UNSET
 
-from fairlead.app.broker_url import check_arguments, ledger_url, own_server, url_with_shards
+from fairlead.app.broker_url import check_arguments, ledger_url, whole_url
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
@@ -83,6 +83,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     directory. If nobody says, it is a Valkey server of its own in ./.fairlead, which starts with
     the first call, and a warning says so; with FAIRLEAD_REQUIRE_URL=1 that is refused. ``shards``
     spreads queues over shards of a server or cluster: the shard of each queue by its name.
+    ``routes`` leads queues and priorities to other servers: the URL of each, by ``queue:NAME`` or
+    ``priority:LEVEL``; without it FAIRLEAD_ROUTES or the file does, if the URL is from there.
     ``store`` takes a broker that is open already, for example one that is wrapped.
     ``priorities`` names further priorities, each for one of critical, high, normal and low.
     ``timeout`` is how long a call may take that does not say so itself, whatever happens to it;
@@ -98,20 +100,21 @@ class Fairlead(Operating, Flowing, Scheduling):
         url: str | None = None,
         *,
         shards: Mapping[str, str] | None = None,
+        routes: Mapping[str, str] | None = None,
         priorities: Mapping[Priority, str] | None = None,
         task_timeout: Duration | None = None,
         store: Store | None = None,
         timeout: Duration | None = None,
         ledger: str | None = None,
     ) -> None:
-        check_arguments(url, store, shards, priorities)
+        check_arguments(url, store, {"shards": shards, "routes": routes}, priorities)
         self._url: str | None = None  # as other processes would open it
         self._is_named = True  # somebody said which broker
         limit = call_limit(timeout)
         if store is None:
             said = Configured(url) if url else configured()
             self._is_named = said.url is not None
-            self._url = url_with_shards(said.url or own_server(), shards, said.shards)
+            self._url = whole_url(said, shards, routes)
             limit = limit or split_limit(self._url)[1] or configured_timeout()
             store = connect(self._url, is_default=not self._is_named, timeout=limit)
         self._clients = Clients(store, limit or LIMIT, ledger_url(ledger))
