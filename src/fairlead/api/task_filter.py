@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.moments import Moment, moment
 from fairlead.api.problems import Invalid
-from fairlead.api.task_views import Moment, moment, state_named
+from fairlead.api.task_views import state_named
 from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
