@@ -45,7 +45,7 @@ def matches(record: TaskRecord, asked: TaskFilter) -> bool:
         return False
     if asked.since is None and asked.until is None:
         return True
-    at = moment(record.enqueued_at)  # as callers see it, in microseconds
+    at = moment(record.enqueued_at or None)  # as callers see it, in microseconds
     if at is None:
         return False
     return (asked.since is None or asked.since <= at) and (asked.until is None or at < asked.until)
