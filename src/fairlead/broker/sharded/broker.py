@@ -257,8 +257,6 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         if line.answer:
             return
         parts = split_changes(changes, self._places, self._stores)
-        if not changes:  # it moves the caller's line on, in every shard
-            parts = {shard: [] for shard in self._stores}
         if changes and all(isinstance(change, Declaration) for change in changes):
             self._refuse_away(parts)  # a worker tries again, and has other things to do
         await self._all(
