@@ -27,7 +27,7 @@ from generate_series(1, {ROWS}) n
 @pytest.fixture
 def filled(ledger_dsn: str) -> str:
     with psycopg.connect(ledger_dsn, autocommit=True) as connection:
-        connection.execute(_FILL)  # type: ignore[call-overload]
+        connection.execute(_FILL)
         connection.execute("analyze fairlead.tasks")
     return ledger_dsn
 
@@ -53,7 +53,7 @@ def test_every_page_is_read_from_an_index(filled: str) -> None:
         for given, index in asked:
             values = {**dict.fromkeys(every), **given, "limit": 51}
             text = f"explain (analyze, timing off, summary off) {listing.without(values)}"
-            rows = connection.execute(text, values).fetchall()  # type: ignore[call-overload]
+            rows = connection.execute(text, values).fetchall()
             plan = "\n".join(row[0] for row in rows)
             assert "Seq Scan" not in plan, (given, plan)
             assert index in plan, (given, plan)
