@@ -11,10 +11,8 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from fairlead.client.flow_sending import Draft
-from fairlead.client.stored_submissions import flow_text, tasks_text
+from fairlead.client.stored_submissions import tasks_text
 from fairlead.runtime import faults
-from fairlead.runtime.ids import new_id
 from tests.manager.bench import ENQUEUE, Bench, submission
 from tests.manager.killed import Deaths, deaths
 from tests.support.servers import Running
@@ -26,17 +24,6 @@ def dying() -> Iterator[Deaths]:
         yield process
 
 
-async def add_flow(bench: Bench, members: int = 3) -> list[str]:
-    """Commit a flow to the ledger, each member behind the one before."""
-    made = [submission(f"t:{new_id()[-9:]}-m{number}") for number in range(members)]
-    chain = [made[0]]
-    for each in made[1:]:
-        chain.append(submission(each.message.id, after=[chain[-1].message.id]))
-    draft = Draft(id=new_id(), tenant="t", name="f", calls=[], submissions=chain, last=[])
-    await bench.sql("select fairlead.enqueue_flow(%s::json)", flow_text(draft, chain))
-    return [each.message.id for each in chain]
-
-
 @pytest.mark.parametrize("site", faults.DISPATCHING)
 async def test_whoever_leads_next_ends_what_a_killed_manager_began(
     bench: Bench, valkey: Running, dying: Deaths, site: str
@@ -44,7 +31,7 @@ async def test_whoever_leads_next_ends_what_a_killed_manager_began(
     ids = await bench.add(count=10)
     early = await bench.lead("early")
     await bench.ledger.claim_tasks(term=early.number, limit=2)
-    flow = await add_flow(bench)
+    flow = await bench.add_flow()
     status = await asyncio.to_thread(dying.at, site, valkey.url, bench.dsn)
     assert status == -signal.SIGKILL
     ran = await bench.run_all()  # workers do not wait for the next leader

@@ -22,9 +22,9 @@ def manager_of(app: Fairlead, *, keep: float = KEEP) -> Manager:
     from fairlead.manager.manager import Manager
 
     clients = app._clients
-    return Manager(clients.store, clients.ledger(), keep=keep, limit=clients.limit)
+    return Manager(clients.store, clients.ledger, keep=keep, limit=clients.limit)
 
 
 def ledger_of(app: Fairlead) -> Ledger:
     """The ledger of an app, for the running loop; an error that says how to name it if none is."""
-    return app._clients.ledger()
+    return app._clients.ledger

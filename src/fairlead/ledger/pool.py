@@ -223,7 +223,9 @@ class Transaction:
         except psycopg.Error as error:
             raise meaning(error, self._where, is_in_doubt=False) from error
         except TimeoutError as error:
-            raise LedgerUnreachable(f"the ledger at {self._where} did not answer in time") from error
+            raise LedgerUnreachable(
+                f"the ledger at {self._where} did not answer in time"
+            ) from error
 
 
 async def execute(
