@@ -1,4 +1,4 @@
-"""A process that makes others which die: ``kill -9`` at a named place, without a new start for each.
+"""A process that makes others which die: ``kill -9`` at a named place, without a start for each.
 
 Reads one line of JSON for each, forks, and says how the fork ended. A fork takes the leadership, as
 a manager would, and sends all that is due.

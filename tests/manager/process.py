@@ -1,4 +1,4 @@
-"""Managers as processes of their own: the command as a user starts it, or one with a short lease."""
+"""Managers as processes: the command as a user starts it, or one with a short lease."""
 
 from __future__ import annotations
 

@@ -140,13 +140,12 @@ async def test_postgres_restarts_is_read_only_and_full(bench: Bench, postgres: P
         ids += await bench.add(count=100)
         await until(lambda: all_sent(bench), 40.0)
 
-        taken = []
-        with contextlib.suppress(psycopg.OperationalError):
-            for _ in range(200):
-                taken.append(await psycopg.AsyncConnection.connect(bench.dsn))
-        await asyncio.sleep(1.0)
-        for each in taken:
-            await each.close()
+        async with contextlib.AsyncExitStack() as taken:
+            with contextlib.suppress(psycopg.OperationalError):
+                for _ in range(200):
+                    opened = await psycopg.AsyncConnection.connect(bench.dsn)
+                    taken.push_async_callback(opened.close)
+            await asyncio.sleep(1.0)
         ids += await bench.add(count=100)
         await until(lambda: all_sent(bench), 40.0)
         ran += await bench.run_all()

@@ -31,14 +31,21 @@ _COUNTED = 10_000  # rows that are due are counted up to here
 
 
 class _Runs(Group):
-    """A group whose commands may be left out: then the first argument is that of ``run``."""
+    """A group whose command may be left out: then it is ``run``, and all arguments are its own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it, once it is said which command it is."""
-        asks = ("--help", "-h")
-        if not args or (args[0] not in self.commands and args[0] not in asks):
-            args = [_RUN, *args]
-        return super().parse_args(ctx, args)
+        asks_for_help = args[:1] in (["--help"], ["-h"])
+        return super().parse_args(ctx, args if asks_for_help else self._said(args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The same, where somebody asks for the command only."""
+        return super().resolve_command(ctx, self._said(args))
+
+    def _said(self, args: list[str]) -> list[str]:
+        return args if args and args[0] in self.commands else [_RUN, *args]
 
 
 @click.group(
@@ -60,12 +67,12 @@ def manager() -> None:
     name=_RUN,
     cls=Command,
     examples=(
-        ("fairlead manager shop.tasks:app", "broker and ledger as the app says"),
+        ("fairlead manager run shop.tasks:app", "broker and ledger as the app says"),
         (
-            "fairlead manager --url redis://localhost --ledger postgresql://localhost/shop",
+            "fairlead manager run --url redis://localhost --ledger postgresql://localhost/shop",
             "without an app",
         ),
-        ("fairlead manager shop.tasks:app --keep 604800", "ended tasks are kept for a week"),
+        ("fairlead manager run shop.tasks:app --keep 604800", "keep ended tasks for a week"),
     ),
 )
 @click.argument("app", metavar="[APP]", required=False)

@@ -259,10 +259,9 @@ async def _together(
             first = group.create_task(_run(claiming))
             second = group.create_task(_run(pushing))
             third = group.create_task(_run(settling))
-    except* LostLeadership as lost:
-        raise lost.exceptions[0] from None
-    except* Exception as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as group:
+        lost = [each for each in group.exceptions if isinstance(each, LostLeadership)]
+        raise (lost or group.exceptions)[0] from None
     return first.result(), second.result(), third.result()
 
 

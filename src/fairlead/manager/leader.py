@@ -1,4 +1,4 @@
-"""Holds the leadership of the managers: one leads, by a lease at the broker, the others stand by."""
+"""Holds the leadership of managers: one leads, by a lease at the broker, the others stand by."""
 
 from __future__ import annotations
 
