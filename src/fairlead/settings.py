@@ -2,7 +2,8 @@
 
 The first that says so counts: the argument of ``Fairlead``, the environment variable (FAIRLEAD_URL,
 FAIRLEAD_LEDGER, FAIRLEAD_TIMEOUT), the file ``fairlead.toml`` in the working directory. An empty
-one says nothing. Folders above are not looked into: a file that somebody left there would silently name the broker.
+one says nothing. Folders above are not looked into: a file that somebody left there would silently
+name the broker.
 """
 
 from __future__ import annotations

@@ -172,6 +172,22 @@ async def test_a_transaction_that_holds_rows_holds_up_no_others(bench: Bench) ->
     assert sorted(await bench.run_all()) == sorted(ids)
 
 
+@pytest.mark.slow
+async def test_claims_that_somebody_had_locked_are_released_later(bench: Bench) -> None:
+    await bench.add(count=3)
+    old = await bench.lead("old")
+    await bench.ledger.claim_tasks(term=old.number, limit=10)
+    await bench.store.lead("manager", "old", release=True)
+    async with await psycopg.AsyncConnection.connect(bench.dsn) as idle:
+        await idle.execute("select 1 from fairlead.tasks for update")
+        async with running(Manager(bench.store, bench.ledger)) as task:
+            await asyncio.sleep(1.0)
+            assert await bench.states() == {"claimed": 3}
+            await idle.rollback()
+            await until(lambda: all_sent(bench))
+            assert not task.done()
+
+
 # -- processes ----------------------------------------------------------------------------------
 
 

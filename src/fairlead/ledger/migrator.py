@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -73,8 +74,10 @@ def migrations() -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda each: each.number))
 
 
-async def migrate(pool: Pool, *, timeout: float = _LOCK_IN) -> list[str]:
-    """Apply what is missing; the names of what was applied here.
+async def migrate(
+    pool: Pool, steps: Sequence[Migration] | None = None, *, timeout: float = _LOCK_IN
+) -> list[str]:
+    """Apply what is missing of ``steps``, those of this release; the names of what was applied.
 
     Several processes may call it at once. ``timeout`` is how long to wait for another one.
     """
@@ -87,10 +90,10 @@ async def migrate(pool: Pool, *, timeout: float = _LOCK_IN) -> list[str]:
         await connection.execute(_PREPARE)
         had = {number for number, _ in await _applied(connection)}
         done = []
-        for each in migrations():
+        for each in migrations() if steps is None else steps:
             if each.number not in had:
                 async with connection.transaction():
-                    await connection.execute(each.text)  # type: ignore[call-overload]
+                    await connection.execute(each.text)
                     await connection.execute(
                         "insert into fairlead.migrations (number, name) values (%s, %s)",
                         (each.number, each.name),

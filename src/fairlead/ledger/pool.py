@@ -11,7 +11,9 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from fairlead.ledger.address import Address, conninfo, psycopg_of
 from fairlead.ledger.failures import at_connect, is_collision, meaning
@@ -29,7 +31,7 @@ _FIRST_PAUSE = 0.02  # seconds, doubled each time, with jitter
 _GRACE = 5.0  # seconds beyond the server's own limit before a statement is given up here
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """The rows of a statement, and how many it changed or returned."""
 
     rows: Sequence[tuple[Any, ...]]
@@ -154,7 +156,7 @@ class Pool:
         psycopg = psycopg_of()
         try:
             async with asyncio.timeout(self._limit + _GRACE):
-                await connection.execute(command)  # type: ignore[call-overload]
+                await connection.execute(command)
         except psycopg.Error as error:
             if command == "begin":
                 raise meaning(error, self._where, is_in_doubt=False) from error
@@ -236,6 +238,10 @@ async def execute(
 ) -> Answer:
     """Run a statement on a connection; errors are psycopg's, or a TimeoutError."""
     async with asyncio.timeout(limit + _GRACE):
-        cursor = await connection.execute(statement.without(parameters), parameters)  # type: ignore[call-overload]
+        # None leaves it to psycopg: what is run often is prepared.
+        prepare = None if statement.is_prepared else False
+        cursor = await connection.execute(
+            statement.without(parameters), parameters, prepare=prepare
+        )
         rows = await cursor.fetchall() if cursor.description is not None else ()
         return Answer(rows, cursor.rowcount)

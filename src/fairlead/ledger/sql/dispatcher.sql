@@ -60,13 +60,14 @@ returning t.id;
 -- has caught up, and while nobody sends anything.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
-), held as materialized (
+), orphans as materialized (
     select t.id from fairlead.tasks t
     where t.state = 'claimed' and t.claimed_term <= %(term)s and exists (select from holds)
     limit %(limit)s
     for update of t skip locked
 )
-update fairlead.tasks t set state = 'pending', claimed_term = null from held where t.id = held.id
+update fairlead.tasks t set state = 'pending', claimed_term = null
+from orphans where t.id = orphans.id
 returning t.id;
 
 -- name: next_due
