@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 
-from fairlead.ledger.calls import Calls
+from fairlead.ledger.ledger import Ledger
+from fairlead.ledger.recording import TransactionCalls
 
 
 def given(id: str, content: str = "c", **more: Any) -> dict[str, Any]:
@@ -72,7 +73,17 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-async def record(calls: Calls, *ids: str, **values: Any) -> int:
-    """Record these tasks, all with the same values."""
-    columns = {name: [value] * len(ids) for name, value in {**DEFAULTS, **values}.items()}
-    return await calls.record_tasks(ids=ids, **columns)
+async def record(calls: Ledger | TransactionCalls, *ids: str, **values: Any) -> int:
+    """Record these tasks, all with the same values, under the term that stands."""
+    if isinstance(calls, Ledger):
+        async with calls.transaction() as work:
+            return await record(work, *ids, **values)
+    given = {**DEFAULTS, **values}
+    before = [given[name] for name in ("states", "queues", "tenants", "names", "levels", "flows")]
+    created = [given["submissions"], given["contents"], [], given["at"], None, None]
+    moments = [given["at"], given["started"], given["finished"], given["attempts"], False]
+    names = ("workers", "reasons", "error_types", "errors", "entries", "indexes", "logs")
+    rest = [given[name] for name in names]
+    term = (await calls.leadership()).term
+    rows = [(id, *before, *created, *moments, *rest) for id in ids]
+    return await calls.record_tasks(term=term, rows=rows)

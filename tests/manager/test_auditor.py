@@ -74,13 +74,13 @@ async def test_a_task_that_is_lost_alone_is_sent_again(bench: Bench, valkey: Run
 
 
 async def test_what_nobody_can_send_is_dead(bench: Bench, valkey: Running) -> None:
-    await bench.add(count=2)
+    ids = await bench.add(count=2)
     term = await bench.lead()
     await bench.dispatcher(term).dispatch_all()
     valkey.admin("FLUSHALL")
     term = await bench.lead()
     await bench.age(61.0)
-    await bench.sql("update fairlead.tasks set submission = null where seq = 1")
+    await bench.sql("update fairlead.tasks set submission = null where id = %s", ids[0])
     await bench.auditor(term).audit_once()
     assert await bench.states() == {"dead": 1, "pending": 1}
     assert set((await bench.rows("reason")).values()) == {"lost"}

@@ -157,7 +157,9 @@ async def test_a_transaction_that_holds_rows_holds_up_no_others(bench: Bench) ->
     ids = await bench.add(count=20)
     manager = Manager(bench.store, bench.ledger)
     async with await psycopg.AsyncConnection.connect(bench.dsn) as idle:
-        await idle.execute("select 1 from fairlead.tasks where seq <= 5 for update")
+        await idle.execute(
+            "select 1 from fairlead.tasks where id = any(%s) for update", (ids[:5],)
+        )
         async with running(manager):
 
             async def others() -> bool:

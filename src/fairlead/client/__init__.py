@@ -6,6 +6,7 @@ from fairlead.broker.explaining import Explanation, Reason
 from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
+from fairlead.client.attempts import Attempt, StateChange
 from fairlead.client.batch import Children, limit_of, prepared, prepared_now
 from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.catalog import KnownTask, check_arguments, known_tasks
@@ -27,6 +28,7 @@ from fairlead.client.flow import Flow, Part
 from fairlead.client.flow_handle import FlowHandle, FlowInfo
 from fairlead.client.flowing import Flowing
 from fairlead.client.handle import Handle
+from fairlead.client.history import HistoryPage, HistoryTask, TaskHistory
 from fairlead.client.info import TaskInfo
 from fairlead.client.named import NamedSender
 from fairlead.client.operating import Operating
@@ -39,6 +41,7 @@ from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
 __all__ = (
     "AroundEnqueue",
     "AsyncTask",
+    "Attempt",
     "CallOptions",
     "Children",
     "Client",
@@ -53,6 +56,8 @@ __all__ = (
     "Flowing",
     "Handle",
     "Histogram",
+    "HistoryPage",
+    "HistoryTask",
     "Kind",
     "KnownTask",
     "LimiterSettings",
@@ -70,11 +75,13 @@ __all__ = (
     "Scheduling",
     "Sender",
     "Snapshot",
+    "StateChange",
     "Stats",
     "Submission",
     "SyncTask",
     "Task",
     "TaskCall",
+    "TaskHistory",
     "TaskInfo",
     "TaskOptions",
     "TaskRecord",

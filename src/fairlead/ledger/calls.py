@@ -8,6 +8,7 @@ first effect, and nothing of it is done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -158,11 +159,15 @@ class Calls:
         return await self._rows(LastEvent, "last_events", ids=list(ids)) if ids else []
 
     async def unfinished_tasks(
-        self, *, state: str, limit: int, before: tuple[float, int] | None = None
+        self, *, state: str, limit: int, before: float | None = None, before_seq: int = 0
     ) -> list[UnfinishedTask]:
-        """Return a page of the rows in one state, newest first, behind the last one's ``place``."""
+        """Return a page of the rows in one state, newest first.
+
+        ``before`` and ``before_seq`` are ``created_at`` and ``seq`` of the last page's last row.
+        """
+        place = {"before": _moment(before), "before_seq": before_seq}
         return await self._rows(
-            UnfinishedTask, "unfinished_tasks", state=state, limit=limit, **_behind(before)
+            UnfinishedTask, "unfinished_tasks", state=state, limit=limit, **place
         )
 
     async def record_flows(
@@ -278,7 +283,8 @@ class Calls:
     async def list_tasks(
         self,
         *,
-        before: tuple[float, int] | None = None,
+        before: float | None = None,
+        before_seq: int = 0,
         limit: int = 50,
         state: str | None = None,
         queue: str | None = None,
@@ -288,9 +294,12 @@ class Calls:
         since: float | None = None,
         until: float | None = None,
     ) -> list[TaskRow]:
-        """Return a page, newest first, of rows behind ``before``, the last page's last ``place``."""
+        """Return a page, newest first.
+
+        ``before`` and ``before_seq`` are ``created_at`` and ``seq`` of the last page's last row.
+        """
         given = {key: value for key, value in locals().items() if key not in ("self", "before")}
-        return await self._rows(TaskRow, "list_tasks", **given, **_behind(before))
+        return await self._rows(TaskRow, "list_tasks", before=_moment(before), **given)
 
     async def task(self, *, id: str) -> TaskRow | None:
         """Return one task, with its log; None if there is no row."""
@@ -299,7 +308,7 @@ class Calls:
 
     async def workers_of(self, *, incarnations: Sequence[str]) -> dict[str, WorkerRow]:
         """Return who these incarnations were, as far as that was heard of."""
-        rows = await self._rows(WorkerRow, "workers_of", ids=list(incarnations))
+        rows = await self._rows(WorkerRow, "workers_of", incarnations=list(incarnations))
         return {row.incarnation: row for row in rows}
 
     async def write_status(self, *, role: str, term: int, counts: Mapping[str, Any]) -> None:
@@ -343,6 +352,5 @@ class Calls:
         return [row[0] for row in answer.rows]
 
 
-def _behind(place: tuple[float, int] | None) -> dict[str, Any]:
-    """The parameters of a page that begins behind a row; none for the first one."""
-    return {} if place is None else {"before": moment(place[0]), "before_seq": place[1]}
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment(seconds)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 __all__ = (
-    "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place", "StatusRow",
-    "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow", "made", "moment",
+    "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place",
+    "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow", "made", "moment",
 )  # fmt: skip
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -95,11 +95,6 @@ class UnfinishedTask(msgspec.Struct, frozen=True):
     created_at: float
     seq: int
 
-    @property
-    def place(self) -> tuple[float, int]:
-        """Where the next page begins."""
-        return self.created_at, self.seq
-
 
 class WorkerRow(msgspec.Struct, frozen=True):
     """Who an incarnation was."""
@@ -144,11 +139,6 @@ class TaskRow(msgspec.Struct, frozen=True):
     pushes: int
     recoveries: int
     log: bytes = b""
-
-    @property
-    def place(self) -> tuple[float, int]:
-        """Where the next page begins."""
-        return self.created_at, self.seq
 
 
 class StatusRow(msgspec.Struct, frozen=True):

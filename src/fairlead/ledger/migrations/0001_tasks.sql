@@ -65,8 +65,7 @@ create index tasks_by_state on fairlead.tasks (state, created_at desc, seq desc)
 create index tasks_by_queue on fairlead.tasks (queue, created_at desc, seq desc);
 create index tasks_by_tenant on fairlead.tasks (tenant, created_at desc, seq desc);
 create index tasks_by_name on fairlead.tasks (name, created_at desc, seq desc);
-create index tasks_by_error on fairlead.tasks using gin (to_tsvector('simple', error))
-    where error <> '';
+create index tasks_by_error on fairlead.tasks using gin (to_tsvector('simple', error_type || ' ' || error)) where error_type <> '';
 
 create table fairlead.flows (
     id            text primary key,
