@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 
 import psycopg
@@ -16,7 +17,7 @@ from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.leader import Leader
 from fairlead.manager.push import Sent, Settlement, batches
 from fairlead.model.errors import BrokerError, Unreachable
-from fairlead.model.ledger_errors import LostLeadership
+from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import ENQUEUE, Bench, submission, until
@@ -271,8 +272,14 @@ async def test_claims_of_a_leader_that_died_before_the_push_are_sent(bench: Benc
 async def test_two_leaders_at_once_push_each_row_once(bench: Bench) -> None:
     """10,000 rows: the second takes over in the middle, while the first goes on."""
     await bench.add(count=10_000)
-    old = await bench.lead("old")
-    first = asyncio.create_task(bench.dispatcher(old).dispatch_all())
+    dispatcher = bench.dispatcher(await bench.lead("old"))
+
+    async def go_on() -> None:
+        while True:
+            with contextlib.suppress(LedgerAmbiguous):  # the new one has ended its sessions
+                await dispatcher.dispatch_all()
+
+    first = asyncio.create_task(go_on())
     await until(lambda: asyncio.sleep(0, bench.counts["pushed"]))
     new = await bench.lead("new")
     await bench.dispatcher(new).dispatch_all()
