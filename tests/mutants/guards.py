@@ -19,6 +19,7 @@ from tests.mutants import (
     functions_guards,
     leadership_guards,
     loss_guards,
+    manager_guards,
     metrics_guards,
     neighbors_guards,
     page_guards,
@@ -383,4 +384,5 @@ GUARDS: tuple[Guard, ...] = (
     *api_guards.GUARDS,
     *documents_guards.GUARDS,
     *routes_guards.GUARDS,
+    *manager_guards.GUARDS,
 )
