@@ -49,6 +49,7 @@ def main(names: list[str]) -> int:
     work = [(guard, mutant, test) for guard in guards for mutant, test in mutants(guard)]
     print("the named tests without any mutant …", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)  # PostgreSQL runs as another account, if this is root
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(_AT_ONCE):
             copies.put(Path(shutil.copytree(ROOT / "src", Path(folder, str(number)))))
