@@ -21,7 +21,7 @@ from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import ENQUEUE, Bench, submission, until
-from tests.support.servers import server
+from tests.support.servers import Running, server
 
 
 async def configure(bench: Bench, change: QueueChange) -> None:
@@ -192,6 +192,29 @@ async def test_parents_of_another_queue_go_in_a_call_of_their_own(bench: Bench) 
     chain += [submission("t:2", queue="b", after=["t:1"]), submission("t:3", queue="a")]
     found = [[each.id for each in batch] for batch in batches([Sent(each, 1) for each in chain])]
     assert found == [["t:0"], ["t:1", "t:2", "t:3"]]
+
+
+async def test_over_shards_a_term_is_shut_out_of_each(bench: Bench, valkey: Running) -> None:
+    store = connect(valkey.url, shards={"far": "other"})
+    there = Bench(store, bench.ledger, bench.dsn)
+    old = await there.lead("old")
+    chain = [submission("t:0", queue="far"), submission("t:1", after=["t:0"])]
+    chain.append(submission("t:2", queue="far", after=["t:1"]))
+    await there.add(*chain)
+    new = await there.lead("new")
+    for queue in ("far", "default"):
+        late = partial(store.enqueue, submissions=[submission(queue=queue)])
+        with pytest.raises(LostLeadership):
+            await old.call(late)
+    assert await there.dispatcher(new).dispatch_all() == 3
+    ran: list[str] = []
+    for _ in range(6):
+        ran += await there.run_all(("far", "default"))
+        await store.deliver()
+    assert ran == ["t:0", "t:1", "t:2"]
+    await there.recorder(new).catch_up()
+    assert await there.states() == {"completed": 3}
+    await store.close()
 
 
 # -- a broker that is away, and doubt --------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.ledger.ledger import Ledger
+from fairlead.manager.janitor import Janitor
 from fairlead.manager.manager import Manager
 from tests.manager.bench import Bench, until
 from tests.manager.process import ManagerProcess
@@ -92,6 +93,25 @@ async def test_two_managers_send_each_row_once(bench: Bench, ledger_dsn: str) ->
     assert (await bench.store.stats("default")).queues["default"].enqueued == 1_000
 
 
+async def test_a_role_that_crashes_begins_anew_and_the_others_go_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = []
+
+    async def crash(janitor: Janitor) -> None:
+        tried.append(janitor)
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(Janitor, "run", crash)
+    async with running(Manager(bench.store, bench.ledger)):
+        await bench.add(count=2)
+        await until(lambda: all_sent(bench))
+        await until(lambda: asyncio.sleep(0, len(tried) > 1))
+    (line,) = [each for each in caplog.records if "cannot go on" in each.message]
+    assert line.exc_info is not None
+    assert line.__dict__["role"] == "janitor"
+
+
 @pytest.mark.slow
 async def test_a_broker_that_goes_and_comes_back(bench: Bench) -> None:
     with server(aof=True) as there:
@@ -157,9 +177,7 @@ async def test_a_transaction_that_holds_rows_holds_up_no_others(bench: Bench) ->
     ids = await bench.add(count=20)
     manager = Manager(bench.store, bench.ledger)
     async with await psycopg.AsyncConnection.connect(bench.dsn) as idle:
-        await idle.execute(
-            "select 1 from fairlead.tasks where id = any(%s) for update", (ids[:5],)
-        )
+        await idle.execute("select 1 from fairlead.tasks where id = any(%s) for update", (ids[:5],))
         async with running(manager):
 
             async def others() -> bool:
