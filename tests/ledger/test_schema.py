@@ -62,7 +62,7 @@ def test_a_row_that_cannot_be_is_refused(ledger_dsn: str, change: str, rule: str
         psycopg.connect(ledger_dsn, autocommit=True) as connection,
         pytest.raises(psycopg.errors.CheckViolation) as refused,
     ):
-        connection.execute(f"update fairlead.tasks set {change}")  # type: ignore[call-overload]
+        connection.execute(f"update fairlead.tasks set {change}")
     assert refused.value.diag.constraint_name == rule
 
 

@@ -22,6 +22,7 @@ import psycopg
 import pytest
 
 from fairlead.embedded.postgres import EmbeddedPostgres
+from fairlead.embedded.postgres_server import closed_to, service_account
 from fairlead.ledger.ledger import Ledger
 from fairlead.runtime.identity import has_ended, identity
 
@@ -79,7 +80,7 @@ class Postgres:
     def execute(self, text: str, *, dsn: str | None = None) -> list[tuple[Any, ...]]:
         """Run a statement over a connection of its own; its rows, if it has any."""
         with psycopg.connect(dsn or self.dsn, autocommit=True, connect_timeout=10) as connection:
-            cursor = connection.execute(text)  # type: ignore[call-overload]
+            cursor = connection.execute(text)
             return cursor.fetchall() if cursor.description else []
 
     @contextlib.contextmanager
@@ -162,10 +163,22 @@ async def _migrate(dsn: str) -> None:
         await ledger.close()
 
 
+def passable_folder() -> Path:
+    """Make a folder that the server's account can pass to, also where root's own TMPDIR is closed.
+
+    Its path is short: a socket's has at most 107 bytes.
+    """
+    account = service_account()
+    base = Path(tempfile.gettempdir())
+    if account is not None and closed_to(base, account) is not None:
+        base = Path("/tmp")
+    return Path(tempfile.mkdtemp(prefix="fl-pg-", dir=base))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """The PostgreSQL of this test process."""
-    folder = Path(tempfile.mkdtemp(prefix="fl-pg-"))  # short: a socket's path has 107 bytes
+    folder = passable_folder()
     try:
         running = Postgres(folder)
         try:

@@ -28,6 +28,7 @@ __all__ = ("Answer", "Executor", "Pool")
 
 _TRIES = 5
 _FIRST_PAUSE = 0.02  # seconds, doubled each time, with jitter
+_CHECK_IN = 2.0  # seconds for a sign of life, which takes a round trip
 _GRACE = 5.0  # seconds beyond the server's own limit before a statement is given up here
 
 
@@ -169,8 +170,10 @@ class Pool:
         from psycopg_pool import PoolClosed, PoolTimeout
 
         try:
-            connection = await self._pool.getconn()
-        except PoolTimeout as error:
+            # The pool limits its own waiting, but not that for a sign of life of a connection.
+            async with asyncio.timeout(self._connect_in + _CHECK_IN):
+                connection = await self._pool.getconn()
+        except (PoolTimeout, TimeoutError) as error:
             raise LedgerUnreachable(
                 f"the ledger at {self._where} gave no connection within {self._connect_in:g} s"
             ) from error
