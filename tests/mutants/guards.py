@@ -26,6 +26,7 @@ from tests.mutants import (
     page_guards,
     process_guards,
     promotion_guards,
+    recorder_guards,
     repair_guards,
     routes_guards,
 )
@@ -378,6 +379,7 @@ GUARDS: tuple[Guard, ...] = (
     *loss_guards.GUARDS,
     *process_guards.GUARDS,
     *promotion_guards.GUARDS,
+    *recorder_guards.GUARDS,
     *functions_guards.GUARDS,
     *ledger_guards.GUARDS,
     *repair_guards.GUARDS,

@@ -10,7 +10,8 @@ import msgspec
 
 __all__ = (
     "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place",
-    "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow", "made", "moment",
+    "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow", "made",
+    "moment",
 )  # fmt: skip
 
 R = TypeVar("R", bound=msgspec.Struct)
