@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 
 import psycopg
@@ -14,13 +15,13 @@ from fairlead.client.stored_submissions import encode_submission, tasks_text
 from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.leader import Leader
-from fairlead.manager.push import Sent, batches
-from fairlead.model.errors import BrokerError
-from fairlead.model.ledger_errors import LostLeadership
+from fairlead.manager.push import Sent, Settlement, batches
+from fairlead.model.errors import BrokerError, Unreachable
+from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
 from fairlead.runtime.ids import new_id
-from tests.manager.bench import ENQUEUE, Bench, submission
-from tests.support.servers import server
+from tests.manager.bench import ENQUEUE, Bench, submission, until
+from tests.support.servers import Running, server
 
 
 async def configure(bench: Bench, change: QueueChange) -> None:
@@ -193,6 +194,29 @@ async def test_parents_of_another_queue_go_in_a_call_of_their_own(bench: Bench) 
     assert found == [["t:0"], ["t:1", "t:2", "t:3"]]
 
 
+async def test_over_shards_a_term_is_shut_out_of_each(bench: Bench, valkey: Running) -> None:
+    store = connect(valkey.url, shards={"far": "other"})
+    there = Bench(store, bench.ledger, bench.dsn)
+    old = await there.lead("old")
+    chain = [submission("t:0", queue="far"), submission("t:1", after=["t:0"])]
+    chain.append(submission("t:2", queue="far", after=["t:1"]))
+    await there.add(*chain)
+    new = await there.lead("new")
+    for queue in ("far", "default"):
+        late = partial(store.enqueue, submissions=[submission(queue=queue)])
+        with pytest.raises(LostLeadership):
+            await old.call(late)
+    assert await there.dispatcher(new).dispatch_all() == 3
+    ran: list[str] = []
+    for _ in range(6):
+        ran += await there.run_all(("far", "default"))
+        await store.deliver()
+    assert ran == ["t:0", "t:1", "t:2"]
+    await there.recorder(new).catch_up()
+    assert await there.states() == {"completed": 3}
+    await store.close()
+
+
 # -- a broker that is away, and doubt --------------------------------------------------------------
 
 
@@ -246,7 +270,7 @@ async def test_what_ran_and_was_forgotten_under_a_claim_is_not_sent_again(bench:
 
 
 async def test_only_what_is_still_claimed_is_confirmed(bench: Bench) -> None:
-    (id,) = await bench.add(count=1)
+    await bench.add(count=1)
     term = await bench.lead()
     dispatcher = bench.dispatcher(term)
     claimed = await bench.ledger.claim_tasks(term=term.number, limit=10)
@@ -271,10 +295,15 @@ async def test_claims_of_a_leader_that_died_before_the_push_are_sent(bench: Benc
 async def test_two_leaders_at_once_push_each_row_once(bench: Bench) -> None:
     """10,000 rows: the second takes over in the middle, while the first goes on."""
     await bench.add(count=10_000)
-    old = await bench.lead("old")
-    first = asyncio.create_task(bench.dispatcher(old).dispatch_all())
-    while not bench.counts["pushed"]:
-        await asyncio.sleep(0.001)
+    dispatcher = bench.dispatcher(await bench.lead("old"))
+
+    async def go_on() -> None:
+        while True:
+            with contextlib.suppress(LedgerAmbiguous):  # the new one has ended its sessions
+                await dispatcher.dispatch_all()
+
+    first = asyncio.create_task(go_on())
+    await until(lambda: asyncio.sleep(0, bench.counts["pushed"]))
     new = await bench.lead("new")
     await bench.dispatcher(new).dispatch_all()
     with pytest.raises(LostLeadership):
@@ -284,3 +313,20 @@ async def test_two_leaders_at_once_push_each_row_once(bench: Bench) -> None:
     assert snapshot.queues["default"].ready == 10_000
     stats = await bench.store.stats("default")
     assert stats.queues["default"].enqueued == 10_000
+
+
+async def test_of_what_fails_in_the_pipeline_one_error_comes_out(bench: Bench) -> None:
+    """The roles' restarts know errors of broker and ledger, and no groups of them."""
+    await bench.add(count=30)
+    term = await bench.lead()
+    dispatcher = bench.dispatcher(term, batch=10)
+    await dispatcher.release()
+    for error in (Unreachable("away"), LostLeadership(1)):
+
+        async def push(claimed: object, error: Exception = error) -> Settlement:
+            raise error
+
+        dispatcher._push = push  # type: ignore[method-assign]
+        with pytest.raises(type(error)):
+            await dispatcher.dispatch_all()
+    assert await bench.dispatcher(term, batch=10).dispatch_all() == 30
