@@ -7,6 +7,7 @@ from hypothesis import settings
 
 from tests.support import surroundings  # noqa: F401 - the first of ours
 from tests.support.fair import EXAMPLES
+from tests.support.postgres import ledger, ledger_dsn, postgres  # noqa: F401 - fixtures for all
 
 # One slow example on a busy machine is no bug; what hangs is ended by pytest's own timeout. The
 # examples are the same in every run, so that a change is to blame for a failure, not a draw.

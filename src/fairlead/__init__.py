@@ -66,6 +66,13 @@ from fairlead.model.errors import (
     UnknownTask,
     Unreachable,
 )
+from fairlead.model.ledger_errors import (
+    LedgerAmbiguous,
+    LedgerError,
+    LedgerRefused,
+    LedgerUnreachable,
+    LostLeadership,
+)
 from fairlead.model.lifecycle import State
 from fairlead.model.outputs import Output
 from fairlead.model.schedule import Timing
@@ -117,6 +124,12 @@ __all__ = (
     "Retry",
     "Snooze",
     "Reject",
+    # errors of the ledger
+    "LedgerError",
+    "LedgerAmbiguous",
+    "LedgerRefused",
+    "LedgerUnreachable",
+    "LostLeadership",
     # errors
     "FairleadError",
     "InvalidInput",

@@ -1,8 +1,8 @@
-"""What a program need not say itself: where its broker is, and how long calls to it may take.
+"""What a program need not say itself: where its broker and its ledger are, how long calls may take.
 
 The first that says so counts: the argument of ``Fairlead``, the environment variable (FAIRLEAD_URL,
-FAIRLEAD_TIMEOUT), the file ``fairlead.toml`` in the working directory. An empty one says nothing.
-Folders above are not looked into: a file that somebody left there would silently name the broker.
+FAIRLEAD_LEDGER, FAIRLEAD_TIMEOUT), the file ``fairlead.toml`` in the working directory. An empty
+one says nothing. Folders above are not looked into: a file that somebody left there would silently name the broker.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from fairlead.model.errors import InvalidInput
 
 __all__ = (
     "FILE",
+    "LEDGER",
     "REQUIRE",
     "VARIABLE",
     "Configured",
     "configured",
+    "configured_ledger",
     "configured_timeout",
     "requires_url",
 )
 
 VARIABLE = "FAIRLEAD_URL"
+LEDGER = "FAIRLEAD_LEDGER"
 REQUIRE = "FAIRLEAD_REQUIRE_URL"  # set: nothing but a broker that somebody named will do
 FILE = "fairlead.toml"
 
 _TIMEOUT = "FAIRLEAD_TIMEOUT"
-_KEYS = ("shards", "timeout", "url")
+_KEYS = ("ledger", "shards", "timeout", "url")
 _NO = ("", "0", "false", "no", "off")
 
 
@@ -56,6 +59,15 @@ def configured(folder: str | os.PathLike[str] = ".") -> Configured:
     if "url" in found:
         return Configured(found["url"], str(file.absolute()), shards)
     return Configured(shards=shards)
+
+
+def configured_ledger(folder: str | os.PathLike[str] = ".") -> str | None:
+    """The URL of the ledger, as the environment or the file says; None if neither does."""
+    if url := os.environ.get(LEDGER, "").strip():
+        return url
+    file = Path(folder, FILE)
+    found = _parsed(file)
+    return _checked(file, "ledger", found["ledger"]) if "ledger" in found else None
 
 
 def requires_url() -> bool:
@@ -115,7 +127,8 @@ def _checked(file: Path, key: str, value: Any) -> Any:
     if not isinstance(value, str) or not value.strip():
         # Not the value itself: what stands in the place of a URL may hold a password.
         kind = "an empty text" if isinstance(value, str) else type(value).__name__
-        raise _wrong(file, f'has {kind} as {key}; write a URL, like url = "redis://host"')
+        like = "postgresql://host/database" if key == "ledger" else "redis://host"
+        raise _wrong(file, f'has {kind} as {key}; write a URL, like {key} = "{like}"')
     return value.strip()
 
 

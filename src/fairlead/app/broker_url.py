@@ -1,4 +1,4 @@
-"""Which broker an app uses: the URL it was given, was configured with, or its own server."""
+"""Which broker and ledger an app uses: as it was told, as it was configured, or its own server."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ from pathlib import Path
 
 from fairlead.broker import with_shards
 from fairlead.embedded import SCHEME, find_binary
-from fairlead.model.errors import InvalidInput
-from fairlead.settings import FILE, REQUIRE, VARIABLE, requires_url
+from fairlead.ledger.address import parse_address
+from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.settings import FILE, REQUIRE, VARIABLE, configured_ledger, requires_url
 
-__all__ = ("own_server", "url_with_shards")
+__all__ = ("check_arguments", "ledger_url", "own_server", "url_with_shards")
+
+
+def check_arguments(url: object, store: object, shards: object, priorities: object) -> None:
+    """Refuse arguments of ``Fairlead`` that do not go together, or are of another kind."""
+    if url is not None and store is not None:
+        raise InvalidOption("url", url, "left out when a store is given")
+    if shards is not None and store is not None:
+        raise InvalidOption("shards", shards, "left out when a store is given")
+    if url is not None and not isinstance(url, str):
+        raise InvalidOption("url", url, "text such as memory://")
+    if priorities is not None and not isinstance(priorities, Mapping):
+        raise InvalidOption("priorities", priorities, "a level for each name or number")
+
+
+def ledger_url(given: str | None) -> str | None:
+    """The URL of the ledger that the program gives, or else the one it was configured with."""
+    url = configured_ledger() if given is None else given
+    if url is not None:
+        parse_address(url)  # now: at the first use, the error would come from deep within
+    return url
 
 
 def url_with_shards(

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from fairlead.app.broker_url import own_server, url_with_shards
+from fairlead.app.broker_url import check_arguments, ledger_url, own_server, url_with_shards
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
@@ -40,7 +40,7 @@ from fairlead.client import (
 from fairlead.client.declared_limits import DeclaredLimits, declare_all
 from fairlead.model.catalog import published
 from fairlead.model.durations import Duration
-from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption
+from fairlead.model.errors import FairleadError, InvalidInput
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
 from fairlead.model.options import Priorities, Priority, seconds
 from fairlead.model.registry import Registry
@@ -85,7 +85,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     ``priorities`` names further priorities, each for one of critical, high, normal and low.
     ``timeout`` is how long a call may take that does not say so itself, whatever happens to it;
     without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is ten seconds.
-    ``task_timeout`` is the time limit of tasks that say nothing of theirs.
+    ``task_timeout`` is the time limit of tasks that say nothing of theirs. ``ledger`` is the URL
+    of a PostgreSQL as the record (``postgresql://...``); without it FAIRLEAD_LEDGER, or the file.
 
     May be used from any number of threads and event loops, and after ``os.fork``.
     """
@@ -99,15 +100,9 @@ class Fairlead(Operating, Flowing, Scheduling):
         task_timeout: Duration | None = None,
         store: Store | None = None,
         timeout: Duration | None = None,
+        ledger: str | None = None,
     ) -> None:
-        if url is not None and store is not None:
-            raise InvalidOption("url", url, "left out when a store is given")
-        if shards is not None and store is not None:
-            raise InvalidOption("shards", shards, "left out when a store is given")
-        if url is not None and not isinstance(url, str):
-            raise InvalidOption("url", url, "text such as memory://")
-        if priorities is not None and not isinstance(priorities, Mapping):
-            raise InvalidOption("priorities", priorities, "a level for each name or number")
+        check_arguments(url, store, shards, priorities)
         self._url: str | None = None  # as other processes would open it
         self._is_named = True  # somebody said which broker
         limit = call_limit(timeout)
@@ -117,7 +112,7 @@ class Fairlead(Operating, Flowing, Scheduling):
             self._url = url_with_shards(said.url or own_server(), shards, said.shards)
             limit = limit or split_limit(self._url)[1] or configured_timeout()
             store = connect(self._url, is_default=not self._is_named, timeout=limit)
-        self._clients = Clients(store, limit or LIMIT)
+        self._clients = Clients(store, limit or LIMIT, ledger_url(ledger))
         self._priorities = Priorities(priorities)
         self._task_timeout = _limit(task_timeout)
         self._registry = Registry()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.model.errors import Ambiguous, InvalidInput, Unreachable
+from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerUnreachable
 
 __all__ = ("FAILURE", "INTERRUPTED", "OK", "TIMEOUT", "UNREACHABLE", "USAGE", "exit_code")
 
@@ -12,7 +13,7 @@ OK, FAILURE, USAGE, UNREACHABLE, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 def exit_code(error: BaseException) -> int:
     """What scripts are told about an error."""
     match error:
-        case Unreachable() | Ambiguous():
+        case Unreachable() | Ambiguous() | LedgerUnreachable() | LedgerAmbiguous():
             return UNREACHABLE
         case TimeoutError():
             return TIMEOUT

@@ -13,6 +13,7 @@ from fairlead.cli.bench import bench
 from fairlead.cli.check import check
 from fairlead.cli.codes import INTERRUPTED, OK, exit_code
 from fairlead.cli.commands import Group, talk
+from fairlead.cli.db import db
 from fairlead.cli.demo import demo
 from fairlead.cli.doctor import doctor
 from fairlead.cli.flow import flow
@@ -36,6 +37,7 @@ from fairlead.model.errors import (
     UnknownSchedule,
     Unreachable,
 )
+from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerRefused, LedgerUnreachable
 
 __all__ = ("cli", "exit_code", "main", "run")
 
@@ -47,6 +49,9 @@ _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     (TaskFailed, "mend the cause and requeue the task"),
     (ScheduleConflict, "look at it with fairlead schedule show"),
     (UnknownSchedule, "look for its name with fairlead schedule list"),
+    (LedgerUnreachable, "check the address of the ledger and that PostgreSQL runs"),
+    (LedgerAmbiguous, "look at it with fairlead db status"),
+    (LedgerRefused, "mend what it says and try again"),
     (InvalidInput, "correct the value"),
 )
 
@@ -88,6 +93,7 @@ cli.add_command(doctor)
 cli.add_command(worker)
 cli.add_command(api)
 cli.add_command(check)
+cli.add_command(db)
 cli.add_command(flow)
 cli.add_command(functions)
 cli.add_command(migrate)

@@ -16,6 +16,8 @@ from fairlead.broker import Store
 from fairlead.broker.repeats import LIMIT
 from fairlead.client.client import Client
 from fairlead.client.enqueuing import AroundEnqueue
+from fairlead.ledger.ledger import Ledger
+from fairlead.model.errors import InvalidInput
 from fairlead.runtime.forks import at_fork
 from fairlead.runtime.portal import portal
 from fairlead.telemetry.counters import Counters
@@ -33,13 +35,18 @@ _log = logging.getLogger("fairlead.client")
 class Clients:
     """Finds the client for whoever asks. The store behind them is one."""
 
-    def __init__(self, store: Store, limit: float = LIMIT) -> None:
-        """``limit`` is how many seconds a call may take that does not say so itself."""
+    def __init__(self, store: Store, limit: float = LIMIT, ledger: str | None = None) -> None:
+        """``limit`` is how many seconds a call may take that does not say so itself.
+
+        ``ledger`` is the URL of the ledger; nothing is opened before it is used.
+        """
         self.store = store
         self.limit = limit
+        self.ledger_url = ledger
         self.around: list[AroundEnqueue] = []  # middleware; the first is outermost
         self.counters = Counters()  # of what was enqueued, and of what workers of the app ran
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+        self._ledgers: WeakKeyDictionary[asyncio.AbstractEventLoop, Ledger] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._inherited: list[object] = []
         self._warned = False
@@ -58,6 +65,26 @@ class Clients:
                     self.store, around=self.around, limit=self.limit, counters=self.counters
                 )
             return client
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the running loop, whose connections are that loop's; made at the first use.
+
+        Raises InvalidInput if the app has none.
+        """
+        if self.ledger_url is None:
+            raise InvalidInput(
+                'this app has no ledger; give it one: Fairlead(url, ledger="postgresql://..."), '
+                "FAIRLEAD_LEDGER, or ledger in fairlead.toml"
+            )
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            ledger = self._ledgers.get(loop)
+            if ledger is None:
+                for closed in [each for each in self._ledgers if each.is_closed()]:
+                    del self._ledgers[closed]
+                ledger = self._ledgers[loop] = Ledger(self.ledger_url)
+            return ledger
 
     def sync(self, action: Callable[[Client], Awaitable[T]]) -> T:
         """Carry out ``action`` with the portal's client and wait for it. For sync code."""
@@ -93,18 +120,23 @@ class Clients:
         portal.run(self.close)
 
     async def close(self) -> None:
-        """Finish what the running loop's client has outstanding, then close the store."""
+        """Finish what the running loop's client has outstanding, then close store and ledger."""
         # Taken out: whoever calls later gets a new one, and the answer of a closed store.
         client = self._by_loop.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
-        await self.store.close()
+        ledger = self._ledgers.pop(asyncio.get_running_loop(), None)
+        try:
+            await self.store.close()
+        finally:
+            if ledger is not None:
+                await ledger.close()
 
     def _renew(self) -> None:
         """In a forked child: new clients, hence new incarnations, whose calls count from one."""
         # The parent's clients are kept unused: collecting their pending tasks here would complain.
-        self._inherited.append(dict(self._by_loop))
-        self._by_loop = WeakKeyDictionary()
+        self._inherited += [dict(self._by_loop), dict(self._ledgers)]
+        self._by_loop, self._ledgers = WeakKeyDictionary(), WeakKeyDictionary()
         self._lock = threading.Lock()
         self.counters.renew()
 

@@ -234,8 +234,8 @@ def launch(
     if not sys.executable:
         raise Refused(
             "binary",
-            "the embedded PostgreSQL is started with the help of a Python program, and this process "
-            "does not know where Python is (sys.executable is empty); name a server instead: "
+            "the embedded PostgreSQL is started with the help of a Python program, and this "
+            "process does not know where Python is (sys.executable is empty); name a server: "
             "postgresql://host/database",
         )
     on = "on" if fsync else "off"

@@ -74,7 +74,7 @@ def parse_address(url: str) -> Address:
 def psycopg_of() -> Any:
     """Import psycopg, or say how to get it."""
     try:
-        import psycopg  # noqa: PLC0415 - an extra: only those who have a ledger need it
+        import psycopg
     except ImportError as error:
         raise InvalidOption(
             "ledger",

@@ -18,6 +18,7 @@ __all__ = ("Listener",)
 
 log = logging.getLogger("fairlead.ledger")
 
+_LEAST = 2.0  # seconds for a connection
 _LONGEST_PAUSE = 5.0  # seconds between two tries to connect
 
 
@@ -43,15 +44,15 @@ class Listener:
         if self._connection is None:
             return await self._reconnect(timeout)
         try:
-            left = max(until - loop.time(), 0.001)
-            async for _ in self._connection.notifies(timeout=left, stop_after=1):
-                return True
+            heard = False
+            async for _ in self._connection.notifies(timeout=timeout, stop_after=1):
+                heard = True  # and those that came with it: they say the same
         except (psycopg.Error, OSError) as error:
             log.warning("the listener of the ledger at %s lost its connection", self._pool.where)
             log.debug("the listener lost its connection", exc_info=error)
             await self.close()
             return await self._reconnect(max(until - loop.time(), 0.0))
-        return False
+        return heard
 
     async def close(self) -> None:
         """Close the connection; the next wait makes another."""
@@ -62,7 +63,8 @@ class Listener:
     async def _reconnect(self, timeout: float) -> bool:
         psycopg = psycopg_of()
         try:
-            async with asyncio.timeout(timeout):
+            # Those who never wait for long get a connection all the same.
+            async with asyncio.timeout(max(timeout, _LEAST)):
                 connection = await self._pool.connect()
                 try:
                     await connection.execute(f"listen {self._channel}")  # type: ignore[call-overload]

@@ -1,8 +1,8 @@
-"""Connections to the ledger, for one event loop: statements, transactions, and what their errors mean.
+"""Connections to the ledger, for one event loop: statements, transactions, what errors mean.
 
 One policy for repeats: a statement that collided with another transaction (a deadlock, a lock that
-was not to be had in time) is tried again a few times, because it certainly did nothing. Nothing else
-is repeated here: only the caller knows whether what may have been done can be done twice.
+was not to be had in time) is tried again a few times, because it certainly did nothing. Nothing
+else is repeated here: only the caller knows whether what may have been done can be done twice.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Pool:
     async def open(self) -> None:
         """Begin to connect. The first connections are made when they are needed."""
         psycopg_of()
-        from psycopg_pool import AsyncConnectionPool  # noqa: PLC0415 - comes with psycopg's extra
+        from psycopg_pool import AsyncConnectionPool
 
         pool = AsyncConnectionPool(
             self._conninfo,
@@ -164,7 +164,7 @@ class Pool:
     async def _connection(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
         if self._pool is None:
             raise LedgerUnreachable(f"the connections to the ledger at {self._where} are closed")
-        from psycopg_pool import PoolClosed, PoolTimeout  # noqa: PLC0415 - comes with the extra
+        from psycopg_pool import PoolClosed, PoolTimeout
 
         try:
             connection = await self._pool.getconn()
@@ -186,7 +186,9 @@ class Pool:
 
     def _given_up(self, writes: bool) -> LedgerError:
         what = f"the ledger at {self._where} did not answer within {self._limit + _GRACE:g} s"
-        return LedgerAmbiguous(f"{what}; it may have been done") if writes else LedgerUnreachable(what)
+        return (
+            LedgerAmbiguous(f"{what}; it may have been done") if writes else LedgerUnreachable(what)
+        )
 
 
 class Transaction:
@@ -202,7 +204,9 @@ class Transaction:
         except psycopg.Error as error:
             raise meaning(error, self._where, is_in_doubt=False) from error
         except TimeoutError as error:
-            raise LedgerUnreachable(f"the ledger at {self._where} did not answer in time") from error
+            raise LedgerUnreachable(
+                f"the ledger at {self._where} did not answer in time"
+            ) from error
 
 
 async def execute(

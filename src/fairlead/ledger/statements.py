@@ -67,9 +67,7 @@ def statements() -> dict[str, Statement]:
 
 def _parsed(text: str) -> list[Statement]:
     _, *parts = _NAME.split(text)
-    return [
-        _made(name, body) for name, body in zip(parts[::2], parts[1::2], strict=True)
-    ]
+    return [_made(name, body) for name, body in zip(parts[::2], parts[1::2], strict=True)]
 
 
 def _made(name: str, body: str) -> Statement:

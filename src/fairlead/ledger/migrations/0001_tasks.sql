@@ -60,7 +60,8 @@ create index tasks_unfinished on fairlead.tasks (checked_at)
 create index tasks_kept on fairlead.tasks (finished_at) where finished_at is not null;
 
 -- Listings: newest first, page by page.
-create index tasks_newest on fairlead.tasks (seq desc);
+create unique index tasks_newest on fairlead.tasks (seq desc);
+create index tasks_by_time on fairlead.tasks (created_at);
 create index tasks_by_state on fairlead.tasks (state, seq desc);
 create index tasks_by_queue on fairlead.tasks (queue, seq desc);
 create index tasks_by_tenant on fairlead.tasks (tenant, seq desc);
@@ -143,6 +144,7 @@ declare
     moment   timestamptz := clock_timestamp();
     accepted text[];
     is_due   boolean;
+    answered bigint;
 begin
     with given as (
         select * from rows from (json_to_recordset(batch) as (
@@ -183,6 +185,13 @@ begin
                 else 'duplicate' end
     from given g join fairlead.tasks t on t.id = g.id
     order by g.place;
+
+    -- A finished row of the same id was deleted between the two: there is nothing to stand for it.
+    get diagnostics answered = row_count;
+    if answered <> json_array_length(batch) then
+        raise exception 'a task of the same id was deleted meanwhile; repeat the transaction'
+            using errcode = 'serialization_failure';
+    end if;
 end
 $$;
 

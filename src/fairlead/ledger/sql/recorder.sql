@@ -56,8 +56,9 @@ where not exists (select from fairlead.tasks t where t.id = g.id);
 
 -- name: record_workers
 insert into fairlead.workers as w (incarnation, host, pid, started_at)
-select * from unnest(%(incarnations)s::text[], %(hosts)s::text[], %(pids)s::int[],
-                     %(started)s::timestamptz[])
+select g.incarnation, g.host, g.pid, to_timestamp(g.started_at)
+from unnest(%(incarnations)s::text[], %(hosts)s::text[], %(pids)s::int[], %(started)s::float8[])
+    as g(incarnation, host, pid, started_at)
 on conflict (incarnation) do update
 set host = coalesce(nullif(excluded.host, ''), w.host), pid = greatest(w.pid, excluded.pid),
     started_at = coalesce(excluded.started_at, w.started_at), seen_at = clock_timestamp();

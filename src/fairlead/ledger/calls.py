@@ -1,0 +1,335 @@
+"""One method for each named statement of ``ledger/sql``, with the same name and parameters.
+
+What takes a ``term`` is done for the leader only. If nothing came of it, the term in the ledger is
+looked at, and another one raises ``LostLeadership``: a leader that was replaced learns so from its
+first effect, and nothing of it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.ledger.pool import Answer, Executor
+from fairlead.ledger.rows import (
+    ClaimedFlow,
+    ClaimedTask,
+    Lag,
+    LeadershipRow,
+    Moved,
+    Place,
+    StatusRow,
+    StuckTask,
+    TaskRow,
+    UncheckedTask,
+    made,
+)
+from fairlead.ledger.statements import statement
+from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
+
+__all__ = ("Calls",)
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+_NEWEST = 2**62  # beyond every seq
+
+
+class Calls:
+    """The statements, run by a pool or inside one transaction."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    # -- leadership -----------------------------------------------------------------------------
+
+    async def take_leadership(self, *, term: int, holder: str) -> None:
+        """Write a new term, behind every effect that is in flight under an older one."""
+        await self._fenced("take_leadership", term=term, holder=holder)
+
+    async def leadership(self) -> LeadershipRow:
+        """Return who leads."""
+        [row] = await self._rows(LeadershipRow, "leadership")
+        return row
+
+    # -- the dispatcher's -----------------------------------------------------------------------
+
+    async def claim_tasks(self, *, term: int, limit: int) -> list[ClaimedTask]:
+        """Make up to ``limit`` due rows ours, in the order in which they are due."""
+        answer = await self._fenced("claim_tasks", term=term, limit=limit)
+        return [made(ClaimedTask, row) for row in answer.rows]
+
+    async def confirm_tasks(
+        self, *, term: int, ids: Sequence[str], states: Sequence[str]
+    ) -> list[str]:
+        """Note that the broker has them; the ids that were still claimed by this term."""
+        return await self._ids("confirm_tasks", term=term, ids=ids, states=states)
+
+    async def put_back_tasks(
+        self, *, term: int, ids: Sequence[str], delays: Sequence[float], reasons: Sequence[str]
+    ) -> list[str]:
+        """Let claimed rows be pending again, due after so many seconds."""
+        return await self._ids("put_back_tasks", term=term, ids=ids, delays=delays, reasons=reasons)
+
+    async def refuse_tasks(
+        self, *, term: int, ids: Sequence[str], reasons: Sequence[str], stands_for: Sequence[str]
+    ) -> list[str]:
+        """Note that the broker will never take them, and why."""
+        return await self._ids(
+            "refuse_tasks", term=term, ids=ids, reasons=reasons, stands_for=stands_for
+        )
+
+    async def release_claims(self, *, term: int, limit: int) -> list[str]:
+        """Put back what leaders before this one had claimed; call it until it returns nothing."""
+        answer = await self._fenced("release_claims", term=term, limit=limit)
+        return [row[0] for row in answer.rows]
+
+    async def next_due(self) -> float | None:
+        """Return the seconds until the next row is due; None if none waits."""
+        answer = await self._run("next_due")
+        seconds: float | None = answer.rows[0][0]
+        return seconds
+
+    async def states_of(self, *, ids: Sequence[str]) -> dict[str, str]:
+        """Return the states of those that have a row."""
+        return {row[0]: row[1] for row in (await self._run("states_of", ids=list(ids))).rows}
+
+    async def claim_flow(self, *, term: int) -> ClaimedFlow | None:
+        """Make the flow that is due first ours; None if none is due."""
+        answer = await self._fenced("claim_flow", term=term)
+        return made(ClaimedFlow, answer.rows[0]) if answer.rows else None
+
+    async def end_flow_push(
+        self, *, term: int, id: str, state: str, reason: str = "", delay: float = 0.0
+    ) -> bool:
+        """Note what the broker said of a flow: running, pending (again later) or refused."""
+        answer = await self._fenced(
+            "end_flow_push", term=term, id=id, state=state, reason=reason, delay=delay
+        )
+        return answer.count > 0
+
+    async def release_flow_claims(self, *, term: int) -> list[str]:
+        """Put back the flows that leaders before this one had claimed."""
+        answer = await self._fenced("release_flow_claims", term=term)
+        return [row[0] for row in answer.rows]
+
+    # -- the recorder's -------------------------------------------------------------------------
+
+    async def places(self) -> dict[str, Place]:
+        """Return how far each shard was read."""
+        return {row.shard: row for row in await self._rows(Place, "places")}
+
+    async def move_place(
+        self,
+        *,
+        term: int,
+        shard: str,
+        generation: str,
+        entry: int,
+        index: int,
+        was_generation: str = "",
+        was_entry: int = 0,
+        was_index: int = 0,
+    ) -> bool:
+        """Move the place of a shard behind what is written in the same transaction.
+
+        ``was_*`` is where it stood when it was read. Raises LedgerRefused (``place``) if another
+        has moved it since: then nothing of the transaction may be kept.
+        """
+        given = {name: value for name, value in locals().items() if name not in ("self", "term")}
+        answer = await self._fenced("move_place", term=term, **given)
+        if not answer.count:
+            raise LedgerRefused(
+                "place", f"the place of shard {shard!r} was moved by another; read it again"
+            )
+        return True
+
+    async def record_tasks(
+        self,
+        *,
+        ids: Sequence[str],
+        states: Sequence[str],
+        queues: Sequence[str],
+        tenants: Sequence[str],
+        names: Sequence[str],
+        levels: Sequence[int],
+        flows: Sequence[str],
+        submissions: Sequence[bytes | None],
+        contents: Sequence[bytes | None],
+        at: Sequence[float],
+        started: Sequence[float | None],
+        finished: Sequence[float | None],
+        attempts: Sequence[int],
+        workers: Sequence[str],
+        reasons: Sequence[str],
+        error_types: Sequence[str],
+        errors: Sequence[str],
+        entries: Sequence[int],
+        indexes: Sequence[int],
+        logs: Sequence[bytes],
+    ) -> int:
+        """Write what happened to tasks, each id once; how many rows are new or were moved on."""
+        columns = {name: list(value) for name, value in locals().items() if name != "self"}
+        return (await self._run("record_tasks", **columns)).count if ids else 0
+
+    async def unknown_ids(self, *, ids: Sequence[str]) -> list[str]:
+        """Return which of these have no row."""
+        return [row[0] for row in (await self._run("unknown_ids", ids=list(ids))).rows]
+
+    async def record_workers(
+        self,
+        *,
+        incarnations: Sequence[str],
+        hosts: Sequence[str],
+        pids: Sequence[int],
+        started: Sequence[float | None],
+    ) -> None:
+        """Note that these workers were seen."""
+        columns = {name: list(value) for name, value in locals().items() if name != "self"}
+        if incarnations:
+            await self._run("record_workers", **columns)
+
+    # -- the auditor's and the janitor's --------------------------------------------------------
+
+    async def unchecked_tasks(self, *, older: float, limit: int) -> list[UncheckedTask]:
+        """Return unfinished rows that were not compared with the broker for ``older`` seconds."""
+        return await self._rows(UncheckedTask, "unchecked_tasks", older=older, limit=limit)
+
+    async def unchecked_running(self, *, older: float, limit: int) -> list[UncheckedTask]:
+        """Return the same of rows that run."""
+        return await self._rows(UncheckedTask, "unchecked_running", older=older, limit=limit)
+
+    async def touch_tasks(self, *, term: int, ids: Sequence[str]) -> int:
+        """Note that rows were compared and found right."""
+        if not ids:
+            return 0
+        return (await self._fenced("touch_tasks", term=term, ids=list(ids))).count
+
+    async def send_again(
+        self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
+    ) -> list[Moved]:
+        """Let what the broker has lost be sent again, or be dead if nobody can send it."""
+        if not ids:
+            return []
+        answer = await self._fenced(
+            "send_again", term=term, ids=list(ids), entries=list(entries), indexes=list(indexes)
+        )
+        return [made(Moved, row) for row in answer.rows]
+
+    async def follow_tasks(
+        self,
+        *,
+        term: int,
+        ids: Sequence[str],
+        states: Sequence[str],
+        attempts: Sequence[int],
+        reasons: Sequence[str],
+        error_types: Sequence[str],
+        errors: Sequence[str],
+        started: Sequence[float | None],
+        finished: Sequence[float | None],
+        entries: Sequence[int],
+        indexes: Sequence[int],
+    ) -> list[str]:
+        """Write what the broker says of tasks, where the row knows nothing newer."""
+        columns = {name: value for name, value in locals().items() if name not in ("self", "term")}
+        return await self._ids("follow_tasks", term=term, **columns)
+
+    async def unchecked_flows(self, *, older: float, limit: int) -> list[str]:
+        """Return flows that were not compared with the broker for ``older`` seconds."""
+        answer = await self._run("unchecked_flows", older=older, limit=limit)
+        return [row[0] for row in answer.rows]
+
+    async def follow_flow(self, *, term: int, id: str, state: str, reason: str = "") -> bool:
+        """Write what the broker says of a flow; whether its row was running."""
+        answer = await self._fenced("follow_flow", term=term, id=id, state=state, reason=reason)
+        return answer.count > 0
+
+    async def stuck_tasks(self, *, older: float, limit: int) -> list[StuckTask]:
+        """Return rows that run and were not looked at for ``older`` seconds."""
+        return await self._rows(StuckTask, "stuck_tasks", older=older, limit=limit)
+
+    async def recover_tasks(
+        self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
+    ) -> list[Moved]:
+        """Let what nobody runs be sent again, three times at most, and then be dead."""
+        if not ids:
+            return []
+        answer = await self._fenced(
+            "recover_tasks", term=term, ids=list(ids), entries=list(entries), indexes=list(indexes)
+        )
+        return [made(Moved, row) for row in answer.rows]
+
+    async def delete_old_tasks(self, *, term: int, keep: float, limit: int) -> int:
+        """Delete up to ``limit`` rows that ended more than ``keep`` seconds ago; how many."""
+        return (await self._fenced("delete_old_tasks", term=term, keep=keep, limit=limit)).count
+
+    async def delete_old_flows(self, *, term: int, keep: float, limit: int) -> int:
+        """Delete up to ``limit`` flows that ended more than ``keep`` seconds ago; how many."""
+        return (await self._fenced("delete_old_flows", term=term, keep=keep, limit=limit)).count
+
+    # -- for people -----------------------------------------------------------------------------
+
+    async def list_tasks(
+        self,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        state: str | None = None,
+        queue: str | None = None,
+        tenant: str | None = None,
+        name: str | None = None,
+        error: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> list[TaskRow]:
+        """Return a page, newest first, of rows before ``before`` (the ``seq`` of the last page)."""
+        given = {key: value for key, value in locals().items() if key not in ("self", "before")}
+        seq = _NEWEST if before is None else before
+        return await self._rows(TaskRow, "list_tasks", before=seq, **given)
+
+    async def task(self, *, id: str) -> TaskRow | None:
+        """Return one task, with its log; None if there is no row."""
+        rows = await self._rows(TaskRow, "task", id=id)
+        return rows[0] if rows else None
+
+    async def write_status(self, *, role: str, term: int, counts: Mapping[str, Any]) -> None:
+        """Publish what a role has done."""
+        text = msgspec.json.encode(counts).decode()
+        await self._fenced("write_status", role=role, term=term, counts=text)
+
+    async def status(self) -> dict[str, StatusRow]:
+        """Return what each role has published."""
+        return {row.role: row for row in await self._rows(StatusRow, "status")}
+
+    async def lag(self) -> Lag:
+        """Return how much is due and not sent yet."""
+        [row] = await self._rows(Lag, "lag")
+        return row
+
+    # -- how they are run -----------------------------------------------------------------------
+
+    async def _run(self, name: str, /, **parameters: Any) -> Answer:
+        return await self._executor.run(statement(name), parameters)
+
+    async def _rows(self, kind: type[R], name: str, /, **parameters: Any) -> list[R]:
+        return [made(kind, row) for row in (await self._run(name, **parameters)).rows]
+
+    async def _fenced(self, name: str, /, *, term: int, **parameters: Any) -> Answer:
+        answer = await self._run(name, term=term, **parameters)
+        if not answer.count:
+            found = (await self.leadership()).term
+            if found != term:
+                raise LostLeadership(term, found)
+        return answer
+
+    async def _ids(
+        self, name: str, /, *, term: int, ids: Sequence[str], **columns: Sequence[Any]
+    ) -> list[str]:
+        """Run what changes a row for each id; those whose row was changed."""
+        if not ids:
+            return []
+        lists = {key: list(value) for key, value in columns.items()}
+        answer = await self._fenced(name, term=term, ids=list(ids), **lists)
+        return [row[0] for row in answer.rows]
