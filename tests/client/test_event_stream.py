@@ -65,6 +65,8 @@ async def test_the_life_of_a_task_is_told_with_its_name_and_how_long_it_ran(app:
     assert done.duration_ms is not None
     assert 0 <= done.duration_ms < 10_000
     assert events[0].duration_ms is None
+    assert [bool(event.worker) for event in events] == [False, True, False]
+    assert {event.reason for event in events} == {""}
     assert [event.at for event in events] == sorted(event.at for event in events)
 
 

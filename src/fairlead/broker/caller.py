@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from fairlead.broker.repeats import LIMIT, Limit, Rounds, late, repeated
 from fairlead.broker.verbs import Call
-from fairlead.model.errors import BrokerError
+from fairlead.model.errors import BrokerError, InvalidOption
 
 __all__ = ("Caller",)
 
@@ -22,11 +22,18 @@ class Caller:
     Whoever must never wait for another's calls has a line, and so an incarnation, of its own.
     """
 
-    def __init__(self, incarnation: str, *, limit: float = LIMIT) -> None:
-        """``limit`` is how many seconds a call may take that does not say so itself."""
+    def __init__(self, incarnation: str, *, limit: float = LIMIT, first: int = 1) -> None:
+        """``limit`` is how many seconds a call may take that does not say so itself.
+
+        ``first`` is the number of the first call. Several that have a line of one name after each
+        other, such as leaders, begin at their terms: from the first call of a term on, every call
+        of an older one is ``OutOfOrder``.
+        """
+        if first < 1:
+            raise InvalidOption("first", first, "1 or more")
         self.incarnation = incarnation
         self.limit = limit
-        self._number = 0
+        self._number = first - 1
         self._line = asyncio.Lock()
         self._here = 0  # calls in the line, the one in flight included
         self._trouble: BrokerError | None = None  # of the one in flight

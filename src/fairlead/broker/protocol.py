@@ -20,8 +20,8 @@ in those tests is not in the contract. The rules that hold for all verbs:
   caller can observe is compared with it. ``now`` is accepted only by a broker opened with a test
   clock; a moment before the last one counts as the last one.
 * **Numbers** that callers remember (tokens, letters, entries of events, revisions of schedules
-  and documents, numbers of notes) grow, and are at least the broker's time in microseconds. So a
-  broker that was emptied, or lost its last writes, does not give one out again.
+  and documents, numbers of notes, terms of leaders) grow, and are at least the broker's time in
+  microseconds. So a broker that was emptied, or lost its last writes, does not give one out again.
 * **Bounded.** What may be large (fan-out, promotion, recovery, purge) is done in steps with
   ``more`` in the answer, and every step leaves a consistent state.
 * **Errors** say what may be assumed: ``Unreachable`` (not executed), ``Ambiguous`` (repeat the same
@@ -37,6 +37,7 @@ from typing import Protocol
 
 from fairlead.broker.documents import DocumentVerbs
 from fairlead.broker.flows import FlowVerbs
+from fairlead.broker.leadership import LeadershipVerbs
 from fairlead.broker.schedules import ScheduleVerbs
 from fairlead.broker.verbs import (
     Alter,
@@ -69,7 +70,7 @@ from fairlead.model.lifecycle import Settlement
 __all__ = ("Broker",)
 
 
-class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, Protocol):
+class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, LeadershipVerbs, Protocol):
     """What a task store must do, and nothing it merely could do."""
 
     async def hello(self) -> Hello:

@@ -99,6 +99,9 @@ class EventDetails:
         event = heard.event
         about = event.kind.partition("_")[0]
         subject = about if about in ("flow", "worker") else "task_id"
+        told = {subject: event.task}
+        if event.kind == "started":
+            told["worker"] = event.reason
         return EventInfo(
             id=heard.id(type),
             type=type,
@@ -109,8 +112,8 @@ class EventDetails:
             state=event.state,
             attempt=event.attempt,
             duration_ms=self._duration(event),
-            reason=event.reason,
-            **{subject: event.task},
+            reason="" if event.kind == "started" else event.reason,
+            **told,
         )
 
     def _duration(self, event: Event) -> float | None:

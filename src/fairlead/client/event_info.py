@@ -83,7 +83,7 @@ class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: float | None = None  # from the start of the attempt to this event
     reason: str = ""
     flow: str = ""  # of events of flows, in the place of a task
-    worker: str = ""  # of events of workers, in the place of a task
+    worker: str = ""  # of task.started: who runs it; of events of workers, in the place of a task
 
     @property
     def name(self) -> str:
@@ -99,6 +99,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     task: str | None = None  # an id
     name: str | None = None  # of a task
+    workers: bool = True  # whether events of tasks may say which worker runs them
 
     def admits(self, event: Event, type: str) -> bool:
         """Whether an event is wanted, as far as that can be said without the name of its task."""

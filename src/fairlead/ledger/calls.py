@@ -17,6 +17,7 @@ from fairlead.ledger.rows import (
     ClaimedFlow,
     ClaimedTask,
     Lag,
+    LastEvent,
     LeadershipRow,
     Moved,
     Place,
@@ -24,7 +25,10 @@ from fairlead.ledger.rows import (
     StuckTask,
     TaskRow,
     UncheckedTask,
+    UnfinishedTask,
+    WorkerRow,
     made,
+    moment,
 )
 from fairlead.ledger.statements import statement
 from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
@@ -33,7 +37,6 @@ __all__ = ("Calls",)
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-_NEWEST = 2**62  # beyond every seq
 
 
 class Calls:
@@ -145,37 +148,23 @@ class Calls:
             )
         return True
 
-    async def record_tasks(
-        self,
-        *,
-        ids: Sequence[str],
-        states: Sequence[str],
-        queues: Sequence[str],
-        tenants: Sequence[str],
-        names: Sequence[str],
-        levels: Sequence[int],
-        flows: Sequence[str],
-        submissions: Sequence[bytes | None],
-        contents: Sequence[bytes | None],
-        at: Sequence[float],
-        started: Sequence[float | None],
-        finished: Sequence[float | None],
-        attempts: Sequence[int],
-        workers: Sequence[str],
-        reasons: Sequence[str],
-        error_types: Sequence[str],
-        errors: Sequence[str],
-        entries: Sequence[int],
-        indexes: Sequence[int],
-        logs: Sequence[bytes],
-    ) -> int:
-        """Write what happened to tasks, each id once; how many rows are new or were moved on."""
-        columns = {name: list(value) for name, value in locals().items() if name != "self"}
-        return (await self._run("record_tasks", **columns)).count if ids else 0
+    async def last_events(self, *, ids: Sequence[str]) -> list[LastEvent]:
+        """Return the last event of those of these tasks that have a row."""
+        return await self._rows(LastEvent, "last_events", ids=list(ids)) if ids else []
 
-    async def unknown_ids(self, *, ids: Sequence[str]) -> list[str]:
-        """Return which of these have no row."""
-        return [row[0] for row in (await self._run("unknown_ids", ids=list(ids))).rows]
+    async def unfinished_tasks(
+        self, *, state: str, limit: int, before: tuple[float, int] | None = None
+    ) -> list[UnfinishedTask]:
+        """Return a page of the rows in one state, newest first, behind the last one's ``place``."""
+        return await self._rows(
+            UnfinishedTask, "unfinished_tasks", state=state, limit=limit, **_behind(before)
+        )
+
+    async def record_flows(
+        self, *, term: int, ids: Sequence[str], states: Sequence[str], at: Sequence[float]
+    ) -> list[str]:
+        """Write what became of flows; those that have a row here."""
+        return await self._ids("record_flows", term=term, ids=ids, states=states, at=at)
 
     async def record_workers(
         self,
@@ -274,7 +263,7 @@ class Calls:
     async def list_tasks(
         self,
         *,
-        before: int | None = None,
+        before: tuple[float, int] | None = None,
         limit: int = 50,
         state: str | None = None,
         queue: str | None = None,
@@ -284,15 +273,19 @@ class Calls:
         since: float | None = None,
         until: float | None = None,
     ) -> list[TaskRow]:
-        """Return a page, newest first, of rows before ``before`` (the ``seq`` of the last page)."""
+        """Return a page, newest first, of rows behind ``before``, the last page's last ``place``."""
         given = {key: value for key, value in locals().items() if key not in ("self", "before")}
-        seq = _NEWEST if before is None else before
-        return await self._rows(TaskRow, "list_tasks", before=seq, **given)
+        return await self._rows(TaskRow, "list_tasks", **given, **_behind(before))
 
     async def task(self, *, id: str) -> TaskRow | None:
         """Return one task, with its log; None if there is no row."""
         rows = await self._rows(TaskRow, "task", id=id)
         return rows[0] if rows else None
+
+    async def workers_of(self, *, incarnations: Sequence[str]) -> dict[str, WorkerRow]:
+        """Return who these incarnations were, as far as that was heard of."""
+        rows = await self._rows(WorkerRow, "workers_of", ids=list(incarnations))
+        return {row.incarnation: row for row in rows}
 
     async def write_status(self, *, role: str, term: int, counts: Mapping[str, Any]) -> None:
         """Publish what a role has done."""
@@ -333,3 +326,8 @@ class Calls:
         lists = {key: list(value) for key, value in columns.items()}
         answer = await self._fenced(name, term=term, ids=list(ids), **lists)
         return [row[0] for row in answer.rows]
+
+
+def _behind(place: tuple[float, int] | None) -> dict[str, Any]:
+    """The parameters of a page that begins behind a row; none for the first one."""
+    return {} if place is None else {"before": moment(place[0]), "before_seq": place[1]}

@@ -15,6 +15,7 @@ from fairlead.ledger.calls import Calls
 from fairlead.ledger.listener import Listener
 from fairlead.ledger.migrator import SchemaStatus, check_schema, migrate, schema_status
 from fairlead.ledger.pool import Answer, Pool
+from fairlead.ledger.recording import TransactionCalls
 from fairlead.ledger.statements import Statement
 
 __all__ = ("Ledger",)
@@ -81,14 +82,14 @@ class Ledger(Calls):
         return await (await self._opened()).run(statement, parameters)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Calls]:
+    async def transaction(self) -> AsyncIterator[TransactionCalls]:
         """Run what is called on the ``Calls`` inside in one transaction: all of it or nothing.
 
         An error inside rolls back. Raises LedgerAmbiguous if the connection is lost at the commit.
         """
         pool = await self._opened()
         async with pool.transaction() as transaction:
-            yield Calls(transaction)
+            yield TransactionCalls(transaction)
 
     async def listen(self, channel: str) -> Listener:
         """Return what waits for notifications, on a connection of its own; the caller closes it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fairlead.ledger.address import Address, conninfo, psycopg_of
@@ -207,6 +207,23 @@ class Transaction:
             raise LedgerUnreachable(
                 f"the ledger at {self._where} did not answer in time"
             ) from error
+
+    async def copy(
+        self, statement: Statement, types: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        """Copy rows to where a ``copy ... from stdin`` in the binary format says."""
+        psycopg = psycopg_of()
+        try:
+            async with asyncio.timeout(self._limit + _GRACE):
+                cursor = self._connection.cursor()
+                async with cursor.copy(statement.text) as copying:  # type: ignore[arg-type]
+                    copying.set_types(types)
+                    for row in rows:
+                        await copying.write_row(row)
+        except psycopg.Error as error:
+            raise meaning(error, self._where, is_in_doubt=False) from error
+        except TimeoutError as error:
+            raise LedgerUnreachable(f"the ledger at {self._where} did not answer in time") from error
 
 
 async def execute(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
 __all__ = (
-    "ClaimedFlow", "ClaimedTask", "Lag", "LeadershipRow", "Moved", "Place", "StatusRow",
-    "StuckTask", "TaskRow", "UncheckedTask", "made",
+    "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place", "StatusRow",
+    "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow", "made", "moment",
 )  # fmt: skip
 
 R = TypeVar("R", bound=msgspec.Struct)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ClaimedTask(msgspec.Struct, frozen=True):
@@ -73,6 +75,40 @@ class Place(msgspec.Struct, frozen=True):
     index: int
 
 
+class LastEvent(msgspec.Struct, frozen=True):
+    """A task that has a row: the last event in it, and whether it lacks what the broker has."""
+
+    id: str
+    last_entry: int
+    last_index: int
+    is_named: bool
+    is_sendable: bool
+
+
+class UnfinishedTask(msgspec.Struct, frozen=True):
+    """A row to compare with the broker, and its place among those in its state."""
+
+    id: str
+    last_entry: int
+    last_index: int
+    created_at: float
+    seq: int
+
+    @property
+    def place(self) -> tuple[float, int]:
+        """Where the next page begins."""
+        return self.created_at, self.seq
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """Who an incarnation was."""
+
+    incarnation: str
+    host: str
+    pid: int
+    started_at: float | None
+
+
 class LeadershipRow(msgspec.Struct, frozen=True):
     """Who leads."""
 
@@ -108,6 +144,11 @@ class TaskRow(msgspec.Struct, frozen=True):
     recoveries: int
     log: bytes = b""
 
+    @property
+    def place(self) -> tuple[float, int]:
+        """Where the next page begins."""
+        return self.created_at, self.seq
+
 
 class StatusRow(msgspec.Struct, frozen=True):
     """What a role of the leader has published; ``age`` is in seconds."""
@@ -129,6 +170,11 @@ class Lag(msgspec.Struct, frozen=True):
 def made(kind: type[R], row: Sequence[Any]) -> R:
     """Return a row as a struct of ``kind``, whose fields are its columns in their order."""
     return kind(*(_plain(value) for value in row))
+
+
+def moment(seconds: float) -> datetime:
+    """Return unix seconds as a moment, exact to the microsecond, as PostgreSQL keeps them."""
+    return _EPOCH + timedelta(microseconds=round(seconds * 1_000_000))
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ EventKind = Literal[
     "enqueued",  # accepted; ``state`` says whether queued, scheduled or deferred
     "queued",  # became due, or its last dependency finished; ``reason`` "run": by an order
     "scheduled",  # its last dependency finished, but it is due later
-    "started",  # an attempt began
+    "started",  # an attempt began; ``reason`` is the incarnation of the worker that runs it
     "completed",
     "retrying",  # an attempt failed, another will follow
     "snoozed",

@@ -12,18 +12,33 @@ from collections import Counter
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("SITES", "VARIABLE", "parse", "reached")
+__all__ = ("CARRYING", "DISPATCHING", "SITES", "VARIABLE", "parse", "reached")
 
 VARIABLE = "FAIRLEAD_FAULT"
 
-#: All places there are; a test sees to it that each is come to.
-SITES = (
+#: Between shards; a test sees to it that each place is come to, here and below.
+CARRYING = (
     "stored",  # a child is, with its links in the outbox of its shard; nobody has carried them
     "read",  # the outbox was
     "received",  # the other shard has taken the entries in
     "confirming",  # about to remove them
     "confirmed",  # they are removed
 )
+
+#: Of a manager that sends what the ledger has to the broker.
+DISPATCHING = (
+    "leading",  # the broker says so; nobody else knows
+    "fenced",  # the ledger has the term, and the broker a call of it
+    "caught_up",  # all that happened before is recorded; claims of others still stand
+    "released",  # these are pending again
+    "claimed",  # rows are, and the broker was not told
+    "pushed",  # the broker has the tasks; the rows do not say so
+    "settled",  # they do
+    "flow_claimed",
+    "flow_pushed",
+)
+
+SITES = (*CARRYING, *DISPATCHING)
 
 _seen: Counter[str] = Counter()
 

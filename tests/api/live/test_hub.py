@@ -101,7 +101,7 @@ async def test_an_event_has_the_documented_shape(site: Site) -> None:
     subscription = await site.join()
     handle = await site.add.using(tenant="acme").aenqueue(1, 2)
     await site.app.drain()
-    submitted, _, completed = await taken(subscription, 3)
+    submitted, started, completed = await taken(subscription, 3)
     assert submitted == {
         "id": submitted["id"],
         "type": "task.submitted",
@@ -115,6 +115,8 @@ async def test_an_event_has_the_documented_shape(site: Site) -> None:
         },
     }
     assert submitted["timestamp"].endswith("Z")
+    assert started["data"].pop("worker")
+    assert started["data"] == {**submitted["data"], "state": "running", "attempt": 1}
     assert completed["data"]["attempt"] == 1
     assert completed["data"]["duration_ms"] >= 0
 

@@ -105,6 +105,13 @@ async def test_a_token_of_a_tenant_sees_only_what_belongs_to_it(site: Site) -> N
         await site.add.using(tenant="acme").aenqueue(1, 2)
         (event,) = await found.events(1)
         assert event["data"]["tenant"] == "acme"
+        async with stream(site, types="started", tenant="acme") as operator:
+            await operator.events(1)
+            await site.app.drain()
+            (seen,) = await operator.events(1)
+        started, _ = await found.events(2)
+        assert seen["data"] == {**started["data"], "worker": seen["data"]["worker"]}
+        assert "worker" not in started["data"]
     async with stream(site, token, tenant="other") as found:
         await found.answer.aread()
         problem(found.answer, 404, "not-found")

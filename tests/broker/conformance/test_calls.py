@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker import Store
+from fairlead.broker import Caller, Store
 from fairlead.broker.documents import DocumentChange
 from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.verbs import (
@@ -284,6 +284,33 @@ async def test_numbers_may_leave_gaps(broker: Store) -> None:
     for number in (1, 5, 1_000_000, 2**53):
         receipts = await broker.enqueue(Call("w1", number), [submit(f"t.{number}")], now=NOW)
         assert codes(receipts) == ["accepted"]
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+async def test_a_line_of_a_later_term_ends_all_that_began_at_an_earlier_one(
+    broker: Store, verb: Verb
+) -> None:
+    """Leaders have one line after the other: the number of a call tells who leads."""
+    lease = await prepared(broker)
+    terms = [(await broker.lead("manager", f"m{n}", now=NOW + 10 * n)).term for n in range(1, 3)]
+    older, newer = (Caller("manager", first=term) for term in terms)
+    for id in ("t.0", "t.1"):
+        receipts = await older.call(lambda call, id=id: broker.enqueue(call, [submit(id)]))
+        assert codes(receipts) == ["accepted"]
+
+    await newer.call(lambda call: broker.configure(call, []))
+    before = await everything(broker)
+    with pytest.raises(OutOfOrder) as caught:
+        await older.call(lambda call: verb(broker, call, lease))
+    assert (caught.value.number, caught.value.last) == (terms[0] + 2, terms[1])
+    assert await everything(broker) == before
+    assert codes(await newer.call(lambda call: broker.enqueue(call, [submit("n")]))) == ["accepted"]
+
+
+def test_a_line_begins_at_one_or_later() -> None:
+    for first in (0, -1):
+        with pytest.raises(InvalidInput, match="first"):
+            Caller("manager", first=first)
 
 
 async def test_answers_are_kept_until_an_hour_after_the_last_call(broker: Store) -> None:

@@ -166,6 +166,7 @@ VERBS: dict[str, Callable[[Store, float], Awaitable[Any]]] = {
     "note": lambda b, now: b.note(Call("w1", 1), "trail", [], now=now),
     "notes": lambda b, now: b.notes("trail", now=now),
     "order_worker": lambda b, now: b.order_worker(Call("w1", 1), "w1", "pause", now=now),
+    "lead": lambda b, now: b.lead("name", "holder", now=now),
     "settings": lambda b, now: b.settings(now=now),
     "snapshot": lambda b, now: b.snapshot(now=now),
     "find": lambda b, now: b.find(["t"], now=now),

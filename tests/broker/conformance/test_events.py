@@ -12,6 +12,7 @@ from fairlead.broker.verbs import Alter, QueueChange, TenantChange, Write
 from fairlead.broker.views import WorkerRecord
 from fairlead.model.events import EVENT_KINDS, Event, EventId
 from fairlead.model.lifecycle import State
+from fairlead.model.options import Unique
 from tests.support.flows import make
 from tests.support.store import (
     NOW,
@@ -21,6 +22,7 @@ from tests.support.store import (
     dead,
     events,
     failed,
+    ids,
     released,
     snoozed,
     submit,
@@ -134,6 +136,27 @@ async def test_an_outcome_of_a_held_task_says_that_it_had_started(broker: Store,
         "t5": ["started", "snoozed"],
     }.items():
         assert [kind for kind, task in found if task == id][1:] == kinds
+
+
+async def test_started_says_which_incarnation_runs_the_task(broker: Store, c: Client) -> None:
+    async def runs(who: Client) -> list[str]:
+        found = await events(broker, "started")
+        return sorted(e.task for e in found if e.reason == who.incarnation)
+
+    other = Client(broker, "w2")
+    special = submit(
+        "special", limiters=("gpu",), deadline=60.0, unique=Unique(key="k", until="started")
+    )
+    await c.enqueue(*(submit(f"{n:032x}", "ab"[n % 2]) for n in range(7)), special)
+    mine = await c.fetch(4)
+    assert await runs(c) == sorted(ids(mine))
+    held = await other.fetch(4, start=0)
+    assert await runs(other) == []
+
+    await other.exchange(started=[other.ref(held[0])])
+    await other.settle(failed(held[1], 9), completed(held[2], result=b"r"), completed(held[3]))
+    assert await runs(other) == sorted(ids(held))
+    assert await runs(c) == sorted(ids(mine))
 
 
 async def test_recovered_says_whether_the_task_had_started(broker: Store, c: Client) -> None:

@@ -94,6 +94,7 @@ async def fill(broker: RedisBroker) -> None:
     await c.settle(completed(brief, keep=0.0))  # nothing is left of its tenant but its tally
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1", queues=("default",)), now=NOW)
     await broker.order_worker(c.call(), "w1", "pause", now=NOW)
+    await broker.lead("manager", "m1", ttl=60.0, now=NOW)
     await broker.events(reader="reader")
     await _documents(c)
     await _pinned(c)

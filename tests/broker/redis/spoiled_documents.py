@@ -1,4 +1,4 @@
-"""Ways to spoil documents, trails and orders of ``sample``, with what the audit says."""
+"""Ways to spoil documents, trails, leaders and orders of ``sample``, with what the audit says."""
 
 from __future__ import annotations
 
@@ -61,6 +61,22 @@ SPOILED_DOCUMENTS: dict[str, tuple[Callable[[Spoiler], Any], str]] = {
     "a trail without notes": (
         lambda s: s.do("DEL", "trail:audit"),
         "trail audit is counted, but has no notes",
+    ),
+    "garbage for a leader": (
+        lambda s: s.do("HSET", "leaders", "manager", "?"),
+        "'leaders' holds what cannot be read for 'manager'",
+    ),
+    "a leader of a term to come": (
+        lambda s: s.do("HSET", "leaders", "manager", "9000000000000000\x1f1\x1fm1"),
+        "manager is led in term 9000000000000000, which was never given",
+    ),
+    "a leader for ever": (
+        lambda s: s.do("HSET", "leaders", "manager", "1\x1finf\x1fm1"),
+        "manager is led until inf, longer than anybody may ask for",
+    ),
+    "too many leaders": (
+        lambda s: s.do("HSET", "leaders", *(x for n in range(100) for x in (n, "1\x1f1\x1fm1"))),
+        "'leaders' has 101 names, at most 100",
     ),
     "a note under another number": (
         lambda s: s.do("ZINCRBY", "trail:audit", 1, s.do("ZRANGE", "trail:audit", 0, 0)[0]),

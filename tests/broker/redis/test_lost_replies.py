@@ -75,6 +75,7 @@ TIMES = {
     "note": 2,
     "notes": 1,
     "order_worker": 3,
+    "lead": 3,
     "workers": 2,
     "settings": 1,
     "purge": 3,
@@ -239,6 +240,8 @@ class Story:
         orders: tuple[WorkerOrder, ...] = ("pause", "stop", "resume")
         for order in orders:
             self.say("ordered", await broker.order_worker(p.call(), "w1", order, now=now))
+        for holder, release in (("m1", False), ("m2", False), ("m1", True)):
+            self.say("lead", await broker.lead("manager", holder, release=release, now=now))
         self.say("workers", await broker.workers(now=now))
         self.say("settings", await broker.settings("small", now=now))
         later = submit("later", "a", delay=60.0)

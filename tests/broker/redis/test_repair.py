@@ -309,6 +309,7 @@ async def test_documents_trails_and_orders_are_left_alone(
     await broker.note(c.call(), "audit", [b"1", b"2"], now=NOW)
     await broker.beat("w1", worker=WorkerRecord(incarnation="w1"), now=NOW)
     await broker.order_worker(c.call(), "w1", "pause", now=NOW)
+    held = await broker.lead("manager", "m1", now=NOW)
     documents = await broker.documents("token", now=NOW)
     notes = await broker.notes("audit", now=NOW)
 
@@ -318,5 +319,6 @@ async def test_documents_trails_and_orders_are_left_alone(
 
     assert await broker.documents("token", now=NOW) == documents
     assert await broker.notes("audit", now=NOW) == notes
+    assert await broker.lead("manager", "m1", now=NOW) == held
     assert [each.order for each in await broker.workers(now=NOW)] == ["pause"]
     assert await broker.audit(now=NOW) == []

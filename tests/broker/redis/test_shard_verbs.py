@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import msgspec
 import pytest
 
+from fairlead.broker import Caller
 from fairlead.broker.documents import DocumentChange
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.verbs import (
@@ -14,6 +16,7 @@ from fairlead.broker.verbs import (
     LeaseRef,
     LimiterChange,
     QueueChange,
+    Receipt,
     TenantChange,
     Write,
 )
@@ -341,6 +344,39 @@ async def test_documents_and_trails_lie_in_the_first_shard(
         assert len(await store.notes("audit", now=NOW)) == count
     with pytest.raises(InvalidInput):
         await broker.note(c.call(), "", [b"n"], now=NOW)
+
+
+async def test_the_first_shard_knows_who_leads(
+    broker: ShardedBroker, names: tuple[str, str]
+) -> None:
+    held = await broker.lead("manager", "m1", now=NOW)
+    near, far = (broker._stores[name] for name in names)
+    for store in (broker, near):
+        assert (await store.lead("manager", "m2", now=NOW)) == held
+    assert (await far.lead("manager", "m2", now=NOW)).holder == "m2"
+    assert (await broker.lead("manager", "m1", release=True, now=NOW)).holder == ""
+
+
+async def test_a_line_of_a_later_term_ends_the_earlier_one_in_each_shard_that_it_calls(
+    broker: ShardedBroker, url: str, names: tuple[str, str]
+) -> None:
+    older, newer = Caller("manager", first=1_000), Caller("manager", first=2_000)
+
+    def enqueue(id: str, queue: str = "default") -> Awaitable[list[Receipt]]:
+        return older.call(lambda call: broker.enqueue(call, [submit(id, queue=queue)]))
+
+    assert codes(await enqueue("a")) == codes(await enqueue("b", "far")) == ["accepted"]
+    other = opened(url, *names)  # as in another process
+    await newer.call(lambda call: other.enqueue(call, [submit("c", queue="far")]))
+    with pytest.raises(OutOfOrder):
+        await enqueue("d", "far")
+    assert codes(await enqueue("e")) == ["accepted"]  # no call of the later term came here yet
+    await newer.call(lambda call: other.configure(call, []))  # this one comes to all shards
+    await other.close()
+    for queue in ("default", "far"):
+        with pytest.raises(OutOfOrder):
+            await enqueue("f", queue)
+    assert await states(broker, "d", "e", "f") == [None, State.QUEUED, None]
 
 
 async def test_a_worker_is_ordered_in_the_first_shard_which_tells_of_it(

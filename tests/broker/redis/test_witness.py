@@ -123,6 +123,7 @@ async def test_whatever_counts_as_a_witness_has_written_the_time(
         "note": lambda call: broker.note(call, "trail", [b"note"]),
         "no note": lambda call: broker.note(call, "trail", []),
         "order_worker": lambda call: broker.order_worker(call, "nobody", "pause"),
+        "lead": lambda call: broker.lead("manager", "m1"),
         "stage": lambda call: broker.stage(call, FLOW[0]),
         "commit": lambda call: broker.commit(call, "f"),
         "alter_flow": lambda call: broker.alter_flow(call, FlowOrder(flow="f", action="cancel")),

@@ -35,6 +35,7 @@ _PARCEL = 100  # events in one parcel: what a slow client holds beside its queue
 
 Filters = frozenset[EventFilter]
 Admitted = tuple[Heard, str, set[str | None] | None]  # an event, its type, names of tasks
+Made = dict[tuple[int, str, bool], Item]  # by event, type, and whether it may name its worker
 
 
 class Hub:
@@ -198,10 +199,10 @@ class Hub:
         # Without a pause from here on: a client that joins stands before all of it or behind.
         if page.gap:
             self._gap(page)
-        items: dict[tuple[int, str], Item] = {}
+        items: Made = {}
         for filters, group in self._groups.items():
             some = wanted[filters] if filters in wanted else admitted(filters)  # it came just now
-            for parcel in _parcels(_items(some, details, items)):
+            for parcel in _parcels(_items(some, filters, details, items)):
                 for subscription in group:
                     subscription.put(parcel)
         if page.gap:
@@ -301,7 +302,7 @@ class Hub:
                 if each.event.kind == "started":  # older than the present: nothing to forget
                     details.hear(each.event)
             await details.look_up(each.event for each, _, _ in wanted)
-            for parcel in _parcels(_items(wanted, details, {})):
+            for parcel in _parcels(_items(wanted, subscription.filters, details, {})):
                 await subscription.push(parcel)
 
 
@@ -323,17 +324,18 @@ def _admitted(heard: Iterable[Heard], filters: Filters) -> list[Admitted]:
 
 
 def _items(
-    admitted: Iterable[Admitted], details: EventDetails, items: dict[tuple[int, str], Item]
+    admitted: Iterable[Admitted], filters: Filters, details: EventDetails, items: Made
 ) -> list[Item]:
     """The items of events, now that names are known; ``items`` has those that were made already."""
     found: list[Item] = []
+    open = any(each.workers for each in filters)
     for each, type, names in admitted:
         if names is not None and details.name(each.event) not in names:
             continue
-        key = id(each), type
+        key = id(each), type, open or each.event.kind != "started"
         item = items.get(key)
         if item is None:
-            item = items[key] = item_of(details.info(each, type))
+            item = items[key] = item_of(details.info(each, type), workers=key[2])
         found.append(item)
     return found
 

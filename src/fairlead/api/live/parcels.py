@@ -91,8 +91,8 @@ def told(type: str, at: float, data: Any, id: str = "") -> Item:
     return Item(type, _encode(_Event(id=id, type=type, timestamp=moment(at), data=data)), id)
 
 
-def item_of(event: EventInfo) -> Item:
-    """The item of an event of the broker."""
+def item_of(event: EventInfo, *, workers: bool = True) -> Item:
+    """The item of an event of the broker; ``workers``: it may name one."""
     data = _Data(
         task_id=event.task_id,
         type=event.task,
@@ -103,6 +103,6 @@ def item_of(event: EventInfo) -> Item:
         duration_ms=event.duration_ms,
         reason=event.reason,
         flow_id=event.flow,
-        worker=event.worker,
+        worker=event.worker if workers else "",
     )
     return told(event.type, event.at, data, event.id)

@@ -35,7 +35,7 @@ def filter_of(asked: Selection, access: Access) -> EventFilter:
         raise NotFound(f"there is no tenant {asked.tenant!r}")
     if asked.types is not None and not 1 <= len(asked.types) <= _MOST_TYPES:
         raise Invalid("too many or too few", field="types", rule=f"1 to {_MOST_TYPES} names")
-    return event_filter(
+    found = event_filter(
         asked.types,
         queue=asked.queue,
         tenant=asked.tenant if access.tenant is None else access.tenant,
@@ -43,6 +43,8 @@ def filter_of(asked: Selection, access: Access) -> EventFilter:
         name=asked.name,
         known=LIVE_TYPES,
     )
+    # Workers belong to nobody: a tenant hears nothing of them.
+    return found if access.tenant is None else msgspec.structs.replace(found, workers=False)
 
 
 def check_place(after: str | None) -> str | None:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+from fairlead.broker.leadership import MAX_LEADERS, MAX_LEADERSHIP
 from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.audit_flows import check_flows
 from fairlead.broker.memory.fair import IDLE, PARKED, READY, Queue
@@ -39,6 +40,7 @@ def audit(shard: Shard) -> list[str]:
         *check_flows(shard),
         *_schedules(shard),
         *_documents(shard),
+        *_leaders(shard),
         *_counters(shard),
     ]
 
@@ -332,3 +334,15 @@ def _counters(shard: Shard) -> Iterator[str]:
             yield f"queue {queue.name} counts {counts.started} attempts, {counts.wait.count} waits"
         if counts.run.count > counts.started or counts.retried > counts.failed:
             yield f"queue {queue.name} counts more ends of attempts than there were"
+
+
+def _leaders(shard: Shard) -> Iterator[str]:
+    """Terms were given, and the time of every holder ends."""
+    held = shard.leaders.held
+    if len(held) > MAX_LEADERS:
+        yield f"{len(held)} names are held"
+    for name, each in held.items():
+        if each.term > shard.token:
+            yield f"{name} is led in term {each.term}, which was never given"
+        if each.until > shard.now + MAX_LEADERSHIP:
+            yield f"{name} is led until {each.until}"

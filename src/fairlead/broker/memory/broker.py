@@ -18,6 +18,7 @@ from fairlead.broker.documents import (
     check_document_changes,
     check_notes,
 )
+from fairlead.broker.leadership import LEADERSHIP, Leadership, check_leadership
 from fairlead.broker.memory import audit as auditing
 from fairlead.broker.memory import enqueue as entry
 from fairlead.broker.memory import exchange as exchanging
@@ -321,6 +322,19 @@ class MemoryBroker(Flowing, Planning, Looking):
     ) -> None:
         check_notes(trail, values)
         self._numbered("note", call, now, lambda shard: ordering.note(shard, trail, values))
+
+    async def lead(
+        self,
+        name: str,
+        holder: str,
+        *,
+        ttl: float = LEADERSHIP,
+        release: bool = False,
+        now: float | None = None,
+    ) -> Leadership:
+        check_leadership(name, holder, ttl)
+        seconds = None if release else ttl
+        return self._do(now, lambda shard: ordering.lead(shard, name, holder, seconds))
 
     async def events(
         self,

@@ -150,7 +150,7 @@ def _begin(shard: Shard, task: Task) -> None:
     tenant.queue.tally.started(tenant.name, task.waited(shard.now), shard.now)
     if task.unique is not None and task.unique.until == "started":
         shard.release_unique(task)
-    shard.emit("started", task, "", task.attempts + 1, task.token)
+    shard.emit("started", task, task.incarnation, task.attempts + 1, task.token)
 
 
 # -- fetch -------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.documents import Documents, Trails
 from fairlead.broker.memory.fair import Queue, Tenant
 from fairlead.broker.memory.flow import Flow, Guard
+from fairlead.broker.memory.leadership import Leaders
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import Answered, Incarnation, Mailbox, Task, xcom_bytes
 from fairlead.broker.memory.stream import Stream
@@ -75,6 +76,7 @@ class Holdings:
         self.ticks: Agenda[str] = Agenda()  # when to look at schedules
         self.documents = Documents()
         self.trails = Trails()
+        self.leaders = Leaders()
         self.answers: dict[str, Answered] = {}
         self.mailboxes: dict[str, Mailbox] = {}
         self.letters = 0  # number of the last, in all mailboxes: it outlives a mailbox

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from fairlead.broker.checks import CAPS, changed_breaker, changed_limit
 from fairlead.broker.documents import DocumentChange, DocumentChanged
+from fairlead.broker.leadership import Leadership
 from fairlead.broker.memory import flow as flows
 from fairlead.broker.memory import pins, release, settings
 from fairlead.broker.memory.fair import IDLE, PARKED, PAUSED, Queue, Tenant
@@ -39,6 +40,7 @@ __all__ = (
     "alter",
     "cancel",
     "configure",
+    "lead",
     "note",
     "pull",
     "watch",
@@ -303,7 +305,7 @@ def watch(shard: Shard, incarnation: str, ids: Sequence[str]) -> list[Watched]:
     return answers
 
 
-# -- documents, trails -------------------------------------------------------------------------
+# -- documents, trails, leaders ----------------------------------------------------------------
 
 
 def write_documents(shard: Shard, changes: Sequence[DocumentChange]) -> list[DocumentChanged]:
@@ -319,3 +321,13 @@ def write_documents(shard: Shard, changes: Sequence[DocumentChange]) -> list[Doc
 def note(shard: Shard, trail: str, values: Sequence[bytes]) -> None:
     """Append to a trail."""
     shard.token = shard.trails.append(trail, values, shard.token, shard.now)
+
+
+def lead(shard: Shard, name: str, holder: str, seconds: float | None) -> Leadership:
+    """Hold a name for so long, unless another holder does; None: give it up."""
+    if seconds is None:
+        return shard.leaders.release(name, holder, shard.now)
+    number = next_number(shard.token, shard.now)
+    held = shard.leaders.lead(name, holder, seconds, number, shard.now)
+    shard.token = max(shard.token, held.term)
+    return held

@@ -12,6 +12,7 @@ from typing import Literal
 from fairlead.broker import checks
 from fairlead.broker import documents as docs
 from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
+from fairlead.broker.leadership import LEADERSHIP, Leadership, check_leadership
 from fairlead.broker.redis import answers, codec
 from fairlead.broker.redis import documents as stored
 from fairlead.broker.redis.flowing import Flowing
@@ -258,3 +259,19 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         below: Value = "" if before is None else before
         told = await self._run("notes", [self._clock(now), trail, below, limit])
         return [stored.note(each) for each in told]
+
+    async def lead(
+        self,
+        name: str,
+        holder: str,
+        *,
+        ttl: float = LEADERSHIP,
+        release: bool = False,
+        now: float | None = None,
+    ) -> Leadership:
+        check_leadership(name, holder, ttl)
+        args: list[Value] = [self._clock(now), name, holder, "" if release else ttl]
+        term, leader, till, time = await self._run("lead", args)
+        return Leadership(
+            term=int(term), holder=leader.decode(), until=float(till), now=float(time)
+        )

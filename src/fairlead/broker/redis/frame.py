@@ -15,6 +15,7 @@ from typing import Any
 from fairlead.broker import checks
 from fairlead.broker.clock import Clock
 from fairlead.broker.documents import too_many_trails
+from fairlead.broker.leadership import too_many_leaders
 from fairlead.broker.redis.address import Address, parse
 from fairlead.broker.redis.connection import Server, Value
 from fairlead.broker.redis.finder import Ask
@@ -311,6 +312,8 @@ def _meaning(error: ScriptError, verb: str, call: Call | None) -> Exception:
         return checks.too_many_readers()
     if code == "trails":
         return too_many_trails()
+    if code == "leaders":
+        return too_many_leaders()
     return Refused("script", f"the script {verb} refused with a code that nobody knows: {code}")
 
 

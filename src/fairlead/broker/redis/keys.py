@@ -24,7 +24,7 @@ KINDS: dict[str, str] = {
             *("unique", "answers", "workers", "xcom", "schedules", "readers", "tenants:"),
             "orders",
             *("flows", "reserved", "pins", "uses", "aside", "tally:", "tombs", "xcom-bytes"),
-            *("documents:", "trails"),
+            *("documents:", "trails", "leaders"),
         ),
         "hash",
     ),

@@ -15,7 +15,7 @@ it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
 * **Limits**: a tenant's settings for all queues, and named limiters, hold in each shard for itself.
 * **Ids** are known in their own shard: the same chosen id in two shards is two tasks.
 * **Schedules** lie in the shard of their queue; a name is looked for in all of them.
-* **Documents** and trails lie in the first shard.
+* **Documents** and trails lie in the first shard, and so do leaders.
 * **Workers** are known in all shards; the first one has their orders, and tells of them by events.
 """
 
@@ -34,6 +34,7 @@ from fairlead.broker.documents import (
     check_document_changes,
     check_notes,
 )
+from fairlead.broker.leadership import LEADERSHIP, Leadership
 from fairlead.broker.sharded.entering import Entering
 from fairlead.broker.sharded.exchanging import Exchanging
 from fairlead.broker.sharded.flowing import Flowing
@@ -260,8 +261,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
                 shards = [self.shard_of(target.queue)]
             for shard in shards:
                 parts.setdefault(shard, []).append(change)
-        if not changes:
-            parts[self._default] = []
+        if not changes:  # it moves the caller's line on, in every shard
+            parts = {shard: [] for shard in self._stores}
         await self._all(
             {
                 shard: partial(self._stores[shard].configure, call, part, now=now)
@@ -307,6 +308,17 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         if not line.answer:
             await self._first.note(call, trail, values, now=now)
             line.answer = True
+
+    async def lead(
+        self,
+        name: str,
+        holder: str,
+        *,
+        ttl: float = LEADERSHIP,
+        release: bool = False,
+        now: float | None = None,
+    ) -> Leadership:
+        return await self._first.lead(name, holder, ttl=ttl, release=release, now=now)
 
     async def close(self) -> None:
         """Take in and lend nothing more, and wake everyone who waits."""

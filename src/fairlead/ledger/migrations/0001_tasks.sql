@@ -60,12 +60,11 @@ create index tasks_unfinished on fairlead.tasks (checked_at)
 create index tasks_kept on fairlead.tasks (finished_at) where finished_at is not null;
 
 -- Listings: newest first, page by page.
-create unique index tasks_newest on fairlead.tasks (seq desc);
-create index tasks_by_time on fairlead.tasks (created_at);
-create index tasks_by_state on fairlead.tasks (state, seq desc);
-create index tasks_by_queue on fairlead.tasks (queue, seq desc);
-create index tasks_by_tenant on fairlead.tasks (tenant, seq desc);
-create index tasks_by_name on fairlead.tasks (name, seq desc);
+create index tasks_newest on fairlead.tasks (created_at desc, seq desc);
+create index tasks_by_state on fairlead.tasks (state, created_at desc, seq desc);
+create index tasks_by_queue on fairlead.tasks (queue, created_at desc, seq desc);
+create index tasks_by_tenant on fairlead.tasks (tenant, created_at desc, seq desc);
+create index tasks_by_name on fairlead.tasks (name, created_at desc, seq desc);
 create index tasks_by_error on fairlead.tasks using gin (to_tsvector('simple', error))
     where error <> '';
 

@@ -28,7 +28,7 @@ with holds as materialized (
 update fairlead.tasks t
 set state = case when t.submission is not null then 'pending' else 'dead' end,
     reason = 'lost', updated_at = clock_timestamp(), checked_at = clock_timestamp(),
-    due_at = clock_timestamp(),
+    due_at = greatest(t.due_at, clock_timestamp()),
     finished_at = case when t.submission is not null then null else clock_timestamp() end
 from unnest(%(ids)s::text[], %(entries)s::bigint[], %(indexes)s::int[]) as g(id, entry, index)
 where t.id = g.id and t.finished_at is null and t.state not in ('pending', 'claimed')
@@ -59,6 +59,16 @@ returning t.id;
 select id from fairlead.flows
 where state = 'running' and checked_at < statement_timestamp() - make_interval(secs => %(older)s)
 order by checked_at limit %(limit)s;
+
+-- name: flow_states
+select id, state from fairlead.flows where id = any(%(ids)s);
+
+-- name: touch_flows
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.flows f set checked_at = clock_timestamp()
+where f.id = any(%(ids)s) and exists (select from holds);
 
 -- name: follow_flow
 with holds as materialized (

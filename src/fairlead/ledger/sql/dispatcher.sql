@@ -24,7 +24,8 @@ with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 )
 update fairlead.tasks t
-set state = g.state, claimed_term = null, updated_at = clock_timestamp(), checked_at = clock_timestamp(),
+set state = g.state, claimed_term = null, reason = '', updated_at = clock_timestamp(),
+    checked_at = clock_timestamp(),
     finished_at = case when g.state in ('completed', 'dead', 'cancelled') then clock_timestamp() end
 from unnest(%(ids)s::text[], %(states)s::text[]) as g(id, state)
 where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
@@ -55,12 +56,13 @@ where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exis
 returning t.id;
 
 -- name: release_claims
--- What leaders before this one had claimed. Only after the recorder has caught up.
+-- What leaders before this one had claimed, or this one and lost sight of. Only after the recorder
+-- has caught up, and while nobody sends anything.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 ), some as materialized (
     select t.id from fairlead.tasks t
-    where t.state = 'claimed' and t.claimed_term < %(term)s and exists (select from holds)
+    where t.state = 'claimed' and t.claimed_term <= %(term)s and exists (select from holds)
     limit %(limit)s
     for update of t skip locked
 )
@@ -90,14 +92,16 @@ from due where f.id = due.id
 returning f.id, f.tenant, f.name, f.draft, f.pushes;
 
 -- name: end_flow_push
--- `state` is running (the broker has it), pending (again after `delay` seconds) or refused.
+-- `state` is running (the broker has it), pending (again after `delay` seconds), refused, or what the
+-- flow came to if its members have all ended.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 )
 update fairlead.flows f
 set state = %(state)s, claimed_term = null, reason = %(reason)s, updated_at = clock_timestamp(),
     checked_at = clock_timestamp(), due_at = clock_timestamp() + make_interval(secs => %(delay)s),
-    finished_at = case when %(state)s = 'refused' then clock_timestamp() end
+    finished_at = case when %(state)s in ('completed', 'dead', 'cancelled', 'refused')
+                       then clock_timestamp() end
 where f.id = %(id)s and f.state = 'claimed' and f.claimed_term = %(term)s and exists (select from holds)
 returning f.id;
 
@@ -106,5 +110,5 @@ with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 )
 update fairlead.flows f set state = 'pending', claimed_term = null
-where f.state = 'claimed' and f.claimed_term < %(term)s and exists (select from holds)
+where f.state = 'claimed' and f.claimed_term <= %(term)s and exists (select from holds)
 returning f.id;

@@ -14,45 +14,102 @@ set generation = excluded.generation, entry = excluded.entry, index = excluded.i
 where p.entry = %(was_entry)s and p.index = %(was_index)s and p.generation = %(was_generation)s
 returning p.shard;
 
--- name: record_tasks
--- What happened to tasks, one row for each: those that are not here yet come in.
-insert into fairlead.tasks as t (id, state, queue, tenant, name, level, flow, submission, content,
-    created_at, due_at, updated_at, checked_at, started_at, finished_at, attempts, worker, reason,
-    error_type, error, last_entry, last_index, log)
-select g.id, g.state, g.queue, g.tenant, g.name, g.level, g.flow, g.submission, g.content,
-    to_timestamp(g.at), to_timestamp(g.at), to_timestamp(g.at), clock_timestamp(),
-    to_timestamp(g.started_at), to_timestamp(g.finished_at), g.attempts, g.worker, g.reason,
-    g.error_type, g.error, g.last_entry, g.last_index, g.log
-from unnest(%(ids)s::text[], %(states)s::text[], %(queues)s::text[], %(tenants)s::text[],
-    %(names)s::text[], %(levels)s::smallint[], %(flows)s::text[], %(submissions)s::bytea[],
-    %(contents)s::bytea[], %(at)s::float8[], %(started)s::float8[], %(finished)s::float8[],
-    %(attempts)s::int[], %(workers)s::text[], %(reasons)s::text[], %(error_types)s::text[],
-    %(errors)s::text[], %(entries)s::bigint[], %(indexes)s::int[], %(logs)s::bytea[])
-    as g(id, state, queue, tenant, name, level, flow, submission, content, at, started_at,
-         finished_at, attempts, worker, reason, error_type, error, last_entry, last_index, log)
-order by g.id
-on conflict (id) do update
-set state = excluded.state, claimed_term = null, updated_at = excluded.updated_at,
-    checked_at = excluded.checked_at,
-    started_at = coalesce(excluded.started_at, t.started_at),
-    finished_at = excluded.finished_at,
-    attempts = greatest(t.attempts, excluded.attempts),
-    worker = coalesce(nullif(excluded.worker, ''), t.worker),
-    reason = excluded.reason,
-    error_type = coalesce(nullif(excluded.error_type, ''), t.error_type),
-    error = coalesce(nullif(excluded.error, ''), t.error),
-    name = coalesce(nullif(t.name, ''), excluded.name),
-    flow = coalesce(nullif(t.flow, ''), excluded.flow),
-    submission = coalesce(t.submission, excluded.submission),
-    content = coalesce(t.content, excluded.content),
-    last_entry = excluded.last_entry, last_index = excluded.last_index,
-    log = case when octet_length(t.log) < 65536 then t.log || excluded.log else t.log end
-where (t.last_entry, t.last_index) < (excluded.last_entry, excluded.last_index);
+-- name: last_events
+-- Of these tasks those that have a row: its last event, and what the broker need not be asked for.
+select t.id, t.last_entry, t.last_index, t.name <> '' as is_named,
+       t.submission is not null as is_sendable
+from fairlead.tasks t where t.id = any(%(ids)s);
 
--- name: unknown_ids
--- Which of these have no row.
-select g.id from unnest(%(ids)s::text[]) as g(id)
-where not exists (select from fairlead.tasks t where t.id = g.id);
+-- name: make_incoming
+-- Where changes are copied to: for Python that is ten times cheaper than arrays as parameters.
+create temporary table if not exists incoming_1 (
+    id text, state text, queue text, tenant text, name text, level smallint, flow text,
+    submission bytea, content bytea, depends_on text[], created_at float8, due_at float8,
+    deadline_at float8, changed_at float8, started_at float8, finished_at float8, attempts integer,
+    begins boolean, worker text, reason text, error_type text, error text, last_entry bigint,
+    last_index integer, log bytea
+) on commit delete rows;
+
+-- name: copy_incoming
+copy pg_temp.incoming_1 (id, state, queue, tenant, name, level, flow, submission, content, depends_on,
+    created_at, due_at, deadline_at, changed_at, started_at, finished_at, attempts, begins, worker,
+    reason, error_type, error, last_entry, last_index, log)
+from stdin with (format binary);
+
+-- name: move_tasks
+-- What happened to tasks that have a row. Null: not said. A row that was never sent has no events
+-- yet: those of another task with its id leave it alone, and so do those of a task that has the id
+-- of one that was refused.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.tasks t
+set state = g.state, claimed_term = null, checked_at = clock_timestamp(),
+    updated_at = coalesce(to_timestamp(g.changed_at), t.updated_at),
+    started_at = coalesce(to_timestamp(g.started_at), t.started_at),
+    finished_at = case when g.state in ('completed', 'dead', 'cancelled') then coalesce(
+        to_timestamp(g.finished_at), t.finished_at, to_timestamp(g.created_at)) end,
+    attempts = case when g.begins then g.attempts else greatest(t.attempts, g.attempts) end,
+    worker = coalesce(nullif(g.worker, ''), t.worker),
+    reason = coalesce(g.reason, t.reason),
+    error_type = coalesce(nullif(g.error_type, ''), t.error_type),
+    error = coalesce(nullif(g.error, ''), t.error),
+    name = coalesce(nullif(t.name, ''), g.name),
+    level = coalesce(g.level, t.level),
+    flow = coalesce(nullif(t.flow, ''), g.flow),
+    submission = coalesce(t.submission, g.submission),
+    content = coalesce(t.content, g.content),
+    last_entry = g.last_entry, last_index = g.last_index,
+    log = case when octet_length(t.log) + octet_length(g.log) <= 65536 then t.log || g.log
+               else t.log end
+from pg_temp.incoming_1 g
+where t.id = g.id and (t.last_entry, t.last_index) < (g.last_entry, g.last_index)
+  and t.state <> 'refused' and not (t.state = 'pending' and t.pushes = 0)
+  and exists (select from holds)
+returning t.id;
+
+-- name: add_tasks
+-- What happened to tasks that have none: they were enqueued directly.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+insert into fairlead.tasks as t (id, state, queue, tenant, name, level, flow, submission, content,
+    depends_on, created_at, due_at, deadline_at, updated_at, started_at, finished_at, attempts,
+    worker, reason, error_type, error, last_entry, last_index, log)
+select g.id, g.state, g.queue, g.tenant, g.name, coalesce(g.level, 2), g.flow, g.submission,
+    g.content, g.depends_on, to_timestamp(g.created_at),
+    to_timestamp(coalesce(g.due_at, g.created_at)), to_timestamp(g.deadline_at),
+    to_timestamp(coalesce(g.changed_at, g.created_at)), to_timestamp(g.started_at),
+    case when g.state in ('completed', 'dead', 'cancelled')
+         then to_timestamp(coalesce(g.finished_at, g.created_at)) end,
+    g.attempts, g.worker, coalesce(g.reason, ''), g.error_type, g.error, g.last_entry,
+    g.last_index, g.log
+from pg_temp.incoming_1 g
+where not exists (select from fairlead.tasks k where k.id = g.id) and exists (select from holds)
+order by g.created_at, g.id
+on conflict (id) do nothing
+returning t.id;
+
+-- name: record_flows
+-- Flows that were enqueued here; of others there is no row.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.flows f
+set state = g.state, claimed_term = null, reason = '', updated_at = to_timestamp(g.at),
+    checked_at = clock_timestamp(),
+    finished_at = case when g.state = 'running' then null else to_timestamp(g.at) end
+from unnest(%(ids)s::text[], %(states)s::text[], %(at)s::float8[]) as g(id, state, at)
+where f.id = g.id and f.state <> 'refused' and not (f.state = 'pending' and f.pushes = 0)
+  and not (g.state = 'running' and f.finished_at >= to_timestamp(g.at)) and exists (select from holds)
+returning f.id;
+
+-- name: unfinished_tasks
+-- A page of the rows in one state, newest first, to compare all of them with the broker.
+select id, last_entry, last_index, created_at, seq from fairlead.tasks
+where state = %(state)s
+  and (created_at, seq) < (%(before)s, %(before_seq)s) -- @before
+order by created_at desc, seq desc limit %(limit)s;
 
 -- name: record_workers
 insert into fairlead.workers as w (incarnation, host, pid, started_at)

@@ -48,6 +48,7 @@ __all__ = (
     "read_error",
     "read_flow",
     "read_gate",
+    "read_leader",
     "read_limiter",
     "read_member",
     "read_message",
@@ -212,6 +213,14 @@ def read_tomb(stored: bytes) -> tuple[float, str]:
     if not SCHEDULED <= state <= CANCELLED or len(stored) <= _TOMB.size + _SHA1:
         raise ValueError("a tomb is stored as no script does it")
     return till, stored[_TOMB.size + _SHA1 :].decode()
+
+
+def read_leader(stored: bytes) -> tuple[int, float]:
+    """The term of a holder, and until when it holds its name."""
+    term, till, holder = stored.decode().split("\x1f")
+    if not holder:
+        raise ValueError("a name is held by nobody")
+    return int(term), float(till)
 
 
 def read_queue(stored: bytes) -> Queue:

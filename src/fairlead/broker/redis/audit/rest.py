@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from fairlead.broker.redis.audit.documents import check_documents, check_trails
+from fairlead.broker.redis.audit.leadership import check_leaders
 from fairlead.broker.redis.audit.schedules import check_schedules
 from fairlead.broker.redis.audit.walk import Shard
 
@@ -26,6 +27,7 @@ def check_rest(shard: Shard) -> Iterator[str]:
     yield from check_schedules(shard)
     yield from check_documents(shard)
     yield from check_trails(shard)
+    yield from check_leaders(shard)
     yield from _tombs(shard)
     for reader, place in shard.hash("readers").items():
         if len(place.split(" ")) != 4:

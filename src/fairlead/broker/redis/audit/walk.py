@@ -105,6 +105,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "xcom": reading.read_xcom,
     "tombs": reading.read_tomb,
     "documents:": reading.read_document,
+    "leaders": reading.read_leader,
     "schedules": lambda value: decoded("", value),
     **dict.fromkeys(("results", "progress", "checkpoints"), len),
 }

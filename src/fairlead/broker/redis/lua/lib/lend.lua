@@ -5,7 +5,7 @@ function begin(task)
   stats.began(tenant_of(task), stats.since(task), 1)
   task.started, task.due = now, 0
   if task.hold == 1 then release_unique(task) end
-  emit('started', task, '', task.attempts + 1, task.token)
+  emit('started', task, task.incarnation, task.attempts + 1, task.token) -- the reason says who runs it
 end
 
 -- The record of a task that goes the short way, on loan under this fate.
@@ -19,7 +19,7 @@ end
 
 -- Tasks `first` to `last` of `ids`, all of this head and accepted at once, begin to run.
 local function begin_alike(h, accepted, ids, first, last)
-  add_rows(group_of('started', RUNNING, h.queue, M.token, 1, ''), h.mark, ids, first, last)
+  add_rows(group_of('started', RUNNING, h.queue, M.token, 1, CALLER), h.mark, ids, first, last)
   stats.began(queues[h.queue].tenants[h.tenant], unpacked('<d', accepted), last - first + 1)
 end
 

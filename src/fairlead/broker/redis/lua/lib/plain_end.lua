@@ -34,7 +34,7 @@ local function end_alike(t, f, o, ids, first, last, life, size, bytes, runs, bas
   took(q, runs, first - base, last - base)
   if f.held then
     stats.began(t, f.since, n)
-    add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
+    add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, CALLER), o.mark, ids, first, last)
   end
   add_rows(group_of('completed', COMPLETED, q.name, f.number, f.attempt, ''), o.mark, ids, first, last)
   if o.member then flows.count(o.member, COMPLETED, n) end

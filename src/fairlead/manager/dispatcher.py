@@ -1,0 +1,282 @@
+"""Sends tasks and flows that are due from the ledger to the broker.
+
+Claim, push, confirm: three steps, each whole by itself, and no transaction is open while the broker
+is spoken to. Whatever is interrupted between two of them is found again as a claim. Such claims are
+released only when the recorder has read all that the broker has to tell: a task that came in, ran
+and was forgotten meanwhile is over by then, and is not sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+from fairlead.broker import Store
+from fairlead.broker.verbs import Receipt
+from fairlead.client.stored_submissions import decode_submission
+from fairlead.ledger.ledger import Ledger
+from fairlead.ledger.rows import ClaimedTask
+from fairlead.manager.counts import Counts
+from fairlead.manager.flow_dispatcher import FlowDispatcher
+from fairlead.manager.push import Sent, Settlement, batches, fate, resolved
+from fairlead.manager.term import Term
+from fairlead.model.errors import (
+    Ambiguous,
+    BrokerError,
+    InvalidInput,
+    LostLeadership,
+)
+from fairlead.runtime import faults
+from fairlead.runtime.component import within
+
+__all__ = ("Dispatcher",)
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+BATCH = 500  # rows that are claimed at a time
+_POLL = 5.0  # seconds after which it looks, though nothing woke it
+_LEAST = 0.01  # seconds
+
+log = logging.getLogger("fairlead.manager")
+
+
+class Dispatcher:
+    """Sends what is due, for one term.
+
+    ``catch_up`` records all that the broker has to tell by now. ``wake`` is set when somebody has
+    committed something that is due.
+    """
+
+    name = "dispatcher"
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        term: Term,
+        catch_up: Callable[[], Awaitable[object]],
+        counts: Counts,
+        *,
+        wake: asyncio.Event | None = None,
+        batch: int = BATCH,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._term = term
+        self._catch_up = catch_up
+        self._counts = counts
+        self._flows = FlowDispatcher(store, ledger, term, counts, dice=dice)
+        self._wake = asyncio.Event() if wake is None else wake
+        self._batch = batch
+        self._dice = dice
+        self._is_sure = False  # that no claim stands but those in hand
+        self._stopping = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self) -> None:
+        """Send whatever is due, until somebody says to finish."""
+        while not self._stopping:
+            self._wake.clear()
+            sent = await self.dispatch_all()
+            if sent or self._stopping:
+                continue
+            seconds = await self._ledger.next_due()
+            pause = _POLL if seconds is None else min(max(seconds, _LEAST), _POLL)
+            await within(pause, self._wake)
+
+    async def finish(self, seconds: float) -> None:
+        """Begin nothing more, and wait so long at most for what is in hand."""
+        self._stopping = True
+        self._wake.set()
+        await within(seconds, self._idle)
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    async def dispatch_once(self) -> int:
+        """Send one batch of tasks; how many rows were settled."""
+        async with self._step():
+            claimed = await self._claim()
+            return await self._settle(await self._push(claimed)) if claimed else 0
+
+    async def dispatch_all(self) -> int:
+        """Send all that is due; how many rows were settled.
+
+        While one batch is pushed the next is claimed, and the one before it confirmed.
+        """
+        count = 0
+        async with self._step():
+            claimed = await self._claim()
+            pushed: Settlement | None = None
+            while claimed or pushed is not None:
+                claiming = _nothing() if self._ends(claimed) else self._claim()
+                pushing = self._push(claimed) if claimed else _none()
+                settling = self._settle(pushed) if pushed is not None else _zero()
+                claimed, pushed, settled = await _together(claiming, pushing, settling)
+                count += settled
+            if not self._stopping:
+                count += await self._flows.dispatch_all(lambda: self._stopping)
+        return count
+
+    async def release(self) -> int:
+        """Make claims pending again that nobody is pushing any more; how many.
+
+        First a call to the broker, so that nothing arrives later that was sent under them; then
+        the recorder reads what came of them.
+        """
+        await self._term.touch()
+        await self._catch_up()
+        faults.reached("caught_up")
+        count, more = 0, True
+        while more:
+            released = await self._ledger.release_claims(term=self._term.number, limit=self._batch)
+            count += len(released)
+            more = len(released) == self._batch
+        count += len(await self._ledger.release_flow_claims(term=self._term.number))
+        faults.reached("released")
+        self._counts.add("released", count)
+        return count
+
+    @asynccontextmanager
+    async def _step(self) -> AsyncIterator[None]:
+        """Around a step: what is in doubt is released before it, and is in doubt if it fails."""
+        self._idle.clear()
+        try:
+            if not self._is_sure:
+                await self.release()
+            self._is_sure = False
+            yield
+            self._is_sure = True
+        finally:
+            self._idle.set()
+
+    def _ends(self, claimed: Sequence[ClaimedTask]) -> bool:
+        return self._stopping or len(claimed) < self._batch
+
+    # -- claim, push, confirm --------------------------------------------------------------------
+
+    async def _claim(self) -> list[ClaimedTask]:
+        claimed = await self._ledger.claim_tasks(term=self._term.number, limit=self._batch)
+        if claimed:
+            self._counts.add("scanned", len(claimed))
+            self._counts.put("lag", round(max(row.late for row in claimed), 3))
+            faults.reached("claimed")
+        return claimed
+
+    async def _push(self, claimed: Sequence[ClaimedTask]) -> Settlement:
+        """Send rows; what they become. If the broker fails, none of them is left claimed.
+
+        Unless nobody can say whether it took them: those are released like claims of others.
+        """
+        into = Settlement([], [], [])
+        items = await self._readable(claimed, into)
+        for batch in batches(items):
+            try:
+                await self._push_batch(batch, into)
+            except (Ambiguous, LostLeadership):
+                raise
+            except BrokerError as error:
+                self._counts.add("failed", len(batch))
+                settled = {id for id, *_ in (*into.confirmed, *into.put_back, *into.refused)}
+                reason = type(error).__name__.lower()
+                back = [(row.id, 0.0, reason) for row in claimed if row.id not in settled]
+                into.put_back.extend(back)
+                await self._settle(into)
+                raise
+        faults.reached("pushed")
+        return into
+
+    async def _readable(self, claimed: Sequence[ClaimedTask], into: Settlement) -> list[Sent]:
+        """The rows as they are to be sent; what cannot be read is refused."""
+        parents = {parent for row in claimed for parent in row.depends_on}
+        states = await self._ledger.states_of(ids=list(parents)) if parents else {}
+        items = []
+        for row in claimed:
+            try:
+                submission = decode_submission(row.submission)
+                items.append(Sent(resolved(submission, states, row.deadline), row.pushes))
+            except InvalidInput:
+                into.refused.append((row.id, "unreadable", ""))
+        return items
+
+    async def _push_batch(self, batch: Sequence[Sent], into: Settlement) -> None:
+        """One call; if the broker finds fault with one item, the others go without it."""
+        submissions = [each.submission for each in batch]
+        try:
+            receipts: list[Receipt] = await self._term.call(
+                partial(self._store.enqueue, submissions=submissions)
+            )
+        except InvalidInput as error:
+            if len(batch) == 1:
+                log.warning("task refused", extra={"task": batch[0].id, "reason": str(error)})
+                into.refused.append((batch[0].id, f"invalid: {type(error).__name__}", ""))
+                return
+            middle = len(batch) // 2
+            await self._push_batch(batch[:middle], into)
+            await self._push_batch(batch[middle:], into)
+            return
+        missing = {each.detail for each in receipts if each.code == "unknown_dependency"}
+        states = await self._ledger.states_of(ids=list(missing)) if missing else {}
+        for item, receipt in zip(batch, receipts, strict=True):
+            fate(item, receipt, states, self._dice(), into)
+
+    async def _settle(self, settlement: Settlement) -> int:
+        term, ledger = self._term.number, self._ledger
+        if settlement.confirmed:
+            ids, states = zip(*settlement.confirmed, strict=True)
+            await ledger.confirm_tasks(term=term, ids=list(ids), states=list(states))
+            self._counts.add("pushed", len(ids))
+        if settlement.put_back:
+            ids, delays, reasons = zip(*settlement.put_back, strict=True)
+            await ledger.put_back_tasks(
+                term=term, ids=list(ids), delays=list(delays), reasons=list(reasons)
+            )
+            self._counts.add("put_back", len(ids))
+        if settlement.refused:
+            ids, reasons, others = zip(*settlement.refused, strict=True)
+            await ledger.refuse_tasks(
+                term=term, ids=list(ids), reasons=list(reasons), stands_for=list(others)
+            )
+            self._counts.add("refused", len(ids))
+        faults.reached("settled")
+        return settlement.total
+
+
+async def _together(
+    claiming: Awaitable[A], pushing: Awaitable[B], settling: Awaitable[C]
+) -> tuple[A, B, C]:
+    """Wait for all three. If one fails the others are cancelled, and its error comes out alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(_run(claiming))
+            second = group.create_task(_run(pushing))
+            third = group.create_task(_run(settling))
+    except* LostLeadership as lost:
+        raise lost.exceptions[0] from None
+    except* Exception as errors:
+        raise errors.exceptions[0] from None
+    return first.result(), second.result(), third.result()
+
+
+async def _run(work: Awaitable[A]) -> A:
+    return await work
+
+
+async def _nothing() -> list[ClaimedTask]:
+    return []
+
+
+async def _none() -> None:
+    return None
+
+
+async def _zero() -> int:
+    return 0

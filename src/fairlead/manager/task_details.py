@@ -1,0 +1,126 @@
+"""What events do not say of tasks: names, submissions and errors, asked from the broker in batches.
+
+The broker may have forgotten a task by the time that it is asked. What it does not know any more is
+left out of the row: nothing is made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fairlead.broker import Store
+from fairlead.broker.verbs import Submission
+from fairlead.broker.views import Parts, TaskRecord
+from fairlead.client.stored_submissions import content_of, encode_submission
+from fairlead.ledger.rows import LastEvent
+from fairlead.ledger.task_log import MAX_ERROR, pack_log
+from fairlead.manager.folding import TaskChange, cut
+from fairlead.model.lifecycle import State
+from fairlead.model.message import task_name
+from fairlead.model.options import Dependency
+
+__all__ = ("find_in_batches", "found_details", "row_of")
+
+_AT_ONCE = 500  # ids of one call
+_MAX_NAME = 1_024  # bytes
+
+
+async def find_in_batches(
+    store: Store, ids: Sequence[str], parts: Parts
+) -> dict[str, TaskRecord | None]:
+    """What the broker knows of these tasks; None where it knows nothing."""
+    found: dict[str, TaskRecord | None] = {}
+    for first in range(0, len(ids), _AT_ONCE):
+        some = ids[first : first + _AT_ONCE]
+        found.update(zip(some, await store.find(some, parts=parts), strict=True))
+    return found
+
+
+async def found_details(
+    store: Store, changes: Iterable[TaskChange], known: Mapping[str, LastEvent]
+) -> dict[str, TaskRecord]:
+    """Records of the tasks of which something is missing.
+
+    The whole of a task is asked for only if it may have to be sent again: it is not over yet.
+    """
+    whole: list[str] = []
+    some: list[str] = []
+    for change in changes:
+        row = known.get(change.id)
+        if not change.is_final and (row is None or (change.begins and not row.is_sendable)):
+            whole.append(change.id)
+        elif row is None or not row.is_named or change.failed >= 0:
+            some.append(change.id)
+    found = await find_in_batches(store, whole, "all")
+    found |= await find_in_batches(store, some, "info")
+    return {id: record for id, record in found.items() if record is not None}
+
+
+def row_of(change: TaskChange, record: TaskRecord | None) -> tuple[Any, ...]:
+    """A change as the columns of the table ``incoming``, with what was found beside it."""
+    name, flow, error_type, error = "", "", "", ""
+    level, created, due, deadline = change.level, change.at, None, None
+    submission = content = None
+    depends_on: list[str] = []
+    if record is not None:
+        message = record.message
+        name, flow = cut(task_name(message.body), _MAX_NAME), record.flow
+        if level is None:
+            level = message.level
+        created = record.enqueued_at or created
+        due, deadline = record.due_at, record.deadline_at
+        if record.state not in _OVER and not flow and not change.is_final and message.body:
+            depends_on = list(record.waiting_for)
+            submission, content = _sendable(record), content_of(message)
+        if change.failed >= 0 and record.error is not None and _is_of(change, record):
+            error_type = cut(record.error.type, _MAX_NAME)
+            error = cut(record.error.message, MAX_ERROR)
+            line = change.log[change.failed]
+            line += [0, "", ""][len(line) - 3 :]
+            line += (error_type, error)
+    return (
+        change.id,
+        change.state,
+        change.queue,
+        change.tenant,
+        name,
+        level,
+        flow,
+        submission,
+        content,
+        depends_on,
+        created,
+        due,
+        deadline,
+        change.changed_at,
+        change.started_at,
+        change.finished_at,
+        change.attempts,
+        change.begins,
+        _stored(change.worker),
+        None if change.reason is None else _stored(change.reason),
+        error_type,
+        error,
+        change.entry,
+        change.index,
+        pack_log(change.log),
+    )
+
+
+_OVER = frozenset((State.COMPLETED, State.DEAD, State.CANCELLED))
+
+
+def _sendable(record: TaskRecord) -> bytes:
+    """The submission that would bring the task back, as far as a record tells it."""
+    waits = tuple(Dependency(id, known=True) for id in record.waiting_for)
+    return encode_submission(Submission(message=record.message, depends_on=waits))
+
+
+def _is_of(change: TaskChange, record: TaskRecord) -> bool:
+    """Whether the error in a record is that of the last failure: it has not failed again since."""
+    return record.attempts == change.failed_attempt or record.state is State.DEAD
+
+
+def _stored(text: str) -> str:
+    return text if "\x00" not in text else cut(text, MAX_ERROR)
