@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -23,9 +24,23 @@ settings.load_profile("fairlead")
 _SLOW_PARAMETERS = {"redis", "cluster"}
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where all the timing tests run, files without any are not imported by each test process."""
+    if collection_path.suffix != ".py" or [Path(arg).name for arg in config.args] != ["tests"]:
+        return None
+    only_serial = config.getoption("markexpr").startswith("serial")
+    return True if only_serial and "mark.serial" not in collection_path.read_text() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []
         one_of_many = item.get_closest_marker("exhaustive") and crc32(item.nodeid.encode()) % 4
         if one_of_many or not _SLOW_PARAMETERS.isdisjoint(parameters):
             item.add_marker(pytest.mark.slow)
+    # One that takes long and starts last is what all the other processes wait for.
+    items.sort(key=_seconds, reverse=True)
+
+
+def _seconds(item: pytest.Item) -> float:
+    return max((marker.args[0] for marker in item.iter_markers("long")), default=0.0)

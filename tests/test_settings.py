@@ -62,7 +62,7 @@ def test_only_the_working_directory_is_looked_into(monkeypatch: pytest.MonkeyPat
         ('ulr = "redis://host"', r"the key 'ulr'.*did you mean url\?"),
         ('url = "redis://host"\nshards = 3', r"no table of texts as shards; write \[shards\]"),
         ("[shards]\nmail = 3", "no table of texts as shards"),
-        ("[broker]\nurl = 5", "the key 'broker'.*it may have shards, timeout, url"),
+        ("[broker]\nurl = 5", "the key 'broker'.*it may have ledger, routes, shards, timeout, url"),
         ("url = 5", "has int as url; write a URL"),
         ('url = ""', "has an empty text as url"),
         ("url = redis://host", r"is not TOML .*a line of it looks like"),

@@ -72,8 +72,10 @@ from fairlead.model.ledger_errors import (
     LedgerRefused,
     LedgerUnreachable,
     LostLeadership,
+    TaskRefused,
 )
 from fairlead.model.lifecycle import State
+from fairlead.model.outbox_state import OutboxState
 from fairlead.model.outputs import Output
 from fairlead.model.schedule import Timing
 from fairlead.runtime.breaker import Breaker
@@ -92,6 +94,7 @@ __all__ = (
     "Output",
     "Results",
     "State",
+    "OutboxState",
     "Backoff",
     "Breaker",
     "Enqueuing",
@@ -157,6 +160,7 @@ __all__ = (
     "TaskError",
     "TaskFailed",
     "TaskCancelled",
+    "TaskRefused",
     "FlowFailed",
     "FlowCancelled",
     "ResultGone",

@@ -1,8 +1,9 @@
 """What a program need not say itself: where its broker and its ledger are, how long calls may take.
 
 The first that says so counts: the argument of ``Fairlead``, the environment variable (FAIRLEAD_URL,
-FAIRLEAD_LEDGER, FAIRLEAD_TIMEOUT), the file ``fairlead.toml`` in the working directory. An empty
-one says nothing. Folders above are not looked into: a file that somebody left there would silently name the broker.
+FAIRLEAD_LEDGER, FAIRLEAD_TIMEOUT, FAIRLEAD_ROUTES), the file ``fairlead.toml`` in the working
+directory. An empty one says nothing. Folders above are not looked into: a file that somebody left
+there would silently name the broker.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ REQUIRE = "FAIRLEAD_REQUIRE_URL"  # set: nothing but a broker that somebody name
 FILE = "fairlead.toml"
 
 _TIMEOUT = "FAIRLEAD_TIMEOUT"
-_KEYS = ("ledger", "shards", "timeout", "url")
+_ROUTES = "FAIRLEAD_ROUTES"
+_KEYS = ("ledger", "routes", "shards", "timeout", "url")
+_TABLES = {"routes": '"priority:low" = "redis://host"', "shards": 'queue = "shard"'}
 _NO = ("", "0", "false", "no", "off")
 
 
@@ -44,21 +47,23 @@ class Configured(NamedTuple):
     url: str | None = None
     source: str = ""  # the variable, or the path of the file
     shards: dict[str, str] | None = None  # the shard of each queue that is not in the first one
+    routes: dict[str, str] | None = None  # the broker of queues and priorities that have another
 
 
 def configured(folder: str | os.PathLike[str] = ".") -> Configured:
     """The broker as the environment or the file names it; without a URL if neither does.
 
-    Shards are the file's, whoever names the URL, and also if nobody does.
+    Shards are the file's, whoever names the URL, and also if nobody does; so are routes, unless
+    FAIRLEAD_ROUTES says others.
     """
     file = Path(folder, FILE)
     found = _read(file)
-    shards = found.get("shards")
+    shards, routes = found.get("shards"), _routes() or found.get("routes")
     if url := os.environ.get(VARIABLE, "").strip():
-        return Configured(url, VARIABLE, shards)
+        return Configured(url, VARIABLE, shards, routes)
     if "url" in found:
-        return Configured(found["url"], str(file.absolute()), shards)
-    return Configured(shards=shards)
+        return Configured(found["url"], str(file.absolute()), shards, routes)
+    return Configured(shards=shards, routes=routes)
 
 
 def configured_ledger(folder: str | os.PathLike[str] = ".") -> str | None:
@@ -90,6 +95,18 @@ def configured_timeout(folder: str | os.PathLike[str] = ".") -> float | None:
     return _checked(file, "timeout", found["timeout"]) if "timeout" in found else None
 
 
+def _routes() -> dict[str, str] | None:
+    """The routes as the environment says them: KEY=URL, with blanks between them."""
+    routes: dict[str, str] = {}
+    for item in os.environ.get(_ROUTES, "").split():
+        key, equals, url = item.partition("=")
+        if not equals or key in routes:
+            what = f"has {key!r} twice" if equals else "has a part without ="
+            raise InvalidInput(f"{_ROUTES} {what}; write priority:low=redis://bulk, blanks between")
+        routes[key] = url
+    return routes or None
+
+
 def _read(file: Path) -> dict[str, Any]:
     return {key: _checked(file, key, value) for key, value in _parsed(file).items()}
 
@@ -114,9 +131,9 @@ def _checked(file: Path, key: str, value: Any) -> Any:
         close = get_close_matches(key, _KEYS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"it may have {', '.join(_KEYS)}"
         raise _wrong(file, f"has the key {key!r}, which Fairlead does not know; {hint}")
-    if key == "shards":
+    if key in _TABLES:
         if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-            what = 'has no table of texts as shards; write [shards] and below it queue = "shard"'
+            what = f"has no table of texts as {key}; write [{key}] and below it {_TABLES[key]}"
             raise _wrong(file, what)
         return value
     if key == "timeout":

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead import DependencyCycle, Fairlead, Flow, FlowHandle, Task, TaskCall
+from fairlead import DependencyCycle, Fairlead, Flow, FlowHandle, OutboxState, Task, TaskCall
 from fairlead.broker import Store, connect
 from fairlead.broker.verbs import Call, Fetch
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
@@ -42,7 +42,7 @@ class Line:
         options = self.step.using(id=id, on_dependency_failure=policy)
         return (options.using(depends_on=list(after)) if after else options).call()
 
-    async def states(self, names: str) -> list[State]:
+    async def states(self, names: str) -> list[State | OutboxState]:
         return [await self.app.handle(name).astate() for name in names.split()]
 
     async def fetch(self) -> list[str]:

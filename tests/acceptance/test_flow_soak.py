@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fairlead import FlowHandle, State, Task, TaskCall
+from fairlead import FlowHandle, OutboxState, State, Task, TaskCall
 from fairlead.client import Part
 from tests.acceptance.harness import Site
 from tests.support.worker_process import WorkerProcess
@@ -70,7 +70,7 @@ async def torment(workers: list[WorkerProcess], dice: random.Random) -> None:
             print(f"killed {worker.kill_child(dice.choice(children))}", flush=True)
 
 
-async def ended(handles: list[FlowHandle]) -> list[State]:
+async def ended(handles: list[FlowHandle]) -> list[State | OutboxState]:
     """The states of all flows; those in which tasks died with their process are retried."""
     until = time.monotonic() + PATIENCE
     waiting = list(handles)
@@ -88,6 +88,7 @@ async def ended(handles: list[FlowHandle]) -> list[State]:
     return [await handle.astate() for handle in handles]
 
 
+@pytest.mark.long(20)
 @pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.timeout(300)

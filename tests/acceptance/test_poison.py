@@ -92,6 +92,7 @@ async def test_a_segfaulting_task_dies_alone_among_five_hundred_in_its_child(sit
     assert len(died) == 2
 
 
+@pytest.mark.long(15)
 @pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(240)

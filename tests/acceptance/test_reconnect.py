@@ -157,6 +157,7 @@ async def test_workers_fetch_again_after_a_server_that_was_away_for_a_while(
         await fetch_again(site, workers, time.time())
 
 
+@pytest.mark.long(45)
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 async def test_workers_fetch_again_after_a_freeze_of_forty_seconds(

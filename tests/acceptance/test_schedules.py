@@ -27,6 +27,7 @@ def slots(site: Site) -> Counter[int]:
     )
 
 
+@pytest.mark.long(15)
 @pytest.mark.slow
 @pytest.mark.serial
 async def test_a_worker_that_stood_still_does_no_harm(site: Site) -> None:

@@ -197,6 +197,7 @@ def dead(site: Site) -> list[Event]:
     return [event for event in site.stream.events if event.kind == "dead"]
 
 
+@pytest.mark.long(35)
 @pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 240)

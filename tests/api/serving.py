@@ -28,10 +28,11 @@ class Served:
 
 
 @contextmanager
-def served(*args: str) -> Iterator[Served]:
-    """``fairlead api`` on a free port, until the end of the block."""
+def served(*args: str, program: str = "") -> Iterator[Served]:
+    """``fairlead api`` on a free port, or a program that is like it, until the end of the block."""
+    run = ("-c", program) if program else ("-m", "fairlead")
     process = subprocess.Popen(
-        [sys.executable, "-m", "fairlead", "api", "--port", "0", *args],
+        [sys.executable, *run, "api", "--port", "0", *args],
         env={**os.environ, "FAIRLEAD_DEBUG": ""},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from fairlead.api.input import decoder_of
+from fairlead.api.problems import BadRequest
+from fairlead.api.submissions import NewTask
 from tests.api.app import Api, open_api, problem
 
 TASKS = "/api/v1/tasks"
@@ -132,3 +137,23 @@ async def test_values_are_cut_in_problems() -> None:
         answer = await client.post(TASKS, json={"task": "a", "x" * 50_000: 1})
         problem(answer, 422, "invalid")
         assert len(answer.content) < 5_000
+
+
+@pytest.mark.parametrize("end", [b"]]}", b""])
+def test_no_garbage_is_looked_for_while_a_large_body_is_decoded(end: bytes) -> None:
+    """Each bracket is an object: what would be looked at again and again is most of the time."""
+    body = b'{"task":"a","args":[[' + b",".join([b"[]"] * 100_000) + end
+    looks: list[str] = []
+
+    def looked(phase: str, info: dict[str, int]) -> None:
+        looks.append(phase)
+
+    gc.callbacks.append(looked)
+    try:
+        with contextlib.nullcontext() if end else pytest.raises(BadRequest):
+            decoder_of(NewTask)(body)
+        seen = list(looks)
+    finally:
+        gc.callbacks.remove(looked)
+    assert len(seen) <= 4  # before and after; with all those brackets it would be hundreds
+    assert gc.isenabled()

@@ -20,7 +20,12 @@ from tests.architecture.source import ROOT, Import, at, files, imports, layer, p
 CONFINED = {
     "redis": {"broker", "embedded"},
     "hiredis": {"broker", "embedded"},
-    "psycopg": {"ledger", "embedded"},
+    "psycopg": {"client", "ledger", "embedded"},  # client: connections of callers' own
+    "psycopg2": {"client"},
+    "asyncpg": {"client"},
+    "sqlalchemy": {"client"},
+    "django": {"client"},
+    "asgiref": {"client"},
     "psycopg_pool": {"ledger", "embedded"},
     "starlette": {"api"},
     "opentelemetry": {"telemetry"},

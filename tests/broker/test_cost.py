@@ -21,6 +21,7 @@ def clean() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.mark.long(20)
 @pytest.mark.slow
 @pytest.mark.serial
 async def test_a_backlog_of_300_times_costs_less_than_two_and_a_half_times_as_much() -> None:

@@ -376,12 +376,13 @@ async def test_a_settlement_with_an_old_token_is_fenced_for_an_id_that_fairlead_
     await c.broker.close()
 
 
-TestMemory = pytest.mark.timeout(300 * LONGER)(BrokerMachine.TestCase)
+TestMemory = pytest.mark.long(25)(pytest.mark.timeout(300 * LONGER)(BrokerMachine.TestCase))
 TestMemory.settings = examples(150)
-TestValkey = pytest.mark.timeout(400 * LONGER)(ValkeyMachine.TestCase)
+TestValkey = pytest.mark.long(40)(pytest.mark.timeout(400 * LONGER)(ValkeyMachine.TestCase))
 TestValkey.settings = examples(60)
 TestRedis = RedisMachine.TestCase
 for _mark in (
+    pytest.mark.long(10),
     pytest.mark.slow,
     pytest.mark.timeout(400 * LONGER),
     pytest.mark.skipif(servers.binary("redis") is None, reason="there is no Redis server here"),

@@ -127,6 +127,7 @@ def test_a_flow_is_measured_beside_plain_tasks(capsys: pytest.CaptureFixture[str
 # -- on a server ------------------------------------------------------------------------------
 
 
+@pytest.mark.long(30)
 @pytest.mark.slow
 @pytest.mark.timeout(360)
 def test_without_a_choice_everything_is_measured() -> None:

@@ -13,10 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from fairlead import Fairlead
+from fairlead.broker.verbs import WorkerOrder
 from fairlead.cli.main import cli, run
 from fairlead.cli.tasks import signature
+from fairlead.client.client import Client
 from fairlead.client.declaration import declared
 from fairlead.model.catalog import entry_of
+from fairlead.model.errors import Unreachable
 from fairlead.model.options import Priorities
 from tests.cli.running import fairlead
 from tests.support.servers import Running, server
@@ -111,6 +114,33 @@ async def test_an_id_that_is_not_known_or_fits_several_is_told_and_nobody_is_ord
         assert "is one of 2 whose ids fit" in err
         await one.heartbeater.beat()
         assert (one.state, two.state) == ("working", "working")
+    await app.aclose()
+
+
+async def test_all_are_ordered_although_it_fails_for_one(
+    app: Fairlead, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with app.worker() as one, app.worker() as two:
+        for worker in (one, two):
+            await worker.heartbeater.beat()
+        ordered = Client.order_worker
+
+        async def refused(client: Client, incarnation: str, order: WorkerOrder) -> bool:
+            if incarnation == min(one.incarnation, two.incarnation):
+                raise Unreachable("the server did not answer")
+            return await ordered(client, incarnation, order)
+
+        monkeypatch.setattr(Client, "order_worker", refused)
+        code, out, err = await aside(command, "workers", "pause", "--all")
+        first, second = sorted((one.incarnation, two.incarnation))
+        assert (code, out) == (3, f"{second}  will pause\n")
+        assert err == f"error: worker {first!r}: the server did not answer\n"
+        for worker in (one, two):
+            await worker.heartbeater.beat()
+        assert {one.incarnation: one.state, two.incarnation: two.state} == {
+            first: "working",
+            second: "paused",
+        }
     await app.aclose()
 
 

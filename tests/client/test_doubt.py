@@ -140,6 +140,7 @@ async def test_a_silent_server_is_waited_for_as_long_as_was_said(valkey: Running
         assert await handle.astate() is State.QUEUED
 
 
+@pytest.mark.long(20)
 @pytest.mark.slow
 async def test_ten_seconds_are_all_that_an_enqueue_takes_also_after_a_lost_reply(
     between: Proxy,

@@ -326,6 +326,37 @@ async def test_events_of_tasks_by_name_wait_until_names_can_be_found() -> None:
             assert (event.task_id, event.task) == (handle.id, "work")
 
 
+async def test_the_end_of_a_task_that_is_not_kept_is_told_by_name() -> None:
+    """Its name is looked up while it lives; once for each task, and for nobody who wants others."""
+    store = Away()
+    async with Fairlead(store=store.store) as app:
+
+        @app.task(name="work")
+        async def work() -> None: ...
+
+        @app.task(name="other")
+        async def other() -> None: ...
+
+        looks, looked = 0, asyncio.Event()
+
+        async def counted() -> None:
+            nonlocal looks
+            looks += 1
+            looked.set()
+
+        await app.aconfigure_queue("default", keep_completed=0)
+        store.before_find = counted
+        async with app.events("completed", name="work") as stream, app.events("dead", name="work"):
+            handles = [await task.aenqueue() for task in (work, other)]
+            waiting = asyncio.ensure_future(take(stream, 1))
+            async with asyncio.timeout(10):
+                await looked.wait()
+            await app.drain()
+            (event,) = await waiting
+        assert (event.type, event.task_id, event.task) == ("task.completed", handles[0].id, "work")
+        assert looks <= 2  # one for each page of the stream at most
+
+
 async def test_whoever_stops_to_wait_for_an_event_gets_it_the_next_time() -> None:
     store, asked, go_on = Away(), asyncio.Event(), asyncio.Event()
 

@@ -18,14 +18,17 @@ from tests.mutants import (
     event_guards,
     functions_guards,
     leadership_guards,
+    ledger_guards,
     loss_guards,
     metrics_guards,
     neighbors_guards,
+    outbox_guards,
     page_guards,
     process_guards,
     promotion_guards,
     repair_guards,
     routes_guards,
+    servers_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -370,6 +373,7 @@ GUARDS: tuple[Guard, ...] = (
     *catalog_guards.GUARDS,
     *batches_guards.GUARDS,
     *neighbors_guards.GUARDS,
+    *outbox_guards.GUARDS,
     *embedded_guards.GUARDS,
     *event_guards.GUARDS,
     *leadership_guards.GUARDS,
@@ -377,10 +381,12 @@ GUARDS: tuple[Guard, ...] = (
     *process_guards.GUARDS,
     *promotion_guards.GUARDS,
     *functions_guards.GUARDS,
+    *ledger_guards.GUARDS,
     *repair_guards.GUARDS,
     *metrics_guards.GUARDS,
     *page_guards.GUARDS,
     *api_guards.GUARDS,
     *documents_guards.GUARDS,
     *routes_guards.GUARDS,
+    *servers_guards.GUARDS,
 )

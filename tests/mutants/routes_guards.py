@@ -39,8 +39,8 @@ GUARDS: tuple[Guard, ...] = (
         _CROSSING,
         _at(
             "routes/schedules.py",
-            "    if own is not None and _tenant_of(record) != own:\n",
-            "    if False:\n",
+            "    return own is not None and _tenant_of(record) != own\n",
+            "    return False\n",
         ),
     ),
     Guard(

@@ -22,6 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from _pytest.config import default_plugins
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -32,11 +33,21 @@ from tests.support import surroundings  # noqa: E402, F401 - for the processes t
 
 _TIMEOUT = 120  # seconds for one named test; a mutant that hangs is noticed by it
 _moments = itertools.count(1_000_000_000)
-_AT_ONCE = 3  # some wait for seconds until they are noticed
+_AT_ONCE = 5  # every tenth waits for ten seconds or more until it is noticed
 # Most of a run would be imports of what stays the same: processes are forked from one that has it.
+_SAME = (
+    *(f"_pytest.{name}" for name in default_plugins),
+    *("anyio.pytest_plugin", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin"),
+    *("hypothesis.stateful", "rich.console", "pygments.lexers", "pdb", "xml.etree.ElementTree"),
+    *("asyncio", "click", "cronsim", "httpx", "msgspec", "redis.asyncio", "uvicorn", "websockets"),
+)
 _FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload(["_pytest.config", "hypothesis.stateful", "msgspec", "redis"])
-_OPTIONS = ("-q", "-x", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
+_FORKED.set_forkserver_preload(list(_SAME))
+# No named test is one of Schemathesis, whose plugin takes longer to import than most tests take.
+_OPTIONS = (
+    *("-q", "-x", "-p", "no:cacheprovider", "-p", "no:schemathesis"),
+    *("-W", "ignore:Module already imported"),
+)
 
 
 def main(names: list[str]) -> int:
@@ -49,10 +60,14 @@ def main(names: list[str]) -> int:
     work = [(guard, mutant, test) for guard in guards for mutant, test in mutants(guard)]
     print("the named tests without any mutant …", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)  # PostgreSQL runs as another account, if this is root
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(_AT_ONCE):
             copies.put(Path(shutil.copytree(ROOT / "src", Path(folder, str(number)))))
-        red = _red(Path(folder, "0"), [test for _, _, test in work], "-n", "2", seconds=600)
+        # As many at once as later: a test that is red beside so many others says nothing.
+        red = _red(
+            Path(folder, "0"), [test for _, _, test in work], "-n", str(_AT_ONCE), seconds=600
+        )
         if red:
             print("red without any mutant:\n" + red, file=sys.stderr)
             return 1

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: one for each test process, and a migrated database for each test.
+"""A real PostgreSQL for tests: one for each test process, and an empty ledger for each test.
 
 The server lives in a folder of its own, without fsync, and dies with the test process. A test that
 stops or restarts it disturbs no other process; it is started again for the next test.
@@ -22,14 +22,40 @@ import psycopg
 import pytest
 
 from fairlead.embedded.postgres import EmbeddedPostgres
+from fairlead.embedded.postgres_server import closed_to, service_account
 from fairlead.ledger.ledger import Ledger
 from fairlead.runtime.identity import has_ended, identity
 
 Mode = Literal["fast", "immediate", "kill"]
 
 TEMPLATE = "migrated"
+TABLES = ("tasks", "flows", "places", "workers", "manager_status")
 _PATIENCE = 30.0  # seconds
 _SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT, "kill": signal.SIGKILL}
+
+
+# All by which the schema of a database may differ from a new one's.
+_LOOK = """
+select (select string_agg(format('%s.%s:%s', relname, attname, atttypid), ','
+                          order by c.oid, attnum)
+        from pg_class c join pg_attribute a on a.attrelid = c.oid
+        where c.relnamespace = 'fairlead'::regnamespace),
+       (select string_agg(conname || pg_get_constraintdef(oid), ',' order by conname, conrelid)
+        from pg_constraint where connamespace = 'fairlead'::regnamespace),
+       (select string_agg(proname || md5(prosrc), ',' order by proname) from pg_proc
+        where pronamespace = 'fairlead'::regnamespace),
+       (select count(*) from fairlead.migrations),
+       (select count(*) from pg_trigger where not tgisinternal)
+"""
+_EMPTY = "; ".join(
+    (
+        "set lock_timeout = '5s'",
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid()",
+        *(f"delete from fairlead.{table}" for table in TABLES),
+        "update fairlead.leadership set term = 0, holder = ''",
+    )
+)
 
 
 class Postgres:
@@ -41,6 +67,8 @@ class Postgres:
         self.dsn = self._server.start()
         self.execute(f"create database {TEMPLATE}")
         asyncio.run(_migrate(self.dsn_of(TEMPLATE)))
+        self._look = self.execute(_LOOK, dsn=self.dsn_of(TEMPLATE))
+        self._idle: list[str] = []
 
     @property
     def pid(self) -> int:
@@ -52,7 +80,7 @@ class Postgres:
     def execute(self, text: str, *, dsn: str | None = None) -> list[tuple[Any, ...]]:
         """Run a statement over a connection of its own; its rows, if it has any."""
         with psycopg.connect(dsn or self.dsn, autocommit=True, connect_timeout=10) as connection:
-            cursor = connection.execute(text)  # type: ignore[call-overload]
+            cursor = connection.execute(text)
             return cursor.fetchall() if cursor.description else []
 
     @contextlib.contextmanager
@@ -66,6 +94,31 @@ class Postgres:
         finally:
             self.start()
             self.execute(f"drop database {name} with (force)")
+
+    @contextlib.contextmanager
+    def ledger(self) -> Iterator[str]:
+        """A database with an empty ledger; its DSN. Cheap: it is emptied and used again.
+
+        Whoever changes the schema has it for itself: the next gets another.
+        """
+        self.start()
+        name = self._idle.pop() if self._idle else f"l{next(self._numbers)}"
+        dsn = self.dsn_of(name)
+        if not self.execute(f"select 1 from pg_database where datname = '{name}'"):
+            self.execute(f"create database {name} template {TEMPLATE}")
+        try:
+            yield dsn
+        finally:
+            self.start()
+            try:
+                self.execute(_EMPTY, dsn=dsn)
+                is_as_new = self.execute(_LOOK, dsn=dsn) == self._look
+            except psycopg.Error:
+                is_as_new = False
+            if is_as_new:
+                self._idle.append(name)
+            else:
+                self.execute(f"drop database {name} with (force)")
 
     def start(self) -> None:
         """Start it again if it was stopped; without effect on one that runs."""
@@ -110,10 +163,22 @@ async def _migrate(dsn: str) -> None:
         await ledger.close()
 
 
+def passable_folder() -> Path:
+    """Make a folder that the server's account can pass to, also where root's own TMPDIR is closed.
+
+    Its path is short: a socket's has at most 107 bytes.
+    """
+    account = service_account()
+    base = Path(tempfile.gettempdir())
+    if account is not None and closed_to(base, account) is not None:
+        base = Path("/tmp")
+    return Path(tempfile.mkdtemp(prefix="fl-pg-", dir=base))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """The PostgreSQL of this test process."""
-    folder = Path(tempfile.mkdtemp(prefix="fl-pg-"))  # short: a socket's path has 107 bytes
+    folder = passable_folder()
     try:
         running = Postgres(folder)
         try:
@@ -126,13 +191,13 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def ledger_dsn(postgres: Postgres) -> Iterator[str]:
-    """The DSN of a fresh database with the schema in it."""
-    with postgres.database() as dsn:
+    """The DSN of a database with an empty ledger."""
+    with postgres.ledger() as dsn:
         yield dsn
 
 
 @pytest.fixture
 async def ledger(ledger_dsn: str) -> AsyncIterator[Ledger]:
-    """A ledger on a fresh database."""
+    """An empty ledger."""
     async with Ledger(ledger_dsn) as opened:
         yield opened

@@ -18,9 +18,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from fairlead.api.error_groups import kind_of
+from fairlead.api.moments import moment
 from fairlead.api.problems import NOTHING_DONE, InDoubt, Invalid, ProblemBody, problem_of
 from fairlead.api.route import Reply, Request
-from fairlead.api.shapes import about, moment
+from fairlead.api.shapes import about
 from fairlead.api.task_filter import TaskFilter
 from fairlead.api.task_pages import found_tasks
 from fairlead.broker.verbs import MAX_STEP, Alter, Seen

@@ -5,6 +5,7 @@ An error names the field, the value and the rule. Values of arguments are never 
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -82,10 +83,18 @@ def decoder_of(kind: type) -> Decode:
     decode: Decode = msgspec.json.Decoder(kind).decode
 
     def decoded(data: bytes) -> Any:
+        # A million brackets are as many objects, none of them garbage: to look for some all the
+        # while would hold up everybody else several times as long.
+        pause = len(data) > _LARGEST_READ_AGAIN and gc.isenabled()
+        if pause:
+            gc.disable()
         try:
             return decode(data)
         except (ValueError, RecursionError) as error:
             raise refusal_of(error, data, _fields(kind)) from None
+        finally:
+            if pause:
+                gc.enable()
 
     return decoded
 

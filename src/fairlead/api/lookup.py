@@ -13,7 +13,7 @@ from fairlead.broker.views import Parts, TaskRecord
 from fairlead.model.errors import InvalidName
 from fairlead.model.names import DEFAULT_TENANT, full_id
 
-__all__ = ("found_task", "stored_id", "task_id", "told_to_caller")
+__all__ = ("found_task", "is_foreign", "stored_id", "task_id", "told_to_caller")
 
 _MOST_LOOKED_UP = 500  # dependencies of the tasks of one answer; of more, nothing is told
 
@@ -71,13 +71,13 @@ async def told_to_caller(request: Request, records: Sequence[TaskRecord]) -> lis
         msgspec.structs.replace(
             record,
             waiting_for=tuple(id for id in record.waiting_for if id in known),
-            flow="" if _is_foreign(record.flow, own) else record.flow,
+            flow="" if is_foreign(record.flow, own) else record.flow,
         )
         for record in records
     ]
 
 
-def _is_foreign(id: str, own: str) -> bool:
+def is_foreign(id: str, own: str) -> bool:
     """Whether an id was chosen for another tenant, whose name stands before it then."""
     prefix, colon, _ = id.rpartition(":")
     return bool(colon) and prefix != own

@@ -19,6 +19,8 @@ from fairlead.api.service import Service, headers_of
 from fairlead.broker.stats import BUCKETS, COUNTERS, HISTOGRAMS, Stats, TenantStats
 from fairlead.broker.views import Counts, LimiterState, Snapshot, WorkerRecord
 from fairlead.client import Client
+from fairlead.client.ledger_lag import read_lag
+from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import FairleadError
 from fairlead.model.fairness_stats import jain
 from fairlead.model.message import LEVELS
@@ -61,8 +63,10 @@ class BrokerMetrics:
         *,
         name_tenants: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        ledger: Callable[[], Ledger | None] = lambda: None,
     ) -> None:
         """``name_tenants``: the tenants that wait longest are shown by their names."""
+        self._ledger = ledger
         self._client = client
         self._name_tenants = name_tenants
         self._clock = clock
@@ -85,11 +89,13 @@ class BrokerMetrics:
     async def _collect(self) -> Exposition:
         began = self._clock()
         client, shown = self._client(), Exposition()
-        hello, snapshot, stats, workers = await asyncio.gather(
+        ledger = self._ledger()
+        hello, snapshot, stats, workers, kept = await asyncio.gather(
             _within(_PATIENCE, client.now()),
             _within(_PATIENCE, client.snapshot(tenants=False)),
             _within(_PATIENCE, client.stats(None, tenants=False)),
             _within(_PATIENCE, client.workers()),
+            _within(_PATIENCE, read_lag(client, ledger)),
         )
         up = hello is not None
         shown.add("fairlead_broker_up", up)
@@ -100,6 +106,13 @@ class BrokerMetrics:
             ("snapshot", snapshot), ("stats", stats), ("workers", workers), ("tenants", tenants)
         ):  # fmt: skip
             shown.add("fairlead_scrape_success", found is not None, part=part)
+        if ledger is not None:
+            shown.add("fairlead_scrape_success", kept is not None, part="ledger")
+        if kept is not None:
+            shown.add("fairlead_ledger_due", kept.due)
+            shown.add("fairlead_ledger_oldest_seconds", kept.oldest)
+            if kept.behind is not None:
+                shown.add("fairlead_recorder_lag_seconds", kept.behind)
         queues = self._queues.of(
             {*(snapshot.queues if snapshot else ()), *(stats.queues if stats else ())}
         )
@@ -260,7 +273,11 @@ class _Endpoint:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._metrics = BrokerMetrics(service.client, name_tenants=service.settings.metrics_tenants)
+        self._metrics = BrokerMetrics(
+            service.client,
+            name_tenants=service.settings.metrics_tenants,
+            ledger=lambda: service.ledger,
+        )
         self._counters = service.counters
         self._counters.begin()
         self._writing = asyncio.Lock()

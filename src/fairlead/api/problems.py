@@ -33,6 +33,7 @@ from fairlead.model.errors import (
     UnknownSchedule,
     UnknownTask,
 )
+from fairlead.model.ledger_errors import LedgerError, LedgerRefused
 from fairlead.model.shown import one_line
 
 __all__ = (
@@ -47,6 +48,7 @@ __all__ = (
     "Full",
     "InDoubt",
     "Invalid",
+    "LedgerAway",
     "MethodNotAllowed",
     "NotFound",
     "Problem",
@@ -205,6 +207,12 @@ class BrokerFull(Problem):
     status, slug, title = 503, "broker-full", "The broker is out of memory"
 
 
+class LedgerAway(Problem):
+    """The ledger cannot be reached, or took too long; what is in the broker can still be read."""
+
+    status, slug, title = 503, "ledger-away", "The ledger does not answer"
+
+
 #: What says that nothing was changed: it must not be told when something was.
 NOTHING_DONE = (BrokerAway, BrokerFull)
 
@@ -244,6 +252,14 @@ def _away(error: BrokerError) -> Problem:
     why = f"refuses ({error.cause})" if isinstance(error, Refused) else "cannot be reached"
     detail = f"the broker {why}; nothing was changed"
     return BrokerAway(detail, ids=error.ids, retry_after=_RETRY_AFTER)
+
+
+# Nor in these, which name that of the ledger.
+def _ledger_away(error: LedgerError) -> Problem:
+    why = f"refuses ({error.cause})" if isinstance(error, LedgerRefused) else "cannot be reached"
+    return LedgerAway(
+        f"the ledger {why}; tasks of the broker are not affected", retry_after=_RETRY_AFTER
+    )
 
 
 def _refused(error: Refused) -> Problem:
@@ -313,4 +329,5 @@ _TABLE: tuple[tuple[type[Exception], Callable[[Any], Problem]], ...] = (
     (Ambiguous, _in_doubt),
     (Refused, _refused),
     (BrokerError, _away),
+    (LedgerError, _ledger_away),
 )

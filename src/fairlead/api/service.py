@@ -23,6 +23,7 @@ from fairlead.api.settings import ApiSettings
 from fairlead.api.token_cache import TokenCache
 from fairlead.api.tokens import KIND
 from fairlead.client import Client, Clients
+from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import BrokerError, FairleadError
 
 __all__ = ("Service", "headers_of", "mutates")
@@ -73,6 +74,11 @@ class Service:
                 counters=self.counters,
             )
         return self._client
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger of the app, for the running loop; None if it has none."""
+        return self._clients.ledger_or_none
 
     async def authorize(
         self,

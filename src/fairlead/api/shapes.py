@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from itertools import islice
-from typing import Annotated, Any, TypeVar, overload
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -20,7 +19,6 @@ __all__ = (
     "PageQuery",
     "about",
     "for_operators",
-    "moment",
     "named_page",
     "said_of",
 )
@@ -28,7 +26,6 @@ __all__ = (
 T = TypeVar("T")
 
 MAX_LIMIT = 200  # entries of a page
-_LATEST = 253_402_300_799.0  # the last second that a datetime can say
 
 
 def about(text: str) -> Meta:
@@ -49,17 +46,6 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     limit: Limit = 100
     cursor: Cursor | None = None
-
-
-@overload
-def moment(seconds: float) -> datetime: ...
-@overload
-def moment(seconds: float | None) -> datetime | None: ...
-def moment(seconds: float | None) -> datetime | None:
-    """Unix seconds as a datetime, which is written in RFC 3339; None stays None."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(min(max(seconds, 0.0), _LATEST), UTC)
 
 
 def named_page(

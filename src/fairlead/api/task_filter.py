@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.moments import Moment, moment
 from fairlead.api.problems import Invalid
-from fairlead.api.task_views import Moment, moment, state_named
+from fairlead.api.task_views import state_named
 from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
@@ -44,7 +45,7 @@ def matches(record: TaskRecord, asked: TaskFilter) -> bool:
         return False
     if asked.since is None and asked.until is None:
         return True
-    at = moment(record.enqueued_at)  # as callers see it, in microseconds
+    at = moment(record.enqueued_at or None)  # as callers see it, in microseconds
     if at is None:
         return False
     return (asked.since is None or asked.since <= at) and (asked.until is None or at < asked.until)

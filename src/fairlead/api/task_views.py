@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
+from fairlead.api.moments import Moment, moment
 from fairlead.api.redaction import Redaction
 from fairlead.broker.views import TaskRecord
 from fairlead.model.errors import InvalidInput
@@ -19,18 +18,14 @@ from fairlead.model.values import unpack, unpack_arguments
 __all__ = (
     "CUT",
     "ErrorView",
-    "Moment",
     "Payload",
     "TaskView",
     "Value",
-    "moment",
     "payload_of",
     "result_of",
     "state_named",
     "view_of",
 )
-
-Moment = Annotated[datetime, Meta(tz=True)]  # RFC 3339, with a zone
 
 CUT = 64 * 1024  # bytes of a payload or result that are shown beside the rest of a task
 
@@ -121,11 +116,11 @@ def view_of(
         waiting_for=record.waiting_for[:100],
         flow=record.flow,
         correlation_id=_correlation(message.trace),
-        enqueued_at=moment(record.enqueued_at),
-        due_at=moment(record.due_at),
-        deadline_at=moment(record.deadline_at),
-        started_at=moment(record.started_at),
-        finished_at=moment(record.finished_at),
+        enqueued_at=moment(record.enqueued_at or None),
+        due_at=moment(record.due_at or None),
+        deadline_at=moment(record.deadline_at or None),
+        started_at=moment(record.started_at or None),
+        finished_at=moment(record.finished_at or None),
         payload=_value(_encoded(payload_of(record, redaction))) if payload else None,
         result=_value(result_of(record, redaction)) if payload and record.result else None,
     )
@@ -143,11 +138,6 @@ def payload_of(record: TaskRecord, redaction: Redaction) -> Payload | None:
 def result_of(record: TaskRecord, redaction: Redaction) -> bytes:
     """The result of a task as JSON."""
     return _encoded(None if record.result is None else redaction.hide(_stored(record.result)))
-
-
-def moment(seconds: float | None) -> datetime | None:
-    """Unix seconds as a moment; written as RFC 3339 in UTC."""
-    return None if not seconds else datetime.fromtimestamp(seconds, UTC)
 
 
 def state_named(word: str) -> State | None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairlead.broker import with_shards
+from fairlead.broker import with_routes, with_shards
 from fairlead.embedded import SCHEME, find_binary
 from fairlead.ledger.address import parse_address
 from fairlead.model.errors import InvalidInput, InvalidOption
-from fairlead.settings import FILE, REQUIRE, VARIABLE, configured_ledger, requires_url
+from fairlead.settings import FILE, REQUIRE, VARIABLE, Configured, configured_ledger, requires_url
 
-__all__ = ("check_arguments", "ledger_url", "own_server", "url_with_shards")
+__all__ = ("check_arguments", "ledger_url", "own_server", "whole_url")
 
 
-def check_arguments(url: object, store: object, shards: object, priorities: object) -> None:
+def check_arguments(
+    url: object, store: object, spread: Mapping[str, object], priorities: object
+) -> None:
     """Refuse arguments of ``Fairlead`` that do not go together, or are of another kind."""
     if url is not None and store is not None:
         raise InvalidOption("url", url, "left out when a store is given")
-    if shards is not None and store is not None:
-        raise InvalidOption("shards", shards, "left out when a store is given")
+    for name, table in spread.items():  # a route may hold a password: only its name is repeated
+        if table is not None and store is not None:
+            shown = list(table) if isinstance(table, Mapping) else type(table).__name__
+            raise InvalidOption(name, shown, "left out when a store is given")
     if url is not None and not isinstance(url, str):
         raise InvalidOption("url", url, "text such as memory://")
     if priorities is not None and not isinstance(priorities, Mapping):
@@ -34,13 +38,20 @@ def ledger_url(given: str | None) -> str | None:
     return url
 
 
-def url_with_shards(
-    url: str, shards: Mapping[str, str] | None, configured: Mapping[str, str] | None
+def whole_url(
+    said: Configured,
+    shards: Mapping[str, str] | None,
+    routes: Mapping[str, str] | None,
 ) -> str:
-    """The URL with the shards that the program gives, or else those that it was configured with."""
-    if shards is None and url.lower().startswith("memory:"):
-        return url  # a test on memory is not to fail because of a deployment's file
-    return with_shards(url, (configured or {}) if shards is None else shards)
+    """Return the URL with the shards and routes that the program gives, or else the configured."""
+    url = said.url or own_server()
+    if not url.lower().startswith("memory:"):
+        # A test on memory is not to fail because of a deployment's file.
+        shards = said.shards if shards is None else shards
+        routes = said.routes if routes is None else routes
+    return with_routes(
+        with_shards(url, {} if shards is None else shards), {} if routes is None else routes
+    )
 
 
 def own_server() -> str:

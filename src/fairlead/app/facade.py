@@ -8,7 +8,9 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from fairlead.app.broker_url import check_arguments, ledger_url, own_server, url_with_shards
+from msgspec import UNSET
+
+from fairlead.app.broker_url import check_arguments, ledger_url, whole_url
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
@@ -31,13 +33,13 @@ from fairlead.client import (
     Task,
     TaskCall,
     TaskOptions,
+    aenqueue_calls,
     declared,
-    handles_of,
-    limit_of,
-    prepared,
-    prepared_now,
+    enqueue_calls,
 )
 from fairlead.client.declared_limits import DeclaredLimits, declare_all
+from fairlead.client.ledger_handle import handle_of
+from fairlead.client.transactions import Connection
 from fairlead.model.catalog import published
 from fairlead.model.durations import Duration
 from fairlead.model.errors import FairleadError, InvalidInput
@@ -81,6 +83,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     directory. If nobody says, it is a Valkey server of its own in ./.fairlead, which starts with
     the first call, and a warning says so; with FAIRLEAD_REQUIRE_URL=1 that is refused. ``shards``
     spreads queues over shards of a server or cluster: the shard of each queue by its name.
+    ``routes`` leads queues and priorities to other servers: the URL of each, by ``queue:NAME`` or
+    ``priority:LEVEL``; without it FAIRLEAD_ROUTES or the file does, if the URL is from there.
     ``store`` takes a broker that is open already, for example one that is wrapped.
     ``priorities`` names further priorities, each for one of critical, high, normal and low.
     ``timeout`` is how long a call may take that does not say so itself, whatever happens to it;
@@ -96,20 +100,21 @@ class Fairlead(Operating, Flowing, Scheduling):
         url: str | None = None,
         *,
         shards: Mapping[str, str] | None = None,
+        routes: Mapping[str, str] | None = None,
         priorities: Mapping[Priority, str] | None = None,
         task_timeout: Duration | None = None,
         store: Store | None = None,
         timeout: Duration | None = None,
         ledger: str | None = None,
     ) -> None:
-        check_arguments(url, store, shards, priorities)
+        check_arguments(url, store, {"shards": shards, "routes": routes}, priorities)
         self._url: str | None = None  # as other processes would open it
         self._is_named = True  # somebody said which broker
         limit = call_limit(timeout)
         if store is None:
             said = Configured(url) if url else configured()
             self._is_named = said.url is not None
-            self._url = url_with_shards(said.url or own_server(), shards, said.shards)
+            self._url = whole_url(said, shards, routes)
             limit = limit or split_limit(self._url)[1] or configured_timeout()
             store = connect(self._url, is_default=not self._is_named, timeout=limit)
         self._clients = Clients(store, limit or LIMIT, ledger_url(ledger))
@@ -173,16 +178,21 @@ class Fairlead(Operating, Flowing, Scheduling):
         return await self.named(name).aenqueue(*args, **kwargs)
 
     def enqueue_many(
-        self, calls: Iterable[TaskCall[R]], *, timeout: Duration | None = None
+        self,
+        calls: Iterable[TaskCall[R]],
+        *,
+        timeout: Duration | None = None,
+        tx: Connection = UNSET,
     ) -> list[Handle[R]]:
         """Enqueue calls from sync code; see ``aenqueue_many``."""
-        made, submissions = prepared_now(self._clients, calls, self._registry)
-        limit = limit_of(made, timeout)
-        receipts = self._clients.sync(lambda client: client.submit_many(submissions, limit))
-        return handles_of(self._clients, made, submissions, receipts)
+        return enqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     async def aenqueue_many(
-        self, calls: Iterable[TaskCall[R]], *, timeout: Duration | None = None
+        self,
+        calls: Iterable[TaskCall[R]],
+        *,
+        timeout: Duration | None = None,
+        tx: Connection = UNSET,
     ) -> list[Handle[R]]:
         """Enqueue calls, which may depend on each other, with up to 500 in one trip.
 
@@ -191,15 +201,14 @@ class Fairlead(Operating, Flowing, Scheduling):
         the same calls may be enqueued again, and those that were accepted are recognized.
         ``timeout`` is for all of them together, else the shortest ``enqueue_timeout`` of a call is;
         without either each trip has the time limit of the app.
+
+        With ``tx`` they are written in that transaction, and exist if and only if it commits.
         """
-        made, submissions = await prepared(self._clients, calls, self._registry)
-        limit = limit_of(made, timeout)
-        receipts = await self._clients.current().submit_many(submissions, limit)
-        return handles_of(self._clients, made, submissions, receipts)
+        return await aenqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     def handle(self, id: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:
         """A handle for a task that was enqueued before, by its id."""
-        return Handle(self._clients, full_id(check_tenant(tenant), id), tenant)
+        return handle_of(self._clients, full_id(check_tenant(tenant), id), tenant)
 
     # -- around tasks and workers ---------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.broker.caller import Caller
@@ -10,12 +10,10 @@ from fairlead.broker.inspector import Inspector
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.protocol import Broker
 from fairlead.broker.repeats import LIMIT
-from fairlead.broker.shards import split_shards, with_shards
+from fairlead.broker.routes import with_routes
+from fairlead.broker.shards import with_shards
 from fairlead.broker.time_limit import call_limit, split_limit
-from fairlead.broker.verbs import SHARD
-from fairlead.embedded import SCHEME as _EMBEDDED
-from fairlead.embedded import parse_embedded
-from fairlead.model.errors import InvalidOption
+from fairlead.broker.topology import EMBEDDED, MEMORY, scheme_of, topology_of
 
 if TYPE_CHECKING:
     from fairlead.broker.sharded import Post
@@ -30,21 +28,8 @@ __all__ = (
     "call_limit",
     "connect",
     "split_limit",
+    "with_routes",
     "with_shards",
-)
-
-_SERVERS = frozenset(
-    {
-        "redis",
-        "rediss",
-        "valkey",
-        "valkeys",
-        "unix",
-        "redis+sentinel",
-        "rediss+sentinel",
-        "redis+cluster",
-        "rediss+cluster",
-    }
 )
 
 
@@ -56,6 +41,7 @@ def connect(
     url: str,
     *,
     shards: Mapping[str, str] | None = None,
+    routes: Mapping[str, str] | None = None,
     is_default: bool = False,
     timeout: float | None = None,
 ) -> Store:
@@ -68,59 +54,49 @@ def connect(
 
     ``shards`` spreads queues over shards of that server or cluster: the shard of each queue by its
     name, shard ``0`` for all others; ``fairlead.broker.sharded`` says what holds between them. The
-    URL may say them itself, see ``fairlead.broker.shards``.
+    URL may say them itself, see ``fairlead.broker.shards``. ``routes`` leads queues or priorities
+    to other servers, see ``fairlead.broker.routes``.
 
     ``timeout`` is how many seconds a call may take that does not say so itself; without it the
     URL's option of this name says so, or it is ten.
     """
-    url, said = split_limit(url)
-    limit = timeout or said or LIMIT
-    url, routes = split_shards(url if shards is None else with_shards(url, shards))
-    scheme = _scheme(url)
-    if scheme == "memory":
-        if routes:
-            raise InvalidOption("shards", routes, "left out, unless the tasks live on a server")
-        return MemoryBroker()
-    if scheme in _SERVERS:
+    topology = topology_of(_said(url, shards, routes))
+
+    def opened(shard: str) -> Post:
+        server = topology.servers[shard]
+        main = topology.servers[topology.default]
+        limit = timeout or server.limit or main.limit or LIMIT
+        if scheme_of(server.url) == EMBEDDED:
+            from fairlead.broker.redis.embedded import EmbeddedBroker
+
+            unnamed = is_default and server.address == main.address  # routes are named
+            return EmbeddedBroker(server.url, shard=shard, is_default=unnamed, patience=limit)
         # A program whose tasks live in memory need not load a client for servers.
         from fairlead.broker.redis import RedisBroker
 
-        return _sharded(lambda shard: RedisBroker(url, shard=shard, patience=limit), routes)
-    if scheme == _EMBEDDED:
-        from fairlead.broker.redis.embedded import EmbeddedBroker
+        return RedisBroker(server.url, shard=shard, patience=limit)
 
-        return _sharded(
-            lambda shard: EmbeddedBroker(url, shard=shard, is_default=is_default, patience=limit),
-            routes,
-        )
-    names = ", ".join(f"{name}://" for name in ("memory", _EMBEDDED, *sorted(_SERVERS)))
-    raise InvalidOption("url", f"{scheme}://…", f"one of {names}")
+    if scheme_of(url) == MEMORY:
+        return MemoryBroker()
+    if topology.is_single:
+        return opened(topology.default)
+    from fairlead.broker.sharded import ShardedBroker
+
+    return ShardedBroker(
+        {shard: opened(shard) for shard in topology.servers},
+        topology.queues,
+        default=topology.default,
+        levels=topology.levels,
+        drained=topology.drained,
+        addresses={shard: server.address for shard, server in topology.servers.items()},
+    )
 
 
 def address_of(url: str) -> str:
-    """The URL as people may see it: without user, password and options, paths in full."""
-    url, routes = split_shards(split_limit(url)[0])
-    scheme = _scheme(url)
-    if scheme in _SERVERS:
-        from fairlead.broker.redis.address import parse
-
-        shown = str(parse(url))
-    elif scheme == _EMBEDDED:
-        shown = f"{_EMBEDDED}://{parse_embedded(url)[0].absolute()}"
-    else:
-        shown = f"{scheme}://"
-    spread = ", ".join(f"{queue}={shard}" for queue, shard in routes.items())
-    return f"{shown} (shards: {spread})" if spread else shown
+    """The URL as people may see it: without users, passwords and options, paths in full."""
+    return str(topology_of(url))
 
 
-def _scheme(url: str) -> str:
-    return url.partition("://")[0].lower()
-
-
-def _sharded(opened: Callable[[str], Post], routes: Mapping[str, str]) -> Store:
-    if not routes:
-        return opened(SHARD)
-    from fairlead.broker.sharded import ShardedBroker
-
-    names = dict.fromkeys((SHARD, *routes.values()))
-    return ShardedBroker({name: opened(name) for name in names}, routes)
+def _said(url: str, shards: Mapping[str, str] | None, routes: Mapping[str, str] | None) -> str:
+    url = url if shards is None else with_shards(url, shards)
+    return url if routes is None else with_routes(url, routes)

@@ -12,7 +12,7 @@ from fairlead.api.settings import ApiSettings
 from fairlead.app import Fairlead
 from fairlead.app.missing import missing_extra
 from fairlead.cli.codes import OK
-from fairlead.cli.commands import Command, Number, talk
+from fairlead.cli.commands import Command, Number, log_options, talk
 from fairlead.cli.loading import load_app
 from fairlead.cli.target import named, url_option
 from fairlead.model.errors import InvalidInput
@@ -75,14 +75,7 @@ __all__ = ("api",)
     "--drain-delay", type=Number(0, 600), default=1.0, show_default=True,
     help="Seconds between a failing /readyz and the end of the listener.",
 )  # fmt: skip
-@click.option(
-    "--log-format", type=click.Choice(["auto", "json", "console"]), default="auto",
-    show_default=True, help="auto: console on a terminal, otherwise json.",
-)  # fmt: skip
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-    show_default=True, help="The least that is logged.",
-)  # fmt: skip
+@log_options
 @click.option("--print-openapi", is_flag=True, help="Print the description of the API, and end.")
 def api(
     app: str | None,

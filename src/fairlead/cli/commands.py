@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,7 +12,7 @@ import click
 from fairlead.model.sizes import in_bytes, size_rule
 from fairlead.runtime.resident import can_measure
 
-__all__ = ("Command", "Group", "Number", "in_size", "talk")
+__all__ = ("Command", "Group", "Number", "in_size", "log_options", "talk")
 
 
 class Command(click.Command):
@@ -112,3 +112,19 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str
     if examples:
         with formatter.section("Examples"):
             formatter.write_dl(examples, col_max=50)
+
+
+def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that runs until it is stopped: how it logs, and what."""
+    for option in (
+        click.option(
+            "--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info", show_default=True, help="The least that is logged.",
+        ),
+        click.option(
+            "--log-format", type=click.Choice(["auto", "json", "console"]),
+            default="auto", show_default=True, help="auto: console on a terminal, otherwise json.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command

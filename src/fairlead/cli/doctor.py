@@ -17,6 +17,7 @@ import msgspec
 from fairlead.broker import Store, address_of
 from fairlead.broker.views import Finding, Mended, Snapshot, TaskRecord, WorkerRecord
 from fairlead.cli.commands import Command, talk
+from fairlead.cli.former_servers import former_servers
 from fairlead.cli.target import named, store_of, url_option
 from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
@@ -87,7 +88,7 @@ def _examine(url: str, *, audit: bool, repair: bool, apply: bool, ask: bool) -> 
     """
 
     def look(*, audit: bool, repair: bool, apply: bool) -> _Examined:
-        return asyncio.run(_look(store_of(url), audit=audit, repair=repair, apply=apply))
+        return asyncio.run(_look(store_of(url), url, audit=audit, repair=repair, apply=apply))
 
     if not ask:
         return look(audit=audit, repair=repair, apply=apply)
@@ -107,13 +108,13 @@ def _agreed(to_do: list[Mended]) -> bool:
     return click.confirm("Mend this now?", err=True)
 
 
-async def _look(store: Store, *, audit: bool, repair: bool, apply: bool) -> _Examined:
+async def _look(store: Store, url: str, *, audit: bool, repair: bool, apply: bool) -> _Examined:
     """All findings, and those of the repair and the audit if they were wanted."""
     log = logging.getLogger("fairlead")
     level = log.level
     log.setLevel(logging.ERROR)  # what it would warn of is a finding here
     try:
-        findings = await store.diagnose()
+        findings = [*await store.diagnose(), *await former_servers(store, url)]
         workers = await store.workers()
         findings += _workers(await store.snapshot(tenants=False), workers)
         findings += await _unroutable(store, workers)

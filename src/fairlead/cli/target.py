@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from fairlead.app import Fairlead
-from fairlead.broker import Store, connect, with_shards
+from fairlead.broker import Store, connect, with_routes, with_shards
 from fairlead.settings import FILE, VARIABLE, Configured, configured
 
 __all__ = ("asked", "look", "named", "store_of", "url_option")
@@ -36,7 +36,7 @@ def named(url: str | None) -> tuple[str, str]:
     if said.url.lower().startswith("memory:"):
         text = "memory:// lives inside the process that uses it, where no command can look"
         raise click.UsageError(f"{text}; give the --url of a server")
-    return with_shards(said.url, said.shards or {}), said.source
+    return with_routes(with_shards(said.url, said.shards or {}), said.routes or {}), said.source
 
 
 def look(url: str | None, read: Callable[[Store], Awaitable[T]]) -> T:

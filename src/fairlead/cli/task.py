@@ -10,17 +10,23 @@ from typing import Any
 import click
 import msgspec
 
+from fairlead.app import Fairlead
 from fairlead.broker import Store
 from fairlead.broker.explaining import Explanation, explain
 from fairlead.broker.standing import Standing
 from fairlead.cli.codes import FAILURE, OK
 from fairlead.cli.commands import Command, Group, talk
+from fairlead.cli.db import ledger_option
+from fairlead.cli.history import asked_history, moment_text
 from fairlead.cli.target import look, url_option
+from fairlead.client.history import TaskHistory, history_of
 from fairlead.client.info import info_of
 from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
+from fairlead.model.shown import one_line
 
 __all__ = ("task",)
 
+_LONGEST_ERROR = 200
 _RUNS = frozenset(("running", "held", "completed"))  # nothing is in its way
 
 
@@ -30,6 +36,7 @@ _RUNS = frozenset(("running", "held", "completed"))  # nothing is in its way
     examples=(
         ("fairlead task explain ID", "why is it not running?"),
         ("fairlead task show ID", "all that is known of it"),
+        ("fairlead task history ID", "every attempt, and what became of it"),
         ("fairlead task show order-7 --tenant acme", "an id that was chosen, of this tenant"),
     ),
 )
@@ -108,6 +115,54 @@ def show(id: str, tenant: str | None, url: str | None, as_json: bool) -> int:
         click.echo(f"{'error':13} {error['type']}: {error['message']}")
         click.echo(error["traceback"], nl=False)
     return OK
+
+
+@task.command(
+    cls=Command,
+    examples=(
+        ("fairlead task history 01f3…", "every attempt and every change of state"),
+        ("fairlead task history order-7 --tenant acme --json", "for programs"),
+    ),
+)
+@click.argument("id")
+@_tenant
+@url_option
+@ledger_option
+@_as_json
+def history(id: str, tenant: str | None, url: str | None, ledger: str | None, as_json: bool) -> int:
+    """Show every attempt of a task, with its worker and its error, and every change of its state.
+
+    Without a ledger the broker answers with what it still keeps, which is the last attempt. Exit
+    codes: 0 the task is known, 1 it is not, 3 the broker or the ledger cannot be reached.
+    """
+    found = asked_history(url, ledger, partial(_history, id=id, tenant=tenant))
+    if found is None:
+        talk(f"task {id!r} of tenant {tenant or DEFAULT_TENANT!r} is not known, or forgotten")
+        return FAILURE
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(found)))
+        return OK
+    one = found.task
+    click.echo(f"{one.id}  {one.task or '?'}  {one.state}  {one.reason}".rstrip())
+    for attempt in found.attempts:
+        where = f"{attempt.host}:{attempt.pid}" if attempt.host else attempt.worker or "?"
+        times = f"{moment_text(attempt.started_at)} to {moment_text(attempt.ended_at)}"
+        click.echo(f"attempt {attempt.number}  {attempt.outcome or 'runs'}  {times}  on {where}")
+        if attempt.error_type:
+            click.echo(f"  {one_line(f'{attempt.error_type}: {attempt.error}', _LONGEST_ERROR)}")
+    for change in found.changes:
+        line = f"{moment_text(change.at)}  {change.kind:12} {change.state:10} {change.reason}"
+        click.echo(line.rstrip())
+    if found.source == "broker":
+        talk("this is what the broker still keeps; the ledger does not have the task")
+    return OK
+
+
+async def _history(app: Fairlead, id: str, tenant: str | None) -> TaskHistory | None:
+    owner = check_tenant(DEFAULT_TENANT if tenant is None else tenant)
+    clients, stored = app._clients, id if ":" in id else full_id(owner, id)
+    found = await history_of(clients.ledger_or_none, clients.current(), stored)
+    return None if found and tenant is not None and found.task.tenant != tenant else found
 
 
 async def _standing(store: Store, id: str, tenant: str | None) -> Standing | None:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import click
 
 from fairlead.broker import connect
-from fairlead.cli.commands import Command, Number, in_size, talk
+from fairlead.cli.commands import Command, Number, in_size, log_options, talk
 from fairlead.cli.loading import check_target
 from fairlead.model.ordering import parse_queues
 from fairlead.runtime.component import serving
@@ -84,14 +84,7 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     help="Seconds after which a process whose loop hangs is ended, or in which a handler does not"
     " stop.",
 )  # fmt: skip
-@click.option(
-    "--log-format", type=click.Choice(["auto", "json", "console"]), default="auto",
-    show_default=True, help="auto: console on a terminal, otherwise json.",
-)  # fmt: skip
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-    show_default=True, help="The least that is logged.",
-)  # fmt: skip
+@log_options
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65_535), default=None, metavar="PORT",
     help="Serve metrics for Prometheus on this port; 0: on one that is free.  [default: do not]",

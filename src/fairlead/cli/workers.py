@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -12,14 +13,17 @@ import msgspec
 from fairlead.app import Fairlead
 from fairlead.broker.verbs import WorkerOrder
 from fairlead.broker.views import WorkerRecord
-from fairlead.cli.codes import FAILURE, OK
+from fairlead.cli.codes import FAILURE, OK, exit_code
 from fairlead.cli.commands import Command, Group, talk
 from fairlead.cli.target import asked, url_option
+from fairlead.model.errors import FairleadError
 from fairlead.model.shown import one_line
 
 __all__ = ("workers",)
 
 _LONGEST = 60  # characters of a host or a state
+_LONGEST_ERROR = 300
+_AT_ONCE = 20  # orders: where a broker fails, each takes its time
 _SHORTEST = 6  # characters of an id that may stand for all of it
 _DONE = {"pause": "will pause", "resume": "will go on", "stop": "will stop"}
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -90,19 +94,26 @@ def _order_command(order: WorkerOrder, about: str, *examples: tuple[str, str]) -
             raise click.UsageError("name the workers by their ids, or give --all")
         done = asked(url, partial(_give, order=order, ids=None if everyone else ids))
         if as_json:
-            click.echo(json.dumps({"order": order, "workers": done}))
+            said = {id: one_line(str(answer), _LONGEST_ERROR) for id, answer in done.items()}
+            click.echo(json.dumps({"order": order, "workers": said}))
         for id, answer in done.items():
-            if answer != "ordered":
+            if isinstance(answer, FairleadError):
+                talk(f"error: worker {id!r}: {one_line(str(answer), _LONGEST_ERROR)}")
+            elif answer != "ordered":
                 talk(f"error: worker {id!r} is {answer} (next: fairlead workers list)")
             elif not as_json:
                 click.echo(f"{id}  {_DONE[order]}")
         if not done and not as_json:
             talk("there are no workers")
+        failed = [answer for answer in done.values() if isinstance(answer, FairleadError)]
+        if failed:
+            return max(map(exit_code, failed))
         return OK if all(answer == "ordered" for answer in done.values()) else FAILURE
 
 
 _IDS = (
     "Of an ID its first or last six characters will do, or more, as long as they fit one worker. "
+    "All are ordered that can be, whatever becomes of the others. "
     "Exit codes: 0 ordered, 1 an ID is not known or fits several, 3 the broker cannot be reached."
 )
 
@@ -131,18 +142,30 @@ _order_command(
 )
 
 
-async def _give(app: Fairlead, order: WorkerOrder, ids: Sequence[str] | None) -> dict[str, str]:
-    """Give an order; what came of it, by id."""
+async def _give(
+    app: Fairlead, order: WorkerOrder, ids: Sequence[str] | None
+) -> dict[str, str | FairleadError]:
+    """Give an order to each, whatever becomes of the others; what came of it, by id."""
     client = app._clients.current()
     known = [worker.incarnation for worker in await client.workers()]
-    done: dict[str, str] = {}
+    done: dict[str, str | FairleadError] = {}
     for asked_for in known if ids is None else ids:
         fitting = [asked_for] if asked_for in known else _meant(asked_for, known)
         if len(fitting) > 1:
             done[asked_for] = f"one of {len(fitting)} whose ids fit"
-            continue
-        id = fitting[0] if fitting else asked_for
-        done[id] = "ordered" if await client.order_worker(id, order) else "not known"
+        else:
+            done[fitting[0] if fitting else asked_for] = "not known"
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def give(id: str) -> None:
+        async with turns:
+            try:
+                if await client.order_worker(id, order):
+                    done[id] = "ordered"
+            except FairleadError as error:
+                done[id] = error
+
+    await asyncio.gather(*(give(id) for id, answer in done.items() if answer == "not known"))
     return done
 
 

@@ -6,7 +6,8 @@ from fairlead.broker.explaining import Explanation, Reason
 from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
-from fairlead.client.batch import Children, limit_of, prepared, prepared_now
+from fairlead.client.attempts import Attempt, StateChange
+from fairlead.client.batch import Children, aenqueue_calls, enqueue_calls, limit_of, prepared
 from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.catalog import KnownTask, check_arguments, known_tasks
 from fairlead.client.changes import (
@@ -27,7 +28,9 @@ from fairlead.client.flow import Flow, Part
 from fairlead.client.flow_handle import FlowHandle, FlowInfo
 from fairlead.client.flowing import Flowing
 from fairlead.client.handle import Handle
+from fairlead.client.history import HistoryPage, HistoryTask, TaskHistory
 from fairlead.client.info import TaskInfo
+from fairlead.client.ledger_handle import LedgerFlowHandle, LedgerHandle
 from fairlead.client.named import NamedSender
 from fairlead.client.operating import Operating
 from fairlead.client.page_selection import PageSelection
@@ -39,6 +42,7 @@ from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
 __all__ = (
     "AroundEnqueue",
     "AsyncTask",
+    "Attempt",
     "CallOptions",
     "Children",
     "Client",
@@ -52,7 +56,11 @@ __all__ = (
     "FlowInfo",
     "Flowing",
     "Handle",
+    "LedgerFlowHandle",
+    "LedgerHandle",
     "Histogram",
+    "HistoryPage",
+    "HistoryTask",
     "Kind",
     "KnownTask",
     "LimiterSettings",
@@ -70,26 +78,29 @@ __all__ = (
     "Scheduling",
     "Sender",
     "Snapshot",
+    "StateChange",
     "Stats",
     "Submission",
     "SyncTask",
     "Task",
     "TaskCall",
+    "TaskHistory",
     "TaskInfo",
     "TaskOptions",
     "TaskRecord",
     "TenantSettings",
     "TenantStats",
     "WorkerRecord",
+    "aenqueue_calls",
     "check_arguments",
     "declared",
+    "enqueue_calls",
     "error_of",
     "handles_of",
     "known_tasks",
     "limit_of",
     "limiter_change",
     "prepared",
-    "prepared_now",
     "queue_change",
     "raise_for",
     "tenant_change",

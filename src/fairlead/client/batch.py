@@ -5,18 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from msgspec import UNSET
+
 from fairlead.broker import call_limit
 from fairlead.broker.verbs import LeaseRef, Submission
 from fairlead.client.call import TaskCall
 from fairlead.client.clients import Clients
+from fairlead.client.handle import Handle
+from fairlead.client.ledger_handle import LedgerHandle
 from fairlead.client.named import look_up, look_up_now
+from fairlead.client.outbox import awrite_tasks, write_tasks
 from fairlead.client.receipts import raise_for
 from fairlead.client.task import handles_of
+from fairlead.client.transactions import Connection, transaction_of
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
 from fairlead.model.registry import Registry
 
-__all__ = ("Children", "limit_of", "prepared", "prepared_now", "submissions_of")
+__all__ = (
+    "Children",
+    "aenqueue_calls",
+    "enqueue_calls",
+    "limit_of",
+    "prepared",
+    "prepared_now",
+    "submissions_of",
+)
 
 R = TypeVar("R")
 
@@ -65,6 +79,39 @@ def limit_of(calls: Iterable[TaskCall[Any]], timeout: Duration | None = None) ->
     """
     said = (call.enqueue_timeout for call in calls)
     return call_limit(timeout) or min((each for each in said if each is not None), default=None)
+
+
+def enqueue_calls(
+    clients: Clients,
+    registry: Registry,
+    calls: Iterable[TaskCall[R]],
+    timeout: Duration | None,
+    tx: Connection,
+) -> list[Handle[R]]:
+    """Enqueue calls from sync code, at the broker or in a transaction; see ``aenqueue_many``."""
+    made, submissions = prepared_now(clients, calls, registry)
+    if tx is not UNSET:
+        receipts = write_tasks(clients, transaction_of(tx), submissions)
+        return handles_of(clients, made, submissions, receipts, LedgerHandle)
+    limit = limit_of(made, timeout)
+    receipts = clients.sync(lambda client: client.submit_many(submissions, limit))
+    return handles_of(clients, made, submissions, receipts)
+
+
+async def aenqueue_calls(
+    clients: Clients,
+    registry: Registry,
+    calls: Iterable[TaskCall[R]],
+    timeout: Duration | None,
+    tx: Connection,
+) -> list[Handle[R]]:
+    """Enqueue calls, at the broker or in a transaction; see ``aenqueue_many`` of the app."""
+    made, submissions = await prepared(clients, calls, registry)
+    if tx is not UNSET:
+        receipts = await awrite_tasks(clients, transaction_of(tx), submissions)
+        return handles_of(clients, made, submissions, receipts, LedgerHandle)
+    receipts = await clients.current().submit_many(submissions, limit_of(made, timeout))
+    return handles_of(clients, made, submissions, receipts)
 
 
 class Children:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, get_type_hints
+from typing import Any, Generic, Literal, TypedDict, TypeGuard, TypeVar, Unpack, get_type_hints
 
 from msgspec import UNSET, UnsetType
 
@@ -13,6 +13,7 @@ from fairlead.client.clients import Clients
 from fairlead.client.flow import Part
 from fairlead.client.handle import Handle
 from fairlead.client.stated import check_stated
+from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import Body, Message, Trace, run_flags
@@ -62,12 +63,13 @@ class CallOptions(TypedDict, total=False):
     timeout: Duration  # of an attempt
     retention: Duration
     enqueue_timeout: Duration  # how long the call may take until the broker has accepted the task
+    tx: Connection  # the caller's transaction: the task exists if and only if it commits
 
 
 class Kind:
     """A task with what was said about its calls so far."""
 
-    __slots__ = ("_found", "enqueue_timeout", "options", "priorities", "said", "spec")
+    __slots__ = ("_found", "enqueue_timeout", "options", "priorities", "said", "spec", "tx")
 
     def __init__(
         self,
@@ -75,11 +77,13 @@ class Kind:
         priorities: Priorities,
         said: Options | None = None,
         enqueue_timeout: float | None = None,
+        tx: Transaction | None = None,
     ) -> None:
         self.spec = spec
         self.priorities = priorities
         self.said = said or Options()
         self.enqueue_timeout = enqueue_timeout  # seconds; None: that of the app
+        self.tx = tx  # where it is enqueued; None: at the broker
         self.options = merged(spec.options, self.said)
         self._found: Resolved | None = None
 
@@ -98,7 +102,17 @@ class Kind:
         limit = self.enqueue_timeout
         if "enqueue_timeout" in options:
             limit = seconds("enqueue_timeout", options["enqueue_timeout"], least=0.001)
-        return Kind(self.spec, self.priorities, merged(self.said, _stated(options)), limit)
+        tx = transaction_of(options["tx"]) if "tx" in options else self.tx
+        return Kind(self.spec, self.priorities, merged(self.said, _stated(options)), limit, tx)
+
+    def for_call(self) -> Kind:
+        """The same, to make a call that others enqueue: they say in which transaction."""
+        if self.tx is not None:
+            raise InvalidInput(
+                f"a call of task {self.spec.name!r} has no transaction of its own; say tx= where "
+                "it is enqueued: app.enqueue_many([...], tx=...) or app.enqueue_flow(..., tx=...)"
+            )
+        return self
 
 
 class TaskCall(Part, Generic[R]):
@@ -137,7 +151,7 @@ class TaskCall(Part, Generic[R]):
 
     def using(self, **options: Unpack[CallOptions]) -> TaskCall[R]:
         """Another call, with an id of its own, to which these options apply as well."""
-        return TaskCall(self._kind.using(options), self.args, self.kwargs)
+        return TaskCall(self._kind.using(options).for_call(), self.args, self.kwargs)
 
     def submission(
         self, fence: LeaseRef | None = None, after: Sequence[TaskCall[Any]] = ()
@@ -200,9 +214,15 @@ class TaskCall(Part, Generic[R]):
             fence=fence,
         )
 
-    def accepted(self, clients: Clients, receipt: Receipt, submission: Submission) -> Handle[R]:
-        """The handle of the task that was made of it, or that stands for it."""
-        return Handle(
+    def accepted(
+        self,
+        clients: Clients,
+        receipt: Receipt,
+        submission: Submission,
+        kind: Callable[..., Handle[Any]] = Handle,
+    ) -> Handle[R]:
+        """The handle, of some kind, of the task that was made of it, or that stands for it."""
+        return kind(
             clients,
             receipt.id,
             submission.message.tenant,
@@ -237,7 +257,8 @@ def _stated(options: CallOptions) -> Options:
                 "depends_on", options["depends_on"], "a list of handles or ids"
             ) from None
     said: dict[str, Any] = {**options}
-    said.pop("enqueue_timeout", None)  # not about the task
+    for option in ("enqueue_timeout", "tx"):  # not about the task
+        said.pop(option, None)
     return Options(**said)
 
 
@@ -249,11 +270,18 @@ def _chosen_id(options: Options) -> str:
 def _dependencies(
     given: Sequence[HasId | str] | UnsetType, found: tuple[Dependency, ...]
 ) -> tuple[Dependency, ...]:
-    """A call is no handle: it may never have been accepted, so its id has to be known."""
-    calls = () if given is UNSET else {item.id for item in given if isinstance(item, TaskCall)}
-    if not calls:
+    """A call is no handle: it may never have been accepted, so its id has to be known.
+
+    Nor has the broker accepted what was enqueued in a transaction, or not yet.
+    """
+    unsure = () if given is UNSET else {item.id for item in given if _is_unsure(item)}
+    if not unsure:
         return found
-    return tuple(Dependency(d.id) if d.id in calls else d for d in found)
+    return tuple(Dependency(d.id) if d.id in unsure else d for d in found)
+
+
+def _is_unsure(item: HasId | str) -> TypeGuard[HasId]:
+    return isinstance(item, TaskCall) or (isinstance(item, Handle) and not item.is_accepted)
 
 
 def _with_outputs(

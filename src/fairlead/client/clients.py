@@ -86,6 +86,11 @@ class Clients:
                 ledger = self._ledgers[loop] = Ledger(self.ledger_url)
             return ledger
 
+    @property
+    def ledger_or_none(self) -> Ledger | None:
+        """The ledger of the running loop; None if the app has none."""
+        return None if self.ledger_url is None else self.ledger
+
     def sync(self, action: Callable[[Client], Awaitable[T]]) -> T:
         """Carry out ``action`` with the portal's client and wait for it. For sync code."""
         if _running_loop() is not None and not self._warned:

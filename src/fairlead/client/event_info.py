@@ -39,6 +39,8 @@ _NAMED = {
 }
 _AREAS = ("flow", "worker")  # kinds such as flow_dead, worker_joined
 _ENDS = ("retrying", "dead")  # kinds that may follow an attempt that failed
+_BEFORE = ("enqueued", "started")
+_FORGOTTEN = ("task.completed", "task.cancelled")  # after which a broker may not know it any more
 _NO_FAILURE = ("unroutable",)  # reasons of these that no failed attempt stands behind
 _ID_TEXT = re.compile(r"[A-Za-z0-9_:+.*?-]{1,4096}\Z")  # it is shown to others, line by line
 _FAILED_MARK = ".failed."  # between the id of an event and its shard: see event_text
@@ -109,6 +111,14 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
             and (self.queue is None or event.queue == self.queue)
             and (self.task is None or event.task == self.task)
             and (self.name is None or type.startswith("task."))
+        )
+
+    def awaits(self, event: Event) -> bool:
+        """Whether the end of this task may be wanted for its name, which may be gone by then."""
+        return (
+            self.name is not None
+            and event.kind in _BEFORE
+            and any(self.admits(event, type) for type in _FORGOTTEN)
         )
 
 

@@ -190,6 +190,7 @@ async def described(
     chosen = [
         (each, type) for each in heard for type in each.types if wanted.admits(each.event, type)
     ]
+    await details.look_up(each.event for each in heard if wanted.awaits(each.event))
     await details.look_up((each.event for each, _ in chosen), needed=wanted.name is not None)
     infos = [details.info(each, type) for each, type in chosen]
     return [info for info in infos if wanted.name is None or info.task == wanted.name]

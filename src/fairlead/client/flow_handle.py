@@ -24,6 +24,7 @@ from fairlead.model.errors import (
 )
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Duration
+from fairlead.model.outbox_state import OutboxState
 
 __all__ = ("FlowHandle", "FlowInfo")
 
@@ -85,13 +86,16 @@ class FlowHandle:
         return list(self._handles.values())
 
     @property
-    def state(self) -> State:
+    def state(self) -> State | OutboxState:
         """running, completed, dead or cancelled, from sync code; see ``astate``."""
-        return self._clients.sync(self._info).state
+        return self._clients.sync(self._state)
 
-    async def astate(self) -> State:
-        """running, completed, dead or cancelled. Raises ``ResultGone`` if it is forgotten."""
-        return (await self._info(self._clients.current())).state
+    async def astate(self) -> State | OutboxState:
+        """running, completed, dead or cancelled. Raises ``ResultGone`` if it is forgotten.
+
+        An ``OutboxState`` only where it was enqueued in a transaction, and the broker has it not.
+        """
+        return await self._state(self._clients.current())
 
     def info(self) -> FlowInfo:
         """How far the flow is, from sync code; see ``ainfo``."""
@@ -144,6 +148,9 @@ class FlowHandle:
         if record is None or record.tenant != self.tenant:
             raise ResultGone(self.id)
         return record
+
+    async def _state(self, client: Client) -> State | OutboxState:
+        return (await self._record(client)).state
 
     async def _info(self, client: Client) -> FlowInfo:
         record = await self._record(client)

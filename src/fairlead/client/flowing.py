@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from msgspec import UNSET
+
 from fairlead.broker.verbs import Receipt
 from fairlead.client.batch import limit_of
 from fairlead.client.client import Client
@@ -9,8 +15,12 @@ from fairlead.client.clients import Clients
 from fairlead.client.flow import Flow, Parts, calls_in
 from fairlead.client.flow_handle import FlowHandle
 from fairlead.client.flow_sending import Draft, drafted
+from fairlead.client.handle import Handle
 from fairlead.client.info import info_of
+from fairlead.client.ledger_handle import LedgerFlowHandle, LedgerHandle
 from fairlead.client.named import look_up, look_up_now
+from fairlead.client.outbox import awrite_flow, write_flow
+from fairlead.client.transactions import Connection, transaction_of
 from fairlead.model.durations import Duration
 from fairlead.model.errors import Conflict
 from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
@@ -35,11 +45,15 @@ class Flowing:
         tenant: str | None = None,
         name: str = "",
         timeout: Duration | None = None,
+        tx: Connection = UNSET,
     ) -> FlowHandle:
         """Enqueue a flow from sync code; see ``aenqueue_flow``."""
         flow = Flow(flow)
         look_up_now(self._clients, calls_in(flow))
         draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
+        if tx is not UNSET:
+            receipts = write_flow(self._clients, transaction_of(tx), draft)
+            return _written(self._clients, draft, receipts)
         limit = limit_of(draft.calls, timeout)
         return self._clients.sync(lambda client: self._submit_flow(client, draft, limit))
 
@@ -51,6 +65,7 @@ class Flowing:
         tenant: str | None = None,
         name: str = "",
         timeout: Duration | None = None,
+        tx: Connection = UNSET,
     ) -> FlowHandle:
         """Enqueue calls that depend on each other as one unit: all of them or none.
 
@@ -61,36 +76,57 @@ class Flowing:
         of your own, belonging to the tenant, the same flow enqueued again is recognized. ``tenant``
         must be given only where the calls belong to several. ``timeout`` is for writing all of it;
         without one the shortest ``enqueue_timeout`` of its calls is, or that of the app.
+
+        With ``tx`` it is written in that transaction, up to 64 MiB of it, and exists if and only if
+        that commits; room in its queues is looked for when a manager sends it to the broker.
         """
         flow = Flow(flow)
         await look_up(self._clients.current(), calls_in(flow))
         draft = drafted(flow, self._registry, id=id, tenant=tenant, name=name)
+        if tx is not UNSET:
+            receipts = await awrite_flow(self._clients, transaction_of(tx), draft)
+            return _written(self._clients, draft, receipts)
         limit = limit_of(draft.calls, timeout)
         return await self._submit_flow(self._clients.current(), draft, limit)
 
     def flow(self, id: str, tenant: str = DEFAULT_TENANT) -> FlowHandle:
         """A handle for a flow that was enqueued before, by its id."""
-        return FlowHandle(self._clients, full_id(check_tenant(tenant), id), tenant)
+        kind = FlowHandle if self._clients.ledger_url is None else LedgerFlowHandle
+        return kind(self._clients, full_id(check_tenant(tenant), id), tenant)
 
     async def _submit_flow(self, client: Client, draft: Draft, limit: float | None) -> FlowHandle:
         fresh = await client.submit_flow(draft, limit)
         ids = [call.id for call in draft.calls] if fresh else await _stored(client, draft)
-        handles = [
-            call.accepted(
-                self._clients,
-                Receipt(id=id, code="accepted" if fresh else "duplicate"),
-                submission,
-            )
-            for call, id, submission in zip(draft.calls, ids, draft.submissions, strict=True)
-        ]
-        return FlowHandle(
-            self._clients,
-            draft.id,
-            draft.tenant,
-            handles=list(zip(draft.calls, handles, strict=True)),
-            last=[handles[place] for place in draft.last],
-            duplicate=not fresh,
-        )
+        code: Literal["accepted", "duplicate"] = "accepted" if fresh else "duplicate"
+        receipts = [Receipt(id=id, code=code) for id in ids]
+        return _handle_of(self._clients, draft, receipts, FlowHandle, Handle)
+
+
+def _written(clients: Clients, draft: Draft, receipts: Sequence[Receipt]) -> FlowHandle:
+    """The handle of a flow that was written in a transaction."""
+    member = partial(LedgerHandle, flow=draft.id)
+    return _handle_of(clients, draft, receipts, LedgerFlowHandle, member)
+
+
+def _handle_of(
+    clients: Clients,
+    draft: Draft,
+    receipts: Sequence[Receipt],
+    kind: type[FlowHandle],
+    member: Callable[..., Handle[Any]],
+) -> FlowHandle:
+    handles = [
+        call.accepted(clients, receipt, submission, member)
+        for call, receipt, submission in zip(draft.calls, receipts, draft.submissions, strict=True)
+    ]
+    return kind(
+        clients,
+        draft.id,
+        draft.tenant,
+        handles=list(zip(draft.calls, handles, strict=True)),
+        last=[handles[place] for place in draft.last],
+        duplicate=receipts[0].code == "duplicate",
+    )
 
 
 async def _stored(client: Client, draft: Draft) -> list[str]:

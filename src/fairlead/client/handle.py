@@ -19,6 +19,7 @@ from fairlead.model.errors import (
 )
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.options import Duration
+from fairlead.model.outbox_state import OutboxState
 from fairlead.model.outputs import Output
 from fairlead.model.values import convert, unpack
 
@@ -52,17 +53,25 @@ class Handle(Explaining, Generic[R]):
         self._returns = returns
 
     @property
+    def is_accepted(self) -> bool:
+        """Whether the broker has accepted the task: if it does not know it later, it forgot it."""
+        return True
+
+    @property
     def output(self) -> Any:
         """What the task returns, to be used as an argument of another one that depends on it."""
         return Output(self.id, task=self.task, tenant=self.tenant, known=True)
 
     @property
-    def state(self) -> State:
-        """Where the task is now, from sync code. Raises ``ResultGone`` if it is forgotten."""
+    def state(self) -> State | OutboxState:
+        """Where the task is now, from sync code; see ``astate``."""
         return self._clients.sync(self._state)
 
-    async def astate(self) -> State:
-        """Where the task is now. Raises ``ResultGone`` if it is forgotten."""
+    async def astate(self) -> State | OutboxState:
+        """Where the task is now. Raises ``ResultGone`` if it is forgotten.
+
+        An ``OutboxState`` only where it was enqueued in a transaction, and the broker has it not.
+        """
         return await self._state(self._clients.current())
 
     def info(self) -> TaskInfo:
@@ -119,7 +128,7 @@ class Handle(Explaining, Generic[R]):
         """Forget a finished task and its result; False if it is not finished or unknown."""
         return await self._alter(self._clients.current(), "delete")
 
-    async def _state(self, client: Client) -> State:
+    async def _state(self, client: Client) -> State | OutboxState:
         return (await self._record(client)).state
 
     async def _info(self, client: Client) -> TaskInfo:

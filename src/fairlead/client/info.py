@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 
 from fairlead.broker.views import TaskRecord
+from fairlead.ledger.rows import TaskRow
 from fairlead.model.lifecycle import State
 from fairlead.model.message import ErrorInfo, task_name
+from fairlead.model.outbox_state import OutboxState
 from fairlead.model.values import unpack
 
-__all__ = ("TaskInfo", "info_of")
+__all__ = ("TaskInfo", "info_in_ledger", "info_of")
 
 
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +23,7 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     task: str  # the name it is registered under; empty if it was cancelled, which drops its body
     queue: str
     tenant: str
-    state: State
+    state: State | OutboxState
     attempts: int  # used up so far
     reason: str  # why it is dead, or what became of the last attempt
     error: ErrorInfo | None  # the last one: type, message, traceback
@@ -55,4 +57,26 @@ def info_of(record: TaskRecord) -> TaskInfo:
         deadline_at=record.deadline_at,
         started_at=record.started_at,
         finished_at=record.finished_at,
+    )
+
+
+def info_in_ledger(row: TaskRow, state: State | OutboxState) -> TaskInfo:
+    """The view of a task of which only the ledger knows; times are the ledger's."""
+    return TaskInfo(
+        id=row.id,
+        task=row.name,
+        queue=row.queue,
+        tenant=row.tenant,
+        state=state,
+        attempts=row.attempts,
+        reason=row.reason,
+        error=ErrorInfo(row.error_type, row.error) if row.error_type else None,
+        progress=None,
+        cancelling=False,
+        waiting_for=(),
+        enqueued_at=row.created_at,
+        due_at=row.due_at if state is OutboxState.PENDING else None,
+        deadline_at=row.deadline_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
     )

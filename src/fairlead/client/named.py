@@ -18,7 +18,7 @@ from fairlead.client.catalog import DOUBTED, check_arguments, closest_names, kno
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
 from fairlead.client.receipts import raise_for
-from fairlead.client.task import Sender
+from fairlead.client.task import Sender, awritten, written
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.catalog import TaskEntry
 from fairlead.model.errors import InvalidArgument, InvalidInput, InvalidOption, UnknownTask
@@ -79,8 +79,8 @@ class NamedSender(Sender[..., Any]):
         kind = self._kind.using(options)
         return NamedSender(kind, self._clients, self._registry, strict=self._strict)
 
-    def call(self, *args: Any, **kwargs: Any) -> TaskCall[Any]:
-        """A call to be enqueued later, with others; then it is looked up."""
+    def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall[Any]:
+        """A call that is looked up when it is enqueued."""
         kind = self._kind
         if self.name in self._registry:
             spec = self._registry.get(self.name)
@@ -90,12 +90,20 @@ class NamedSender(Sender[..., Any]):
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Enqueue the task from sync code and return once the broker has accepted it."""
-        call = self.call(*args, **kwargs)
+        call = self._made(args, kwargs)
+        if self._kind.tx is not None:
+            look_up_now(self._clients, [call])
+            return written(self._clients, self._kind.tx, call, call.submission())
         return self._clients.sync(lambda client: self._send(client, call))
 
     async def aenqueue(self, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Enqueue the task and return once the broker has accepted it."""
-        return await self._send(self._clients.current(), self.call(*args, **kwargs))
+        call = self._made(args, kwargs)
+        client = self._clients.current()
+        if self._kind.tx is not None:
+            await look_up(client, [call])
+            return await awritten(self._clients, self._kind.tx, call, call.submission())
+        return await self._send(client, call)
 
     async def _send(self, client: Client, call: TaskCall[Any]) -> Handle[Any]:
         now, limit = asyncio.get_running_loop().time, self._kind.enqueue_timeout
@@ -123,7 +131,8 @@ class NamedCall(TaskCall[Any]):
 
     def using(self, **options: Unpack[CallOptions]) -> NamedCall:
         """Another call, with an id of its own, to which these options apply as well."""
-        return NamedCall(self._kind.using(options), self.args, self.kwargs, self._strict)
+        kind = self._kind.using(options).for_call()
+        return NamedCall(kind, self.args, self.kwargs, self._strict)
 
     def check_registered(self, registry: Registry) -> None:
         """Nothing to check: workers have it, not this app."""

@@ -20,8 +20,15 @@ from fairlead.client.clients import Clients
 from fairlead.client.declared_limits import DeclaredLimits
 from fairlead.client.event_info import event_filter
 from fairlead.client.event_stream import EventStream
+from fairlead.client.history import (
+    HistoryPage,
+    HistorySelection,
+    TaskHistory,
+    history_of,
+    read_history,
+)
 from fairlead.client.page_selection import PageSelection
-from fairlead.model.names import check_queue, check_tenant
+from fairlead.model.names import DEFAULT_TENANT, check_queue, check_tenant, full_id
 
 __all__ = ("Operating",)
 
@@ -163,6 +170,36 @@ class Operating:
     def page(self, **selection: Unpack[PageSelection]) -> Page:
         """The same from sync code; see ``apage``."""
         return self._clients.sync(lambda client: client.page(selection))
+
+    async def ahistory(self, **selection: Unpack[HistorySelection]) -> HistoryPage:
+        """What became of tasks, the newest first: ``ahistory(state="dead", error="Timeout")``.
+
+        With a ledger also of those that the broker has forgotten. Without one the broker answers,
+        with what it still keeps and in an order of its own; ``source`` says which of the two did.
+        ``since`` and ``until`` are about when tasks were enqueued. Read on with
+        ``cursor=page.cursor`` until it is None.
+        """
+        clients = self._clients
+        return await read_history(clients.ledger_or_none, clients.current(), selection)
+
+    def history(self, **selection: Unpack[HistorySelection]) -> HistoryPage:
+        """What became of tasks, from sync code; see ``ahistory``."""
+        clients = self._clients
+        return clients.sync(lambda at: read_history(clients.ledger_or_none, at, selection))
+
+    async def atask_history(self, id: str, tenant: str = DEFAULT_TENANT) -> TaskHistory | None:
+        """Every attempt of a task, with its worker and its error, and every change of its state.
+
+        None if it is not known. Without a ledger the broker answers with what it still keeps, which
+        is the last attempt; ``source`` says so.
+        """
+        clients, stored = self._clients, full_id(check_tenant(tenant), id)
+        return await history_of(clients.ledger_or_none, clients.current(), stored)
+
+    def task_history(self, id: str, tenant: str = DEFAULT_TENANT) -> TaskHistory | None:
+        """What happened to one task, from sync code; see ``atask_history``."""
+        clients, stored = self._clients, full_id(check_tenant(tenant), id)
+        return clients.sync(lambda at: history_of(clients.ledger_or_none, at, stored))
 
     async def aworkers(self) -> list[WorkerRecord]:
         """The workers of this broker that were heard of in the last 15 seconds."""

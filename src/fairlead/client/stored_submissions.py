@@ -110,9 +110,7 @@ def decode_submission(
         depends_on=tuple(Dependency(id, known) for id, known in stored.depends_on),
         on_dependency_failure=stored.on_dependency_failure,
         uses_results=stored.uses_results,
-        unique=None
-        if unique is None
-        else Unique(key=unique[0], until=unique[1], window=unique[2]),
+        unique=None if unique is None else Unique(key=unique[0], until=unique[1], window=unique[2]),
     )
 
 

@@ -10,11 +10,14 @@ from fairlead.broker.verbs import Receipt, Submission
 from fairlead.client.call import CallOptions, Kind, TaskCall
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
+from fairlead.client.ledger_handle import LedgerHandle
+from fairlead.client.outbox import awrite_tasks, write_tasks
 from fairlead.client.receipts import error_of, raise_for
+from fairlead.client.transactions import Transaction
 from fairlead.model.options import Priorities
 from fairlead.model.registry import TaskSpec
 
-__all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "handles_of")
+__all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "awritten", "handles_of", "written")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,12 +41,21 @@ class Sender(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """A call to be enqueued later, with others: ``app.enqueue_many``."""
+        self._kind.for_call()
+        return self._made(args, kwargs)
+
+    def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall[R]:
         return TaskCall(self._kind, args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue the task from sync code and return once the broker has accepted it."""
-        call = self.call(*args, **kwargs)
+        """Enqueue the task from sync code and return once the broker has accepted it.
+
+        With ``using(tx=...)``: once it is written in that transaction.
+        """
+        call = self._made(args, kwargs)
         submission = call.submission()
+        if self._kind.tx is not None:
+            return written(self._clients, self._kind.tx, call, submission)
         limit = self._kind.enqueue_timeout
         receipt = self._clients.sync(lambda client: client.submit(submission, limit))
         raise_for(receipt, submission)
@@ -52,10 +64,13 @@ class Sender(Generic[P, R]):
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task and return once the broker has accepted it.
 
-        Everything is checked before anything is written. Concurrent calls share one trip.
+        Everything is checked before anything is written. Concurrent calls share one trip. With
+        ``using(tx=...)`` it returns once the task is written in that transaction.
         """
-        call = self.call(*args, **kwargs)
+        call = self._made(args, kwargs)
         submission = call.submission()
+        if self._kind.tx is not None:
+            return await awritten(self._clients, self._kind.tx, call, submission)
         limit = self._kind.enqueue_timeout
         receipt = await self._clients.current().submit(submission, limit)
         raise_for(receipt, submission)
@@ -100,11 +115,30 @@ class AsyncTask(Task[P, R]):
         return coroutine
 
 
+def written(
+    clients: Clients, tx: Transaction, call: TaskCall[R], submission: Submission
+) -> Handle[R]:
+    """Enqueue a call in a transaction, from sync code."""
+    (receipt,) = write_tasks(clients, tx, [submission])
+    raise_for(receipt, submission)
+    return call.accepted(clients, receipt, submission, LedgerHandle)
+
+
+async def awritten(
+    clients: Clients, tx: Transaction, call: TaskCall[R], submission: Submission
+) -> Handle[R]:
+    """Enqueue a call in a transaction."""
+    (receipt,) = await awrite_tasks(clients, tx, [submission])
+    raise_for(receipt, submission)
+    return call.accepted(clients, receipt, submission, LedgerHandle)
+
+
 def handles_of(
     clients: Clients,
     calls: Sequence[TaskCall[R]],
     submissions: Sequence[Submission],
     receipts: Sequence[Receipt],
+    kind: Callable[..., Handle[Any]] = Handle,
 ) -> list[Handle[R]]:
     """A handle for each call of a batch; if some were refused, the first refusal is raised."""
     errors = list(map(error_of, receipts, submissions))
@@ -117,6 +151,6 @@ def handles_of(
         )
         raise refused
     return [
-        call.accepted(clients, receipt, submission)
+        call.accepted(clients, receipt, submission, kind)
         for call, receipt, submission in zip(calls, receipts, submissions, strict=True)
     ]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
-from fairlead.model.errors import InvalidOption, LedgerNotReady
+from fairlead.model.errors import InvalidOption
+from fairlead.model.ledger_errors import LedgerRefused
 
-__all__ = ("Connection", "Transaction", "transaction_of")
+__all__ = ("Connection", "Rows", "Transaction", "transaction_of")
 
 #: What ``tx=`` takes. There is no common type: psycopg ``Connection`` or ``AsyncConnection``,
 #: SQLAlchemy ``Session``, ``Connection``, ``AsyncSession``, ``AsyncConnection`` or scoped sessions,
@@ -50,9 +51,14 @@ class Transaction:
         with _explained():
             return await self._arun(statement.replace(_PARAMETER, self.parameter), text)
 
+    def check_sync(self) -> None:
+        """Refuse an async connection in sync code, which cannot await it."""
+        if self.is_async:
+            rule = "a sync connection here; with this one use the async form: await aenqueue(...)"
+            raise InvalidOption("tx", _name(type(self._connection)), rule)
+
     def _run(self, statement: str, text: str) -> Rows:
-        name = _name(type(self._connection))
-        raise InvalidOption("tx", name, "a sync connection; for this one: await task.aenqueue(...)")
+        raise NotImplementedError  # of async connections; see check_sync
 
     async def _arun(self, statement: str, text: str) -> Rows:
         return self._run(statement, text)
@@ -101,18 +107,24 @@ class _Asyncpg(Transaction):
 
 
 class _SqlAlchemy(Transaction):
-    """A connection, or a session: its connection takes part in its transaction."""
-
     parameter = ":text"
 
     def _run(self, statement: str, text: str) -> Rows:
         from sqlalchemy import text as sql
 
-        connection = _unscoped(self._connection)
-        if hasattr(connection, "connection") and callable(connection.connection):
-            connection = connection.connection()
+        connection = self._taking_part()
         _check_postgresql(connection.dialect.name)
         return [tuple(row) for row in connection.execute(sql(statement), {"text": text})]
+
+    def _taking_part(self) -> Any:
+        return self._connection
+
+
+class _SqlAlchemySession(_SqlAlchemy):
+    """A session: its connection takes part in its transaction, which begins if it has to."""
+
+    def _taking_part(self) -> Any:
+        return self._connection.connection()
 
 
 class _AsyncSqlAlchemy(Transaction):
@@ -122,11 +134,17 @@ class _AsyncSqlAlchemy(Transaction):
     async def _arun(self, statement: str, text: str) -> Rows:
         from sqlalchemy import text as sql
 
-        connection = _unscoped(self._connection)
-        if callable(getattr(connection, "connection", None)):
-            connection = await connection.connection()
+        connection = await self._taking_part()
         _check_postgresql(connection.dialect.name)
         return [tuple(row) for row in await connection.execute(sql(statement), {"text": text})]
+
+    async def _taking_part(self) -> Any:
+        return self._connection
+
+
+class _AsyncSqlAlchemySession(_AsyncSqlAlchemy):
+    async def _taking_part(self) -> Any:
+        return await self._connection.connection()
 
 
 class _Django(Transaction):
@@ -155,11 +173,11 @@ _KINDS: dict[tuple[str, str], type[Transaction]] = {
     ("psycopg2", "connection"): _Psycopg2,
     ("asyncpg", "Connection"): _Asyncpg,
     ("asyncpg", "PoolConnectionProxy"): _Asyncpg,
-    ("sqlalchemy", "Session"): _SqlAlchemy,
-    ("sqlalchemy", "scoped_session"): _SqlAlchemy,
+    ("sqlalchemy", "Session"): _SqlAlchemySession,
+    ("sqlalchemy", "scoped_session"): _SqlAlchemySession,
     ("sqlalchemy", "Connection"): _SqlAlchemy,
-    ("sqlalchemy", "AsyncSession"): _AsyncSqlAlchemy,
-    ("sqlalchemy", "async_scoped_session"): _AsyncSqlAlchemy,
+    ("sqlalchemy", "AsyncSession"): _AsyncSqlAlchemySession,
+    ("sqlalchemy", "async_scoped_session"): _AsyncSqlAlchemySession,
     ("sqlalchemy", "AsyncConnection"): _AsyncSqlAlchemy,
 }
 
@@ -177,11 +195,6 @@ def transaction_of(tx: Connection) -> Transaction:
 
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _unscoped(session: Any) -> Any:
-    """The session of this thread or task, if it is one of those that stand for several."""
-    return session() if hasattr(session, "session_factory") else session
 
 
 def _check_postgresql(kind: str) -> None:
@@ -211,10 +224,13 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _sqlstate(error) in _MISSING:
-            raise LedgerNotReady(
-                "the database of this transaction has no ledger of Fairlead, or an older one; "
-                "create it: fairlead db migrate"
+        code = _sqlstate(error)
+        if code in _MISSING:
+            raise LedgerRefused(
+                "schema",
+                "the database of this transaction has no tables of Fairlead, or older ones; "
+                "create them: fairlead db migrate",
+                code,
             ) from error
         raise
 

@@ -293,6 +293,10 @@ class EmbeddedPostgres:
                 _make_private(sockets, account)
             if self._dies_with_owner or _process.ends:
                 lifeline, self._lifeline = os.pipe()
+            # It wrote itself into the file whose lock we have: it and its children are gone.
+            last = self._server.holder()
+            signs = (self._data / "postmaster.pid", sockets / f"{_SOCKET}.lock")
+            server.forget(signs, 0 if last is None else last.pid)
             os.ftruncate(self._server.fd, 0)
             server.launch(
                 programs,

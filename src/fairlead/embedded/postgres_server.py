@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +30,8 @@ except ImportError:  # Windows, where check_system refuses before an account is 
     pwd = None  # type: ignore[assignment]
 
 __all__ = (
-    "Account", "answers", "closed_to", "end", "find_programs", "initialize", "is_ready", "launch",
-    "service_account", "usable_programs",
+    "USER", "Account", "answers", "closed_to", "end", "find_programs", "forget", "initialize",
+    "is_ready", "launch", "service_account", "usable_programs",
 )  # fmt: skip
 
 log = logging.getLogger("fairlead.embedded")
@@ -44,9 +45,6 @@ _LAUNCH_IN = 10.0  # seconds for the launcher, which only forks
 _INITIALIZE_IN = 120.0  # seconds; one is usual
 _LAUNCHER = Path(launcher.__file__).absolute()
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # the shortest question with an answer of one byte
-
-# Fast (it ends what clients are doing), immediate (as after a crash), and by force.
-_ENDS = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
 
 _SETTINGS = {
     "listen_addresses": "",
@@ -191,7 +189,6 @@ def initialize(
         *(programs / "initdb", "-D", fresh, "-U", USER, "-E", "UTF8", "--locale=C"),
         *("--auth=trust", "--no-instructions", *(() if fsync else ("--no-sync",))),
     ]
-    who = {} if account is None else {"user": account.uid, "group": account.gid}
     try:
         with waiting():
             done = subprocess.run(
@@ -201,10 +198,11 @@ def initialize(
                 stderr=log_file,
                 cwd=data.parent,
                 env=_environment(),
+                user=None if account is None else account.uid,
+                group=None if account is None else account.gid,
                 extra_groups=None if account is None else [],
                 timeout=_INITIALIZE_IN,
                 check=False,
-                **who,  # type: ignore[arg-type]
             )
     except subprocess.TimeoutExpired:
         raise Unreachable(
@@ -251,7 +249,8 @@ def launch(
     command: list[str | Path] = [
         *(sys.executable, "-I", "-S", _LAUNCHER, str(lock.fd), str(watch)),
         *(" ".join(machine().values()), str(int(signal.SIGINT)), who, programs / "postgres"),
-        *("-D", data, *(f"--{name}={value}" for name, value in settings.items())),
+        *("-D", data),
+        *(f"--{name}={value}" for name, value in settings.items()),
     ]
     try:
         with waiting():
@@ -291,6 +290,28 @@ def is_ready(data: Path, pid: int) -> bool:
     return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[7].strip() == "ready"
 
 
+def forget(files: Sequence[Path], ended: int) -> None:
+    """Remove files by which a server that has ended still says that it runs.
+
+    For whoever holds server.lock. PostgreSQL itself asks only whether the pid in them exists, which
+    may be a zombie's, or a stranger's by now. ``ended`` is the pid of a server that had the lock.
+    """
+    for each in files:
+        with contextlib.suppress(FileNotFoundError):
+            said = each.read_text(encoding="utf-8", errors="replace").split("\n")[0].strip()
+            if said == str(ended) or not _may_be_postgres(said):
+                each.unlink()
+
+
+def _may_be_postgres(pid: str) -> bool:
+    try:
+        text = Path("/proc", pid, "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return sys.platform != "linux"  # elsewhere PostgreSQL has the last word
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    return name == "postgres" and rest.split()[0] not in "ZX"
+
+
 def answers(place: str) -> bool:
     """Return whether a server at this socket answers in time."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
@@ -306,7 +327,9 @@ def end(lock: LockFile) -> None:
     holder = lock.holder()
     if holder is None or not lock.is_held():
         return
-    for number, seconds in _ENDS:
+    # Fast (it ends what clients are doing), immediate (as after a crash), and by force.
+    ends = ((signal.SIGINT, 10.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+    for number, seconds in ends:
         if is_same(holder.pid, holder.identity):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(holder.pid, number)

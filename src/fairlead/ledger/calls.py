@@ -8,6 +8,7 @@ first effect, and nothing of it is done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from fairlead.ledger.rows import (
     LeadershipRow,
     Moved,
     Place,
+    Standing,
     StatusRow,
     StuckTask,
     TaskRow,
@@ -36,7 +38,6 @@ from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
 __all__ = ("Calls",)
 
 R = TypeVar("R", bound=msgspec.Struct)
-
 
 
 class Calls:
@@ -153,11 +154,15 @@ class Calls:
         return await self._rows(LastEvent, "last_events", ids=list(ids)) if ids else []
 
     async def unfinished_tasks(
-        self, *, state: str, limit: int, before: tuple[float, int] | None = None
+        self, *, state: str, limit: int, before: float | None = None, before_seq: int = 0
     ) -> list[UnfinishedTask]:
-        """Return a page of the rows in one state, newest first, behind the last one's ``place``."""
+        """Return a page of the rows in one state, newest first.
+
+        ``before`` and ``before_seq`` are ``created_at`` and ``seq`` of the last page's last row.
+        """
+        place = {"before": _moment(before), "before_seq": before_seq}
         return await self._rows(
-            UnfinishedTask, "unfinished_tasks", state=state, limit=limit, **_behind(before)
+            UnfinishedTask, "unfinished_tasks", state=state, limit=limit, **place
         )
 
     async def record_flows(
@@ -230,6 +235,16 @@ class Calls:
         answer = await self._run("unchecked_flows", older=older, limit=limit)
         return [row[0] for row in answer.rows]
 
+    async def flow_states(self, *, ids: Sequence[str]) -> dict[str, str]:
+        """Return the states of those flows that have a row."""
+        return {row[0]: row[1] for row in (await self._run("flow_states", ids=list(ids))).rows}
+
+    async def touch_flows(self, *, term: int, ids: Sequence[str]) -> int:
+        """Note that flows were compared and found right."""
+        if not ids:
+            return 0
+        return (await self._fenced("touch_flows", term=term, ids=list(ids))).count
+
     async def follow_flow(self, *, term: int, id: str, state: str, reason: str = "") -> bool:
         """Write what the broker says of a flow; whether its row was running."""
         answer = await self._fenced("follow_flow", term=term, id=id, state=state, reason=reason)
@@ -258,12 +273,35 @@ class Calls:
         """Delete up to ``limit`` flows that ended more than ``keep`` seconds ago; how many."""
         return (await self._fenced("delete_old_flows", term=term, keep=keep, limit=limit)).count
 
+    # -- those of handles -----------------------------------------------------------------------
+
+    async def task_standing(self, *, id: str, tenant: str) -> Standing | None:
+        """Return what stands in the row of a task; None if there is none."""
+        rows = await self._rows(Standing, "task_standing", id=id, tenant=tenant)
+        return rows[0] if rows else None
+
+    async def flow_standing(self, *, id: str, tenant: str) -> Standing | None:
+        """Return what stands in the row of a flow; None if there is none."""
+        rows = await self._rows(Standing, "flow_standing", id=id, tenant=tenant)
+        return rows[0] if rows else None
+
+    async def cancel_pending(self, *, id: str, tenant: str) -> int | None:
+        """Cancel a task that is not claimed; how often it was sent before, None if not done."""
+        rows = (await self._run("cancel_pending", id=id, tenant=tenant)).rows
+        return rows[0][0] if rows else None
+
+    async def cancel_pending_flow(self, *, id: str, tenant: str) -> int | None:
+        """Do the same with a flow."""
+        rows = (await self._run("cancel_pending_flow", id=id, tenant=tenant)).rows
+        return rows[0][0] if rows else None
+
     # -- for people -----------------------------------------------------------------------------
 
     async def list_tasks(
         self,
         *,
-        before: tuple[float, int] | None = None,
+        before: float | None = None,
+        before_seq: int = 0,
         limit: int = 50,
         state: str | None = None,
         queue: str | None = None,
@@ -273,9 +311,12 @@ class Calls:
         since: float | None = None,
         until: float | None = None,
     ) -> list[TaskRow]:
-        """Return a page, newest first, of rows behind ``before``, the last page's last ``place``."""
+        """Return a page, newest first.
+
+        ``before`` and ``before_seq`` are ``created_at`` and ``seq`` of the last page's last row.
+        """
         given = {key: value for key, value in locals().items() if key not in ("self", "before")}
-        return await self._rows(TaskRow, "list_tasks", **given, **_behind(before))
+        return await self._rows(TaskRow, "list_tasks", before=_moment(before), **given)
 
     async def task(self, *, id: str) -> TaskRow | None:
         """Return one task, with its log; None if there is no row."""
@@ -284,7 +325,7 @@ class Calls:
 
     async def workers_of(self, *, incarnations: Sequence[str]) -> dict[str, WorkerRow]:
         """Return who these incarnations were, as far as that was heard of."""
-        rows = await self._rows(WorkerRow, "workers_of", ids=list(incarnations))
+        rows = await self._rows(WorkerRow, "workers_of", incarnations=list(incarnations))
         return {row.incarnation: row for row in rows}
 
     async def write_status(self, *, role: str, term: int, counts: Mapping[str, Any]) -> None:
@@ -328,6 +369,5 @@ class Calls:
         return [row[0] for row in answer.rows]
 
 
-def _behind(place: tuple[float, int] | None) -> dict[str, Any]:
-    """The parameters of a page that begins behind a row; none for the first one."""
-    return {} if place is None else {"before": moment(place[0]), "before_seq": place[1]}
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else moment(seconds)

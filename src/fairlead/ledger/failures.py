@@ -38,6 +38,14 @@ _REFUSALS = {
     "3D000": ("database", "create the database, or name another in the URL of the ledger"),
 }
 
+# Errors of a connection that was not made come without a code, and with words for people.
+_FATAL = (
+    (("authentication failed",), "28"),
+    (("role", "does not exist"), "28"),
+    (("no pg_hba.conf entry",), "28"),
+    (("database", "does not exist"), "3D000"),
+)
+
 
 def is_collision(error: psycopg.Error) -> bool:
     """Return whether the same statement is likely to do if it is tried again at once."""
@@ -52,11 +60,10 @@ def at_connect(error: Exception, where: str) -> LedgerError:
         return LedgerRefused(refusal[0], f"the ledger at {where} refuses: {refusal[1]}", code)
     # Nothing of ours has been sent, so this names hosts and ports only.
     why = " ".join(str(error).split()) or type(error).__name__
-    if why.startswith("FATAL") or not code:
-        for word, cause in (("authentication failed", "28P01"), ("does not exist", "3D000")):
-            if word in why and "socket" not in why:
-                short, advice = _REFUSALS.get(cause) or _REFUSALS[cause[:2]]
-                return LedgerRefused(short, f"the ledger at {where} refuses: {advice}", cause)
+    for words, code in _FATAL:
+        if "FATAL" in why and all(word in why for word in words):
+            cause, advice = _REFUSALS[code]
+            return LedgerRefused(cause, f"the ledger at {where} refuses: {advice}", code)
     return LedgerUnreachable(f"the ledger at {where} cannot be reached: {why}")
 
 

@@ -67,7 +67,7 @@ class Listener:
             async with asyncio.timeout(max(timeout, _LEAST)):
                 connection = await self._pool.connect()
                 try:
-                    await connection.execute(f"listen {self._channel}")  # type: ignore[call-overload]
+                    await connection.execute(f"listen {self._channel}")
                 except BaseException:
                     await connection.close()
                     raise

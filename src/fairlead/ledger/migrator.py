@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ __all__ = ("Migration", "SchemaStatus", "check_schema", "migrate", "migrations",
 
 _LOCK = 0x666C_6D69  # "flmi": whoever migrates holds this advisory lock
 _LOCK_IN = 60.0  # seconds to wait for another process that migrates
+_ANSWER_IN = 15.0  # seconds for what takes milliseconds
+_STEP_IN = 3600.0  # seconds for one migration, which may have to make an index
 _PAUSE = 0.05
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
 _UNDEFINED = ("42P01", "3F000")
@@ -73,35 +76,44 @@ def migrations() -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda each: each.number))
 
 
-async def migrate(pool: Pool, *, timeout: float = _LOCK_IN) -> list[str]:
-    """Apply what is missing; the names of what was applied here.
+async def migrate(
+    pool: Pool, steps: Sequence[Migration] | None = None, *, timeout: float = _LOCK_IN
+) -> list[str]:
+    """Apply what is missing of ``steps``, those of this release; the names of what was applied.
 
     Several processes may call it at once. ``timeout`` is how long to wait for another one.
     """
     psycopg = psycopg_of()
     connection = await pool.connect()
     try:
-        # A migration may take longer than what tasks' statements may.
-        await connection.execute("set statement_timeout = 0")
-        await _lock(connection, pool, timeout)
-        await connection.execute(_PREPARE)
-        had = {number for number, _ in await _applied(connection)}
+        async with asyncio.timeout(timeout + _ANSWER_IN):
+            await _lock(connection, pool, timeout)
+            await connection.execute(_PREPARE)
+            had = {number for number, _ in await _applied(connection)}
         done = []
-        for each in migrations():
+        for each in migrations() if steps is None else steps:
             if each.number not in had:
-                async with connection.transaction():
-                    await connection.execute(each.text)  # type: ignore[call-overload]
-                    await connection.execute(
-                        "insert into fairlead.migrations (number, name) values (%s, %s)",
-                        (each.number, each.name),
-                    )
+                await _apply(connection, each)
                 done.append(_name(each.number, each.name))
     except psycopg.Error as error:
         raise meaning(error, pool.where, is_in_doubt=True) from error
+    except TimeoutError as error:
+        raise LedgerUnreachable(f"the ledger at {pool.where} does not answer") from error
     else:
         return done
     finally:
         await connection.close()  # which lets go of the lock
+
+
+async def _apply(connection: AsyncConnection[Any], step: Migration) -> None:
+    # It may take longer than what other statements may.
+    async with asyncio.timeout(_STEP_IN), connection.transaction():
+        await connection.execute("set local statement_timeout = 0")
+        await connection.execute(step.text)
+        await connection.execute(
+            "insert into fairlead.migrations (number, name) values (%s, %s)",
+            (step.number, step.name),
+        )
 
 
 async def schema_status(pool: Pool) -> SchemaStatus:
@@ -109,9 +121,12 @@ async def schema_status(pool: Pool) -> SchemaStatus:
     psycopg = psycopg_of()
     connection = await pool.connect()
     try:
-        applied = await _applied(connection)
+        async with asyncio.timeout(_ANSWER_IN):
+            applied = await _applied(connection)
     except psycopg.Error as error:
         raise meaning(error, pool.where, is_in_doubt=False) from error
+    except TimeoutError as error:
+        raise LedgerUnreachable(f"the ledger at {pool.where} does not answer") from error
     finally:
         await connection.close()
     known = {each.number for each in migrations()}

@@ -11,7 +11,9 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from fairlead.ledger.address import Address, conninfo, psycopg_of
 from fairlead.ledger.failures import at_connect, is_collision, meaning
@@ -26,10 +28,11 @@ __all__ = ("Answer", "Executor", "Pool")
 
 _TRIES = 5
 _FIRST_PAUSE = 0.02  # seconds, doubled each time, with jitter
+_CHECK_IN = 2.0  # seconds for a sign of life, which takes a round trip
 _GRACE = 5.0  # seconds beyond the server's own limit before a statement is given up here
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True):
     """The rows of a statement, and how many it changed or returned."""
 
     rows: Sequence[tuple[Any, ...]]
@@ -154,7 +157,7 @@ class Pool:
         psycopg = psycopg_of()
         try:
             async with asyncio.timeout(self._limit + _GRACE):
-                await connection.execute(command)  # type: ignore[call-overload]
+                await connection.execute(command)
         except psycopg.Error as error:
             if command == "begin":
                 raise meaning(error, self._where, is_in_doubt=False) from error
@@ -167,8 +170,10 @@ class Pool:
         from psycopg_pool import PoolClosed, PoolTimeout
 
         try:
-            connection = await self._pool.getconn()
-        except PoolTimeout as error:
+            # The pool limits its own waiting, but not that for a sign of life of a connection.
+            async with asyncio.timeout(self._connect_in + _CHECK_IN):
+                connection = await self._pool.getconn()
+        except (PoolTimeout, TimeoutError) as error:
             raise LedgerUnreachable(
                 f"the ledger at {self._where} gave no connection within {self._connect_in:g} s"
             ) from error
@@ -223,7 +228,9 @@ class Transaction:
         except psycopg.Error as error:
             raise meaning(error, self._where, is_in_doubt=False) from error
         except TimeoutError as error:
-            raise LedgerUnreachable(f"the ledger at {self._where} did not answer in time") from error
+            raise LedgerUnreachable(
+                f"the ledger at {self._where} did not answer in time"
+            ) from error
 
 
 async def execute(
@@ -234,6 +241,10 @@ async def execute(
 ) -> Answer:
     """Run a statement on a connection; errors are psycopg's, or a TimeoutError."""
     async with asyncio.timeout(limit + _GRACE):
-        cursor = await connection.execute(statement.without(parameters), parameters)  # type: ignore[call-overload]
+        # None leaves it to psycopg: what is run often is prepared.
+        prepare = None if statement.is_prepared else False
+        cursor = await connection.execute(
+            statement.without(parameters), parameters, prepare=prepare
+        )
         rows = await cursor.fetchall() if cursor.description is not None else ()
         return Answer(rows, cursor.rowcount)

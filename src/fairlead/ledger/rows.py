@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 
 __all__ = (
-    "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place", "StatusRow",
-    "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow", "made", "moment",
+    "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place",
+    "Standing", "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow",
+    "made", "moment",
 )  # fmt: skip
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -37,6 +38,7 @@ class ClaimedFlow(msgspec.Struct, frozen=True):
     name: str
     draft: bytes
     pushes: int
+    age: float  # seconds since it was enqueued
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -94,11 +96,6 @@ class UnfinishedTask(msgspec.Struct, frozen=True):
     created_at: float
     seq: int
 
-    @property
-    def place(self) -> tuple[float, int]:
-        """Where the next page begins."""
-        return self.created_at, self.seq
-
 
 class WorkerRow(msgspec.Struct, frozen=True):
     """Who an incarnation was."""
@@ -144,10 +141,15 @@ class TaskRow(msgspec.Struct, frozen=True):
     recoveries: int
     log: bytes = b""
 
-    @property
-    def place(self) -> tuple[float, int]:
-        """Where the next page begins."""
-        return self.created_at, self.seq
+
+class Standing(msgspec.Struct, frozen=True):
+    """What stands in the row of a task or a flow, as far as a handle needs it."""
+
+    state: str
+    reason: str = ""
+    stands_for: str = ""
+    error_type: str = ""
+    error: str = ""
 
 
 class StatusRow(msgspec.Struct, frozen=True):

@@ -32,6 +32,11 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         """Whether only the leader's term gets it to do something."""
         return "term" in self.parameters
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether one plan is good for all parameters, so that the server may keep it."""
+        return "-- @" not in self.text
+
     def without(self, parameters: Mapping[str, Any]) -> str:
         """Return the text without the optional lines whose parameter is None or missing.
 

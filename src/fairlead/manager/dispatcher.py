@@ -29,8 +29,8 @@ from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
     InvalidInput,
-    LostLeadership,
 )
+from fairlead.model.ledger_errors import LostLeadership
 from fairlead.runtime import faults
 from fairlead.runtime.component import within
 

@@ -15,18 +15,18 @@ from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ClaimedFlow
 from fairlead.manager.counts import Counts
 from fairlead.manager.push import BACKOFF, UNFINISHED, resolved
-from fairlead.manager.term import Term
+from fairlead.manager.term import Term, lost
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
     Conflict,
     InvalidInput,
-    LostLeadership,
     OutOfOrder,
     QueueFull,
     UnknownDependency,
 )
 from fairlead.model.options import Dependency
+from fairlead.model.ledger_errors import LostLeadership
 from fairlead.runtime import faults
 
 __all__ = ("FlowDispatcher", "ended", "remaining", "states_in_parts")
@@ -89,7 +89,7 @@ class FlowDispatcher:
         """Send a flow; the state of its row, and in how many seconds again if it is pending."""
         later = BACKOFF.delay(max(flow.pushes - 1, 0), self._dice())
         try:
-            draft = decode_draft(flow.draft)
+            draft = decode_draft(flow.draft, age=flow.age)
         except InvalidInput:
             return "refused", 0.0, "unreadable"
         own = {each.message.id for each in draft.submissions}
@@ -98,7 +98,7 @@ class FlowDispatcher:
         if flow.pushes > 1:  # what ran before the broker lost it is not run again
             members = remaining(draft.submissions, states)
             if not members:
-                return ended(states[id] for id in own), 0.0, ""
+                return ended(states.get(id, "dead") for id in own), 0.0, ""
         else:
             members = list(draft.submissions)
         outside = {id: state for id, state in states.items() if id in asked}
@@ -108,7 +108,7 @@ class FlowDispatcher:
         try:
             await send(self._store, self._term.caller, (), draft, None)
         except OutOfOrder as error:
-            raise LostLeadership(self._term.number, "the broker has calls of a later one") from error
+            raise lost(self._term.number, "the broker has calls of a later one") from error
         except QueueFull as error:
             return "pending", later, error.setting
         except UnknownDependency as error:
@@ -137,9 +137,7 @@ def ended(states: Iterable[str]) -> str:
     return "cancelled" if "cancelled" in found else "completed"
 
 
-def remaining(
-    submissions: Sequence[Submission], states: Mapping[str, str]
-) -> list[Submission]:
+def remaining(submissions: Sequence[Submission], states: Mapping[str, str]) -> list[Submission]:
     """The members of a lost flow that are to be sent again, each behind those it waits for.
 
     Those that have not ended, and completed ones whose results they will read: the results are

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from fairlead.broker import LIMIT, Store
 from fairlead.ledger.ledger import Ledger
-from fairlead.manager.term import LINE, Term
-from fairlead.model.errors import BrokerError, LostLeadership
+from fairlead.manager.term import LINE, Term, lost
+from fairlead.model.errors import BrokerError
+from fairlead.model.ledger_errors import LostLeadership
 from fairlead.runtime import faults
 
 __all__ = ("RENEWAL", "TTL", "Leader", "new_holder")
@@ -107,12 +108,12 @@ class Leader:
         except (BrokerError, TimeoutError) as error:
             if self._clock() >= self._until:
                 why = f"it could not be renewed within {self._ttl - self._margin:g} s"
-                raise LostLeadership(term.number, why) from error
+                raise lost(term.number, why) from error
             return False
         if (found.holder, found.term) != (self.holder, term.number):
-            raise LostLeadership(term.number, "another manager leads")
+            raise lost(term.number, "another manager leads")
         if self._clock() >= asked + self._ttl - self._margin:
-            raise LostLeadership(term.number, "the answer of the broker took too long")
+            raise lost(term.number, "the answer of the broker took too long")
         self._until = asked + self._ttl - self._margin
         return True
 

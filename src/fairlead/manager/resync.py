@@ -23,13 +23,15 @@ async def resync(store: Store, ledger: Ledger, term: int) -> int:
     """Let unfinished rows follow the broker; how many of them were compared."""
     count = 0
     for state in _STATES:
-        before: tuple[float, int] | None = None
+        before, seq = None, 0
         while True:
-            rows = await ledger.unfinished_tasks(state=state, before=before, limit=_PAGE)
+            rows = await ledger.unfinished_tasks(
+                state=state, before=before, before_seq=seq, limit=_PAGE
+            )
             if not rows:
                 break
             count += len(rows)
-            before = rows[-1].place
+            before, seq = rows[-1].created_at, rows[-1].seq
             await _follow(store, ledger, term, rows)
     return count
 

@@ -10,9 +10,10 @@ from typing import TypeVar
 from fairlead.broker import LIMIT, Caller, Store
 from fairlead.broker.repeats import Limit
 from fairlead.broker.verbs import Call
-from fairlead.model.errors import LostLeadership, OutOfOrder
+from fairlead.model.errors import OutOfOrder
+from fairlead.model.ledger_errors import LostLeadership
 
-__all__ = ("LINE", "Term")
+__all__ = ("LINE", "Term", "lost")
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class Term:
         try:
             answer = await self.caller.call(verb, limit)
         except OutOfOrder as error:
-            raise LostLeadership(self.number, "the broker has calls of a later one") from error
+            raise lost(self.number, "the broker has calls of a later one") from error
         self._called_at = asyncio.get_running_loop().time()
         return answer
 
@@ -52,3 +53,10 @@ class Term:
     def idle(self) -> float:
         """Seconds since the broker answered the last call."""
         return asyncio.get_running_loop().time() - self._called_at
+
+
+def lost(term: int, why: str) -> LostLeadership:
+    """The error of a term that is over, with the reason as its note."""
+    error = LostLeadership(term)
+    error.add_note(why)
+    return error

@@ -1,21 +1,25 @@
 """What goes wrong between Fairlead and the ledger.
 
     FairleadError
-    └── LedgerError
-        ├── LedgerUnreachable       not executed; try again
-        ├── LedgerAmbiguous         perhaps executed: look, or repeat what may be repeated
-        ├── LedgerRefused           understood and refused, nothing changed; ``cause`` is one word
-        └── LostLeadership          another manager leads, under a later term; nothing changed
+    ├── LedgerError
+    │   ├── LedgerUnreachable       not executed; try again
+    │   ├── LedgerAmbiguous         perhaps executed: look, or repeat what may be repeated
+    │   ├── LedgerRefused           understood and refused, nothing changed; ``cause`` is one word
+    │   └── LostLeadership          another manager leads, under a later term; nothing changed
+    └── TaskError
+        └── TaskRefused             a transaction committed it, but the broker does not take it
 
 Messages hold neither values of rows nor passwords.
 """
 
 from __future__ import annotations
 
-from fairlead.model.errors import FairleadError
+from fairlead.model.errors import FairleadError, TaskError
+from fairlead.model.shown import shown
 
 __all__ = (
     "LedgerAmbiguous", "LedgerError", "LedgerRefused", "LedgerUnreachable", "LostLeadership",
+    "TaskRefused",
 )  # fmt: skip
 
 # Causes of ``LedgerRefused`` that are likely to pass by themselves.
@@ -62,3 +66,17 @@ class LostLeadership(LedgerError):
         stands = "another one" if found is None else str(found)
         super().__init__(f"term {term} does not lead any more; the ledger has {stands}")
         self.term, self.found = term, found
+
+
+class TaskRefused(TaskError):
+    """A transaction committed the task, but the broker does not take it. ``reason`` says why.
+
+    ``stands_for`` is the id of the task that stands for it; empty if there is none.
+    """
+
+    def __init__(self, id: str, reason: str, stands_for: str = "") -> None:
+        instead = f"; task {shown(stands_for)} stands for it" if stands_for else ""
+        super().__init__(
+            id, f"task {shown(id)} was committed, but the broker refused it ({reason}){instead}"
+        )
+        self.reason, self.stands_for = reason, stands_for

@@ -16,7 +16,7 @@ __all__ = ("METRICS", "PARTS", "Metric", "Where")
 Where = Literal["broker", "process", "worker"]
 
 #: What is read for a scrape, each on its own: one that fails leaves the others standing.
-PARTS = ("snapshot", "stats", "workers", "tenants")
+PARTS = ("snapshot", "stats", "workers", "tenants", "ledger")
 
 
 class Metric(NamedTuple):
@@ -131,6 +131,20 @@ METRICS: tuple[Metric, ...] = (
         "Worker processes heard of in the last 15 s, in whatever state.",
     ),
     Metric("taskqueue_dlq_size", "gauge", (), "broker", "Dead letters in all queues."),
+    Metric(
+        "fairlead_ledger_due", "gauge", (), "broker",
+        "Tasks of the ledger that are due and not sent to the broker yet, counted to 10,000. Left"
+        " out, as the next two, without a ledger.",
+    ),
+    Metric(
+        "fairlead_ledger_oldest_seconds", "gauge", (), "broker",
+        "For how long the first of them has been due; 0 if none is.",
+    ),
+    Metric(
+        "fairlead_recorder_lag_seconds", "gauge", (), "broker",
+        "How old the last event is that the ledger has, of the shard that is furthest behind; 0 if"
+        " it has all of them.",
+    ),
     # -- of each process -------------------------------------------------------------------------
     Metric("fairlead_build_info", "gauge", ("version",), "process", "1; the release that runs."),
     Metric(

@@ -153,13 +153,16 @@ async def test_tenants_have_schedules_of_their_own(s: Site, operator: Caller, ac
     before = await s.store.schedules(["of-big"])
     for method, path, body in (
         ("GET", "", None),
-        ("PUT", "", NIGHTLY),
         ("DELETE", "", None),
         ("POST", "/pause", None),
         ("POST", "/resume", None),
         ("POST", "/run", None),
     ):
         await acme.problem(404, method, f"/schedules/of-big{path}", body)
+    taken = await acme.problem(409, "PUT", "/schedules/of-big", NIGHTLY)
+    assert (taken["detail"], taken["field"], taken["value"]) == (
+        "the name is taken", "name", "of-big",
+    )  # fmt: skip
     assert await s.store.schedules(["of-big"]) == before
     assert (await s.store.snapshot()).depth == 0
     assert [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -294,8 +295,8 @@ async def test_a_line_of_a_later_term_ends_all_that_began_at_an_earlier_one(
     lease = await prepared(broker)
     terms = [(await broker.lead("manager", f"m{n}", now=NOW + 10 * n)).term for n in range(1, 3)]
     older, newer = (Caller("manager", first=term) for term in terms)
-    for id in ("t.0", "t.1"):
-        receipts = await older.call(lambda call, id=id: broker.enqueue(call, [submit(id)]))
+    for sent in (submit("t.0"), submit("t.1")):
+        receipts = await older.call(partial(broker.enqueue, submissions=[sent]))
         assert codes(receipts) == ["accepted"]
 
     await newer.call(lambda call: broker.configure(call, []))

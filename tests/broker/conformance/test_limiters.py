@@ -445,6 +445,7 @@ async def history(
     return rounds
 
 
+@pytest.mark.long(20)
 @EVERY_BROKER
 @given(
     queues=st.permutations(QUEUES),

@@ -37,7 +37,10 @@ async def enqueue(c: Client, total: int) -> tuple[Counter[str], dict[str, float]
     ("total", "window"),
     [
         (4_000, 500),
-        pytest.param(100_000, 5_000, marks=(pytest.mark.slow, pytest.mark.timeout(900))),
+        pytest.param(
+            *(100_000, 5_000),
+            marks=(pytest.mark.long(20), pytest.mark.slow, pytest.mark.timeout(900)),
+        ),
     ],
 )
 async def test_tenants_share_what_is_due_in_one_second(

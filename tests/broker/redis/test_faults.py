@@ -386,6 +386,7 @@ def caught_up(primary: Running) -> bool:
 # -- silence ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(10)
 @pytest.mark.slow
 @pytest.mark.serial
 async def test_a_server_frozen_for_longer_than_the_leases_ends_none_of_them(

@@ -197,7 +197,7 @@ async def test_a_schedule_follows_when_its_queue_gets_another_route(
     await c.plan(put("a", "far"), put("b", "far"))
     await c.fire(firing((await broker.schedules(["a"]))[0]))
     await c.plan(order("b", "pause"))
-    monkeypatch.setitem(broker._routes, "far", names[0])
+    monkeypatch.setitem(broker._places._queues, "far", names[0])
     assert (await broker.tick(now=NOW + 60)).more
     [record] = (await broker.tick(now=NOW + 60)).due
     assert (record.name, record.next_at, record.last_slot) == ("a", NOW + 60, NOW)

@@ -90,6 +90,7 @@ async def test_time_that_is_ahead_of_the_servers_clock_loses_a_tenth(valkey: Run
     await broker.close()
 
 
+@pytest.mark.long(20)
 @pytest.mark.slow
 async def test_a_server_that_stood_still_is_not_taken_for_one_whose_clock_was_set(
     valkey: Running,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from fairlead.api.moments import moment_text
 from fairlead.client import EventInfo
 
-__all__ = ("Item", "Parcel", "item_of", "moment", "told")
+__all__ = ("Item", "Parcel", "item_of", "told")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -81,14 +81,9 @@ class Parcel:
         return next((item.id for item in reversed(self.items) if item.id), "")
 
 
-def moment(at: float) -> str:
-    """Unix seconds as RFC 3339 in UTC."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
-
-
 def told(type: str, at: float, data: Any, id: str = "") -> Item:
     """An item of our own: figures, a snapshot, a gap."""
-    return Item(type, _encode(_Event(id=id, type=type, timestamp=moment(at), data=data)), id)
+    return Item(type, _encode(_Event(id=id, type=type, timestamp=moment_text(at), data=data)), id)
 
 
 def item_of(event: EventInfo, *, workers: bool = True) -> Item:

@@ -281,7 +281,7 @@ class _Socket:
             {
                 key: sorted(value) if isinstance(value, frozenset) else value
                 for key, value in msgspec.structs.asdict(each).items()
-                if value is not None
+                if value is not None and key != "workers"  # that is not asked for
             }
             for each in subscription.filters
         ]

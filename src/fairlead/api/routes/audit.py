@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.audit import AUDIT, TENANTS_AUDIT, AuditLine
+from fairlead.api.moments import moment
 from fairlead.api.route import Request, Route
-from fairlead.api.shapes import Limit, about, for_operators, moment
+from fairlead.api.shapes import Limit, about, for_operators
 from fairlead.broker.documents import Note
 
 __all__ = ("ROUTES", "AuditEntry", "AuditPage")

@@ -22,9 +22,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from fairlead.api.moments import moment
 from fairlead.api.problems import NotFound
 from fairlead.api.route import Request, Route
-from fairlead.api.shapes import Cursor, Limit, about, for_operators, moment, named_page
+from fairlead.api.shapes import Cursor, Limit, about, for_operators, named_page
 from fairlead.broker.stats import QueueStats
 from fairlead.broker.views import QueueCounts, WorkerRecord
 from fairlead.model.names import check_queue

@@ -11,12 +11,12 @@ from msgspec import Meta
 from fairlead.api.bulk_acts import Act, Action, ActStep, Changes, Tally, act, order_for
 from fairlead.api.error_groups import ErrorKind, kind_of
 from fairlead.api.lookup import stored_id
+from fairlead.api.moments import Moment, moment
 from fairlead.api.problems import Invalid
 from fairlead.api.route import Reply, Request, Route
-from fairlead.api.shapes import MAX_LIMIT, Cursor, Limit, about, moment
+from fairlead.api.shapes import MAX_LIMIT, Cursor, Limit, about
 from fairlead.api.task_filter import TaskFilter
 from fairlead.api.task_pages import Found, found_tasks
-from fairlead.api.task_views import Moment
 from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.shown import one_line

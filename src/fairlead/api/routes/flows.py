@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.lookup import stored_id
+from fairlead.api.moments import moment
 from fairlead.api.problems import BrokerAway, Conflicting, Forbidden, NotFound
 from fairlead.api.route import Request, Route
-from fairlead.api.shapes import about, moment
+from fairlead.api.shapes import about
 from fairlead.broker.flows import MAX_MEMBERS, FlowMember, FlowOrder, FlowRecord
 from fairlead.broker.views import TaskRecord
 from fairlead.model.lifecycle import State

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from fairlead.api.moments import moment
 from fairlead.api.route import Request, Route
-from fairlead.api.shapes import about, moment
+from fairlead.api.shapes import about
 from fairlead.model.errors import BrokerError
 
 __all__ = ("ROUTES", "Health", "HealthFinding")

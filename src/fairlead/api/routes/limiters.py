@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from fairlead.api.moments import moment
 from fairlead.api.problems import Conflicting, NotFound
 from fairlead.api.route import Request, Route
-from fairlead.api.shapes import PageQuery, about, for_operators, moment, named_page, said_of
+from fairlead.api.shapes import PageQuery, about, for_operators, named_page, said_of
 from fairlead.broker.verbs import LimiterChange
 from fairlead.broker.views import LimiterState
 from fairlead.model.names import check_limiter

@@ -9,10 +9,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from fairlead.api.access import require
+from fairlead.api.moments import moment
 from fairlead.api.next_runs import NextRuns
 from fairlead.api.problems import Conflicting, Full, Invalid, NotFound
 from fairlead.api.route import Reply, Request, Route
-from fairlead.api.shapes import Cursor, Limit, about, moment, named_page
+from fairlead.api.shapes import Cursor, Limit, about, named_page
 from fairlead.api.submissions import Accepted, NewTask, accepted, submission_of
 from fairlead.api.task_views import Payload
 from fairlead.broker import firing
@@ -125,10 +126,14 @@ async def _record(request: Request) -> ScheduleRecord:
 
 
 def _checked(request: Request, record: ScheduleRecord) -> ScheduleRecord:
-    own = request.access.tenant
-    if own is not None and _tenant_of(record) != own:
+    if _is_anothers(request, record):
         raise _unknown(record.name)
     return record
+
+
+def _is_anothers(request: Request, record: ScheduleRecord) -> bool:
+    own = request.access.tenant
+    return own is not None and _tenant_of(record) != own
 
 
 def _tenant_of(record: ScheduleRecord) -> str | None:
@@ -141,6 +146,13 @@ def _tenant_of(record: ScheduleRecord) -> str | None:
 
 def _unknown(name: str) -> NotFound:
     return NotFound(f"there is no schedule {name!r}", field="name", value=name)
+
+
+def _taken(name: str) -> Conflicting:
+    """Names are for all tenants together: one that is taken cannot be hidden, but whose it is."""
+    return Conflicting(
+        "the name is taken", field="name", value=name, rule="a name that nobody has yet"
+    )
 
 
 def _view(
@@ -256,7 +268,9 @@ async def _create(request: Request, name: str, spec: ScheduleSpec) -> None:
 
 async def _replace(request: Request, name: str, spec: ScheduleSpec) -> None:
     async def put(record: ScheduleRecord) -> ScheduleOrder:
-        old = spec_of(_checked(request, record))
+        if _is_anothers(request, record):
+            raise _taken(name)
+        old = spec_of(record)
         order = await replacement(request.client, record, old, spec)
         if order.next_at is None and not same_times(old.timing, spec.timing):
             raise _never(over(name, spec.timing), request.body)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from fairlead.api.fairness import Shares, jain_of
+from fairlead.api.moments import moment
 from fairlead.api.problems import NotFound
 from fairlead.api.route import Request, Route
 from fairlead.api.shapes import (
@@ -17,7 +18,6 @@ from fairlead.api.shapes import (
     Limit,
     about,
     for_operators,
-    moment,
     named_page,
     said_of,
 )

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from fairlead.api.moments import moment
 from fairlead.api.problems import NotFound
 from fairlead.api.route import Request, Route
-from fairlead.api.shapes import PageQuery, about, for_operators, moment, named_page
+from fairlead.api.shapes import PageQuery, about, for_operators, named_page
 from fairlead.broker.views import WorkerRecord
 
 __all__ = ("ROUTES", "RunningTask", "WorkerDetail", "WorkerOrdered", "WorkerPage", "WorkerView")

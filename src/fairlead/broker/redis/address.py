@@ -87,7 +87,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         """The URL without its secrets."""
         hosts = ",".join(str(place) for place in self.places)
         if self.kind == "unix":
-            return f"unix://{hosts}"
+            return f"unix://{hosts}{f'?db={self.db}' if self.db else ''}"
         scheme = ("rediss" if self.tls else "redis") + (
             f"+{self.kind}" if self.kind in ("sentinel", "cluster") else ""
         )

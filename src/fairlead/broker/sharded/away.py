@@ -18,8 +18,11 @@ _log = logging.getLogger(__name__)
 class Away:
     """Remembers which shards failed, and finds out beside the calls whether they are back."""
 
-    def __init__(self, stores: Mapping[str, Post]) -> None:
+    def __init__(
+        self, stores: Mapping[str, Post], addresses: Mapping[str, str] | None = None
+    ) -> None:
         self._stores = stores
+        self._addresses = addresses or {}  # of shards, for the log
         self._errors: dict[str, BrokerError] = {}  # by shard that is away
         self._probes: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, int] = {}  # of probes in a row
@@ -28,7 +31,7 @@ class Away:
     def failed(self, shard: str, error: BrokerError) -> None:
         """A call to it failed."""
         if shard not in self._errors:
-            fields = {"shard": shard, "error": type(error).__name__}
+            fields = {**self._fields(shard), "error": type(error).__name__}
             _log.warning("shard %s is away; others go on without it", shard, extra=fields)
         self._errors[shard] = error
 
@@ -43,7 +46,7 @@ class Away:
             if probe.exception() is None:
                 del self._errors[shard]
                 self._failures.pop(shard, None)
-                _log.info("shard %s answers again", shard, extra={"shard": shard})
+                _log.info("shard %s answers again", shard, extra=self._fields(shard))
                 return None
             self._failures[shard] = self._failures.get(shard, 0) + 1
             self._next[shard] = loop.time() + pause(self._failures[shard])
@@ -52,6 +55,10 @@ class Away:
         if loop.time() >= self._next.get(shard, 0.0):
             self._probes[shard] = loop.create_task(self._probe(shard), name="probe")
         return error
+
+    def _fields(self, shard: str) -> dict[str, str]:
+        where = self._addresses.get(shard)
+        return {"shard": shard} if where is None else {"shard": shard, "server": where}
 
     async def _probe(self, shard: str) -> None:
         await self._stores[shard].promote()  # a verb that writes: reads may work for long before

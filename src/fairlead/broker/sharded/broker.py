@@ -15,8 +15,7 @@ it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
 * **Limits**: a tenant's settings for all queues, and named limiters, hold in each shard for itself.
 * **Ids** are known in their own shard: the same chosen id in two shards is two tasks.
 * **Schedules** lie in the shard of their queue; a name is looked for in all of them.
-* **Documents** and trails lie in the first shard, and so do leaders.
-* **Workers** are known in all shards; the first one has their orders, and tells of them by events.
+* **Documents**, trails, leaders and orders to workers lie in the first; workers are known in all.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from fairlead.broker.documents import (
     check_notes,
 )
 from fairlead.broker.leadership import LEADERSHIP, Leadership
+from fairlead.broker.sharded.changes import split_changes
 from fairlead.broker.sharded.entering import Entering
 from fairlead.broker.sharded.exchanging import Exchanging
 from fairlead.broker.sharded.flowing import Flowing
@@ -44,6 +44,7 @@ from fairlead.broker.sharded.looking import Looking
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.sharded.reading import Reading
 from fairlead.broker.sharded.schedules import Planning
+from fairlead.broker.sharded.servers import joined_hello, register
 from fairlead.broker.verbs import (
     LEASE,
     Alter,
@@ -54,7 +55,6 @@ from fairlead.broker.verbs import (
     Declaration,
     Deleted,
     LeaseRef,
-    LimiterChange,
     Moved,
     Settled,
     Watched,
@@ -74,17 +74,12 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
 
     async def hello(self) -> Hello:
         """Say who the broker is; its generation changes with that of any shard."""
-        answers = await self._all(self._each(lambda store: store.hello()))
-        first = answers[self._default]
-        return Hello(
-            now=max(answer.now for answer in answers.values()),
-            generation="+".join(answer.generation for answer in answers.values()),
-            replication="+".join(answer.replication for answer in answers.values()),
-            layout=first.layout,
-            ahead=max((answer.ahead for answer in answers.values()), key=abs),
-            shard=self._default,
-            heartbeat=first.heartbeat,
-            lease=first.lease,
+        answers, _ = await self._reachable(self._each(lambda store: store.hello()))
+        self._met.update(answers)
+        if self._default in answers and not self._is_registered:
+            self._is_registered = await register(self._first, self._addresses)
+        return joined_hello(
+            answers, [self._met.get(shard) for shard in self._stores], self._default
         )
 
     async def beat(
@@ -164,7 +159,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         works = self._each(
             lambda store: store.give_back(incarnation, started, blocked=blocked, now=now)
         )
-        return self._moved((await self._all(works)).values())
+        # One that is away gives it back by itself, when the lease is over.
+        return self._moved((await self._most(works)).values())
 
     async def sweep(self, *, now: float | None = None) -> Moved:
         works = self._each(lambda store: store.sweep(now=now))
@@ -196,11 +192,16 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
     async def watch(
         self, incarnation: str, ids: Sequence[str], *, now: float | None = None
     ) -> list[Watched]:
-        answers = await self._all(self._each(lambda store: store.watch(incarnation, ids, now=now)))
-        return [
+        """Watch in every shard; raise if one is away and the others do not know all tasks."""
+        works = self._each(lambda store: store.watch(incarnation, ids, now=now))
+        answers, away = await self._reachable(works)
+        found = [
             next((watched for watched in each if watched.state is not None), each[0])
             for each in zip(*answers.values(), strict=True)
         ]
+        if away and any(watched.state is None for watched in found):
+            raise next(iter(away.values()))
+        return found
 
     async def write(
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
@@ -237,9 +238,11 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         if line.plan is None:
             ids = [order.id for order in orders]
             known = await self._known(dict.fromkeys(self._stores, ids), now)
-            line.plan = _grouped(
-                [next(iter(known.get(id, {})), self._default) for id in ids], self._default
-            )
+            places = [next(iter(known.get(id, {})), self._default) for id in ids]
+            for order, place in zip(orders, places, strict=True):
+                if order.action == "prioritize" and order.level is not None:
+                    self._places.check_level(order.id, order.level, place, self._addresses)
+            line.plan = _grouped(places, self._default)
         answers = await self._spread(
             line, orders, lambda store, part: store.alter(call, part, now=now)
         )
@@ -253,16 +256,9 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         line = self._line("configure", call)
         if line.answer:
             return
-        parts: dict[str, list[Change]] = {}
-        for change in changes:
-            shards: Iterable[str] = self._stores
-            target = change.change if isinstance(change, Declaration) else change
-            if not isinstance(target, LimiterChange) and target.queue is not None:
-                shards = [self.shard_of(target.queue)]
-            for shard in shards:
-                parts.setdefault(shard, []).append(change)
-        if not changes:  # it moves the caller's line on, in every shard
-            parts = {shard: [] for shard in self._stores}
+        parts = split_changes(changes, self._places, self._stores)
+        if changes and all(isinstance(change, Declaration) for change in changes):
+            self._refuse_away(parts)  # a worker tries again, and has other things to do
         await self._all(
             {
                 shard: partial(self._stores[shard].configure, call, part, now=now)
@@ -277,16 +273,32 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
     ) -> Moved:
         line = self._line("purge", call)
         if line.answer is None:
-            purge = partial(self._stores[self.shard_of(queue)].purge, call, queue, tenant, now=now)
-            line.answer = await purge()
-        self._carrier.soon((self.shard_of(queue),))
+            works = {
+                shard: partial(self._stores[shard].purge, call, queue, tenant, now=now)
+                for shard in self._places.shards_of(queue)
+            }
+            line.answer = self._moved((await self._all(works, line.kept)).values())
+        self._carrier.soon(self._places.shards_of(queue))
         return cast(Moved, line.answer)
 
     async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
+        """Delete it in its shards one by one, unless it is in use in any; the home goes last."""
         line = self._line("delete_queue", call)
         if line.answer is None:
-            shard = self.shard_of(queue)
-            line.answer = await self._stores[shard].delete_queue(call, queue, now=now)
+            home = self.shard_of(queue)
+            shards = [each for each in self._places.shards_of(queue) if each != home]
+            if shards and not line.kept:
+                counts = await self.snapshot(queue, tenants=False, now=now)
+                if counts.depth or counts.running:
+                    return Deleted(now=counts.now, waiting=counts.depth, running=counts.running)
+            answers: list[Deleted] = []
+            for shard in (*shards, home):
+                work = partial(self._stores[shard].delete_queue, call, queue, now=now)
+                answers.append((await self._all({shard: work}, line.kept))[shard])
+                if answers[-1].refused or answers[-1].more:
+                    break
+            count = sum(answer.count for answer in answers)
+            line.answer = msgspec.structs.replace(answers[-1], count=count)
         return cast(Deleted, line.answer)
 
     # Documents and trails live in the first shard.

@@ -54,7 +54,7 @@ class Entering(Frame):
         line = self._line(verb, call)
         if line.answer is not None:
             return cast(list[Receipt], line.answer)
-        stages = self._stages(submissions)
+        stages = self._stages(submissions, self._homes(verb, submissions))
         receipts: dict[int, Receipt] = {}
         entered: dict[str, str] = {}  # by id of what this batch brought in: its shard
         linked = False
@@ -93,13 +93,20 @@ class Entering(Frame):
         line.answer = answer = [receipts[i] for i in range(len(receipts))]
         return answer
 
-    def _stages(self, submissions: Sequence[Submission]) -> list[_Places]:
+    def _homes(self, verb: str, submissions: Sequence[Submission]) -> list[str]:
+        """Return the shard of each task; what a schedule fires lies where the schedule does."""
+        messages = [submission.message for submission in submissions]
+        if verb == "fire":
+            return [self._places.home(each.queue) for each in messages]
+        return [self._places.placed(each.queue, each.level) for each in messages]
+
+    def _stages(self, submissions: Sequence[Submission], homes: Sequence[str]) -> list[_Places]:
         """Which items go to which shard, and after which others; in a shard they stay in order."""
         stages: list[_Places] = [{}]
         entered: dict[str, tuple[str, int]] = {}
         last: dict[str, int] = {}
         for i, submission in enumerate(submissions):
-            shard = self.shard_of(submission.message.queue)
+            shard = homes[i]
             stage = last.get(shard, 0)
             for dependency in submission.depends_on:
                 other, reached = entered.get(dependency.id, (shard, 0))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import HURRY, Frame, Line, together
 from fairlead.broker.sharded.post import Post
-from fairlead.broker.verbs import SHARD, Call, ExchangeReply, Fetch, LeaseRef, Settled
+from fairlead.broker.verbs import Call, ExchangeReply, Fetch, LeaseRef, Settled
 from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
@@ -44,13 +44,10 @@ class Exchanging(Frame):
     """The part of the broker that lends tasks and takes their outcomes."""
 
     def __init__(
-        self,
-        stores: Mapping[str, Post],
-        routes: Mapping[str, str] | None = None,
-        *,
-        default: str = SHARD,
+        self, stores: Mapping[str, Post], routes: Mapping[str, str] | None = None, **options: Any
     ) -> None:
-        super().__init__(stores, routes, default=default)
+        super().__init__(stores, routes, **options)
+        self._turn = 0  # how many fetches there were
         self._doubts: dict[tuple[str, str], _Doubt] = {}  # by incarnation and shard
 
     async def exchange(
@@ -192,8 +189,10 @@ class Exchanging(Frame):
         leases += [(ref.id, ref.incarnation, ref.token) for ref in started]
         places = await self._locate(leases, now) if leases else {}
         plan: dict[str, _Part] = {}
-        for shard, queues in self._split(fetch.queues if fetch is not None else ()).items():
-            plan.setdefault(shard, _Part()).queues = queues
+        if fetch is not None:
+            for shard, queues in self._places.split(fetch.queues, self._turn).items():
+                plan.setdefault(shard, _Part()).queues = queues
+            self._turn += 1
         for i, settlement in enumerate(settlements):
             plan.setdefault(places[settlement.id], _Part()).settlements.append(i)
         for i, ref in enumerate(started):

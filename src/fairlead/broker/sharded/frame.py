@@ -13,14 +13,14 @@ import msgspec
 
 from fairlead.broker.sharded.away import Away
 from fairlead.broker.sharded.carrier import Carrier
+from fairlead.broker.sharded.places import Places
 from fairlead.broker.sharded.post import Post
-from fairlead.broker.shards import check_shard
 from fairlead.broker.verbs import SHARD, Call
+from fairlead.broker.views import Hello
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
     InvalidInput,
-    InvalidOption,
     OutOfOrder,
     Refused,
     Unreachable,
@@ -58,16 +58,25 @@ class Frame:
         routes: Mapping[str, str] | None = None,
         *,
         default: str = SHARD,
+        levels: Mapping[int, str] | None = None,
+        drained: Sequence[str] = (),
+        addresses: Mapping[str, str] | None = None,
     ) -> None:
-        """``routes`` says in which shard a queue lives; all others live in ``default``."""
-        self._stores = {check_shard(name): store for name, store in stores.items()}
-        self._routes = dict(routes or {})
+        """``routes`` says in which shard a queue lives; all others live in ``default``.
+
+        ``levels`` and ``drained`` are those of ``places``. ``addresses`` says where each shard is,
+        for people.
+        """
+        self._stores = dict(stores)
+        self._places = Places(
+            self._stores, routes or {}, default=default, levels=levels, drained=drained
+        )
         self._default = default
-        for shard in (default, *self._routes.values()):
-            if check_shard(shard) not in self._stores:
-                raise InvalidOption("shard", shard, f"one of {', '.join(self._stores)}")
+        self._addresses = dict(addresses or {})
         self._carrier = Carrier(self._stores)
-        self._away = Away(self._stores)
+        self._away = Away(self._stores, self._addresses)
+        self._met: dict[str, Hello] = {}  # by shard: what it said of itself last
+        self._is_registered = False  # the first server knows of the others
         self._woken: set[str] = set()  # shards whose wake-up was taken by a wait
         self._now = 0.0  # the latest time that an exchange was told
         self._lock = threading.Lock()  # around what is below: loops of several threads share it
@@ -84,32 +93,34 @@ class Frame:
         return self._stores[self._default]
 
     def shard_of(self, queue: str) -> str:
-        """Where a queue lives."""
-        return self._routes.get(queue, self._default)
-
-    def _split(self, queues: Iterable[str]) -> dict[str, list[str]]:
-        """Queues by shard; the shards in the order of their first queue."""
-        found: dict[str, list[str]] = {}
-        for queue in queues:
-            found.setdefault(self.shard_of(queue), []).append(queue)
-        return found
+        """Where a queue lives, but for its tasks of levels that are routed."""
+        return self._places.home(queue)
 
     async def _known(
         self, ids: Mapping[str, Sequence[str]], now: float | None
     ) -> dict[str, dict[str, tuple[State, int, str]]]:
         """By id and shard: what is known of tasks in the shards they are asked for."""
         asked = {shard: list(dict.fromkeys(each)) for shard, each in ids.items() if each}
-        answers = await self._all(
+        found: dict[str, dict[str, tuple[State, int, str]]] = {}
+        if not asked:
+            return found
+        answers, away = await self._answers(
             {
                 shard: partial(self._stores[shard].where, each, now=now)
                 for shard, each in asked.items()
             }
         )
-        found: dict[str, dict[str, tuple[State, int, str]]] = {}
-        for shard, each in asked.items():
-            for id, (state, token, incarnation) in zip(each, answers[shard], strict=True):
+        for shard, answer in answers.items():
+            for id, (state, token, incarnation) in zip(asked[shard], answer, strict=True):
                 if state is not None:
                     found.setdefault(id, {})[shard] = state, token, incarnation
+        missing = {id: shard for shard in away for id in asked[shard] if id not in found}
+        if missing:  # shards that were not asked may know them; what none of them knows is open
+            others = {shard: list(missing) for shard in self._stores if shard not in asked}
+            known = await self._known(others, now)
+            for id, shard in missing.items():
+                if id not in known:
+                    raise away[shard]
         return found
 
     async def _locate(
@@ -191,45 +202,74 @@ class Frame:
                 raise together(errors, partly=kept is not None and bool(done))
         return {key: done[key] for key in works}
 
-    async def _most(self, works: Mapping[K, Callable[[], Awaitable[T]]]) -> dict[K, T]:
-        """The same for upkeep: shards that cannot be reached do not hold up the others."""
-        answers = await asyncio.gather(*(work() for work in works.values()), return_exceptions=True)
-        done: dict[K, T] = {}
-        errors: list[BaseException] = []
-        for key, answer in zip(works, answers, strict=True):
+    def _refuse_away(self, shards: Iterable[str]) -> None:
+        """Raise at once if one of these shards is away."""
+        for shard in shards:
+            if len(self._stores) > 1 and (why := self._away.why(shard)) is not None:
+                raise why
+
+    async def _most(self, works: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, T]:
+        """The same for upkeep: shards that cannot be reached do not hold up the others.
+
+        One that failed lately is not asked again before it answers to a probe.
+        """
+        away = {shard: why for shard in works if (why := self._away.why(shard)) is not None}
+        asked = [shard for shard in works if shard not in away] or list(works)
+        asks = (self._ask(shard, works[shard]) for shard in asked)
+        answers = await asyncio.gather(*asks, return_exceptions=True)
+        done: dict[str, T] = {}
+        errors: list[BaseException] = list(away.values())
+        for shard, answer in zip(asked, answers, strict=True):
             if not isinstance(answer, BaseException):
-                done[key] = answer
+                done[shard] = answer
             elif isinstance(answer, BrokerError):
                 errors.append(answer)
-                fields = {"shard": key, "error": type(answer).__name__}
-                _log.warning("shard %s did not answer", key, extra=fields)
+                if answer.passes:
+                    self._away.failed(shard, answer)
+                fields = {"shard": shard, "error": type(answer).__name__}
+                _log.warning("shard %s did not answer", shard, extra=fields)
             else:
                 raise answer
         if not done and errors:
-            raise errors[0]
+            raise errors[-1]
         return done
+
+    async def _ask(self, shard: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Call one of several shards, which has no more than a moment while others wait for it."""
+        if len(self._stores) == 1:
+            return await work()
+        try:
+            async with asyncio.timeout(HURRY):
+                return await work()
+        except TimeoutError:
+            where = f" ({self._addresses[shard]})" if shard in self._addresses else ""
+            raise Unreachable(f"shard {shard}{where} did not answer in time") from None
 
     async def _reachable(
         self, works: Mapping[str, Callable[[], Awaitable[T]]]
     ) -> tuple[dict[str, T], dict[str, BrokerError]]:
         """The same for reads: what the shards answer that are there, and why the others do not.
 
-        One that failed lately is not asked again before it answers to a probe. Raises if none of
-        them answers, or one refuses what would not pass by itself.
+        Raises if none of them answers, or one refuses what would not pass by itself.
         """
-        if len(works) == 1:
+        done, away = await self._answers(works)
+        if not done:
+            raise next(iter(away.values()))
+        return done, away
+
+    async def _answers(
+        self, works: Mapping[str, Callable[[], Awaitable[T]]]
+    ) -> tuple[dict[str, T], dict[str, BrokerError]]:
+        """The same, where it may be that none of them answers.
+
+        One that failed lately is not asked again before it answers to a probe.
+        """
+        if len(self._stores) == 1:
             return {shard: await work() for shard, work in works.items()}, {}
         away = {shard: why for shard in works if (why := self._away.why(shard)) is not None}
-
-        async def ask(shard: str) -> T:
-            try:
-                async with asyncio.timeout(HURRY):
-                    return await works[shard]()
-            except TimeoutError:
-                raise Unreachable(f"shard {shard} did not answer in time") from None
-
         asked = [shard for shard in works if shard not in away]
-        answers = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+        asks = (self._ask(shard, works[shard]) for shard in asked)
+        answers = await asyncio.gather(*asks, return_exceptions=True)
         done: dict[str, T] = {}
         for shard, answer in zip(asked, answers, strict=True):
             if not isinstance(answer, BaseException):
@@ -239,8 +279,6 @@ class Frame:
                 away[shard] = answer
             else:
                 raise answer
-        if not done:
-            raise next(iter(away.values()))
         return done, away
 
 

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlead.broker import checks
-from fairlead.broker.sharded.frame import Frame
+from fairlead.broker.sharded.frame import HURRY, Frame
 from fairlead.broker.verbs import Mail
 from fairlead.broker.views import EventPage
+from fairlead.model.errors import BrokerError, Unreachable
 from fairlead.model.event_places import joined, places_of
 from fairlead.model.events import EVENT_KINDS, Event, EventId
 
@@ -68,12 +69,24 @@ class Listening(Frame):
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         """Return when there may be something to fetch from one of the shards."""
         waits = {
-            shard: partial(self._stores[shard].wait, names, timeout)
-            for shard, names in self._split(queues).items()
+            shard: partial(self._stores[shard].wait, names)
+            for shard, names in self._places.split(queues).items()
         }
-        found = await self._race(waits, bool)
+        there, seconds = self._there(waits, timeout)
+        found = await self._race(
+            {shard: partial(waits[shard], seconds) for shard in there}, bool, limit=seconds
+        )
         self._woken |= found.keys()
         return bool(found)
+
+    def _there(self, shards: Iterable[str], timeout: float) -> tuple[list[str], float]:
+        """Return the shards that are not away, or all if all are, and how long to wait for them.
+
+        It is not for long while one is away: it may be back.
+        """
+        names = list(shards)
+        there = [shard for shard in names if len(names) == 1 or self._away.why(shard) is None]
+        return there or names, timeout if len(there) == len(names) else min(timeout, _LOOK)
 
     async def collect(self, incarnation: str, after: int, timeout: float) -> list[Mail]:
         """The incarnation's mail; its numbers are this broker's own, and begin with it."""
@@ -88,12 +101,14 @@ class Listening(Frame):
             return {
                 shard: partial(store.collect, incarnation, box.after(shard), seconds)
                 for shard, store in self._stores.items()
+                if shard in there
             }
 
+        there, seconds = self._there(self._stores, timeout)
         # First what there is: a shard with much mail must not keep that of another from coming.
-        found = await self._race(calls(0.0), bool, grace=_GRACE)
-        if not found and timeout > 0.0:
-            found = await self._race(calls(timeout), bool)
+        found = await self._race(calls(0.0), bool, grace=_GRACE, limit=0.0)
+        if not found and seconds > 0.0:
+            found = await self._race(calls(seconds), bool, limit=seconds)
         return [mail for shard, letters in found.items() for mail in box.number(shard, letters)]
 
     async def events(
@@ -151,7 +166,7 @@ class Listening(Frame):
                 shard: partial(calls[shard].func, **{**calls[shard].keywords, "timeout": seconds})
                 for shard in pages
             }
-            pages |= await self._race(waits, _has_news)
+            pages |= await self._race(waits, _has_news, limit=seconds)
         return pages, any(map(_has_news, pages.values()))
 
     def _told(self, pages: Mapping[str, EventPage]) -> dict[str, EventPage]:
@@ -170,11 +185,13 @@ class Listening(Frame):
         calls: Mapping[str, Callable[[], Coroutine[Any, Any, T]]],
         found: Callable[[T], bool],
         *,
+        limit: float,
         grace: float = 0.0,
     ) -> dict[str, T]:
         """What the first shards that have something answer; others have ``grace`` seconds left.
 
-        A shard that fails does not keep the others from answering.
+        A shard that fails does not keep the others from answering. One that is silent a moment
+        after the ``limit`` that all were given is away.
         """
         if len(calls) == 1:
             ((shard, call),) = calls.items()
@@ -182,17 +199,8 @@ class Listening(Frame):
             return {shard: answer} if found(answer) else {}
         tasks = {asyncio.ensure_future(call()): shard for shard, call in calls.items()}
         pending = set(tasks)
-        answers: dict[str, T] = {}
-        errors: list[BaseException] = []
         try:
-            while pending and not answers:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    error = task.exception()
-                    if error is not None:
-                        errors.append(error)
-                    elif found(task.result()):
-                        answers[tasks[task]] = task.result()
+            pending = await self._first_found(tasks, found, limit)
             if pending and grace:
                 _, pending = await asyncio.wait(pending, timeout=grace)
         finally:
@@ -200,12 +208,39 @@ class Listening(Frame):
                 task.cancel()
             if pending:
                 await asyncio.wait(pending)
+        answers: dict[str, T] = {}
+        errors: list[BaseException] = []
         for task, shard in tasks.items():  # some may have come while they were being cancelled
-            if not task.cancelled() and task.exception() is None and found(task.result()):
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                errors.append(error)
+                if isinstance(error, BrokerError) and error.passes:
+                    self._away.failed(shard, error)
+            elif not task.cancelled() and found(task.result()):
                 answers[shard] = task.result()
-        if not answers and len(errors) == len(tasks) and errors:
+        if not answers and len(errors) == len(tasks):
             raise errors[0]
-        return {shard: answers[shard] for shard in calls if shard in answers}
+        return answers
+
+    async def _first_found(
+        self, tasks: Mapping[asyncio.Task[T], str], found: Callable[[T], bool], limit: float
+    ) -> set[asyncio.Task[T]]:
+        """Wait until one has something, and return those that are still under way."""
+        clock = asyncio.get_running_loop().time
+        ends = clock() + limit + HURRY
+        pending = set(tasks)
+        while pending:
+            done, pending = await asyncio.wait(
+                pending, timeout=ends - clock(), return_when=asyncio.FIRST_COMPLETED
+            )
+            if any(task.exception() is None and found(task.result()) for task in done):
+                break
+            if not done:
+                for shard in map(tasks.__getitem__, pending):
+                    silent = Unreachable(f"shard {shard} did not answer in time")
+                    self._away.failed(shard, silent)
+                break
+        return pending
 
 
 def _has_news(page: EventPage) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.broker.sharded.diagnosis import joined, unserved
 from fairlead.broker.sharded.frame import Frame
 from fairlead.broker.verbs import MAX_PAGE
 from fairlead.broker.views import (
@@ -126,7 +127,7 @@ class Reading(Frame):
         self, *, silent: bool = False, now: float | None = None
     ) -> list[WorkerRecord]:
         """Workers heard of in the last 15 seconds, by any shard; the first one has their orders."""
-        answers = await self._all(
+        answers, _ = await self._reachable(
             {
                 shard: partial(store.workers, silent=silent, now=now)
                 for shard, store in self._stores.items()
@@ -137,7 +138,7 @@ class Reading(Frame):
             known = found.get(worker.incarnation)
             if known is None or known.seen_at < worker.seen_at:
                 found[worker.incarnation] = worker
-        orders = {worker.incarnation: worker.order for worker in answers[self._default]}
+        orders = {worker.incarnation: worker.order for worker in answers.get(self._default, ())}
         return [
             msgspec.structs.replace(worker, order=orders.get(name, ""))
             for name, worker in found.items()
@@ -255,8 +256,11 @@ class Reading(Frame):
     async def diagnose(self) -> list[Finding]:
         """What the shards say of themselves and of their servers; what all say, only once."""
         answers = await self._all({shard: store.diagnose for shard, store in self._stores.items()})
-        found = [finding for part in answers.values() for finding in part]
-        return [finding for i, finding in enumerate(found) if finding not in found[:i]]
+        snapshots = await self._all(
+            {shard: partial(store.snapshot, tenants=False) for shard, store in self._stores.items()}
+        )
+        leftovers = unserved(snapshots, self._places, self._addresses)
+        return [*joined(answers, self._addresses), *leftovers]
 
     async def edges_in_transit(self) -> int:
         """How many links, and answers to them, are in the outboxes."""

@@ -65,8 +65,7 @@ create index tasks_by_state on fairlead.tasks (state, created_at desc, seq desc)
 create index tasks_by_queue on fairlead.tasks (queue, created_at desc, seq desc);
 create index tasks_by_tenant on fairlead.tasks (tenant, created_at desc, seq desc);
 create index tasks_by_name on fairlead.tasks (name, created_at desc, seq desc);
-create index tasks_by_error on fairlead.tasks using gin (to_tsvector('simple', error))
-    where error <> '';
+create index tasks_by_error on fairlead.tasks using gin (to_tsvector('simple', error_type || ' ' || error)) where error_type <> '';
 
 create table fairlead.flows (
     id            text primary key,
@@ -143,7 +142,6 @@ declare
     moment   timestamptz := clock_timestamp();
     accepted text[];
     is_due   boolean;
-    answered bigint;
 begin
     with given as (
         select * from rows from (json_to_recordset(batch) as (
@@ -184,13 +182,6 @@ begin
                 else 'duplicate' end
     from given g join fairlead.tasks t on t.id = g.id
     order by g.place;
-
-    -- A finished row of the same id was deleted between the two: there is nothing to stand for it.
-    get diagnostics answered = row_count;
-    if answered <> json_array_length(batch) then
-        raise exception 'a task of the same id was deleted meanwhile; repeat the transaction'
-            using errcode = 'serialization_failure';
-    end if;
 end
 $$;
 

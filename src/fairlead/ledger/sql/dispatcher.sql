@@ -60,13 +60,14 @@ returning t.id;
 -- has caught up, and while nobody sends anything.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
-), some as materialized (
+), orphans as materialized (
     select t.id from fairlead.tasks t
     where t.state = 'claimed' and t.claimed_term <= %(term)s and exists (select from holds)
     limit %(limit)s
     for update of t skip locked
 )
-update fairlead.tasks t set state = 'pending', claimed_term = null from some where t.id = some.id
+update fairlead.tasks t set state = 'pending', claimed_term = null
+from orphans where t.id = orphans.id
 returning t.id;
 
 -- name: next_due
@@ -89,7 +90,8 @@ with holds as materialized (
 )
 update fairlead.flows f set state = 'claimed', claimed_term = %(term)s, pushes = f.pushes + 1
 from due where f.id = due.id
-returning f.id, f.tenant, f.name, f.draft, f.pushes;
+returning f.id, f.tenant, f.name, f.draft, f.pushes,
+    extract(epoch from clock_timestamp() - f.created_at)::float8 as age;
 
 -- name: end_flow_push
 -- `state` is running (the broker has it), pending (again after `delay` seconds), refused, or what the

@@ -10,7 +10,7 @@ where true
   and queue = %(queue)s -- @queue
   and tenant = %(tenant)s -- @tenant
   and name = %(name)s -- @name
-  and error <> '' and to_tsvector('simple', error) @@ plainto_tsquery('simple', %(error)s) -- @error
+  and error_type <> '' and to_tsvector('simple', error_type || ' ' || error) @@ plainto_tsquery('simple', %(error)s) -- @error
   and created_at >= to_timestamp(%(since)s) -- @since
   and created_at < to_timestamp(%(until)s) -- @until
 order by created_at desc, seq desc
@@ -23,4 +23,4 @@ from fairlead.tasks where id = %(id)s;
 
 -- name: workers_of
 -- Who these incarnations were.
-select incarnation, host, pid, started_at from fairlead.workers where incarnation = any(%(ids)s);
+select incarnation, host, pid, started_at from fairlead.workers where incarnation = any(%(incarnations)s);

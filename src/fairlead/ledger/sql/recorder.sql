@@ -64,7 +64,8 @@ set state = g.state, claimed_term = null, checked_at = clock_timestamp(),
                else t.log end
 from pg_temp.incoming_1 g
 where t.id = g.id and (t.last_entry, t.last_index) < (g.last_entry, g.last_index)
-  and t.state <> 'refused' and not (t.state = 'pending' and t.pushes = 0)
+  and t.state <> 'refused'
+  and not (t.state = 'pending' and t.pushes = 0 and t.last_entry = 0)
   and exists (select from holds)
 returning t.id;
 
@@ -101,7 +102,8 @@ set state = g.state, claimed_term = null, reason = '', updated_at = to_timestamp
     finished_at = case when g.state = 'running' then null else to_timestamp(g.at) end
 from unnest(%(ids)s::text[], %(states)s::text[], %(at)s::float8[]) as g(id, state, at)
 where f.id = g.id and f.state <> 'refused' and not (f.state = 'pending' and f.pushes = 0)
-  and not (g.state = 'running' and f.finished_at >= to_timestamp(g.at)) and exists (select from holds)
+  and (g.state <> 'running' or f.finished_at is null or f.finished_at < to_timestamp(g.at))
+  and exists (select from holds)
 returning f.id;
 
 -- name: unfinished_tasks

@@ -1,0 +1,175 @@
+"""Enqueues in the caller's own transaction: the tasks exist if and only if it commits.
+
+What is written here is sent to the broker by a manager. Middleware and counters apply as in every
+other enqueue. Statements run where the caller is: on its thread or its event loop, never elsewhere,
+because its connection may be bound to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from base64 import b64decode
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from fairlead.broker.verbs import Receipt, Submission
+from fairlead.client.clients import Clients
+from fairlead.client.dependency_order import ordered
+from fairlead.client.enqueuing import AroundEnqueue, through
+from fairlead.client.flow_sending import Draft
+from fairlead.client.stored_submissions import batches, decode_draft, flow_text, tasks_text
+from fairlead.client.transactions import Rows, Transaction
+from fairlead.ledger.statements import statement
+from fairlead.model.errors import Conflict
+from fairlead.model.message import task_name
+from fairlead.runtime.portal import portal
+
+__all__ = ("awrite_flow", "awrite_tasks", "write_flow", "write_tasks")
+
+#: Yields statements with their parameter, is sent their rows, and returns the receipts.
+_Steps = Generator[tuple[str, str], Rows, list[Receipt]]
+
+
+def write_tasks(
+    clients: Clients, tx: Transaction, submissions: Sequence[Submission]
+) -> list[Receipt]:
+    """Write tasks from sync code; one receipt for each, in the order given."""
+    tx.check_sync()
+    receipts = _through(clients.around, submissions, lambda given: _run(tx, _task_steps(given)))
+    _count(clients, submissions, receipts)
+    return receipts
+
+
+async def awrite_tasks(
+    clients: Clients, tx: Transaction, submissions: Sequence[Submission]
+) -> list[Receipt]:
+    """Write tasks; one receipt for each, in the order given."""
+
+    async def send(given: Sequence[Submission]) -> list[Receipt]:
+        return await _arun(tx, _task_steps(given))
+
+    receipts = await through(clients.around, submissions, send)
+    _count(clients, submissions, receipts)
+    return receipts
+
+
+def write_flow(clients: Clients, tx: Transaction, draft: Draft) -> list[Receipt]:
+    """Write a flow from sync code; a receipt for each member, with the id that it has."""
+    tx.check_sync()
+    receipts = _through(
+        clients.around, draft.submissions, lambda given: _run(tx, _flow_steps(draft, given))
+    )
+    _count(clients, draft.submissions, receipts)
+    return receipts
+
+
+async def awrite_flow(clients: Clients, tx: Transaction, draft: Draft) -> list[Receipt]:
+    """Write a flow; a receipt for each member, with the id that it has."""
+
+    async def send(given: Sequence[Submission]) -> list[Receipt]:
+        return await _arun(tx, _flow_steps(draft, given))
+
+    receipts = await through(clients.around, draft.submissions, send)
+    _count(clients, draft.submissions, receipts)
+    return receipts
+
+
+# -- what is said to the database ----------------------------------------------------------------
+
+
+def _task_steps(submissions: Sequence[Submission]) -> _Steps:
+    receipts: dict[str, list[Receipt]] = {}
+    todo = [tasks_text(batch) for batch in batches(ordered(submissions))]  # all are checked first
+    for text in todo:
+        for id, code in (yield statement("enqueue_tasks").text, text):
+            receipts.setdefault(id, []).append(Receipt(id=id, code=code))
+    # Equal ids were written in the order given, so their receipts come in that order too.
+    taken = {id: iter(found) for id, found in receipts.items()}
+    return [next(taken[submission.message.id]) for submission in submissions]
+
+
+def _flow_steps(draft: Draft, submissions: Sequence[Submission]) -> _Steps:
+    ((code,),) = yield statement("enqueue_flow").text, flow_text(draft, submissions)
+    if code == "accepted":
+        return [Receipt(id=each.message.id, code="accepted") for each in submissions]
+    ((stored,),) = yield statement("stored_draft").text, draft.id
+    before = decode_draft(b64decode(stored)).submissions
+    names = [task_name(each.message.body) for each in before]
+    if names != [task_name(each.message.body) for each in submissions]:
+        raise Conflict(draft.id)
+    return [Receipt(id=each.message.id, code="duplicate") for each in before]
+
+
+def _run(tx: Transaction, steps: _Steps) -> list[Receipt]:
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send(tx.rows(*asked))
+    except StopIteration as end:
+        receipts: list[Receipt] = end.value
+        return receipts
+
+
+async def _arun(tx: Transaction, steps: _Steps) -> list[Receipt]:
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send(await tx.arows(*asked))
+    except StopIteration as end:
+        receipts: list[Receipt] = end.value
+        return receipts
+
+
+# -- around it ------------------------------------------------------------------------------------
+
+
+def _through(
+    around: Sequence[AroundEnqueue],
+    submissions: Sequence[Submission],
+    write: Callable[[Sequence[Submission]], list[Receipt]],
+) -> list[Receipt]:
+    """``through`` for sync code: the middleware runs on the portal's loop, ``write`` here."""
+    if not around:
+        return write(submissions)
+    written: concurrent.futures.Future[list[Receipt]] = concurrent.futures.Future()
+
+    async def begin() -> tuple[asyncio.Task[list[Receipt]], Sequence[Submission] | None]:
+        ready: asyncio.Future[Sequence[Submission]] = asyncio.get_running_loop().create_future()
+
+        async def send(given: Sequence[Submission]) -> list[Receipt]:
+            ready.set_result(given)
+            return await asyncio.wrap_future(written)
+
+        # One task from begin to end: context managers may insist on being left where entered.
+        task = asyncio.create_task(through(around, submissions, send), name="around enqueue")
+        try:
+            both: list[asyncio.Future[Any]] = [task, ready]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        return task, ready.result() if ready.done() else None
+
+    task, given = portal.run(begin)
+    if given is not None:
+        try:
+            written.set_result(write(given))
+        except Exception as error:  # noqa: BLE001 - the middleware raises it again
+            written.set_exception(error)
+        except BaseException:  # Ctrl-C would end the portal's loop
+            written.cancel()
+            portal.run(lambda: asyncio.wait([task]))
+            raise
+    return portal.run(lambda: task)
+
+
+def _count(
+    clients: Clients, submissions: Sequence[Submission], receipts: Sequence[Receipt]
+) -> None:
+    if clients.counters.on:
+        clients.counters.submitted(
+            (task_name(submission.message.body), submission.message.level)
+            for submission, receipt in zip(submissions, receipts, strict=True)
+            if receipt.code == "accepted"
+        )

@@ -1,0 +1,193 @@
+"""Compares the ledger with the broker: what the broker has lost is sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from fairlead.broker import Store
+from fairlead.ledger.ledger import Ledger
+from fairlead.ledger.rows import UncheckedTask
+from fairlead.manager.comparison import Comparison, Seen
+from fairlead.manager.counts import Counts
+from fairlead.manager.term import Term
+
+__all__ = ("Auditor",)
+
+UNCHECKED = 60.0  # seconds after which a row is compared again
+_AT_ONCE = 500  # rows, and tasks of a page of the broker
+_INTERVAL = 5.0  # seconds between two looks, if there is nothing to do
+_PAGE = 2.0  # seconds between two pages of the broker
+_FRESH = 60.0  # seconds that a task may be without a row: the recorder comes to it
+
+log = logging.getLogger("fairlead.manager")
+
+
+class Auditor:
+    """Goes through unfinished rows, the ones first that were not looked at for longest.
+
+    Another generation of the broker means that it was emptied or replaced: then all unfinished rows
+    are compared at once, running ones too, batch by batch. ``generation`` is the one that the last
+    leader saw, empty if none is known.
+    """
+
+    name = "auditor"
+
+    def __init__(
+        self,
+        store: Store,
+        ledger: Ledger,
+        term: Term,
+        comparison: Comparison,
+        counts: Counts,
+        *,
+        generation: str = "",
+        unchecked: float = UNCHECKED,
+        wake: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``wake`` is called when something is to be sent again."""
+        self._store = store
+        self._ledger = ledger
+        self._term = term
+        self._comparison = comparison
+        self._counts = counts
+        self._generation = generation
+        self._unchecked = unchecked
+        self._wake = wake
+        self._clock = clock
+        self._began: float | None = None  # when the pass over all rows began that is under way
+        self._cursor: str | None = None
+        self._without_row = 0
+        self._paged_at = clock() - _PAGE
+        self._seen = generation
+        self._now = 0.0  # by the broker's clock
+
+    async def run(self) -> None:
+        """Audit for ever; never more than half of the time, and less while nothing is lost."""
+        while True:
+            began = self._clock()
+            more = await self.audit_once()
+            spent = self._clock() - began
+            hurried = self._began is not None
+            await asyncio.sleep(spent * (1 if hurried else 4) + 0.01 if more else _INTERVAL)
+
+    async def audit_once(self) -> bool:
+        """Compare one batch of each kind; whether there is more to do at once."""
+        await self._look_for_another_generation()
+        older = self._unchecked
+        if self._began is not None:
+            older = min(self._clock() - self._began, older)
+        full = await self._audit_tasks(older)
+        full = await self._audit_flows(older) or full
+        if not full and self._began is not None:
+            self._began = None
+            self._counts.put("auditing", 0)
+            self._generation = self._seen
+            self._counts.put("generation", self._generation)
+        if self._clock() - self._paged_at >= _PAGE:
+            self._paged_at = self._clock()
+            await self._count_without_row()
+        return full
+
+    async def _look_for_another_generation(self) -> None:
+        hello = await self._store.hello()
+        self._now = hello.now
+        self._seen = hello.generation
+        if not self._generation and self._began is None:
+            self._generation = hello.generation
+            self._counts.put("generation", hello.generation)
+        elif hello.generation != self._generation and self._began is None:
+            log.warning("broker was emptied or replaced; all unfinished tasks are compared with it")
+            self._began = self._clock()
+            self._counts.add("full_audits")
+            self._counts.put("auditing", 1)
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    async def _audit_tasks(self, older: float) -> bool:
+        rows = await self._ledger.unchecked_tasks(older=older, limit=_AT_ONCE)
+        if self._began is not None:
+            rows += await self._ledger.unchecked_running(older=older, limit=_AT_ONCE)
+        if not rows:
+            return False
+        found = await self._comparison.compare([(row, row.state) for row in rows])
+        self._counts.add("compared", len(rows))
+        self._counts.add("followed", len(found.moved))
+        if found.lost:
+            ids = {row.id for row in found.lost}
+            await self._send_again([row for row in rows if row.id in ids])
+        return len(rows) >= _AT_ONCE
+
+    async def _send_again(self, rows: Sequence[UncheckedTask]) -> None:
+        """Send lost tasks again, but for those whose flow will be."""
+        lost_flows = await self._lost_flows({row.flow for row in rows if row.flow})
+        later = [row for row in rows if row.flow in lost_flows]
+        if later:
+            await self._comparison.touch(later)
+        now: list[Seen] = [row for row in rows if row.flow not in lost_flows]
+        if not now:
+            return
+        moved = await self._ledger.send_again(
+            term=self._term.number,
+            ids=[row.id for row in now],
+            entries=[row.last_entry for row in now],
+            indexes=[row.last_index for row in now],
+        )
+        dead = sum(each.state == "dead" for each in moved)
+        self._counts.add("sent_again", len(moved) - dead)
+        self._counts.add("lost", dead)
+        if moved:
+            fields = {"sent_again": len(moved) - dead, "dead": dead}
+            log.warning("tasks were unknown to the broker", extra=fields)
+            if self._wake is not None:
+                self._wake()
+
+    async def _lost_flows(self, flows: set[str]) -> set[str]:
+        """Those that the ledger can send as a whole, and that the broker does not know."""
+        if not flows:
+            return set()
+        states = await self._ledger.flow_states(ids=list(flows))
+        ours = [id for id, state in states.items() if state in ("pending", "claimed", "running")]
+        records = await self._store.flows(ours) if ours else []
+        return {id for id, record in zip(ours, records, strict=True) if record is None}
+
+    # -- flows ----------------------------------------------------------------------------------
+
+    async def _audit_flows(self, older: float) -> bool:
+        ids = await self._ledger.unchecked_flows(older=older, limit=_AT_ONCE)
+        if not ids:
+            return False
+        records = await self._store.flows(ids)
+        same = []
+        for id, record in zip(ids, records, strict=True):
+            if record is None:
+                await self._follow_flow(id, "pending", "lost")
+                self._counts.add("flows_sent_again")
+                if self._wake is not None:
+                    self._wake()
+            elif record.state == "running":
+                same.append(id)
+            else:
+                await self._follow_flow(id, str(record.state), "")
+        if same:
+            await self._ledger.touch_flows(term=self._term.number, ids=same)
+        return len(ids) >= _AT_ONCE
+
+    async def _follow_flow(self, id: str, state: str, reason: str) -> None:
+        await self._ledger.follow_flow(term=self._term.number, id=id, state=state, reason=reason)
+
+    # -- tasks without a row --------------------------------------------------------------------
+
+    async def _count_without_row(self) -> None:
+        """Look at one page of the broker. How many were without a row is told behind the last."""
+        page = await self._store.page(cursor=self._cursor, limit=_AT_ONCE)
+        old = [each.message.id for each in page.tasks if each.enqueued_at < self._now - _FRESH]
+        if old:
+            self._without_row += len(old) - len(await self._ledger.states_of(ids=old))
+        self._cursor = page.cursor
+        if page.cursor is None:
+            self._counts.put("without_row", self._without_row)
+            self._without_row = 0

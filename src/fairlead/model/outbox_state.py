@@ -1,0 +1,18 @@
+"""Where a task is that was enqueued in a transaction, before the broker has it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ("OutboxState",)
+
+
+class OutboxState(StrEnum):
+    """States in front of those of ``State``: the broker does not know the task, or not yet."""
+
+    #: Nobody but the caller's transaction knows it: that is open, or was rolled back.
+    UNCOMMITTED = "uncommitted"
+    #: Committed: a manager will send it to the broker when it is due.
+    PENDING = "pending"
+    #: The broker will never take it; the error of its result says why.
+    REFUSED = "refused"

@@ -1,0 +1,118 @@
+"""Rows that run for long, and rows that are old."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.broker import Caller
+from fairlead.broker.verbs import Alter
+from fairlead.model.ledger_errors import LostLeadership
+from fairlead.runtime.ids import new_id
+from tests.manager.bench import Bench
+from tests.support.servers import Running
+
+
+async def running(bench: Bench, count: int = 3) -> list[str]:
+    """Tasks that a worker has, in the broker and in the ledger."""
+    ids = await bench.add(count=count)
+    term = await bench.lead()
+    await bench.dispatcher(term).dispatch_all()
+    await bench.fetch()
+    await bench.recorder(term).catch_up()
+    assert await bench.states() == {"running": count}
+    return ids
+
+
+async def test_what_the_broker_still_runs_is_left_alone(bench: Bench) -> None:
+    await running(bench)
+    await bench.age(400.0)
+    janitor = bench.janitor(await bench.lead())
+    assert await janitor.tend_once() is False
+    assert await bench.states() == {"running": 3}
+    assert bench.counts["looked_at"] == 3
+    await janitor.tend_once()
+    assert bench.counts["looked_at"] == 3  # they were noted as looked at
+    assert bench.counts["recovered"] == 0
+
+
+async def test_what_the_broker_has_lost_is_sent_three_times_and_then_dead(
+    bench: Bench, valkey: Running
+) -> None:
+    (id,) = await running(bench, 1)
+    term = await bench.lead()
+    for number in range(1, 4):
+        valkey.admin("FLUSHALL")
+        term = await bench.lead()
+        await bench.age(400.0)
+        await bench.janitor(term).tend_once()
+        state, reason, recoveries = (await bench.rows("state", "reason", "recoveries"))[id]
+        assert (state, reason, recoveries) == ("pending", "lost", number)
+        await bench.dispatcher(term).dispatch_all()
+        assert [each.message.id for each in await bench.fetch()] == [id]
+        await bench.recorder(term).catch_up()
+    valkey.admin("FLUSHALL")
+    term = await bench.lead()
+    await bench.age(400.0)
+    await bench.janitor(term).tend_once()
+    assert (await bench.rows("state", "reason"))[id] == ("dead", "lost")
+    assert (bench.counts["recovered"], bench.counts["lost"]) == (3, 1)
+
+
+async def test_what_ended_and_was_forgotten_meanwhile_is_not_sent_again(bench: Bench) -> None:
+    """The broker does not know it, because it is over: the events tell, and the row has moved."""
+    ids = await bench.add(count=2)
+    term = await bench.lead()
+    await bench.dispatcher(term).dispatch_all()
+    leases = await bench.fetch()
+    await bench.recorder(term).catch_up()
+    await bench.age(400.0)
+    await bench.complete(leases)
+    orders = [Alter(id=id, action="delete") for id in ids]
+    await Caller(new_id()).call(lambda call: bench.store.alter(call, orders))
+    assert await bench.store.find(ids) == [None, None]
+    await bench.janitor(term).tend_once()
+    assert await bench.states() == {"completed": 2}
+    assert bench.counts["recovered"] == 0
+
+
+async def test_a_row_that_moved_on_since_it_was_read_stays(bench: Bench, valkey: Running) -> None:
+    (id,) = await running(bench, 1)
+    valkey.admin("FLUSHALL")
+    term = await bench.lead()
+    entry, index = (await bench.rows("last_entry", "last_index"))[id]
+    for stale in ((entry - 1, index), (entry, index + 1)):
+        moved = await bench.ledger.recover_tasks(
+            term=term.number, ids=[id], entries=[stale[0]], indexes=[stale[1]]
+        )
+        assert moved == []
+        moved = await bench.ledger.send_again(
+            term=term.number, ids=[id], entries=[stale[0]], indexes=[stale[1]]
+        )
+        assert moved == []
+    assert await bench.states() == {"running": 1}
+
+
+async def test_old_rows_are_removed_in_batches(bench: Bench) -> None:
+    await bench.add(count=1_500)
+    await bench.sql(
+        "update fairlead.tasks set state = 'completed', finished_at = now() where mod(seq, 3) > 0"
+    )
+    kept = (await bench.states())["pending"]
+    await bench.age(100.0)
+    term = await bench.lead()
+    assert await bench.janitor(term, keep=1_000.0).tend_once() is False
+    assert bench.counts["removed"] == 0
+    assert await bench.janitor(term, keep=60.0).tend_once() is False
+    assert await bench.states() == {"pending": kept}
+    assert bench.counts["removed"] == 1_500 - kept
+
+
+async def test_an_earlier_term_removes_nothing(bench: Bench) -> None:
+    await bench.add(count=3)
+    await bench.sql("update fairlead.tasks set state = 'completed', finished_at = now()")
+    await bench.age(100.0)
+    old = await bench.lead("old")
+    await bench.lead("new")
+    with pytest.raises(LostLeadership):
+        await bench.janitor(old, keep=60.0).tend_once()
+    assert await bench.states() == {"completed": 3}
