@@ -97,7 +97,7 @@ class LedgerSite:
 
     def __init__(self, broker: Site, dsn: str, folder: Path, routes: Mapping[str, str]) -> None:
         self.broker, self.dsn = broker, dsn
-        self.app = Fairlead(broker.url, ledger=dsn, routes=routes or None)
+        self.app = Fairlead(broker.url, ledger=dsn, **({"routes": routes} if routes else {}))
         self.managers: list[ManagerProcess] = []
         self._folder = folder
         self._task = self.app.task(name="nap")(_stand_in)
