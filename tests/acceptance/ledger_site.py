@@ -63,6 +63,11 @@ class ManagerProcess:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended by itself, and not well."""
+        return self._process is not None and (self._process.poll() or 0) > 0
+
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
@@ -190,7 +195,9 @@ class LedgerSite:
         """Look until it is so."""
         deadline = time.monotonic() + seconds
         while not await look():
-            if time.monotonic() > deadline:
+            # What failed to start will not do it.
+            is_hopeless = any(each.failed for each in self.managers)
+            if is_hopeless or time.monotonic() > deadline:
                 said = what if isinstance(what, str) else what()
                 logs = "\n".join(f"{each.name}:\n{each.tail()}" for each in self.managers)
                 raise AssertionError(f"waited {seconds:g} s for {said}\n{logs}")

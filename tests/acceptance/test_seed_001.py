@@ -16,13 +16,13 @@ import signal
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from fairlead.ledger.statements import statements
+from fairlead.ledger.statements import statement
 from tests.acceptance.ledger_site import LedgerSite, ledger_opened
 from tests.support.servers import Running, server
 
@@ -32,7 +32,7 @@ BATCH = 500  # rows that are claimed at a time, at most
 
 
 @pytest.fixture
-def valkey() -> AsyncIterator[Running]:
+def valkey() -> Iterator[Running]:
     """A server with its file: what it had is there again after a restart."""
     with server(aof=True) as running:
         yield running
@@ -358,7 +358,7 @@ async def test_1_the_query_of_the_scheduler_uses_its_index(site: LedgerSite, cou
         count,
     )
     await site.sql("analyze fairlead.tasks")
-    query = statements("dispatcher")["claim_tasks"]
+    query = statement("claim_tasks").text
     async with await psycopg.AsyncConnection.connect(site.dsn) as connection:
         await connection.execute("update fairlead.leadership set term = 7")
         cursor = await connection.execute(
@@ -425,7 +425,7 @@ async def test_3_an_outage_of_the_broker_leaves_tasks_pending(
 
 
 async def test_4_the_latency_from_due_time_to_push_is_measured(
-    site: LedgerSite, record_property: pytest.RecordProperty
+    site: LedgerSite, record_property: Callable[[str, object], None]
 ) -> None:
     """Tests to run, 4: the time from scheduled_at to the push: never before, and soon after."""
     site.manager()
