@@ -152,7 +152,7 @@ async def test_a_scheduled_task_runs_when_its_time_has_come(site: LedgerSite) ->
 
 async def test_only_what_was_pushed_is_marked_as_queued(site: LedgerSite) -> None:
     """Scheduler: rows whose push failed stay pending, with a backoff; the rest of the batch goes."""
-    await site.broker.app.aconfigure_queue("narrow", max_depth=3)
+    await site.broker.app.aconfigure_queue("narrow", max_waiting=3)
     refused = await site.enqueue(10, queue="narrow")
     taken = await site.enqueue(50)
     site.manager()
@@ -166,7 +166,7 @@ async def test_only_what_was_pushed_is_marked_as_queued(site: LedgerSite) -> Non
         "select bool_and(due_at > updated_at) from fairlead.tasks where state = 'pending'"
     )
     assert later, "they are tried again after a while, not at once"
-    await site.broker.app.aconfigure_queue("narrow", max_depth=None)
+    await site.broker.app.aconfigure_queue("narrow", max_waiting=None)
     await site.reach(refused, "queued")
     assert len(await site.pushed(refused)) == len(refused)
 
@@ -293,14 +293,8 @@ async def test_no_lock_is_held_while_the_broker_is_spoken_to(
     assert len(await site.pushed(ids)) == len(ids), "what hung was not done twice"
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        pytest.param("claimed", marks=pytest.mark.slow),
-        "pushed",
-        pytest.param("settled", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["claimed", "pushed", "settled"])
 async def test_a_manager_that_dies_between_push_and_update_sends_nothing_twice(
     site: LedgerSite, place: str
 ) -> None:
@@ -318,7 +312,7 @@ async def test_a_manager_that_dies_between_push_and_update_sends_nothing_twice(
 
 async def test_counts_of_scanned_pushed_and_failed_are_shown(site: LedgerSite) -> None:
     """Suggested improvements, monitoring: counts of scanned, queued and push failures, and lag."""
-    await site.broker.app.aconfigure_queue("narrow", max_depth=1)
+    await site.broker.app.aconfigure_queue("narrow", max_waiting=1)
     site.manager()
     await site.leader()
     await site.reach(await site.enqueue(30), "queued")
