@@ -148,16 +148,18 @@ def started_by_units() -> Iterator[tuple[str, list[str]]]:
 
 def started_by_containers() -> Iterator[tuple[str, list[str]]]:
     compose = documents(DEPLOY / "docker" / "compose.yaml")[0]
-    for name in ("worker", "api"):
+    yield "compose migrate", compose["services"]["migrate"]["command"]
+    for name in ("worker", "api", "manager"):
         yield f"compose {name}", compose["services"][name]["command"]
         yield f"compose {name}", probe_of(compose["services"][name]["healthcheck"]["test"])
-    for file in ("worker.yaml", "api.yaml"):
+    for file in ("worker.yaml", "api.yaml", "manager.yaml"):
         deployment = documents(DEPLOY / "kubernetes" / file)[0]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         yield file, [part.replace("$(POD_IP)", "10.0.0.1") for part in container["args"]]
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            if "exec" in container.get(probe, {}):
-                yield f"{file} {probe}", container[probe]["exec"]["command"][1:]
+            command = container.get(probe, {}).get("exec", {}).get("command", ["none"])
+            if command[0] == "fairlead":
+                yield f"{file} {probe}", command[1:]
     text = (DEPLOY / "docker" / "Dockerfile").read_text()
     (command,) = re.findall(r"^CMD (\[.+\])$", text, re.MULTILINE)
     yield "Dockerfile", json.loads(command)
@@ -209,7 +211,7 @@ def test_the_image_takes_what_there_is_and_runs_as_nobody_special() -> None:
     last_stage = text.rpartition("\nFROM ")[2]
     assert re.search(r"^USER 10001:10001$", last_stage, re.MULTILINE)
     extras = re.findall(r"\.\[([a-z,]+)\]", text)[0].split(",")
-    assert {"server", "otel"} <= set(extras)
+    assert {"server", "otel", "postgres"} <= set(extras)
 
 
 def test_the_app_of_the_image_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +241,7 @@ def test_compose_starts_what_it_names() -> None:
 def test_manifests_fit_together() -> None:
     found = [
         document
-        for file in ("worker.yaml", "api.yaml", "keda.yaml")
+        for file in ("worker.yaml", "api.yaml", "manager.yaml", "keda.yaml")
         for document in documents(DEPLOY / "kubernetes" / file)
     ]
     deployments = {each["metadata"]["name"]: each for each in found if each["kind"] == "Deployment"}

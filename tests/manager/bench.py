@@ -11,7 +11,8 @@ import psycopg
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.verbs import Call, Fetch, Submission
-from fairlead.client.stored_submissions import tasks_text
+from fairlead.client.flow_sending import Draft
+from fairlead.client.stored_submissions import flow_text, tasks_text
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.auditor import Auditor
 from fairlead.manager.comparison import Comparison
@@ -104,6 +105,16 @@ class Bench:
         made = [*submissions, *(submission() for _ in range(count))]
         for start in range(0, len(made), 500):
             await self.sql(ENQUEUE, tasks_text(made[start : start + 500]))
+        return [each.message.id for each in made]
+
+    async def add_flow(self, *members: Submission) -> list[str]:
+        """Commit a flow to the ledger; without members three, each behind the one before."""
+        ids = [f"t:{new_id()}-{number}" for number in range(3)]
+        made = members or [
+            submission(id, after=ids[number - 1 : number]) for number, id in enumerate(ids)
+        ]
+        draft = Draft(id=new_id(), tenant="t", name="f", calls=[], submissions=[*made], last=[])
+        await self.sql("select fairlead.enqueue_flow(%s::json)", flow_text(draft, made))
         return [each.message.id for each in made]
 
     async def rows(self, *columns: str) -> dict[str, Any]:

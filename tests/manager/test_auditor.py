@@ -10,6 +10,8 @@ from fairlead.broker import Caller
 from fairlead.broker.verbs import Alter
 from fairlead.client.stored_submissions import encode_submission
 from fairlead.manager.comparison import Comparison
+from fairlead.manager.flow_dispatcher import ended, remaining
+from fairlead.manager.term import Term
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import Bench, submission
 from tests.support.servers import Running
@@ -72,13 +74,13 @@ async def test_a_task_that_is_lost_alone_is_sent_again(bench: Bench, valkey: Run
 
 
 async def test_what_nobody_can_send_is_dead(bench: Bench, valkey: Running) -> None:
-    await bench.add(count=2)
+    ids = await bench.add(count=2)
     term = await bench.lead()
     await bench.dispatcher(term).dispatch_all()
     valkey.admin("FLUSHALL")
     term = await bench.lead()
     await bench.age(61.0)
-    await bench.sql("update fairlead.tasks set submission = null where seq = 1")
+    await bench.sql("update fairlead.tasks set submission = null where id = %s", ids[0])
     await bench.auditor(term).audit_once()
     assert await bench.states() == {"dead": 1, "pending": 1}
     assert set((await bench.rows("reason")).values()) == {"lost"}
@@ -167,3 +169,73 @@ async def test_tasks_without_a_row_are_counted(bench: Bench) -> None:
     bench.store.hello = said  # type: ignore[method-assign,assignment]
     await auditor.audit_once()
     assert bench.counts["without_row"] == 3
+
+
+# -- flows --------------------------------------------------------------------------------------
+
+
+async def audit_all(bench: Bench, term: Term, generation: str) -> None:
+    auditor = bench.auditor(term, generation=generation)
+    while await auditor.audit_once():
+        pass
+
+
+async def test_a_lost_flow_is_sent_again_without_what_ran(bench: Bench, valkey: Running) -> None:
+    ids = await bench.add_flow()
+    term = await bench.lead()
+    await bench.dispatcher(term).dispatch_all()
+    generation = (await bench.store.hello()).generation
+    first = await bench.fetch(1)
+    assert [each.message.id for each in first] == ids[:1]
+    await bench.complete(first)
+    await bench.recorder(term).catch_up()
+    assert await bench.sql("select state from fairlead.flows") == [("running",)]
+
+    valkey.admin("FLUSHALL")
+    term = await bench.lead()
+    await audit_all(bench, term, generation)
+    assert await bench.sql("select state, reason from fairlead.flows") == [("pending", "lost")]
+    await bench.dispatcher(term).dispatch_all()
+    ran = await bench.run_all()
+    while more := await bench.run_all():
+        ran += more
+    assert ran == ids[1:]
+    await bench.recorder(term).catch_up()
+    assert await bench.sql("select state from fairlead.flows") == [("completed",)]
+    assert set((await bench.rows("state")).values()) == {"completed"}
+
+
+async def test_a_flow_that_is_known_is_left_alone(bench: Bench) -> None:
+    await bench.add_flow()
+    term = await bench.lead()
+    await bench.dispatcher(term).dispatch_all()
+    await bench.age(61.0)
+    await bench.auditor(term).audit_once()
+    assert await bench.sql("select state, pushes from fairlead.flows") == [("running", 1)]
+
+
+def test_of_a_flow_only_what_has_to_run_is_left() -> None:
+    reads = msgspec.structs.replace(submission("t:e", after=["t:a"]), uses_results=True)
+    flow = [
+        submission("t:a"),
+        submission("t:b"),
+        submission("t:c", after=["t:a", "t:b"]),
+        submission("t:d", after=["t:dead"]),
+        reads,
+        submission("t:dead"),
+        submission("t:f", after=["t:dead"], policy="run"),
+        submission("t:g", after=["t:d"]),
+    ]
+    flow = [flow[5], *flow[:5], *flow[6:]]
+    states = {"t:a": "completed", "t:b": "completed", "t:c": "queued", "t:dead": "dead"}
+    found = {each.message.id: each for each in remaining(flow, states)}
+    assert list(found) == ["t:a", "t:c", "t:e", "t:f"]  # t:e reads what t:a returned
+    assert [(each.id, each.known) for each in found["t:c"].depends_on] == [
+        ("t:a", False),
+        ("t:b", True),
+    ]
+    assert [(each.id, each.known) for each in found["t:f"].depends_on] == [("t:dead", True)]
+    assert remaining(flow[:2], {"t:dead": "dead", "t:a": "completed"}) == []
+    assert ended(["completed", "dead"]) == "dead"
+    assert ended(["completed", "cancelled"]) == "cancelled"
+    assert ended(["completed"]) == "completed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 
 import psycopg
@@ -14,12 +15,12 @@ from fairlead.client.stored_submissions import encode_submission, tasks_text
 from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.leader import Leader
-from fairlead.manager.push import Sent, batches
-from fairlead.model.errors import BrokerError
-from fairlead.model.ledger_errors import LostLeadership
+from fairlead.manager.push import Sent, Settlement, batches
+from fairlead.model.errors import BrokerError, Unreachable
+from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
 from fairlead.runtime.ids import new_id
-from tests.manager.bench import ENQUEUE, Bench, submission
+from tests.manager.bench import ENQUEUE, Bench, submission, until
 from tests.support.servers import server
 
 
@@ -246,7 +247,7 @@ async def test_what_ran_and_was_forgotten_under_a_claim_is_not_sent_again(bench:
 
 
 async def test_only_what_is_still_claimed_is_confirmed(bench: Bench) -> None:
-    (id,) = await bench.add(count=1)
+    await bench.add(count=1)
     term = await bench.lead()
     dispatcher = bench.dispatcher(term)
     claimed = await bench.ledger.claim_tasks(term=term.number, limit=10)
@@ -271,10 +272,15 @@ async def test_claims_of_a_leader_that_died_before_the_push_are_sent(bench: Benc
 async def test_two_leaders_at_once_push_each_row_once(bench: Bench) -> None:
     """10,000 rows: the second takes over in the middle, while the first goes on."""
     await bench.add(count=10_000)
-    old = await bench.lead("old")
-    first = asyncio.create_task(bench.dispatcher(old).dispatch_all())
-    while not bench.counts["pushed"]:
-        await asyncio.sleep(0.001)
+    dispatcher = bench.dispatcher(await bench.lead("old"))
+
+    async def go_on() -> None:
+        while True:
+            with contextlib.suppress(LedgerAmbiguous):  # the new one has ended its sessions
+                await dispatcher.dispatch_all()
+
+    first = asyncio.create_task(go_on())
+    await until(lambda: asyncio.sleep(0, bench.counts["pushed"]))
     new = await bench.lead("new")
     await bench.dispatcher(new).dispatch_all()
     with pytest.raises(LostLeadership):
@@ -284,3 +290,20 @@ async def test_two_leaders_at_once_push_each_row_once(bench: Bench) -> None:
     assert snapshot.queues["default"].ready == 10_000
     stats = await bench.store.stats("default")
     assert stats.queues["default"].enqueued == 10_000
+
+
+async def test_of_what_fails_in_the_pipeline_one_error_comes_out(bench: Bench) -> None:
+    """The roles' restarts know errors of broker and ledger, and no groups of them."""
+    await bench.add(count=30)
+    term = await bench.lead()
+    dispatcher = bench.dispatcher(term, batch=10)
+    await dispatcher.release()
+    for error in (Unreachable("away"), LostLeadership(1)):
+
+        async def push(claimed: object, error: Exception = error) -> Settlement:
+            raise error
+
+        dispatcher._push = push  # type: ignore[method-assign]
+        with pytest.raises(type(error)):
+            await dispatcher.dispatch_all()
+    assert await bench.dispatcher(term, batch=10).dispatch_all() == 30

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
+import psycopg
 import pytest
 
 from fairlead.broker import connect
@@ -105,3 +107,24 @@ async def test_a_leader_without_a_broker_raises(bench: Bench) -> None:
         with pytest.raises(Unreachable):
             await Leader(store, bench.ledger).take()
         await store.close()
+
+
+async def test_a_leader_that_stands_still_in_a_transaction_holds_up_nobody(bench: Bench) -> None:
+    """Its share of the row would keep every later term from being written."""
+    await bench.lead("old")
+    async with await psycopg.AsyncConnection.connect(bench.dsn) as still:
+        await still.execute("select 1 from fairlead.leadership for share")
+        async with asyncio.timeout(4):  # a lock is waited for five seconds
+            term = await bench.lead("new")
+        assert (await bench.ledger.leadership()).term == term.number
+        with pytest.raises(psycopg.OperationalError):
+            await still.execute("select 1")
+
+
+async def test_a_term_that_is_over_ends_no_sessions(bench: Bench) -> None:
+    old = await bench.lead("old")
+    await bench.lead("new")
+    async with await psycopg.AsyncConnection.connect(bench.dsn) as working:
+        await working.execute("select 1 from fairlead.leadership for share")
+        assert await bench.ledger.end_older_sessions(term=old.number) == 0
+        await working.execute("select 1")

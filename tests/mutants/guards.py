@@ -20,6 +20,7 @@ from tests.mutants import (
     leadership_guards,
     ledger_guards,
     loss_guards,
+    manager_guards,
     metrics_guards,
     neighbors_guards,
     outbox_guards,
@@ -389,4 +390,5 @@ GUARDS: tuple[Guard, ...] = (
     *documents_guards.GUARDS,
     *routes_guards.GUARDS,
     *servers_guards.GUARDS,
+    *manager_guards.GUARDS,
 )

@@ -19,6 +19,7 @@ from fairlead.cli.doctor import doctor
 from fairlead.cli.flow import flow
 from fairlead.cli.functions import functions
 from fairlead.cli.history import history
+from fairlead.cli.manager import manager
 from fairlead.cli.migrate import migrate
 from fairlead.cli.schedule import schedule
 from fairlead.cli.stats import stats
@@ -98,6 +99,7 @@ cli.add_command(db)
 cli.add_command(flow)
 cli.add_command(functions)
 cli.add_command(history)
+cli.add_command(manager)
 cli.add_command(migrate)
 cli.add_command(schedule)
 cli.add_command(stats)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
+import time
 from typing import Any
 
 import click
 
 from fairlead.app import Fairlead
-from fairlead.app.manager import manager_of
+from fairlead.app.manager import ledger_of, manager_of
 from fairlead.cli.codes import FAILURE, OK
 from fairlead.cli.commands import Command, Group, Number, talk
+from fairlead.cli.db import asked_ledger, ledger_option
 from fairlead.cli.loading import load_app
 from fairlead.cli.target import named, url_option
 from fairlead.ledger.ledger import Ledger
@@ -23,23 +26,26 @@ from fairlead.telemetry.log import configure
 __all__ = ("manager",)
 
 _RUN = "run"
+_SILENT = 15.0  # seconds after which a leader that publishes nothing is not one
+_COUNTED = 10_000  # rows that are due are counted up to here
 
 
 class _Runs(Group):
-    """A group whose commands may be left out: then the first argument is that of ``run``."""
+    """A group whose command may be left out: then it is ``run``, and all arguments are its own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it, once it is said which command it is."""
-        asks = ("--help", "-h")
-        if not args or (args[0] not in self.commands and args[0] not in asks):
-            args = [_RUN, *args]
-        return super().parse_args(ctx, args)
+        asks_for_help = args[:1] in (["--help"], ["-h"])
+        return super().parse_args(ctx, args if asks_for_help else self._said(args))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The same, where somebody asks for the command only."""
+        return super().resolve_command(ctx, self._said(args))
 
-_ledger = click.option(
-    "--ledger", "ledger_url", metavar="URL",
-    help="The ledger; without it, as the app, FAIRLEAD_LEDGER or fairlead.toml says.",
-)  # fmt: skip
+    def _said(self, args: list[str]) -> list[str]:
+        return args if args and args[0] in self.commands else [_RUN, *args]
 
 
 @click.group(
@@ -61,17 +67,17 @@ def manager() -> None:
     name=_RUN,
     cls=Command,
     examples=(
-        ("fairlead manager shop.tasks:app", "broker and ledger as the app says"),
+        ("fairlead manager run shop.tasks:app", "broker and ledger as the app says"),
         (
-            "fairlead manager --url redis://localhost --ledger postgresql://localhost/shop",
+            "fairlead manager run --url redis://localhost --ledger postgresql://localhost/shop",
             "without an app",
         ),
-        ("fairlead manager shop.tasks:app --keep 604800", "ended tasks are kept for a week"),
+        ("fairlead manager run shop.tasks:app --keep 604800", "keep ended tasks for a week"),
     ),
 )
 @click.argument("app", metavar="[APP]", required=False)
 @url_option
-@_ledger
+@ledger_option
 @click.option(
     "--keep", type=Number(60, 10 * 365 * 86_400), default=30 * 86_400.0, show_default=True,
     metavar="SECONDS", help="How long rows are kept whose task has ended.",
@@ -87,7 +93,7 @@ def manager() -> None:
 def run(
     app: str | None,
     url: str | None,
-    ledger_url: str | None,
+    ledger: str | None,
     keep: float,
     log_format: str,
     log_level: str,
@@ -98,7 +104,7 @@ def run(
     broker or ledger that is away is waited for. Exit codes: 0 stopped, 1 the ledger cannot be used
     as it is, 2 wrong usage.
     """
-    target = _target(app, url, ledger_url)
+    target = _target(app, url, ledger)
     configure(log_format, log_level)
     with new_runner() as runner:
         runner.run(_serve(target, keep))
@@ -112,18 +118,92 @@ def run(
         ("fairlead manager status --ledger postgresql://localhost/shop --json", "for programs"),
     ),
 )
-@click.argument("app", metavar="[APP]", required=False)
-@_ledger
+@ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status(app: str | None, ledger_url: str | None, as_json: bool) -> int:
+def status(ledger: str | None, as_json: bool) -> int:
     """Show who leads, how much waits to be sent, and what the roles have done.
 
     Exit codes: 0 a manager leads, 1 none was heard of in the last 15 seconds, 3 the ledger cannot
     be reached.
     """
-    found = asyncio.run(_look(_ledger_of(app, ledger_url)))
+    found = asked_ledger(ledger, _look)
     if as_json:
         click.echo(json.dumps(found))
     else:
         _show(found)
     return OK if found["leads"] else FAILURE
+
+
+def _target(app: str | None, url: str | None, ledger: str | None) -> Fairlead:
+    if app is None:
+        target = Fairlead(named(url)[0], ledger=ledger)
+    elif url is not None or ledger is not None:
+        raise click.UsageError("APP says which broker and ledger; leave --url and --ledger out")
+    else:
+        target = load_app(app)
+    return target
+
+
+async def _serve(app: Fairlead, keep: float) -> None:
+    """Run a manager until a signal; a ledger that cannot be used as it is ends it at once."""
+    loop = asyncio.get_running_loop()
+    made = manager_of(app, keep=keep)
+    task = asyncio.current_task()
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        made.stop()
+        if asked > 1 and task is not None:
+            task.cancel()
+
+    try:
+        with contextlib.suppress(LedgerUnreachable):  # it is waited for
+            await ledger_of(app).open()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        await made.run()
+    except asyncio.CancelledError:
+        if asked < 2:
+            raise
+    finally:
+        await app.aclose()
+
+
+async def _look(ledger: Ledger) -> dict[str, Any]:
+    leadership = await ledger.leadership()
+    lag = await ledger.lag()
+    roles = await ledger.status()
+    current = {role: row for role, row in roles.items() if row.term == leadership.term}
+    ages = [row.age for row in current.values()]
+    return {
+        "leads": leadership.holder if ages and min(ages) < _SILENT else None,
+        "term": leadership.term,
+        "since": leadership.since if leadership.term else None,
+        "due": lag.due,
+        "claimed": lag.claimed,
+        "lag": round(lag.oldest_seconds or 0.0, 3),
+        "roles": {
+            role: {"age": round(row.age, 3), **row.counts} for role, row in sorted(current.items())
+        },
+    }
+
+
+def _show(found: dict[str, Any]) -> None:
+    from fairlead.cli.terminal import console, table
+
+    if found["leads"]:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["since"]))
+        click.echo(f"{found['leads']} leads, since {since}, term {found['term']}")
+    else:
+        talk("no manager leads; start one: fairlead manager")
+    due = f"{found['due']:,}" + (" or more" if found["due"] >= _COUNTED else "")
+    click.echo(f"due and not sent: {due}; being sent: {found['claimed']:,}; lag {found['lag']:g} s")
+    made = table("What this leader has done", "role", "what", "count")
+    for role, counts in found["roles"].items():
+        for name, value in counts.items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                made.add_row(role, name.replace("_", " "), f"{value:,}")
+    if found["roles"]:
+        console().print(made)

@@ -52,6 +52,12 @@ class Calls:
         """Write a new term, behind every effect that is in flight under an older one."""
         await self._fenced("take_leadership", term=term, holder=holder)
 
+    async def end_older_sessions(self, *, term: int) -> int:
+        """End sessions that hold up a new term in a transaction of an earlier one; how many."""
+        answer = await self._run("end_older_sessions", term=term)
+        ended: int = answer.rows[0][0]
+        return ended
+
     async def leadership(self) -> LeadershipRow:
         """Return who leads."""
         [row] = await self._rows(LeadershipRow, "leadership")

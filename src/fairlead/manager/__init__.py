@@ -4,3 +4,9 @@ Any number of managers may run. One of them leads, by a lease at the broker; the
 ``leader`` holds the leadership, ``dispatcher``, ``recorder``, ``janitor`` and ``auditor`` are what
 it does meanwhile, and ``manager`` runs them.
 """
+
+from __future__ import annotations
+
+from fairlead.manager.manager import Manager
+
+__all__ = ("Manager",)

@@ -80,7 +80,8 @@ class Auditor:
         older = self._unchecked
         if self._began is not None:
             older = min(self._clock() - self._began, older)
-        full = await self._audit_tasks(older)
+        async with self._comparison.alone:
+            full = await self._audit_tasks(older)
         full = await self._audit_flows(older) or full
         if not full and self._began is not None:
             self._began = None

@@ -8,6 +8,7 @@ ledger by then, and one that moved on meanwhile stays as it is. No task that liv
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -56,6 +57,8 @@ class Comparison:
         self._ledger = ledger
         self._term = term
         self._catch_up = catch_up
+        #: Held from the read of rows to the change: of two who saw the same rows one would be late.
+        self.alone = asyncio.Lock()
 
     async def compare(self, rows: Sequence[tuple[Seen, str]]) -> Compared:
         """Ask about rows, given with their states; what is the same is noted as looked at."""

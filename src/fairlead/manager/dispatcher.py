@@ -91,7 +91,13 @@ class Dispatcher:
                 continue
             seconds = await self._ledger.next_due()
             pause = _POLL if seconds is None else min(max(seconds, _LEAST), _POLL)
-            await within(pause, self._wake)
+            if not await within(pause, self._wake) and pause == _POLL:
+                await self._look_for_claims()
+
+    async def _look_for_claims(self) -> None:
+        """While nothing is in hand no claim should stand: somebody may have had the row locked."""
+        if (await self._ledger.lag()).claimed:
+            self._is_sure = False
 
     async def finish(self, seconds: float) -> None:
         """Begin nothing more, and wait so long at most for what is in hand."""
@@ -259,10 +265,9 @@ async def _together(
             first = group.create_task(_run(claiming))
             second = group.create_task(_run(pushing))
             third = group.create_task(_run(settling))
-    except* LostLeadership as lost:
-        raise lost.exceptions[0] from None
-    except* Exception as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as group:
+        lost = [each for each in group.exceptions if isinstance(each, LostLeadership)]
+        raise (lost or group.exceptions)[0] from None
     return first.result(), second.result(), third.result()
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.broker import Store
 from fairlead.broker.verbs import Submission
-from fairlead.client.flow_sending import Draft, send
+from fairlead.client.flow_sending import send
 from fairlead.client.stored_submissions import decode_draft
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ClaimedFlow
@@ -25,8 +25,8 @@ from fairlead.model.errors import (
     QueueFull,
     UnknownDependency,
 )
-from fairlead.model.options import Dependency
 from fairlead.model.ledger_errors import LostLeadership
+from fairlead.model.options import Dependency
 from fairlead.runtime import faults
 
 __all__ = ("FlowDispatcher", "ended", "remaining", "states_in_parts")

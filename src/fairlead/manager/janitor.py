@@ -60,7 +60,8 @@ class Janitor:
 
     async def tend_once(self) -> bool:
         """Look at stuck rows, and remove old ones; whether there is more to do at once."""
-        stuck = await self._tend_stuck()
+        async with self._comparison.alone:
+            stuck = await self._tend_stuck()
         old = await self._remove_old()
         return stuck or old
 

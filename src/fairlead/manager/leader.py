@@ -1,4 +1,4 @@
-"""Holds the leadership of the managers: one leads, by a lease at the broker, the others stand by."""
+"""Holds the leadership of managers: one leads, by a lease at the broker, the others stand by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlead.broker import LIMIT, Store
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.term import LINE, Term, lost
 from fairlead.model.errors import BrokerError
-from fairlead.model.ledger_errors import LostLeadership
+from fairlead.model.ledger_errors import LedgerRefused
 from fairlead.runtime import faults
 
 __all__ = ("RENEWAL", "TTL", "Leader", "new_holder")
@@ -82,7 +82,7 @@ class Leader:
             return None
         faults.reached("leading")
         try:
-            await self._ledger.take_leadership(term=found.term, holder=self.holder)
+            await self._tell_ledger(found.term)
             term = Term(self._store, found.term, self.holder, limit=self._limit)
             await term.touch()
         except BaseException:
@@ -91,6 +91,17 @@ class Leader:
         faults.reached("fenced")
         self._until = asked + self._ttl - self._margin
         return term
+
+    async def _tell_ledger(self, number: int) -> None:
+        """Write a new term. Whoever led before may stand still inside of a transaction."""
+        try:
+            ended = await self._ledger.end_older_sessions(term=number)
+        except LedgerRefused as error:  # it runs under another role, which may not: wait instead
+            log.warning("sessions of the last leader stay", extra={"reason": str(error)})
+        else:
+            if ended:
+                log.warning("ended sessions of the last leader", extra={"sessions": ended})
+        await self._ledger.take_leadership(term=number, holder=self.holder)
 
     async def hold(self, term: Term) -> None:
         """Renew until the leadership is lost, then raise LostLeadership."""
