@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.cli.bench import loads
-from fairlead.cli.benchmarks import flows, workers
+from fairlead.cli.benchmarks import flows, ledger, workers
 from fairlead.cli.benchmarks.memory import Bench, Load, costs
 from fairlead.cli.benchmarks.server import sizes
 from fairlead.cli.benchmarks.server_load import FEATURES, Backlog, Feature, Trial
@@ -134,7 +134,7 @@ def test_without_a_choice_everything_is_measured() -> None:
     answer = fairlead("bench", "--quick", "--json", "--scale", "0.001", seconds=300.0)
     assert answer.returncode == 0, answer.stderr
     found = json.loads(answer.stdout)
-    assert found.keys() == {"memory", "worker", "flow", "api", "server"}
+    assert found.keys() == {"memory", "worker", "flow", "api", "ledger", "server"}
     assert [found[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
 
 
@@ -264,3 +264,22 @@ def test_the_api_is_measured_as_a_whole() -> None:
         aim["value"] >= aim["aim"] if aim["least"] else aim["value"] <= aim["aim"]
         for aim in found["aims"]
     ]
+
+
+@pytest.mark.slow
+def test_the_ledger_is_measured_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = fairlead("bench", "ledger", "--quick", "--scale", "0.03", "--json")
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    assert found["tasks"] == 600
+    assert len(found["rows"]) == 4
+    for row in found["rows"]:
+        assert min(row["rate"], row["python_us"]) > 0
+        assert min(row["postgres_us"], row["server_us"]) >= 0  # counted in hundredths of a second
+    worker = found["worker"]
+    assert worker["ratio"] == pytest.approx(worker["with"] / worker["without"])
+    assert 0 < found["commit_to_start"]["p50_ms"] <= found["commit_to_start"]["p99_ms"]
+    assert found["aims"] == ledger.aims(found)
+
+    ledger.show(found)
+    assert "From commit to start" in capsys.readouterr().out

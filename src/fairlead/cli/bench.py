@@ -13,7 +13,16 @@ from typing import Any
 
 import click
 
-from fairlead.cli.benchmarks import api, flows, memory, process, server, server_report, workers
+from fairlead.cli.benchmarks import (
+    api,
+    flows,
+    ledger,
+    memory,
+    process,
+    server,
+    server_report,
+    workers,
+)
 from fairlead.cli.benchmarks.memory import Cost, Load
 from fairlead.cli.commands import Command, Number, talk
 from fairlead.model.errors import Refused
@@ -51,10 +60,13 @@ def loads(*, quick: bool, scale: float = 1.0) -> list[Load]:
         ("fairlead bench worker", "whole worker processes, in a minute or two"),
         ("fairlead bench flow", "what dependencies cost, in half a minute"),
         ("fairlead bench api", "the HTTP API, in a minute"),
+        ("fairlead bench ledger", "PostgreSQL as the record, in a minute or two"),
     ),
 )
 @click.argument(
-    "what", type=click.Choice(["all", "memory", "server", "worker", "flow", "api"]), default="all"
+    "what",
+    type=click.Choice(["all", "memory", "server", "worker", "flow", "api", "ledger"]),
+    default="all",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
 @click.option("--quick", is_flag=True, help="Stop at 100,000 tasks, most of 10,000 tenants.")
@@ -81,6 +93,9 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
     many plain tasks.
 
     api: one process of the HTTP API, with load from another process and a Valkey of its own.
+
+    ledger: the way of a task through PostgreSQL, step by step, and a worker beside a manager. Both
+    servers are started for it; it needs fairlead[postgres].
     """
     if url is not None and what not in ("all", "server"):
         raise click.UsageError(f"--url {url.rpartition('@')[2]} is for the server only")
@@ -93,6 +108,7 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
         ),
         "flow": (lambda: flows.measure(rounds=rounds, scale=scale, say=_say), flows.show),
         "api": (lambda: api.measure(rounds=rounds, scale=scale, say=_say), api.show),
+        "ledger": (lambda: ledger.measure(rounds=rounds, scale=scale, say=_say), ledger.show),
         "server": (
             lambda: server.measure(server.sizes(quick=quick, scale=scale), url=url, say=_say),
             server_report.show,

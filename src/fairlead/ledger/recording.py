@@ -56,6 +56,8 @@ class TransactionCalls(Calls):
         await self._run("make_incoming")
         await self._transaction.copy(statement("copy_incoming"), _TYPES, rows)
         moved = await self._fenced("move_tasks", term=term)
+        if moved.count == len(rows):  # all have a row
+            return moved.count
         added = await self._fenced("add_tasks", term=term)
         return moved.count + added.count
 

@@ -61,7 +61,9 @@ class Leader:
         self._ttl = ttl
         self._renewal = min(renewal, ttl / 3)
         self._margin = min(_MARGIN, ttl / 5)
-        self._limit = limit
+        # A broker that is away is to be noticed before the lease is over: only then what was
+        # claimed can be given back.
+        self._limit = min(limit, ttl / 3)
         self._clock = clock
         self._until = 0.0  # by the clock
         self.free_in = 0.0  # seconds until the leadership of another is over, as it was last seen

@@ -9,8 +9,9 @@ with holds as materialized (
     limit %(limit)s
     for update of t skip locked
 ), claimed as (
+    -- An array, not a join: for a small table the planner would join by a scan of all rows.
     update fairlead.tasks t set state = 'claimed', claimed_term = %(term)s, pushes = t.pushes + 1
-    from due where t.id = due.id
+    where t.id = any(array(select due.id from due))
     returning t.id, t.seq, t.due_at, t.submission, t.depends_on, t.deadline_at, t.pushes
 )
 select id, submission, depends_on,

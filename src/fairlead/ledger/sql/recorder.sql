@@ -44,7 +44,9 @@ with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 )
 update fairlead.tasks t
-set state = g.state, claimed_term = null, checked_at = clock_timestamp(),
+set state = g.state, claimed_term = null,
+    -- An event that leaves the state as it is changes nothing that stands in an index.
+    checked_at = case when t.state = g.state then t.checked_at else clock_timestamp() end,
     updated_at = coalesce(to_timestamp(g.changed_at), t.updated_at),
     started_at = coalesce(to_timestamp(g.started_at), t.started_at),
     finished_at = case when g.state in ('completed', 'dead', 'cancelled') then coalesce(
