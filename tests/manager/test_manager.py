@@ -117,10 +117,11 @@ async def test_a_role_that_crashes_begins_anew_and_the_others_go_on(
 
 async def test_a_leader_without_a_ledger_lets_another_try(bench: Bench, tmp_path: Path) -> None:
     term = await bench.lead()
-    now = 0.0
+    clock = [0.0]
     gone = Ledger(f"postgresql:///gone?host={tmp_path}", connect_timeout=0.2)
-    writer = StatusWriter(gone, term, [Counts("test")], clock=lambda: now)
-    for now, error in ((1.0, LedgerUnreachable), (29.0, LedgerUnreachable), (31.0, LostLeadership)):
+    writer = StatusWriter(gone, term, [Counts("test")], clock=lambda: clock[0])
+    kinds = ((1.0, LedgerUnreachable), (29.0, LedgerUnreachable), (31.0, LostLeadership))
+    for clock[0], error in kinds:
         with pytest.raises(error):
             await writer.run()
     await gone.close()
