@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 
 import psycopg
 import pytest
 
 from fairlead.broker import Caller, connect
-from fairlead.broker.verbs import QueueChange
+from fairlead.broker.verbs import Call, QueueChange, Submission
 from fairlead.client.stored_submissions import encode_submission, tasks_text
 from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.leader import Leader
 from fairlead.manager.push import Sent, Settlement, batches
-from fairlead.model.errors import BrokerError, Unreachable
+from fairlead.manager.term import Term
+from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
 from fairlead.runtime.ids import new_id
@@ -267,6 +269,32 @@ async def test_what_ran_and_was_forgotten_under_a_claim_is_not_sent_again(bench:
     assert await bench.dispatcher(new).dispatch_all() == 0
     assert await bench.run_all() == []
     assert await bench.states() == {"completed": 1}
+
+
+async def test_what_may_have_been_taken_stays_claimed_until_that_is_known(bench: Bench) -> None:
+    """The answer is lost, the tasks run and are forgotten: they are not sent again."""
+    await configure(bench, QueueChange(queue="default", keep_completed=0.0))
+    ids = await bench.add(count=3)
+    term = Term(bench.store, (await bench.lead()).number + 1_000, "test", limit=0.2)
+    await bench.ledger.take_leadership(term=term.number, holder="test")
+    enqueue = bench.store.enqueue
+
+    async def unheard(call: Call, submissions: Sequence[Submission]) -> None:
+        await enqueue(call, submissions)
+        raise Ambiguous("the connection was lost")
+
+    dispatcher = bench.dispatcher(term)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "enqueue", unheard)
+        with pytest.raises(Ambiguous):
+            await dispatcher.dispatch_all()
+    assert await bench.states() == {"claimed": 3}
+    assert sorted(await bench.run_all()) == sorted(ids)
+    while (await bench.store.tidy()).count:
+        pass
+    assert await dispatcher.dispatch_all() == 0
+    assert await bench.run_all() == []
+    assert await bench.states() == {"completed": 3}
 
 
 async def test_only_what_is_still_claimed_is_confirmed(bench: Bench) -> None:

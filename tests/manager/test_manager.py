@@ -14,8 +14,11 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.ledger.ledger import Ledger
+from fairlead.manager.counts import Counts
 from fairlead.manager.janitor import Janitor
 from fairlead.manager.manager import Manager
+from fairlead.manager.status import StatusWriter
+from fairlead.model.ledger_errors import LedgerUnreachable, LostLeadership
 from tests.manager.bench import Bench, until
 from tests.manager.process import ManagerProcess
 from tests.support.postgres import Postgres
@@ -110,6 +113,18 @@ async def test_a_role_that_crashes_begins_anew_and_the_others_go_on(
     (line,) = [each for each in caplog.records if "cannot go on" in each.message]
     assert line.exc_info is not None
     assert line.__dict__["role"] == "janitor"
+
+
+async def test_a_leader_without_a_ledger_lets_another_try(bench: Bench, tmp_path: Path) -> None:
+    term = await bench.lead()
+    clock = [0.0]
+    gone = Ledger(f"postgresql:///gone?host={tmp_path}", connect_timeout=0.2)
+    writer = StatusWriter(gone, term, [Counts("test")], clock=lambda: clock[0])
+    kinds = ((1.0, LedgerUnreachable), (29.0, LedgerUnreachable), (31.0, LostLeadership))
+    for clock[0], error in kinds:
+        with pytest.raises(error):
+            await writer.run()
+    await gone.close()
 
 
 @pytest.mark.slow
