@@ -173,7 +173,7 @@ async def test_a_parent_that_is_completed_and_forgotten_is_done(bench: Bench) ->
     assert await bench.run_all() == ["t:child"]
 
 
-async def test_a_parent_that_nobody_knows_refuses_the_task(bench: Bench) -> None:
+async def test_a_parent_that_nobody_knows_refuses_the_task_and_a_dead_one_ends_it(bench: Bench) -> None:
     await bench.add(submission("t:dead"))
     await bench.sql("update fairlead.tasks set state = 'dead', finished_at = now(), pushes = 1")
     await bench.add(
@@ -184,7 +184,7 @@ async def test_a_parent_that_nobody_knows_refuses_the_task(bench: Bench) -> None
     await bench.dispatcher(await bench.lead()).dispatch_once()
     rows = await bench.rows("state", "reason")
     assert rows["t:a"] == ("refused", "unknown_dependency: t:nobody")
-    assert rows["t:b"] == ("refused", "unknown_dependency: t:dead")
+    assert rows["t:b"] == ("dead", "dependency_failed: t:dead")
     assert await bench.run_all() == ["t:c"]
 
 

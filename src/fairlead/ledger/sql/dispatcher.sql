@@ -57,6 +57,18 @@ from unnest(%(ids)s::text[], %(reasons)s::text[], %(stands_for)s::text[]) as g(i
 where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
 returning t.id;
 
+-- name: end_tasks
+-- They end without having been sent: what they depend on ended badly.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.tasks t
+set state = g.state, claimed_term = null, reason = g.reason, updated_at = clock_timestamp(),
+    finished_at = clock_timestamp()
+from unnest(%(ids)s::text[], %(states)s::text[], %(reasons)s::text[]) as g(id, state, reason)
+where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
+returning t.id;
+
 -- name: release_claims
 -- What leaders before this one had claimed, or this one and lost sight of. Only after the recorder
 -- has caught up, and while nobody sends anything.
@@ -79,6 +91,18 @@ from fairlead.tasks where state = 'pending';
 
 -- name: states_of
 select id, state from fairlead.tasks where id = any(%(ids)s);
+
+-- name: parents_of
+-- What tasks may depend on: states, and for which task another one stands.
+select id, state, stands_for from fairlead.tasks where id = any(%(ids)s);
+
+-- name: unsent_members
+-- Those of these ids whose flow is yet to be sent.
+select m.id from (
+    select unnest(f.member_ids) as id from fairlead.flows f where f.state = 'pending'
+    union all
+    select unnest(f.member_ids) from fairlead.flows f where f.state = 'claimed'
+) m where m.id in (select unnest(%(ids)s::text[]));
 
 -- name: claim_flow
 with holds as materialized (
