@@ -173,7 +173,7 @@ async def test_a_parent_that_is_completed_and_forgotten_is_done(bench: Bench) ->
     assert await bench.run_all() == ["t:child"]
 
 
-async def test_a_parent_that_nobody_knows_refuses_the_task_and_a_dead_one_ends_it(bench: Bench) -> None:
+async def test_an_unknown_parent_refuses_the_task_and_a_dead_one_ends_it(bench: Bench) -> None:
     await bench.add(submission("t:dead"))
     await bench.sql("update fairlead.tasks set state = 'dead', finished_at = now(), pushes = 1")
     await bench.add(
