@@ -143,13 +143,13 @@ class LedgerSite:
 
     async def sql(self, text: str, *parameters: Any) -> list[Row]:
         """Run a statement in a transaction of its own."""
-        async with await psycopg.AsyncConnection.connect(self.dsn, connect_timeout=10) as connection:
+        async with await psycopg.AsyncConnection.connect(
+            self.dsn, connect_timeout=10
+        ) as connection:
             cursor = await connection.execute(text.encode(), parameters or None)
             return await cursor.fetchall() if cursor.description else []
 
-    async def enqueue(
-        self, count: int, /, *args: Any, **options: Unpack[CallOptions]
-    ) -> list[str]:
+    async def enqueue(self, count: int, /, *args: Any, **options: Unpack[CallOptions]) -> list[str]:
         """Enqueue naps in one transaction that commits; their ids."""
         call = self._task.using(**options).call
         calls = [call(*(args or (0.0,))) for _ in range(count)]
@@ -160,7 +160,8 @@ class LedgerSite:
     async def states(self, ids: Sequence[str]) -> dict[str, int]:
         """How many of these rows are in each state."""
         rows = await self.sql(
-            "select state, count(*) from fairlead.tasks where id = any(%s) group by state", list(ids)
+            "select state, count(*) from fairlead.tasks where id = any(%s) group by state",
+            list(ids),
         )
         return dict(rows)
 

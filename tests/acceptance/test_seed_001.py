@@ -341,7 +341,8 @@ async def _counts(site: LedgerSite, role: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(20_000, id="20k"), pytest.param(300_000, id="300k", marks=pytest.mark.slow)]
+    "count",
+    [pytest.param(20_000, id="20k"), pytest.param(300_000, id="300k", marks=pytest.mark.slow)],
 )
 async def test_1_the_query_of_the_scheduler_uses_its_index(site: LedgerSite, count: int) -> None:
     """Tests to run, 1: many pending tasks, and EXPLAIN ANALYZE of the query shows the index."""

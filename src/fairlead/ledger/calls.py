@@ -91,7 +91,7 @@ class Calls:
 
     async def states_of(self, *, ids: Sequence[str]) -> dict[str, str]:
         """Return the states of those that have a row."""
-        return {row[0]: row[1] for row in (await self._run("states_of", ids=list(ids))).rows}
+        return dict((await self._run("states_of", ids=list(ids))).rows)
 
     async def end_tasks(
         self, *, term: int, ids: Sequence[str], states: Sequence[str], reasons: Sequence[str]
@@ -216,20 +216,13 @@ class Calls:
 
     async def touch_tasks(self, *, term: int, ids: Sequence[str]) -> int:
         """Note that rows were compared and found right."""
-        if not ids:
-            return 0
-        return (await self._fenced("touch_tasks", term=term, ids=list(ids))).count
+        return (await self._fenced("touch_tasks", term=term, ids=list(ids))).count if ids else 0
 
     async def send_again(
         self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
     ) -> list[Moved]:
         """Let what the broker has lost be sent again, or be dead if nobody can send it."""
-        if not ids:
-            return []
-        answer = await self._fenced(
-            "send_again", term=term, ids=list(ids), entries=list(entries), indexes=list(indexes)
-        )
-        return [made(Moved, row) for row in answer.rows]
+        return await self._moved("send_again", term, ids, entries, indexes)
 
     async def follow_tasks(
         self,
@@ -254,8 +247,8 @@ class Calls:
         self, *, term: int, generations: Sequence[str], replications: Sequence[str]
     ) -> int:
         """Note that all unfinished rows were compared with these servers."""
-        columns = {"generations": list(generations), "replications": list(replications)}
-        return (await self._fenced("settle_places", term=term, **columns)).count
+        given = {"generations": list(generations), "replications": list(replications)}
+        return (await self._fenced("settle_places", term=term, **given)).count
 
     async def unchecked_flows(self, *, older: float, limit: int) -> list[str]:
         """Return flows that were not compared with the broker for ``older`` seconds."""
@@ -267,9 +260,7 @@ class Calls:
 
     async def touch_flows(self, *, term: int, ids: Sequence[str]) -> int:
         """Note that flows were compared and found right."""
-        if not ids:
-            return 0
-        return (await self._fenced("touch_flows", term=term, ids=list(ids))).count
+        return (await self._fenced("touch_flows", term=term, ids=list(ids))).count if ids else 0
 
     async def follow_flow(self, *, term: int, id: str, state: str, reason: str = "") -> bool:
         """Write what the broker says of a flow; whether its row was running."""
@@ -284,12 +275,7 @@ class Calls:
         self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
     ) -> list[Moved]:
         """Let what nobody runs be sent again, three times at most, and then be dead."""
-        if not ids:
-            return []
-        answer = await self._fenced(
-            "recover_tasks", term=term, ids=list(ids), entries=list(entries), indexes=list(indexes)
-        )
-        return [made(Moved, row) for row in answer.rows]
+        return await self._moved("recover_tasks", term, ids, entries, indexes)
 
     async def delete_old_tasks(self, *, term: int, keep: float, limit: int) -> int:
         """Delete up to ``limit`` rows that ended more than ``keep`` seconds ago; how many."""
@@ -298,6 +284,10 @@ class Calls:
     async def delete_old_flows(self, *, term: int, keep: float, limit: int) -> int:
         """Delete up to ``limit`` flows that ended more than ``keep`` seconds ago; how many."""
         return (await self._fenced("delete_old_flows", term=term, keep=keep, limit=limit)).count
+
+    async def delete_old_workers(self, *, term: int, keep: float, limit: int) -> int:
+        """Delete up to ``limit`` workers not heard of for twice ``keep`` seconds; how many."""
+        return (await self._fenced("delete_old_workers", term=term, keep=keep, limit=limit)).count
 
     # -- those of handles -----------------------------------------------------------------------
 
@@ -351,8 +341,8 @@ class Calls:
 
     async def workers_of(self, *, incarnations: Sequence[str]) -> dict[str, WorkerRow]:
         """Return who these incarnations were, as far as that was heard of."""
-        rows = await self._rows(WorkerRow, "workers_of", incarnations=list(incarnations))
-        return {row.incarnation: row for row in rows}
+        given = {"incarnations": list(incarnations)}
+        return {row.incarnation: row for row in await self._rows(WorkerRow, "workers_of", **given)}
 
     async def write_status(self, *, role: str, term: int, counts: Mapping[str, Any]) -> None:
         """Publish what a role has done."""
@@ -383,6 +373,14 @@ class Calls:
             if found != term:
                 raise LostLeadership(term, found)
         return answer
+
+    async def _moved(
+        self, name: str, term: int, ids: Sequence[str], entries: Sequence[int], last: Sequence[int]
+    ) -> list[Moved]:
+        if not ids:
+            return []
+        given = {"ids": list(ids), "entries": list(entries), "indexes": list(last)}
+        return [made(Moved, row) for row in (await self._fenced(name, term=term, **given)).rows]
 
     async def _ids(
         self, name: str, /, *, term: int, ids: Sequence[str], **columns: Sequence[Any]

@@ -63,6 +63,7 @@ class StuckTask(msgspec.Struct, frozen=True):
     recoveries: int
     last_entry: int
     last_index: int
+    flow: str
 
 
 class UncheckedTask(msgspec.Struct, frozen=True):
