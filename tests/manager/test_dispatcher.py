@@ -21,6 +21,8 @@ from fairlead.manager.term import Term
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
+from fairlead.model.message import Body
+from fairlead.model.values import pack_arguments
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import ENQUEUE, Bench, submission, until
 from tests.support.servers import Running, server
@@ -379,3 +381,15 @@ async def test_only_the_recorder_waits_for_rows_that_others_hold(bench: Bench) -
     dispatcher = bench.dispatcher(term)
     await dispatcher.dispatch_all()
     assert sorted(await bench.run_all()) == sorted(ids)
+
+
+async def test_a_claim_is_bounded_by_bytes_too(bench: Bench) -> None:
+    large = Body(task="work", arguments=pack_arguments((bytes(900_000),), {})).encode()
+    ids = await bench.add(*(submission(body=large) for _ in range(8)))
+    await bench.add(*(submission(body=large) for _ in range(8)))
+    await bench.add(*(submission(body=large) for _ in range(8)))
+    term = await bench.lead()
+    first = await bench.ledger.claim_tasks(term=term.number, limit=500)
+    assert [row.id for row in first[:8]] == ids
+    assert len(first) == 19  # the first that goes beyond 16 MiB is the last
+    assert len(await bench.ledger.claim_tasks(term=term.number, limit=500)) == 5

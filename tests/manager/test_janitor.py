@@ -8,7 +8,7 @@ from fairlead.broker import Caller
 from fairlead.broker.verbs import Alter
 from fairlead.model.ledger_errors import LostLeadership
 from fairlead.runtime.ids import new_id
-from tests.manager.bench import Bench
+from tests.manager.bench import Bench, submission
 from tests.support.servers import Running
 
 
@@ -147,3 +147,15 @@ async def test_workers_are_removed_long_after_they_were_heard_of(bench: Bench) -
     await bench.janitor(await bench.lead()).tend_once()
     left = await bench.sql("select incarnation from fairlead.workers order by 1")
     assert left == [("new",), ("old",)]
+
+
+async def test_a_row_that_decides_about_a_task_to_come_is_kept(bench: Bench) -> None:
+    await bench.add(submission("t:parent"), submission("t:other"))
+    term = await bench.lead()
+    await bench.dispatcher(term).dispatch_all()
+    await bench.run_all()
+    await bench.recorder(term).catch_up()
+    await bench.add(submission("t:child", after=["t:parent"], delay=90 * 86_400.0))
+    await bench.age(31 * 86_400.0)
+    await bench.janitor(term).tend_once()
+    assert (await bench.rows("state")) == {"t:parent": "completed", "t:child": "pending"}

@@ -162,17 +162,22 @@ class Pool:
             if command == "begin":
                 raise meaning(error, self._where, is_in_doubt=False) from error
             raise
+        except TimeoutError as error:
+            if command == "begin":
+                raise self._given_up(False) from error
+            raise
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
-        if self._pool is None:
+        pool = self._pool  # whoever closes it meanwhile still gets the connection back
+        if pool is None:
             raise LedgerUnreachable(f"the connections to the ledger at {self._where} are closed")
         from psycopg_pool import PoolClosed, PoolTimeout
 
         try:
             # The pool limits its own waiting, but not that for a sign of life of a connection.
             async with asyncio.timeout(self._connect_in + _CHECK_IN):
-                connection = await self._pool.getconn()
+                connection = await pool.getconn()
         except (PoolTimeout, TimeoutError) as error:
             raise LedgerUnreachable(
                 f"the ledger at {self._where} gave no connection within {self._connect_in:g} s"
@@ -183,7 +188,7 @@ class Pool:
             yield connection
         finally:
             # A connection that was left in the middle of something is closed there, not used again.
-            await self._pool.putconn(connection)
+            await pool.putconn(connection)
 
     def _session(self) -> dict[str, Any]:
         prepare = {"prepare_threshold": None} if self._address.is_pooled else {}

@@ -57,6 +57,8 @@ create index tasks_claimed on fairlead.tasks (claimed_term) where state = 'claim
 create index tasks_running on fairlead.tasks (checked_at) where state = 'running';
 create index tasks_unfinished on fairlead.tasks (checked_at)
     where state in ('scheduled', 'deferred', 'queued', 'retrying');
+create index tasks_parents on fairlead.tasks using gin (depends_on)
+    where state = 'pending' and depends_on <> '{}';
 create index tasks_kept on fairlead.tasks (finished_at) where finished_at is not null;
 
 -- Listings: newest first, page by page.

@@ -24,12 +24,15 @@ where t.id = g.id and t.state = 'running' and (t.last_entry, t.last_index) = (g.
 returning t.id, t.state;
 
 -- name: delete_old_tasks
+-- But for those that a task depends on which is yet to be sent: how they ended decides about it.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 ), old as materialized (
     select t.id from fairlead.tasks t
     where t.finished_at < statement_timestamp() - make_interval(secs => %(keep)s)
       and exists (select from holds)
+      and not exists (select from fairlead.tasks c where c.state = 'pending'
+                      and c.depends_on <> '{}' and c.depends_on @> array[t.id])
     order by t.finished_at limit %(limit)s for update of t skip locked
 )
 delete from fairlead.tasks t using old where t.id = old.id;
