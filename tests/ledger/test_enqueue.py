@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from fairlead.ledger.ledger import Ledger
+from fairlead.ledger.statements import statement
 from tests.ledger.rows import enqueue, enqueue_at, given, query
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_task_is_accepted_once_and_told_from_another_of_its_id(ledger_dsn: str) -> None:
@@ -105,3 +110,17 @@ def test_a_flow_is_accepted_once(ledger_dsn: str) -> None:
     assert query(ledger_dsn, ask, flow) == [("duplicate",)]
     found = query(ledger_dsn, "select id, state, draft, members from fairlead.flows")
     assert found == [("f", "pending", b"body", 3)]
+
+
+def test_the_grants_of_the_page_are_enough_to_enqueue_and_to_cancel(ledger_dsn: str) -> None:
+    page = (ROOT / "docs/how-to/ledger.md").read_text()
+    (grants,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    with psycopg.connect(ledger_dsn) as connection:  # roles are gone with the transaction
+        for role in ("shop", "manager"):
+            connection.execute(f"create role {role}_of_a_test")
+        connection.execute(re.sub(r"\b(shop|manager)\b", r"\1_of_a_test", grants))
+        connection.execute("set local role shop_of_a_test")
+        assert enqueue(connection, given("a")) == [("a", "accepted")]
+        cancel = statement("cancel_pending").text
+        assert connection.execute(cancel, {"id": "a", "tenant": "acme"}).fetchall() == [(0,)]
+        connection.rollback()

@@ -42,12 +42,12 @@ class Settlement(msgspec.Struct):
     @property
     def total(self) -> int:
         """How many rows."""
-        return sum(map(len, (self.confirmed, self.put_back, self.refused, self.ended)))
+        return len(self.ids())
 
     def ids(self) -> set[str]:
         """Which rows."""
-        every = (self.confirmed, self.put_back, self.refused, self.ended)
-        return {row[0] for rows in every for row in rows}
+        others = (*self.refused, *self.ended)
+        return {id for id, *_ in (*self.confirmed, *self.put_back, *others)}
 
 
 def resolved(submission: Submission, parents: Parents, deadline: float | None) -> Submission:
