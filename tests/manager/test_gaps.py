@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from functools import partial
 
+import msgspec
 import pytest
 
 from fairlead.broker import Caller
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import Alter
+from fairlead.broker.views import Hello
 from fairlead.ledger.ledger import Ledger
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import Bench, submission
@@ -102,6 +104,20 @@ async def test_after_a_gap_of_another_server_what_is_unknown_is_sent_again(small
     assert await small.sql("select replication from fairlead.places") == [(hello.replication,)]
     await auditor.audit_once()
     assert small.counts["full_audits"] == 1
+
+
+async def test_of_a_server_that_does_not_tell_what_it_is_nothing_counts_as_forgotten(
+    small: Bench,
+) -> None:
+    real = small.store.hello
+
+    async def silent() -> Hello:
+        return msgspec.structs.replace(await real(), replication="")
+
+    small.store.hello = silent  # type: ignore[method-assign]
+    await sent_then_forgotten(small, gap=True)
+    assert (await small.recorder(await small.lead()).record_once()).gap
+    assert small.counts["forgotten"] == 0
 
 
 async def test_in_another_generation_nothing_counts_as_forgotten_until_all_was_compared(

@@ -46,8 +46,10 @@ class Settlement(msgspec.Struct):
 
     def ids(self) -> set[str]:
         """Which rows."""
-        others = (*self.refused, *self.ended)
-        return {id for id, *_ in (*self.confirmed, *self.put_back, *others)}
+        found = {id for id, _ in self.confirmed}
+        found.update(id for id, *_ in self.refused)
+        found.update(id for id, *_ in self.ended)
+        return found | {back[0] for back in self.put_back}
 
 
 def resolved(submission: Submission, parents: Parents, deadline: float | None) -> Submission:

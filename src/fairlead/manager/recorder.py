@@ -279,7 +279,8 @@ class Recorder:
         return bool(began) and all(
             shard in stored
             and stored[shard].generation == place.generation
-            and stored[shard].replication == now.get(place.generation)
+            # Some servers do not tell theirs: then nobody can say that they are the same.
+            and stored[shard].replication == (now.get(place.generation) or None)
             for shard, place in began.items()
         )
 
