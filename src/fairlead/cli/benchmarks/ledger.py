@@ -104,7 +104,8 @@ def show(found: dict[str, Any]) -> None:
     )
     out.print(
         f"From commit to start: {wait['p50_ms']:.1f} ms in the median, "
-        f"{wait['p99_ms']:.1f} ms in the 99th percentile."
+        f"{wait['p99_ms']:.1f} ms in the 99th percentile; "
+        f"without a ledger {wait['direct_ms']:.1f} ms."
     )
     wanted = table("Aims", "what", "figure", "aim", "")
     for aim in found["aims"]:
