@@ -113,14 +113,14 @@ async def test_without_a_ledger_the_broker_answers_and_it_is_said() -> None:
 
 
 async def test_a_ledger_that_is_away_is_said_to_be() -> None:
-    async with Fairlead("memory://", ledger="postgresql://nobody@127.0.0.1:1/none") as app:
-        async with caller_of(app) as caller:
-            away = problem(await caller.get(f"{BASE}/history"), 503, "ledger-away")
-            assert "127.0.0.1" not in str(away)
-            shown = samples((await caller.get("/metrics")).text)
-            assert shown["fairlead_scrape_success", frozenset({("part", "ledger")})] == 0
-            assert ("fairlead_ledger_due", frozenset()) not in shown
-            assert shown["fairlead_broker_up", frozenset()] == 1
+    nowhere = "postgresql://nobody@127.0.0.1:1/none"
+    async with Fairlead("memory://", ledger=nowhere) as app, caller_of(app) as caller:
+        away = problem(await caller.get(f"{BASE}/history"), 503, "ledger-away")
+        assert "127.0.0.1" not in str(away)
+        shown = samples((await caller.get("/metrics")).text)
+        assert shown["fairlead_scrape_success", frozenset({("part", "ledger")})] == 0
+        assert ("fairlead_ledger_due", frozenset()) not in shown
+        assert shown["fairlead_broker_up", frozenset()] == 1
 
 
 async def test_metrics_tell_how_far_ledger_and_broker_are_apart(

@@ -72,6 +72,7 @@ def test_types_are_stable_and_belong_to_one_status() -> None:
         "broker-full": 503,
         "draining": 503,
         "in-doubt": 503,
+        "ledger-away": 503,
     }
 
 

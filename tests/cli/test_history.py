@@ -40,7 +40,7 @@ async def test_the_ledger_tells_of_tasks(ledger: Ledger, ledger_dsn: str) -> Non
     async with Fairlead("memory://") as app:
         id = await recorded(app, ledger)
     # No broker is named: what the ledger has can be read without one.
-    kept = {"FAIRLEAD_LEDGER": ledger_dsn, "FAIRLEAD_URL": ""}
+    kept: dict[str, Any] = {"FAIRLEAD_LEDGER": ledger_dsn, "FAIRLEAD_URL": ""}
     listed = fairlead("history", "--state", "dead", "--error", "reject", "--since", "1h", **kept)
     assert listed.returncode == 0, listed.stderr
     assert listed.stderr == ""

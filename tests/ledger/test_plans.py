@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -20,10 +21,11 @@ _INDEX = re.compile(r"^create (?:unique )?index .*?;$", re.MULTILINE | re.DOTALL
 # Nearly all have ended, as in a ledger that has been in use for a month.
 _FILL = f"""
 insert into fairlead.tasks (id, state, queue, tenant, name, submission, created_at, due_at,
-    updated_at, checked_at, started_at, finished_at, claimed_term, reason, error)
+    updated_at, checked_at, started_at, finished_at, claimed_term, reason, error_type, error)
 select 'task-' || n, s.state, 'queue-' || n % 20, 'tenant-' || n % 1000, 'name-' || n % 50, 'body',
     at, at, at, at, at, case when s.state in ('completed', 'dead', 'refused') then at end,
     case when s.state = 'claimed' then 1 end, case when s.state = 'refused' then 'full' else '' end,
+    case when s.state = 'dead' then 'ValueError' else '' end,
     case when s.state = 'dead' then 'error number ' || n else '' end
 from generate_series(1, {ROWS}) n,
     lateral (select now() - interval '1 second' * ({ROWS} - n) as at) moment,
@@ -65,7 +67,8 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("unchecked_tasks", {"older": 60.0, "limit": 500}, "tasks_unfinished"),
     ("delete_old_tasks", {"term": 1, "keep": 9e5, "limit": 1000}, "tasks_kept"),
     ("states_of", {"ids": ["task-1", "task-2"]}, "tasks_pkey"),
-    ("unknown_ids", {"ids": ["task-1", "task-2"]}, "tasks_pkey"),
+    ("last_events", {"ids": ["task-1", "task-2"]}, "tasks_pkey"),
+    ("unfinished_tasks", {"state": "running", "limit": 500}, "tasks_by_state"),
     ("task", {"id": "task-5"}, "tasks_pkey"),
     ("list_tasks", {}, "tasks_newest"),
     ("list_tasks", {"state": "running"}, "tasks_by_state"),
@@ -74,7 +77,11 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("list_tasks", {"name": "name-1"}, "tasks_"),
     ("list_tasks", {"error": "number 5006"}, "tasks_by_error"),
     ("list_tasks", {"state": "dead", "tenant": "tenant-6"}, "tasks_by_"),
-    ("list_tasks", {"until": 1_000_000_000.0}, "tasks_by_time"),
+    ("list_tasks", {"until": 1_000_000_000.0}, "tasks_newest"),
+    ("list_tasks", {"since": 9e9, "queue": "queue-1"}, "tasks_"),
+    ("list_tasks", {"since": 9e8, "until": 1e9, "tenant": "tenant-1"}, "tasks_by_tenant"),
+    ("list_tasks", {"state": "dead", "until": 1e9}, "tasks_by_state"),
+    ("list_tasks", {"before": datetime.fromtimestamp(9e8, UTC), "before_seq": 5}, "tasks_newest"),
 ]
 
 
@@ -82,7 +89,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 def test_an_index_answers(million: psycopg.Connection[Any]) -> None:
     # One test: to make a million rows takes longer than all that is asked.
     for name, given, index in CASES:
-        page = {"before": 2**62, "limit": 50} if name == "list_tasks" else {}
+        page = {"limit": 50} if name == "list_tasks" else {}
         check(million, name, {**page, **given}, index)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -97,7 +98,7 @@ class Bench:
 
     async def sql(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as connection:
-            cursor = await connection.execute(text, values or None)  # type: ignore[call-overload]
+            cursor = await connection.execute(text, values or None)
             return await cursor.fetchall() if cursor.description else []
 
     async def add(self, *submissions: Submission, count: int = 0) -> list[str]:
@@ -152,7 +153,7 @@ class Bench:
                 Settlement(id=each.message.id, token=each.token, to=State.COMPLETED)
                 for each in leases[start : start + 100]
             ]
-            await self.worker.call(lambda call, some=some: self.store.exchange(call, some))
+            await self.worker.call(partial(self.store.exchange, settlements=some))
 
     async def run_all(self, queues: Sequence[str] = ("default",)) -> list[str]:
         """Run whatever is queued, as a worker would; the ids in the order they were lent."""

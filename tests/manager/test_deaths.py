@@ -152,7 +152,7 @@ async def interleave(bench: Bench, seeds: range, monkeypatch: pytest.MonkeyPatch
 async def test_what_commits_runs_once_and_what_does_not_never(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await interleave(bench, range(20), monkeypatch)
+    await interleave(bench, range(12), monkeypatch)
 
 
 @pytest.mark.slow

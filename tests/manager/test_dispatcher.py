@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 
 import psycopg
 import pytest
 
 from fairlead.broker import Caller, connect
-from fairlead.broker.verbs import QueueChange
+from fairlead.broker.verbs import Call, QueueChange, Submission
 from fairlead.client.stored_submissions import encode_submission, tasks_text
 from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.leader import Leader
 from fairlead.manager.push import Sent, Settlement, batches
-from fairlead.model.errors import BrokerError, Unreachable
+from fairlead.manager.term import Term
+from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import ENQUEUE, Bench, submission, until
-from tests.support.servers import server
+from tests.support.servers import Running, server
 
 
 async def configure(bench: Bench, change: QueueChange) -> None:
@@ -194,6 +196,29 @@ async def test_parents_of_another_queue_go_in_a_call_of_their_own(bench: Bench) 
     assert found == [["t:0"], ["t:1", "t:2", "t:3"]]
 
 
+async def test_over_shards_a_term_is_shut_out_of_each(bench: Bench, valkey: Running) -> None:
+    store = connect(valkey.url, shards={"far": "other"})
+    there = Bench(store, bench.ledger, bench.dsn)
+    old = await there.lead("old")
+    chain = [submission("t:0", queue="far"), submission("t:1", after=["t:0"])]
+    chain.append(submission("t:2", queue="far", after=["t:1"]))
+    await there.add(*chain)
+    new = await there.lead("new")
+    for queue in ("far", "default"):
+        late = partial(store.enqueue, submissions=[submission(queue=queue)])
+        with pytest.raises(LostLeadership):
+            await old.call(late)
+    assert await there.dispatcher(new).dispatch_all() == 3
+    ran: list[str] = []
+    for _ in range(6):
+        ran += await there.run_all(("far", "default"))
+        await store.deliver()
+    assert ran == ["t:0", "t:1", "t:2"]
+    await there.recorder(new).catch_up()
+    assert await there.states() == {"completed": 3}
+    await store.close()
+
+
 # -- a broker that is away, and doubt --------------------------------------------------------------
 
 
@@ -244,6 +269,32 @@ async def test_what_ran_and_was_forgotten_under_a_claim_is_not_sent_again(bench:
     assert await bench.dispatcher(new).dispatch_all() == 0
     assert await bench.run_all() == []
     assert await bench.states() == {"completed": 1}
+
+
+async def test_what_may_have_been_taken_stays_claimed_until_that_is_known(bench: Bench) -> None:
+    """The answer is lost, the tasks run and are forgotten: they are not sent again."""
+    await configure(bench, QueueChange(queue="default", keep_completed=0.0))
+    ids = await bench.add(count=3)
+    term = Term(bench.store, (await bench.lead()).number + 1_000, "test", limit=0.2)
+    await bench.ledger.take_leadership(term=term.number, holder="test")
+    enqueue = bench.store.enqueue
+
+    async def unheard(call: Call, submissions: Sequence[Submission]) -> None:
+        await enqueue(call, submissions)
+        raise Ambiguous("the connection was lost")
+
+    dispatcher = bench.dispatcher(term)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.store, "enqueue", unheard)
+        with pytest.raises(Ambiguous):
+            await dispatcher.dispatch_all()
+    assert await bench.states() == {"claimed": 3}
+    assert sorted(await bench.run_all()) == sorted(ids)
+    while (await bench.store.tidy()).count:
+        pass
+    assert await dispatcher.dispatch_all() == 0
+    assert await bench.run_all() == []
+    assert await bench.states() == {"completed": 3}
 
 
 async def test_only_what_is_still_claimed_is_confirmed(bench: Bench) -> None:

@@ -14,7 +14,11 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.ledger.ledger import Ledger
+from fairlead.manager.counts import Counts
+from fairlead.manager.janitor import Janitor
 from fairlead.manager.manager import Manager
+from fairlead.manager.status import StatusWriter
+from fairlead.model.ledger_errors import LedgerUnreachable, LostLeadership
 from tests.manager.bench import Bench, until
 from tests.manager.process import ManagerProcess
 from tests.support.postgres import Postgres
@@ -92,6 +96,37 @@ async def test_two_managers_send_each_row_once(bench: Bench, ledger_dsn: str) ->
     assert (await bench.store.stats("default")).queues["default"].enqueued == 1_000
 
 
+async def test_a_role_that_crashes_begins_anew_and_the_others_go_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = []
+
+    async def crash(janitor: Janitor) -> None:
+        tried.append(janitor)
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(Janitor, "run", crash)
+    async with running(Manager(bench.store, bench.ledger)):
+        await bench.add(count=2)
+        await until(lambda: all_sent(bench))
+        await until(lambda: asyncio.sleep(0, len(tried) > 1))
+    (line,) = [each for each in caplog.records if "cannot go on" in each.message]
+    assert line.exc_info is not None
+    assert line.__dict__["role"] == "janitor"
+
+
+async def test_a_leader_without_a_ledger_lets_another_try(bench: Bench, tmp_path: Path) -> None:
+    term = await bench.lead()
+    clock = [0.0]
+    gone = Ledger(f"postgresql:///gone?host={tmp_path}", connect_timeout=0.2)
+    writer = StatusWriter(gone, term, [Counts("test")], clock=lambda: clock[0])
+    kinds = ((1.0, LedgerUnreachable), (29.0, LedgerUnreachable), (31.0, LostLeadership))
+    for clock[0], error in kinds:
+        with pytest.raises(error):
+            await writer.run()
+    await gone.close()
+
+
 @pytest.mark.slow
 async def test_a_broker_that_goes_and_comes_back(bench: Bench) -> None:
     with server(aof=True) as there:
@@ -157,9 +192,7 @@ async def test_a_transaction_that_holds_rows_holds_up_no_others(bench: Bench) ->
     ids = await bench.add(count=20)
     manager = Manager(bench.store, bench.ledger)
     async with await psycopg.AsyncConnection.connect(bench.dsn) as idle:
-        await idle.execute(
-            "select 1 from fairlead.tasks where id = any(%s) for update", (ids[:5],)
-        )
+        await idle.execute("select 1 from fairlead.tasks where id = any(%s) for update", (ids[:5],))
         async with running(manager):
 
             async def others() -> bool:

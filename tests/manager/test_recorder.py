@@ -91,7 +91,7 @@ def kinds(row: Any) -> list[str]:
 
 async def executed(dsn: str, text: str, *values: Any) -> list[Any]:
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-        cursor = await connection.execute(text, values or None)  # type: ignore[call-overload]
+        cursor = await connection.execute(text, values or None)
         return await cursor.fetchall() if cursor.description else []
 
 

@@ -33,7 +33,12 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 _LEDGER + "sql/recorder.sql",
-                (("where term = %(term)s for share", "where term = %(term)s"),),
+                (
+                    (
+                        "for share\n)\ninsert into fairlead.places",
+                        "\n)\ninsert into fairlead.places",
+                    ),
+                ),
             ),
         ),
     ),
@@ -44,13 +49,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 _LEDGER + "sql/recorder.sql",
-                (
-                    (
-                        "\nwhere (t.last_entry, t.last_index)"
-                        " < (excluded.last_entry, excluded.last_index)",
-                        "",
-                    ),
-                ),
+                ((" and (t.last_entry, t.last_index) < (g.last_entry, g.last_index)", ""),),
             ),
         ),
     ),

@@ -120,7 +120,9 @@ async def _pages(app: Fairlead, selection: dict[str, Any], limit: int) -> Histor
 
 
 def _list(tasks: list[HistoryTask]) -> None:
-    rows = [("ENQUEUED", "STATE", "TASK", "QUEUE", "TENANT", "ATTEMPTS", "ID", "WHY")]
+    rows: list[tuple[str, ...]] = [
+        ("ENQUEUED", "STATE", "TASK", "QUEUE", "TENANT", "ATTEMPTS", "ID", "WHY")
+    ]
     for task in tasks:
         why = f"{task.error_type}: {task.error}" if task.error_type else task.reason
         texts = (task.task or "?", task.queue, task.tenant, str(task.attempts), task.id)

@@ -57,7 +57,7 @@ class _Runs(Group):
     ),
 )
 def manager() -> None:
-    """The queue manager: moves tasks from the ledger to the broker, and records what becomes of them.
+    """The queue manager: sends tasks from the ledger to the broker, and records what they become.
 
     `fairlead manager [APP]` is short for `fairlead manager run [APP]`.
     """

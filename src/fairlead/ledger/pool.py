@@ -221,7 +221,7 @@ class Transaction:
         try:
             async with asyncio.timeout(self._limit + _GRACE):
                 cursor = self._connection.cursor()
-                async with cursor.copy(statement.text) as copying:  # type: ignore[arg-type]
+                async with cursor.copy(statement.text) as copying:
                     copying.set_types(types)
                     for row in rows:
                         await copying.write_row(row)

@@ -89,6 +89,7 @@ class Dispatcher:
             sent = await self.dispatch_all()
             if sent or self._stopping:
                 continue
+            self._counts.put("lag", 0)
             seconds = await self._ledger.next_due()
             pause = _POLL if seconds is None else min(max(seconds, _LEAST), _POLL)
             if not await within(pause, self._wake) and pause == _POLL:

@@ -161,6 +161,8 @@ class Manager:
                 raise
             except (BrokerError, LedgerError) as error:
                 await asyncio.sleep(trouble.pause(error))
+            except Exception as error:  # noqa: BLE001 - a mistake in one role must not stop the others
+                await asyncio.sleep(trouble.pause(error, is_ours=True))
 
     async def _listen(self, wake: asyncio.Event) -> None:
         listener = await self._ledger.listen("fairlead_due")
@@ -191,8 +193,8 @@ class _Trouble:
         self._last = 0.0
         self._told: set[str] = set()
 
-    def pause(self, error: Exception) -> float:
-        """Take in how it failed; the seconds to wait."""
+    def pause(self, error: Exception, *, is_ours: bool = False) -> float:
+        """Take in how it failed; the seconds to wait. A mistake of ours is told with its trace."""
         now = time.monotonic()
         if now - self._last > _STEADY + _PAUSES.max:
             self.over()
@@ -201,7 +203,9 @@ class _Trouble:
         if kind not in self._told:
             self._told.add(kind)
             fields = {"role": self._role, "error": type(error).__name__, "reason": str(error)}
-            log.warning("manager cannot go on; it is tried again", extra=fields)
+            level = logging.ERROR if is_ours else logging.WARNING
+            trace = error if is_ours else None
+            log.log(level, "manager cannot go on; it is tried again", extra=fields, exc_info=trace)
         seconds = _PAUSES.delay(self._failures, self._dice())
         self._failures = min(self._failures + 1, 16)
         return seconds

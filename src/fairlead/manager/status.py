@@ -9,11 +9,13 @@ from typing import Any
 
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.counts import Counts
-from fairlead.manager.term import Term
+from fairlead.manager.term import Term, lost
+from fairlead.model.ledger_errors import LedgerError
 
 __all__ = ("GENERATION", "StatusWriter")
 
 _INTERVAL = 1.0  # seconds between two writes, at least
+_PATIENCE = 30.0  # seconds that a leader has without a ledger
 _HEARTBEAT = 5.0  # seconds after which it is written though nothing has changed
 
 #: In the counts of the auditor: of the broker that was compared in full.
@@ -37,12 +39,23 @@ class StatusWriter:
         self._term = term
         self._counts = counts
         self._clock = clock
+        self._answered = clock()
         self._written: dict[str, tuple[float, dict[str, Any]]] = {}
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write for ever. Raises LostLeadership if the ledger takes nothing for half a minute.
+
+        Another manager may reach it; this one stands by until it does.
+        """
         while True:
-            await self.write_once()
+            try:
+                await self.write_once()
+            except LedgerError as error:
+                if self._clock() - self._answered > _PATIENCE:
+                    why = f"the ledger took nothing for {_PATIENCE:g} s"
+                    raise lost(self._term.number, why) from error
+                raise
+            self._answered = self._clock()
             await asyncio.sleep(_INTERVAL)
 
     async def write_once(self) -> int:
