@@ -337,6 +337,10 @@ def end(lock: LockFile) -> None:
         elif not holder.has_ended():
             break
         if lock.wait_exclusive(time.monotonic() + seconds):
+            # The kernel lets go of the lock some milliseconds before the process is gone.
+            until = time.monotonic() + _ANSWER_IN
+            while is_same(holder.pid, holder.identity) and time.monotonic() < until:
+                time.sleep(0.001)
             lock.release()
             return
     log.warning("embedded PostgreSQL (%s) left running: it does not end", holder)
