@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
-import psycopg
-
 from fairlead.app import Fairlead
 from fairlead.broker import Store, connect
 from fairlead.cli.benchmarks.ledger_site import Place, Rate, Stopwatch, managing
 from fairlead.cli.benchmarks.process import TOGETHER
 from fairlead.cli.benchmarks.site import PATIENCE, span, told, until, working
 from fairlead.cli.figures import percentile
+from fairlead.ledger.address import psycopg_of
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
@@ -64,7 +63,7 @@ async def pipeline(place: Place, count: int) -> dict[str, Rate]:
 async def _committed(place: Place, count: int) -> Rate:
     app = Fairlead(place.url, ledger=place.dsn)
     task = app.task(name="bench.noop")(_noop)
-    async with app, await psycopg.AsyncConnection.connect(place.dsn) as connection:
+    async with app, await psycopg_of().AsyncConnection.connect(place.dsn) as connection:
         watch = Stopwatch(place)
         for start in range(0, count, TOGETHER):
             calls = [task.call(_PAYLOAD) for _ in range(min(TOGETHER, count - start))]
@@ -129,7 +128,7 @@ async def _run(place: Place, count: int, *, recorded: bool = False) -> float:
 async def _rows(place: Place, count: int, state: str) -> None:
     """Wait until so many rows are in a state."""
     ends = time.monotonic() + PATIENCE
-    async with await psycopg.AsyncConnection.connect(place.dsn, autocommit=True) as connection:
+    async with await psycopg_of().AsyncConnection.connect(place.dsn, autocommit=True) as connection:
         while time.monotonic() < ends:
             cursor = await connection.execute(
                 "select count(*) from fairlead.tasks where state = %s", (state,)
@@ -161,7 +160,7 @@ async def latency(place: Place, count: int) -> dict[str, float]:
         client,
         server,
         server.worker(queues=[_QUEUE]),
-        await psycopg.AsyncConnection.connect(place.dsn) as connection,
+        await psycopg_of().AsyncConnection.connect(place.dsn) as connection,
     ):
         for _ in range(_WARM_UP + count):
             await asyncio.sleep(_REST)
