@@ -1,17 +1,18 @@
 -- name: claim_tasks
--- Make due rows ours, in the order in which they are due. Only the leader's term gets any.
+-- Make due rows ours, in the order in which they are due. Only the leader's term gets any. They are
+-- found again by where they lie: by id the planner reads a small table as a whole. One that moves
+-- just then is left for the next claim.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 ), due as materialized (
-    select t.id from fairlead.tasks t
+    select t.ctid as place from fairlead.tasks t
     where t.state = 'pending' and t.due_at <= statement_timestamp() and exists (select from holds)
     order by t.due_at, t.seq
     limit %(limit)s
     for update of t skip locked
 ), claimed as (
-    -- An array, not a join: for a small table the planner would join by a scan of all rows.
     update fairlead.tasks t set state = 'claimed', claimed_term = %(term)s, pushes = t.pushes + 1
-    where t.id = any(array(select due.id from due))
+    where t.ctid = any(array(select place from due))
     returning t.id, t.seq, t.due_at, t.submission, t.depends_on, t.deadline_at, t.pushes
 )
 select id, submission, depends_on,
