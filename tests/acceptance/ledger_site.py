@@ -102,7 +102,7 @@ class LedgerSite:
 
     def __init__(self, broker: Site, dsn: str, folder: Path, routes: Mapping[str, str]) -> None:
         self.broker, self.dsn = broker, dsn
-        self.app = Fairlead(broker.url, ledger=dsn, **({"routes": routes} if routes else {}))
+        self.app = Fairlead(broker.url, ledger=dsn, routes=routes or None)
         self.managers: list[ManagerProcess] = []
         self._folder = folder
         self._task = self.app.task(name="nap")(_stand_in)
@@ -143,13 +143,13 @@ class LedgerSite:
 
     async def sql(self, text: str, *parameters: Any) -> list[Row]:
         """Run a statement in a transaction of its own."""
-        async with await psycopg.AsyncConnection.connect(self.dsn, connect_timeout=10) as connection:
+        async with await psycopg.AsyncConnection.connect(
+            self.dsn, connect_timeout=10
+        ) as connection:
             cursor = await connection.execute(text.encode(), parameters or None)
             return await cursor.fetchall() if cursor.description else []
 
-    async def enqueue(
-        self, count: int, /, *args: Any, **options: Unpack[CallOptions]
-    ) -> list[str]:
+    async def enqueue(self, count: int, /, *args: Any, **options: Unpack[CallOptions]) -> list[str]:
         """Enqueue naps in one transaction that commits; their ids."""
         call = self._task.using(**options).call
         calls = [call(*(args or (0.0,))) for _ in range(count)]
@@ -160,7 +160,8 @@ class LedgerSite:
     async def states(self, ids: Sequence[str]) -> dict[str, int]:
         """How many of these rows are in each state."""
         rows = await self.sql(
-            "select state, count(*) from fairlead.tasks where id = any(%s) group by state", list(ids)
+            "select state, count(*) from fairlead.tasks where id = any(%s) group by state",
+            list(ids),
         )
         return dict(rows)
 
@@ -178,11 +179,11 @@ class LedgerSite:
     async def pushed(self, ids: Sequence[str], seconds: float = PATIENCE) -> list[Event]:
         """Wait until the broker has taken each of these tasks in; those events, in their order."""
         wanted = set(ids)
-        await self.broker.stream.until(
-            lambda: self.broker.stream.count(ids, "enqueued") >= len(ids),
-            f"{len(ids)} tasks to be pushed",
-            seconds,
-        )
+
+        async def look() -> bool:
+            return self.broker.stream.count(ids, "enqueued") >= len(ids)
+
+        await self.until(look, lambda: f"{len(ids)} tasks at the broker", seconds)
         events = self.broker.stream.events
         return [event for event in events if event.kind == "enqueued" and event.task in wanted]
 
@@ -208,7 +209,8 @@ class LedgerSite:
         return await self.sql(
             "select pid, state, query from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid()"
-            " and backend_type = 'client backend' and xact_start < clock_timestamp() - interval '1 s'"
+            " and backend_type = 'client backend'"
+            " and xact_start < clock_timestamp() - interval '1 s'"
         )
 
     async def status(self) -> dict[str, Any]:

@@ -17,13 +17,14 @@ from functools import partial
 from typing import TypeVar
 
 from fairlead.broker import Store
+from fairlead.broker.repeats import Limit
 from fairlead.broker.verbs import Receipt
 from fairlead.client.stored_submissions import decode_submission
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ClaimedTask
 from fairlead.manager.counts import Counts
 from fairlead.manager.flow_dispatcher import FlowDispatcher
-from fairlead.manager.push import Sent, Settlement, batches, fate, resolved
+from fairlead.manager.push import Failures, Sent, Settlement, batches, fate, resolved
 from fairlead.manager.term import Term
 from fairlead.model.errors import (
     Ambiguous,
@@ -43,6 +44,9 @@ C = TypeVar("C")
 BATCH = 500  # rows that are claimed at a time
 _POLL = 5.0  # seconds after which it looks, though nothing woke it
 _LEAST = 0.01  # seconds
+_AWAY = 2.0  # seconds, about, after which tasks are sent again to a server that is away
+_TRYING = 2.0  # seconds after which a batch that failed in part is given up
+_PROBE = 0.5  # seconds that a server has that failed lately
 
 log = logging.getLogger("fairlead.manager")
 
@@ -77,6 +81,7 @@ class Dispatcher:
         self._wake = asyncio.Event() if wake is None else wake
         self._batch = batch
         self._dice = dice
+        self._failures = Failures()
         self._is_sure = False  # that no claim stands but those in hand
         self._stopping = False
         self._idle = asyncio.Event()
@@ -185,21 +190,41 @@ class Dispatcher:
         """
         into = Settlement([], [], [])
         items = await self._readable(claimed, into)
-        for batch in batches(items):
-            try:
-                await self._push_batch(batch, into)
-            except (Ambiguous, LostLeadership):
-                raise
-            except BrokerError as error:
-                self._counts.add("failed", len(batch))
-                settled = {id for id, *_ in (*into.confirmed, *into.put_back, *into.refused)}
-                reason = type(error).__name__.lower()
-                back = [(row.id, 0.0, reason) for row in claimed if row.id not in settled]
-                into.put_back.extend(back)
+        error = await self._push_parts(items, into)
+        if isinstance(error, Ambiguous):
+            await self._settle(into)
+            raise error
+        if error is not None:
+            # If the broker is away as a whole the pause is for everybody, and made by the caller.
+            seconds = _AWAY * (0.5 + self._dice()) if into.confirmed else 0.0
+            reason, known = type(error).__name__.lower(), into.ids
+            back = [(row.id, seconds, reason) for row in claimed if row.id not in known]
+            into.put_back.extend(back)
+            self._counts.add("failed", len(back))
+            if not into.confirmed:
                 await self._settle(into)
-                raise
+                raise error
         faults.reached("pushed")
         return into
+
+    async def _push_parts(self, items: Sequence[Sent], into: Settlement) -> BrokerError | None:
+        """Send what can be sent; the error of what was not, Ambiguous if some is in doubt."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _TRYING
+        failure: BrokerError | None = None
+        for part, is_suspect in self._failures.parts(items):
+            for batch in batches(part):
+                if failure is not None and loop.time() > until:
+                    return failure
+                limit = Limit(loop.time() + _PROBE) if is_suspect else None
+                try:
+                    await self._push_batch(batch, into, limit)
+                except BrokerError as error:
+                    self._failures.add(batch)
+                    failure = failure if isinstance(failure, Ambiguous) else error
+                else:
+                    self._failures.forget(batch)
+        return failure
 
     async def _readable(self, claimed: Sequence[ClaimedTask], into: Settlement) -> list[Sent]:
         """The rows as they are to be sent; what cannot be read is refused."""
@@ -214,12 +239,14 @@ class Dispatcher:
                 into.refused.append((row.id, "unreadable", ""))
         return items
 
-    async def _push_batch(self, batch: Sequence[Sent], into: Settlement) -> None:
+    async def _push_batch(
+        self, batch: Sequence[Sent], into: Settlement, limit: Limit | None = None
+    ) -> None:
         """One call; if the broker finds fault with one item, the others go without it."""
         submissions = [each.submission for each in batch]
         try:
             receipts: list[Receipt] = await self._term.call(
-                partial(self._store.enqueue, submissions=submissions)
+                partial(self._store.enqueue, submissions=submissions), limit
             )
         except InvalidInput as error:
             if len(batch) == 1:
@@ -227,8 +254,8 @@ class Dispatcher:
                 into.refused.append((batch[0].id, f"invalid: {type(error).__name__}", ""))
                 return
             middle = len(batch) // 2
-            await self._push_batch(batch[:middle], into)
-            await self._push_batch(batch[middle:], into)
+            await self._push_batch(batch[:middle], into, limit)
+            await self._push_batch(batch[middle:], into, limit)
             return
         missing = {each.detail for each in receipts if each.code == "unknown_dependency"}
         states = await self._ledger.states_of(ids=list(missing)) if missing else {}
