@@ -416,10 +416,10 @@ async def test_3_an_outage_of_the_broker_leaves_tasks_pending(
     manager = site.manager()
     await site.reach(await site.enqueue(5), "queued")
     valkey.kill()
-    ids = await site.enqueue(300)
+    ids = await site.enqueue(1_200)
 
     async def pending() -> bool:
-        return await site.states(ids) == {"pending": 300}
+        return await site.states(ids) == {"pending": 1_200}
 
     deadline = time.monotonic() + 3.0
     while time.monotonic() < deadline:  # it tries and fails, and marks none as queued
@@ -428,7 +428,7 @@ async def test_3_an_outage_of_the_broker_leaves_tasks_pending(
     await site.until(pending, "all to be pending")
     async with await psycopg.AsyncConnection.connect(site.dsn) as connection:
         cursor = await connection.execute("select id from fairlead.tasks for update nowait")
-        assert len(await cursor.fetchall()) == 305
+        assert len(await cursor.fetchall()) == 1_205
         await connection.rollback()
     assert await site.held() == []
     assert manager.running

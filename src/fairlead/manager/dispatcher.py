@@ -9,12 +9,12 @@ and was forgotten meanwhile is over by then, and is not sent again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
 
 from fairlead.broker import Store
 from fairlead.broker.repeats import Limit
@@ -31,20 +31,17 @@ from fairlead.model.errors import (
     BrokerError,
     InvalidInput,
 )
-from fairlead.model.ledger_errors import LostLeadership
+from fairlead.model.ledger_errors import LedgerError, LostLeadership
 from fairlead.runtime import faults
 from fairlead.runtime.component import within
 
 __all__ = ("Dispatcher",)
 
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-
 BATCH = 500  # rows that are claimed at a time
 _POLL = 5.0  # seconds after which it looks, though nothing woke it
 _LEAST = 0.01  # seconds
 _AWAY = 2.0  # seconds, about, after which tasks are sent again to a server that is away
+_FRESH = 1.0  # seconds since when a broker counts as there
 _TRYING = 2.0  # seconds after which a batch that failed in part is given up
 _PROBE = 0.5  # seconds that a server has that failed lately
 
@@ -132,11 +129,35 @@ class Dispatcher:
                 claiming = _nothing() if self._ends(claimed) else self._claim()
                 pushing = self._push(claimed) if claimed else _none()
                 settling = self._settle(pushed) if pushed is not None else _zero()
-                claimed, pushed, settled = await _together(claiming, pushing, settling)
+                round = await asyncio.gather(claiming, pushing, settling, return_exceptions=True)
+                claimed, pushed, settled = await self._sound(*round)
                 count += settled
             if not self._stopping:
                 count += await self._flows.dispatch_all(lambda: self._stopping)
         return count
+
+    async def _sound(
+        self,
+        claimed: list[ClaimedTask] | BaseException,
+        pushed: Settlement | BaseException | None,
+        settled: int | BaseException,
+    ) -> tuple[list[ClaimedTask], Settlement | None, int]:
+        """Return what a round came to, or raise its error.
+
+        What was claimed in a round that failed was not sent, so it does not stay claimed.
+        """
+        if not (
+            isinstance(claimed, BaseException)
+            or isinstance(pushed, BaseException)
+            or isinstance(settled, BaseException)
+        ):
+            return claimed, pushed, settled
+        if not isinstance(claimed, BaseException) and claimed:
+            back = Settlement([], [(row.id, 0.0, "unsent") for row in claimed], [])
+            with contextlib.suppress(LedgerError):  # then they are found as claims
+                await self._settle(back)
+        errors = [e for e in (claimed, pushed, settled) if isinstance(e, BaseException)]
+        raise next((e for e in errors if isinstance(e, LostLeadership)), errors[0])
 
     async def release(self) -> int:
         """Make claims pending again that nobody is pushing any more; how many.
@@ -164,6 +185,8 @@ class Dispatcher:
         try:
             if not self._is_sure:
                 await self.release()
+            elif self._term.idle() > _FRESH:
+                await self._term.touch()  # nothing is claimed while the broker is away
             self._is_sure = False
             yield
             self._is_sure = True
@@ -282,25 +305,6 @@ class Dispatcher:
             self._counts.add("refused", len(ids))
         faults.reached("settled")
         return settlement.total
-
-
-async def _together(
-    claiming: Awaitable[A], pushing: Awaitable[B], settling: Awaitable[C]
-) -> tuple[A, B, C]:
-    """Wait for all three. If one fails the others are cancelled, and its error comes out alone."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            first = group.create_task(_run(claiming))
-            second = group.create_task(_run(pushing))
-            third = group.create_task(_run(settling))
-    except BaseExceptionGroup as group:
-        lost = [each for each in group.exceptions if isinstance(each, LostLeadership)]
-        raise (lost or group.exceptions)[0] from None
-    return first.result(), second.result(), third.result()
-
-
-async def _run(work: Awaitable[A]) -> A:
-    return await work
 
 
 async def _nothing() -> list[ClaimedTask]:
