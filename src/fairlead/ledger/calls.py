@@ -14,24 +14,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlead.ledger.pool import Answer, Executor
+
+# isort: off
 from fairlead.ledger.rows import (
-    ClaimedFlow,
-    ClaimedTask,
-    Lag,
-    LastEvent,
-    LeadershipRow,
-    Moved,
-    Place,
-    Standing,
-    StatusRow,
-    StuckTask,
-    TaskRow,
-    UncheckedTask,
-    UnfinishedTask,
-    WorkerRow,
-    made,
-    moment,
-)
+    ClaimedFlow, ClaimedTask, Lag, LastEvent, LeadershipRow, Moved, Place, Standing,
+    StatusRow, StuckTask, TaskRow, UncheckedTask, UnfinishedFlow, UnfinishedTask, WorkerRow,
+    made, moment,
+)  # fmt: skip
+# isort: on
 from fairlead.ledger.statements import statement
 from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
 
@@ -138,14 +128,16 @@ class Calls:
         generation: str,
         entry: int,
         index: int,
+        replication: str = "",
         was_generation: str = "",
         was_entry: int = 0,
         was_index: int = 0,
     ) -> bool:
         """Move the place of a shard behind what is written in the same transaction.
 
-        ``was_*`` is where it stood when it was read. Raises LedgerRefused (``place``) if another
-        has moved it since: then nothing of the transaction may be kept.
+        ``replication`` is of a place that is new. ``was_*`` is where it stood when it was read.
+        Raises LedgerRefused (``place``) if another has moved it since: then nothing of the
+        transaction may be kept.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "term")}
         answer = await self._fenced("move_place", term=term, **given)
@@ -170,6 +162,19 @@ class Calls:
         return await self._rows(
             UnfinishedTask, "unfinished_tasks", state=state, limit=limit, **place
         )
+
+    async def forget_tasks(
+        self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
+    ) -> list[str]:
+        """Note that tasks ended unseen, where the row knows nothing newer."""
+        return await self._ids("forget_tasks", term=term, ids=ids, entries=entries, indexes=indexes)
+
+    async def unfinished_flows(
+        self, *, limit: int, after: float | None = None, after_id: str = ""
+    ) -> list[UnfinishedFlow]:
+        """Return a page of the flows that run; ``after*`` are of the last page's last row."""
+        place = {"after": _moment(after), "after_id": after_id}
+        return await self._rows(UnfinishedFlow, "unfinished_flows", limit=limit, **place)
 
     async def record_flows(
         self, *, term: int, ids: Sequence[str], states: Sequence[str], at: Sequence[float]
@@ -235,6 +240,13 @@ class Calls:
         """Write what the broker says of tasks, where the row knows nothing newer."""
         columns = {name: value for name, value in locals().items() if name not in ("self", "term")}
         return await self._ids("follow_tasks", term=term, **columns)
+
+    async def settle_places(
+        self, *, term: int, generations: Sequence[str], replications: Sequence[str]
+    ) -> int:
+        """Note that all unfinished rows were compared with these servers."""
+        columns = {"generations": list(generations), "replications": list(replications)}
+        return (await self._fenced("settle_places", term=term, **columns)).count
 
     async def unchecked_flows(self, *, older: float, limit: int) -> list[str]:
         """Return flows that were not compared with the broker for ``older`` seconds."""

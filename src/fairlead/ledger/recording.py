@@ -78,6 +78,7 @@ async def write_record(ledger: Ledger, record: Record) -> int:
                 generation=to.generation,
                 entry=to.entry,
                 index=to.index,
+                replication=to.replication,
                 was_generation=before.generation,
                 was_entry=before.entry,
                 was_index=before.index,

@@ -10,8 +10,8 @@ import msgspec
 
 __all__ = (
     "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place",
-    "Standing", "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedTask", "WorkerRow",
-    "made", "moment",
+    "Standing", "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedFlow",
+    "UnfinishedTask", "WorkerRow", "made", "moment",
 )  # fmt: skip
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -75,6 +75,14 @@ class Place(msgspec.Struct, frozen=True):
     generation: str
     entry: int
     index: int
+    replication: str = ""  # of the server that the rows were compared with; empty: none
+
+
+class UnfinishedFlow(msgspec.Struct, frozen=True):
+    """A flow to compare with the broker, and its place among them."""
+
+    id: str
+    checked_at: float
 
 
 class LastEvent(msgspec.Struct, frozen=True):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fairlead.broker import Store
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import UncheckedTask
 from fairlead.manager.comparison import Comparison, Seen
 from fairlead.manager.counts import Counts
+from fairlead.manager.identity import identity_of
 from fairlead.manager.term import Term
 
 __all__ = ("Auditor",)
@@ -28,8 +29,10 @@ log = logging.getLogger("fairlead.manager")
 class Auditor:
     """Goes through unfinished rows, the ones first that were not looked at for longest.
 
-    Another generation of the broker means that it was emptied or replaced: then all unfinished rows
-    are compared at once, running ones too, batch by batch. ``generation`` is the one that the last
+    Another generation of the broker means that it was emptied or replaced, another replication that
+    it may have lost its last writes: then all unfinished rows are compared at once, running ones
+    too, batch by batch. When that is done the ledger is told which servers they were compared
+    with: as long as these stay the same, they lose nothing. ``generation`` is the one that the last
     leader saw, empty if none is known.
     """
 
@@ -63,6 +66,7 @@ class Auditor:
         self._without_row = 0
         self._paged_at = clock() - _PAGE
         self._seen = generation
+        self._identity: dict[str, str] = {}  # of the servers that the pass under way is about
         self._now = 0.0  # by the broker's clock
 
     async def run(self) -> None:
@@ -76,7 +80,7 @@ class Auditor:
 
     async def audit_once(self) -> bool:
         """Compare one batch of each kind; whether there is more to do at once."""
-        await self._look_for_another_generation()
+        await self._look_for_another_broker()
         older = self._unchecked
         if self._began is not None:
             older = min(self._clock() - self._began, older)
@@ -84,27 +88,58 @@ class Auditor:
             full = await self._audit_tasks(older)
         full = await self._audit_flows(older) or full
         if not full and self._began is not None:
-            self._began = None
-            self._counts.put("auditing", 0)
-            self._generation = self._seen
-            self._counts.put("generation", self._generation)
+            await self._end_pass()
         if self._clock() - self._paged_at >= _PAGE:
             self._paged_at = self._clock()
             await self._count_without_row()
         return full
 
-    async def _look_for_another_generation(self) -> None:
+    async def _look_for_another_broker(self) -> None:
         hello = await self._store.hello()
         self._now = hello.now
         self._seen = hello.generation
-        if not self._generation and self._began is None:
+        identity = identity_of(hello)
+        if self._began is not None:
+            if identity != self._identity:  # what was compared before is in doubt again
+                self._begin_pass(identity)
+            return
+        if not self._generation:
             self._generation = hello.generation
             self._counts.put("generation", hello.generation)
-        elif hello.generation != self._generation and self._began is None:
+        if hello.generation != self._generation:
             log.warning("broker was emptied or replaced; all unfinished tasks are compared with it")
-            self._began = self._clock()
-            self._counts.add("full_audits")
-            self._counts.put("auditing", 1)
+        elif await self._are_settled(identity):
+            return
+        else:
+            log.warning("broker was restarted or replaced; unfinished tasks are compared with it")
+        self._counts.add("full_audits")
+        self._counts.put("auditing", 1)
+        self._begin_pass(identity)
+
+    async def _are_settled(self, identity: Mapping[str, str]) -> bool:
+        """Whether rows were compared with these servers, as far as the recorder reads them."""
+        return all(
+            place.replication == identity[place.generation]
+            for place in (await self._ledger.places()).values()
+            if place.generation in identity
+        )
+
+    def _begin_pass(self, identity: dict[str, str]) -> None:
+        self._began = self._clock()
+        self._identity = identity
+
+    async def _end_pass(self) -> None:
+        if identity_of(await self._store.hello()) != self._identity:
+            return  # the next look begins anew
+        await self._ledger.settle_places(
+            term=self._term.number,
+            generations=list(self._identity),
+            replications=list(self._identity.values()),
+        )
+        self._began = None
+        self._counts.put("auditing", 0)
+        self._generation = self._seen
+        self._counts.put("generation", self._generation)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -162,6 +197,8 @@ class Auditor:
         if not ids:
             return False
         records = await self._store.flows(ids)
+        if None in records:  # it may have ended and be forgotten: then the row says so afterwards
+            await self._comparison.catch_up()
         same = []
         for id, record in zip(ids, records, strict=True):
             if record is None:

@@ -56,7 +56,7 @@ class Comparison:
         self._store = store
         self._ledger = ledger
         self._term = term
-        self._catch_up = catch_up
+        self.catch_up = catch_up
         #: Held from the read of rows to the change: of two who saw the same rows one would be late.
         self.alone = asyncio.Lock()
 
@@ -72,7 +72,7 @@ class Comparison:
             else:
                 found.moved.append((row, record))
         if found.lost or found.moved:
-            await self._catch_up()
+            await self.catch_up()
         if found.same:
             await self.touch(found.same)
         if found.moved:

@@ -28,6 +28,7 @@ from fairlead.ledger.recording import Record, write_record
 from fairlead.ledger.rows import LastEvent, Place
 from fairlead.manager.counts import Counts
 from fairlead.manager.folding import fold, subject
+from fairlead.manager.identity import identity_of
 from fairlead.manager.resync import resync
 from fairlead.manager.task_details import found_details, row_of
 from fairlead.model.errors import BrokerError
@@ -91,6 +92,7 @@ class Recorder:
         self._page = page
         self._stepping = asyncio.Lock()
         self._places: dict[str, EventId] | None = None  # None: the ledger has to be asked
+        self._identity: dict[str, str] = {}  # of the broker, before it was first read
         self._several = False  # the broker has shards
         self._more = True  # the last step left something
         self._workers: dict[str, None] = {}  # written down lately
@@ -196,7 +198,10 @@ class Recorder:
             flows=[(flow.id, flow.state, flow.at) for flow in folded.flows.values()],
             workers=await self._new_workers(folded.workers),
             places=[
-                (_place(place), None if shard not in read.began else _place(read.began[shard]))
+                (
+                    self._place(place),
+                    self._place(read.began[shard]) if shard in read.began else None,
+                )
                 for shard, place in read.places.items()
                 if place != read.began.get(shard)
             ],
@@ -241,13 +246,37 @@ class Recorder:
             "events were lost%s: comparing unfinished tasks with the broker",
             ", the broker is another" if changed else "",
         )
-        self._counts.add("resynced", await resync(self._store, self._ledger, self._term.number))
+
+        async def is_same() -> bool:
+            return not changed and await self._is_as_compared(began)
+
+        came = await resync(self._store, self._ledger, self._term.number, is_same)
+        self._counts.add("resynced", came.compared)
+        self._counts.add("forgotten", came.forgotten)
+        if came.forgotten:
+            log.warning(
+                "tasks ended while their events were lost, and are forgotten",
+                extra={"tasks": came.forgotten},
+            )
+
+    async def _is_as_compared(self, began: Mapping[str, EventId]) -> bool:
+        """Whether the broker is the one that all rows were compared with, in each shard."""
+        stored = await self._ledger.places()
+        now = identity_of(await self._store.hello())
+        return bool(began) and all(
+            shard in stored
+            and stored[shard].generation == place.generation
+            and stored[shard].replication == now.get(place.generation)
+            for shard, place in began.items()
+        )
 
     # -- places ---------------------------------------------------------------------------------
 
     async def _begin(self) -> dict[str, EventId]:
         """The places to read on from; asked from the ledger at first, and after a failure."""
         if self._places is None:
+            # Before anything is read: what was lost since then came after it.
+            self._identity = identity_of(await self._store.hello())
             latest = await self._store.events(latest=True)
             self._several = latest.last is not None and is_joined(latest.last)
             shards = {} if latest.last is None else places_of(latest.last)
@@ -257,6 +286,10 @@ class Recorder:
                 if self._several or place.shard in shards
             }
         return self._places
+
+    def _place(self, id: EventId) -> Place:
+        replication = self._identity.get(id.generation, "")
+        return Place(id.shard, id.generation, id.entry, id.index, replication)
 
     def _after(self, places: Mapping[str, EventId]) -> EventId | None:
         if not places:
@@ -275,7 +308,3 @@ async def _ended(reading: asyncio.Task[None]) -> None:
 
 def _last(row: LastEvent) -> tuple[int, int]:
     return row.last_entry, row.last_index
-
-
-def _place(id: EventId) -> Place:
-    return Place(id.shard, id.generation, id.entry, id.index)

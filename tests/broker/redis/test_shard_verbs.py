@@ -370,9 +370,7 @@ async def test_a_line_of_a_later_term_ends_the_earlier_one_in_each_shard_that_it
     await newer.call(lambda call: other.enqueue(call, [submit("c")]))
     with pytest.raises(OutOfOrder):
         await enqueue("d")
-    assert codes(await enqueue("e", "far")) == [
-        "accepted"
-    ]  # the later term did not call it yet
+    assert codes(await enqueue("e", "far")) == ["accepted"]  # the later term did not call it yet
     await newer.call(lambda call: other.configure(call, []))  # this one comes to all shards
     await other.close()
     for queue in ("default", "far"):

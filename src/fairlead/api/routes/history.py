@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from fairlead.api.lookup import is_foreign, task_id
+from fairlead.api.moments import Moment, moment
 from fairlead.api.problems import LedgerAway, NotFound
 from fairlead.api.route import Request, Route
 from fairlead.api.routes.tasks import Whose
-from fairlead.api.task_views import Moment, moment
 from fairlead.client.attempts import Attempt, StateChange
 from fairlead.client.history import (
     HistorySelection,

@@ -112,6 +112,8 @@ create table fairlead.places (
     generation text not null,
     entry      bigint not null,
     index      integer not null,
+    -- Of the server that all unfinished rows were last compared with; empty: since then it is another.
+    replication text not null default '',
     updated_at timestamptz not null default clock_timestamp()
 );
 

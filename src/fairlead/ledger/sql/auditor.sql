@@ -80,3 +80,13 @@ set state = %(state)s, updated_at = clock_timestamp(), checked_at = clock_timest
     finished_at = case when %(state)s in ('completed', 'dead', 'cancelled') then clock_timestamp() end
 where f.id = %(id)s and f.state = 'running' and exists (select from holds)
 returning f.id;
+
+-- name: settle_places
+-- All unfinished rows were compared with these servers, each given with its generation.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.places p set replication = g.replication
+from unnest(%(generations)s::text[], %(replications)s::text[]) as g(generation, replication)
+where p.generation = g.generation and exists (select from holds)
+returning p.shard;

@@ -1,15 +1,17 @@
 -- name: places
-select shard, generation, entry, index from fairlead.places;
+select shard, generation, entry, index, replication from fairlead.places;
 
 -- name: move_place
--- The place behind what is written in the same transaction; no row if another has moved it.
+-- The place behind what is written in the same transaction; no row if another has moved it. In
+-- another generation nothing was compared yet.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 )
-insert into fairlead.places as p (shard, generation, entry, index)
-select %(shard)s, %(generation)s, %(entry)s, %(index)s from holds
+insert into fairlead.places as p (shard, generation, entry, index, replication)
+select %(shard)s, %(generation)s, %(entry)s, %(index)s, %(replication)s from holds
 on conflict (shard) do update
 set generation = excluded.generation, entry = excluded.entry, index = excluded.index,
+    replication = case when p.generation = excluded.generation then p.replication else '' end,
     updated_at = clock_timestamp()
 where p.entry = %(was_entry)s and p.index = %(was_index)s and p.generation = %(was_generation)s
 returning p.shard;
@@ -114,6 +116,26 @@ select id, last_entry, last_index, created_at, seq from fairlead.tasks
 where state = %(state)s
   and (created_at, seq) < (%(before)s, %(before_seq)s) -- @before
 order by created_at desc, seq desc limit %(limit)s;
+
+-- name: forget_tasks
+-- They ended while nobody read the events, and the broker has forgotten them: how is not known.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+)
+update fairlead.tasks t
+set state = 'completed', reason = 'forgotten', updated_at = clock_timestamp(),
+    checked_at = clock_timestamp(), finished_at = clock_timestamp()
+from unnest(%(ids)s::text[], %(entries)s::bigint[], %(indexes)s::int[]) as g(id, entry, index)
+where t.id = g.id and t.finished_at is null and t.state not in ('pending', 'claimed')
+  and (t.last_entry, t.last_index) = (g.entry, g.index) and exists (select from holds)
+returning t.id;
+
+-- name: unfinished_flows
+-- A page of the flows that the broker should know.
+select id, checked_at from fairlead.flows
+where state = 'running'
+  and (checked_at, id) > (%(after)s, %(after_id)s) -- @after
+order by checked_at, id limit %(limit)s;
 
 -- name: record_workers
 insert into fairlead.workers as w (incarnation, host, pid, started_at)
