@@ -173,7 +173,7 @@ async def test_a_parent_that_is_completed_and_forgotten_is_done(bench: Bench) ->
     assert await bench.run_all() == ["t:child"]
 
 
-async def test_a_parent_that_nobody_knows_refuses_the_task(bench: Bench) -> None:
+async def test_an_unknown_parent_refuses_the_task_and_a_dead_one_ends_it(bench: Bench) -> None:
     await bench.add(submission("t:dead"))
     await bench.sql("update fairlead.tasks set state = 'dead', finished_at = now(), pushes = 1")
     await bench.add(
@@ -184,7 +184,7 @@ async def test_a_parent_that_nobody_knows_refuses_the_task(bench: Bench) -> None
     await bench.dispatcher(await bench.lead()).dispatch_once()
     rows = await bench.rows("state", "reason")
     assert rows["t:a"] == ("refused", "unknown_dependency: t:nobody")
-    assert rows["t:b"] == ("refused", "unknown_dependency: t:dead")
+    assert rows["t:b"] == ("dead", "dependency_failed: t:dead")
     assert await bench.run_all() == ["t:c"]
 
 
@@ -358,3 +358,24 @@ async def test_of_what_fails_in_the_pipeline_one_error_comes_out(bench: Bench) -
         with pytest.raises(type(error)):
             await dispatcher.dispatch_all()
     assert await bench.dispatcher(term, batch=10).dispatch_all() == 30
+
+
+async def test_only_the_recorder_waits_for_rows_that_others_hold(bench: Bench) -> None:
+    ids = await bench.add(count=3)
+    term = await bench.lead()
+    number, ledger = term.number, bench.ledger
+    last = {"entries": [0] * 3, "indexes": [-1] * 3}
+    async with await psycopg.AsyncConnection.connect(bench.dsn) as other, asyncio.timeout(4.0):
+        await ledger.claim_tasks(term=number, limit=3)
+        await other.execute("select from fairlead.tasks where id = %s for update", [ids[1]])
+        rest = [ids[0], ids[2]]
+        done = await ledger.confirm_tasks(term=number, ids=ids, states=["queued"] * 3)
+        assert sorted(done) == sorted(rest)
+        assert await ledger.touch_tasks(term=number, ids=ids) == 2
+        moved = await ledger.send_again(term=number, ids=ids, **last)
+        assert sorted(each.id for each in moved) == sorted(rest)
+        await other.rollback()
+    # What was left out is found again as a claim, and the broker knows it by its id.
+    dispatcher = bench.dispatcher(term)
+    await dispatcher.dispatch_all()
+    assert sorted(await bench.run_all()) == sorted(ids)

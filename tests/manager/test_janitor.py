@@ -116,3 +116,34 @@ async def test_an_earlier_term_removes_nothing(bench: Bench) -> None:
     with pytest.raises(LostLeadership):
         await bench.janitor(old, keep=60.0).tend_once()
     assert await bench.states() == {"completed": 3}
+
+
+async def test_a_member_of_a_lost_flow_does_not_end_before_its_flow_comes_again(
+    bench: Bench, valkey: Running
+) -> None:
+    ids = await bench.add_flow()
+    term = await bench.lead()
+    await bench.dispatcher(term).dispatch_all()
+    await bench.fetch(1)
+    await bench.recorder(term).catch_up()
+    valkey.admin("FLUSHALL")
+    term = await bench.lead()
+    await bench.age(301.0)
+    await bench.janitor(term).tend_once()  # before the auditor has looked
+    assert (await bench.rows("state"))[ids[0]] == "running"
+    await bench.auditor(term).audit_once()
+    await bench.dispatcher(term).dispatch_all()
+    assert await bench.run_all() == ids
+
+
+async def test_workers_are_removed_long_after_they_were_heard_of(bench: Bench) -> None:
+    for name, days in (("gone", 70), ("old", 50), ("new", 0)):
+        await bench.sql(
+            "insert into fairlead.workers (incarnation, seen_at)"
+            " values (%s, now() - make_interval(days => %s))",
+            name,
+            days,
+        )
+    await bench.janitor(await bench.lead()).tend_once()
+    left = await bench.sql("select incarnation from fairlead.workers order by 1")
+    assert left == [("new",), ("old",)]

@@ -238,6 +238,59 @@ async def test_steps_of_any_size_record_everything_once(store: Store, led: Ledge
     assert counted(r)["events"] == 36
 
 
+@both
+async def test_large_bodies_come_a_few_at_a_time(
+    store: Store, led: Ledger, ledger_dsn: str
+) -> None:
+    c = Client(store)
+    bodies = {}
+    for n in range(60):
+        size = 20_000 if n % 2 else 100
+        data = Body(task="mail.send", arguments=pack_arguments((bytes(size),), {})).encode()
+        bodies[f"t{n}"] = data
+        await c.enqueue(submit(f"t{n}", body=data))
+    (lease,) = await c.fetch()
+    await c.settle(completed(lease))
+    asked: list[int] = []
+    real = store.find
+
+    async def find(ids: Any, **rest: Any) -> Any:
+        if rest["parts"] == "all":
+            asked.append(len(ids))
+        return await real(ids, **rest)
+
+    store.find = find  # type: ignore[method-assign]
+    r = recorder(store, led, room=50_000)
+    first = await r.record_once()
+    assert 0 < first.count < 62
+    assert not first.at_end
+    assert await r.catch_up() == 62 - first.count
+    assert max(asked) <= 20
+    assert sum(asked) <= 30  # small ones were not asked for twice
+    rows = await executed(ledger_dsn, "select id, state, submission from fairlead.tasks")
+    assert len(rows) == 60
+    for id, state, stored in rows:
+        assert (stored is None) == (state == "completed"), id
+        assert stored is None or decode_submission(stored).message.body == bodies[id]
+
+
+async def test_a_body_that_is_cut_is_never_stored(
+    store: Store, led: Ledger, ledger_dsn: str
+) -> None:
+    data = Body(task="mail.send", arguments=pack_arguments((bytes(5_000),), {})).encode()
+    c = Client(store)
+    await c.enqueue(submit("t", body=data))
+    await recorder(store, led).catch_up()
+    await executed(ledger_dsn, "update fairlead.tasks set submission = null, name = ''")
+    (lease,) = await c.fetch()
+    await c.settle(failed(lease))
+    await recorder(store, led).catch_up()
+    [(state, name, stored)] = await executed(
+        ledger_dsn, "select state, name, submission from fairlead.tasks"
+    )
+    assert (state, name, stored) == ("retrying", "mail.send", None)
+
+
 async def test_of_two_recorders_at_one_place_one_writes(store: Store, led: Ledger) -> None:
     c = Client(store)
     one, two = recorder(store, led), recorder(store, led)

@@ -1,4 +1,4 @@
-"""Guards of what is done when events are lost: nothing runs twice for it, and nothing is lost."""
+"""Guards of events that are lost, of large bodies, and of rows that others hold."""
 
 from __future__ import annotations
 
@@ -52,6 +52,22 @@ GUARDS: tuple[Guard, ...] = (
             "manager/auditor.py",
             "            await self._comparison.catch_up()\n",
             "            pass\n",
+        ),
+    ),
+    Guard(
+        "body that is cut",
+        "a task is sent again with all of its body, or not at all",
+        "tests/manager/test_recorder.py::test_a_body_that_is_cut_is_never_stored",
+        _at("manager/recorder.py", "is_whole=id in details.whole", "is_whole=True"),
+    ),
+    Guard(
+        "rows that others hold",
+        "only the recorder waits for rows: no two wait for each other",
+        "tests/manager/test_dispatcher.py::test_only_the_recorder_waits_for_rows_that_others_hold",
+        _at(
+            "ledger/sql/auditor.sql",
+            "set checked_at = clock_timestamp()\nwhere t.id = any(array(select free.id from free));",
+            "set checked_at = clock_timestamp()\nwhere t.id = any(%(ids)s) and exists (select from free);",
         ),
     ),
 )

@@ -44,7 +44,7 @@ GUARDS: tuple[Guard, ...] = (
         "what ended before the broker was asked is not taken for lost",
         _TESTS + "test_auditor.py::test_what_ended_and_was_forgotten_before_the_look_stays_over",
         _at(
-            _MANAGER + "comparison.py", "            await self._catch_up()\n", "            pass\n"
+            _MANAGER + "comparison.py", "            await self.catch_up()\n", "            pass\n"
         ),
     ),
     Guard(
@@ -80,8 +80,8 @@ GUARDS: tuple[Guard, ...] = (
         _at(
             _SQL + "dispatcher.sql",
             "as g(id, state)\nwhere t.id = g.id and t.state = 'claimed'"
-            " and t.claimed_term = %(term)s and exists",
-            "as g(id, state)\nwhere t.id = g.id and exists",
+            " and t.claimed_term = %(term)s and t.id",
+            "as g(id, state)\nwhere t.id = g.id and t.id",
         ),
     ),
 )

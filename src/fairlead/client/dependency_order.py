@@ -11,7 +11,7 @@ from fairlead.client.redirecting import redirected as redirected_body
 from fairlead.model.graph import sort
 from fairlead.model.options import Dependency
 
-__all__ = ("ordered", "redirected")
+__all__ = ("depending", "ordered", "redirected")
 
 
 def ordered(submissions: Sequence[Submission]) -> list[Submission]:
@@ -31,7 +31,7 @@ def _within(submission: Submission, members: dict[str, list[Submission]]) -> Sub
     A handle that the broker does not know counts as completed. A member is not known yet, and if
     it is refused, what depends on it must not run as if it had completed.
     """
-    return _depending(
+    return depending(
         submission,
         tuple(Dependency(d.id) if d.id in members else d for d in submission.depends_on),
     )
@@ -53,7 +53,7 @@ def redirected(
             continue
         dependencies = tuple(_standing(d, receipts) for d in submission.depends_on)
         if dependencies != submission.depends_on or any(d.id in ids for d in dependencies):
-            again.append(_depending(submission, dependencies))
+            again.append(depending(submission, dependencies))
             ids.add(id)
     for id in ids:
         del receipts[id]
@@ -67,7 +67,8 @@ def _standing(dependency: Dependency, receipts: dict[str, list[Receipt]]) -> Dep
     return dependency
 
 
-def _depending(submission: Submission, dependencies: tuple[Dependency, ...]) -> Submission:
+def depending(submission: Submission, dependencies: tuple[Dependency, ...]) -> Submission:
+    """The submission with other dependencies, one for each; its body reads their results."""
     if dependencies == submission.depends_on:
         return submission
     new = {

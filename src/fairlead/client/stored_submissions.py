@@ -219,6 +219,7 @@ def flow_text(draft: Draft, submissions: Sequence[Submission]) -> str:
         "name": draft.name,
         "draft": stored,
         "members": len(submissions),
+        "ids": [each.message.id for each in submissions],
     }
     return _to_json(flow).decode()
 

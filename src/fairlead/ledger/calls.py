@@ -17,10 +17,11 @@ from fairlead.ledger.pool import Answer, Executor
 
 # isort: off
 from fairlead.ledger.rows import (
-    ClaimedFlow, ClaimedTask, Lag, LastEvent, LeadershipRow, Moved, Place, Standing,
+    ClaimedFlow, ClaimedTask, Lag, LastEvent, LeadershipRow, Moved, ParentRow, Place, Standing,
     StatusRow, StuckTask, TaskRow, UncheckedTask, UnfinishedFlow, UnfinishedTask, WorkerRow,
     made, moment,
 )  # fmt: skip
+
 # isort: on
 from fairlead.ledger.statements import statement
 from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
@@ -44,8 +45,7 @@ class Calls:
 
     async def end_older_sessions(self, *, term: int) -> int:
         """End sessions that hold up a new term in a transaction of an earlier one; how many."""
-        answer = await self._run("end_older_sessions", term=term)
-        ended: int = answer.rows[0][0]
+        ended: int = (await self._run("end_older_sessions", term=term)).rows[0][0]
         return ended
 
     async def leadership(self) -> LeadershipRow:
@@ -82,18 +82,30 @@ class Calls:
 
     async def release_claims(self, *, term: int, limit: int) -> list[str]:
         """Put back what leaders before this one had claimed; call it until it returns nothing."""
-        answer = await self._fenced("release_claims", term=term, limit=limit)
-        return [row[0] for row in answer.rows]
+        return [r[0] for r in (await self._fenced("release_claims", term=term, limit=limit)).rows]
 
     async def next_due(self) -> float | None:
         """Return the seconds until the next row is due; None if none waits."""
-        answer = await self._run("next_due")
-        seconds: float | None = answer.rows[0][0]
+        seconds: float | None = (await self._run("next_due")).rows[0][0]
         return seconds
 
     async def states_of(self, *, ids: Sequence[str]) -> dict[str, str]:
         """Return the states of those that have a row."""
-        return {row[0]: row[1] for row in (await self._run("states_of", ids=list(ids))).rows}
+        return dict((await self._run("states_of", ids=list(ids))).rows)
+
+    async def end_tasks(
+        self, *, term: int, ids: Sequence[str], states: Sequence[str], reasons: Sequence[str]
+    ) -> list[str]:
+        """Note that they end unsent, because of what they depend on."""
+        return await self._ids("end_tasks", term=term, ids=ids, states=states, reasons=reasons)
+
+    async def parents_of(self, *, ids: Sequence[str]) -> list[ParentRow]:
+        """Return those of these tasks that have a row."""
+        return await self._rows(ParentRow, "parents_of", ids=list(ids)) if ids else []
+
+    async def unsent_members(self, *, ids: Sequence[str]) -> set[str]:
+        """Return those of these tasks whose flow is yet to be sent."""
+        return {row[0] for row in (await self._run("unsent_members", ids=list(ids))).rows}
 
     async def claim_flow(self, *, term: int) -> ClaimedFlow | None:
         """Make the flow that is due first ours; None if none is due."""
@@ -104,15 +116,12 @@ class Calls:
         self, *, term: int, id: str, state: str, reason: str = "", delay: float = 0.0
     ) -> bool:
         """Note what the broker said of a flow: running, pending (again later) or refused."""
-        answer = await self._fenced(
-            "end_flow_push", term=term, id=id, state=state, reason=reason, delay=delay
-        )
-        return answer.count > 0
+        given = {"id": id, "state": state, "reason": reason, "delay": delay}
+        return (await self._fenced("end_flow_push", term=term, **given)).count > 0
 
     async def release_flow_claims(self, *, term: int) -> list[str]:
         """Put back the flows that leaders before this one had claimed."""
-        answer = await self._fenced("release_flow_claims", term=term)
-        return [row[0] for row in answer.rows]
+        return [row[0] for row in (await self._fenced("release_flow_claims", term=term)).rows]
 
     # -- the recorder's -------------------------------------------------------------------------
 
@@ -207,20 +216,13 @@ class Calls:
 
     async def touch_tasks(self, *, term: int, ids: Sequence[str]) -> int:
         """Note that rows were compared and found right."""
-        if not ids:
-            return 0
-        return (await self._fenced("touch_tasks", term=term, ids=list(ids))).count
+        return (await self._fenced("touch_tasks", term=term, ids=list(ids))).count if ids else 0
 
     async def send_again(
         self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
     ) -> list[Moved]:
         """Let what the broker has lost be sent again, or be dead if nobody can send it."""
-        if not ids:
-            return []
-        answer = await self._fenced(
-            "send_again", term=term, ids=list(ids), entries=list(entries), indexes=list(indexes)
-        )
-        return [made(Moved, row) for row in answer.rows]
+        return await self._moved("send_again", term, ids, entries, indexes)
 
     async def follow_tasks(
         self,
@@ -245,13 +247,12 @@ class Calls:
         self, *, term: int, generations: Sequence[str], replications: Sequence[str]
     ) -> int:
         """Note that all unfinished rows were compared with these servers."""
-        columns = {"generations": list(generations), "replications": list(replications)}
-        return (await self._fenced("settle_places", term=term, **columns)).count
+        given = {"generations": list(generations), "replications": list(replications)}
+        return (await self._fenced("settle_places", term=term, **given)).count
 
     async def unchecked_flows(self, *, older: float, limit: int) -> list[str]:
         """Return flows that were not compared with the broker for ``older`` seconds."""
-        answer = await self._run("unchecked_flows", older=older, limit=limit)
-        return [row[0] for row in answer.rows]
+        return [r[0] for r in (await self._run("unchecked_flows", older=older, limit=limit)).rows]
 
     async def flow_states(self, *, ids: Sequence[str]) -> dict[str, str]:
         """Return the states of those flows that have a row."""
@@ -259,14 +260,12 @@ class Calls:
 
     async def touch_flows(self, *, term: int, ids: Sequence[str]) -> int:
         """Note that flows were compared and found right."""
-        if not ids:
-            return 0
-        return (await self._fenced("touch_flows", term=term, ids=list(ids))).count
+        return (await self._fenced("touch_flows", term=term, ids=list(ids))).count if ids else 0
 
     async def follow_flow(self, *, term: int, id: str, state: str, reason: str = "") -> bool:
         """Write what the broker says of a flow; whether its row was running."""
-        answer = await self._fenced("follow_flow", term=term, id=id, state=state, reason=reason)
-        return answer.count > 0
+        given = {"id": id, "state": state, "reason": reason}
+        return (await self._fenced("follow_flow", term=term, **given)).count > 0
 
     async def stuck_tasks(self, *, older: float, limit: int) -> list[StuckTask]:
         """Return rows that run and were not looked at for ``older`` seconds."""
@@ -276,12 +275,7 @@ class Calls:
         self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
     ) -> list[Moved]:
         """Let what nobody runs be sent again, three times at most, and then be dead."""
-        if not ids:
-            return []
-        answer = await self._fenced(
-            "recover_tasks", term=term, ids=list(ids), entries=list(entries), indexes=list(indexes)
-        )
-        return [made(Moved, row) for row in answer.rows]
+        return await self._moved("recover_tasks", term, ids, entries, indexes)
 
     async def delete_old_tasks(self, *, term: int, keep: float, limit: int) -> int:
         """Delete up to ``limit`` rows that ended more than ``keep`` seconds ago; how many."""
@@ -290,6 +284,10 @@ class Calls:
     async def delete_old_flows(self, *, term: int, keep: float, limit: int) -> int:
         """Delete up to ``limit`` flows that ended more than ``keep`` seconds ago; how many."""
         return (await self._fenced("delete_old_flows", term=term, keep=keep, limit=limit)).count
+
+    async def delete_old_workers(self, *, term: int, keep: float, limit: int) -> int:
+        """Delete up to ``limit`` workers not heard of for twice ``keep`` seconds; how many."""
+        return (await self._fenced("delete_old_workers", term=term, keep=keep, limit=limit)).count
 
     # -- those of handles -----------------------------------------------------------------------
 
@@ -343,8 +341,8 @@ class Calls:
 
     async def workers_of(self, *, incarnations: Sequence[str]) -> dict[str, WorkerRow]:
         """Return who these incarnations were, as far as that was heard of."""
-        rows = await self._rows(WorkerRow, "workers_of", incarnations=list(incarnations))
-        return {row.incarnation: row for row in rows}
+        given = {"incarnations": list(incarnations)}
+        return {row.incarnation: row for row in await self._rows(WorkerRow, "workers_of", **given)}
 
     async def write_status(self, *, role: str, term: int, counts: Mapping[str, Any]) -> None:
         """Publish what a role has done."""
@@ -375,6 +373,14 @@ class Calls:
             if found != term:
                 raise LostLeadership(term, found)
         return answer
+
+    async def _moved(
+        self, name: str, term: int, ids: Sequence[str], entries: Sequence[int], last: Sequence[int]
+    ) -> list[Moved]:
+        if not ids:
+            return []
+        given = {"ids": list(ids), "entries": list(entries), "indexes": list(last)}
+        return [made(Moved, row) for row in (await self._fenced(name, term=term, **given)).rows]
 
     async def _ids(
         self, name: str, /, *, term: int, ids: Sequence[str], **columns: Sequence[Any]

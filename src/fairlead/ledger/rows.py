@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 
 __all__ = (
-    "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "Place",
-    "Standing", "StatusRow", "StuckTask", "TaskRow", "UncheckedTask", "UnfinishedFlow",
-    "UnfinishedTask", "WorkerRow", "made", "moment",
+    "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "ParentRow",
+    "Place", "Standing", "StatusRow", "StuckTask", "TaskRow", "UncheckedTask",
+    "UnfinishedFlow", "UnfinishedTask", "WorkerRow", "made", "moment",
 )  # fmt: skip
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -41,6 +41,14 @@ class ClaimedFlow(msgspec.Struct, frozen=True):
     age: float  # seconds since it was enqueued
 
 
+class ParentRow(msgspec.Struct, frozen=True):
+    """A task that others depend on. ``stands_for``: it was refused, and this one is there."""
+
+    id: str
+    state: str
+    stands_for: str = ""
+
+
 class Moved(msgspec.Struct, frozen=True):
     """A task and the state it is in."""
 
@@ -55,6 +63,7 @@ class StuckTask(msgspec.Struct, frozen=True):
     recoveries: int
     last_entry: int
     last_index: int
+    flow: str
 
 
 class UncheckedTask(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fairlead.broker import Store
 from fairlead.ledger.ledger import Ledger
-from fairlead.ledger.rows import UncheckedTask
 from fairlead.manager.comparison import Comparison, Seen
 from fairlead.manager.counts import Counts
 from fairlead.manager.identity import identity_of
@@ -153,17 +152,12 @@ class Auditor:
         self._counts.add("compared", len(rows))
         self._counts.add("followed", len(found.moved))
         if found.lost:
-            ids = {row.id for row in found.lost}
-            await self._send_again([row for row in rows if row.id in ids])
+            await self._send_again(found.lost)
         return len(rows) >= _AT_ONCE
 
-    async def _send_again(self, rows: Sequence[UncheckedTask]) -> None:
+    async def _send_again(self, rows: Sequence[Seen]) -> None:
         """Send lost tasks again, but for those whose flow will be."""
-        lost_flows = await self._lost_flows({row.flow for row in rows if row.flow})
-        later = [row for row in rows if row.flow in lost_flows]
-        if later:
-            await self._comparison.touch(later)
-        now: list[Seen] = [row for row in rows if row.flow not in lost_flows]
+        now = await self._comparison.lost(rows)
         if not now:
             return
         moved = await self._ledger.send_again(
@@ -180,15 +174,6 @@ class Auditor:
             log.warning("tasks were unknown to the broker", extra=fields)
             if self._wake is not None:
                 self._wake()
-
-    async def _lost_flows(self, flows: set[str]) -> set[str]:
-        """Those that the ledger can send as a whole, and that the broker does not know."""
-        if not flows:
-            return set()
-        states = await self._ledger.flow_states(ids=list(flows))
-        ours = [id for id, state in states.items() if state in ("pending", "claimed", "running")]
-        records = await self._store.flows(ours) if ours else []
-        return {id for id, record in zip(ours, records, strict=True) if record is None}
 
     # -- flows ----------------------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ class Seen(Protocol):
     def last_entry(self) -> int: ...
     @property
     def last_index(self) -> int: ...
+    @property
+    def flow(self) -> str: ...
 
 
 class Compared(msgspec.Struct):
@@ -78,6 +80,26 @@ class Comparison:
         if found.moved:
             await self._follow(found.moved)
         return found
+
+    async def lost(self, rows: Sequence[Seen]) -> list[Seen]:
+        """Of rows that the broker does not know, those to send again or to end.
+
+        The others belong to flows that it does not know either, and that the ledger can send as a
+        whole: their members come with them.
+        """
+        flows = await self._lost_flows({row.flow for row in rows if row.flow})
+        later = [row for row in rows if row.flow in flows]
+        if later:
+            await self.touch(later)
+        return [row for row in rows if row.flow not in flows]
+
+    async def _lost_flows(self, flows: set[str]) -> set[str]:
+        if not flows:
+            return set()
+        states = await self._ledger.flow_states(ids=list(flows))
+        ours = [id for id, state in states.items() if state in ("pending", "claimed", "running")]
+        records = await self._store.flows(ours) if ours else []
+        return {id for id, record in zip(ours, records, strict=True) if record is None}
 
     async def touch(self, rows: Sequence[Seen]) -> None:
         """Note that rows were looked at."""

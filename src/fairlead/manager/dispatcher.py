@@ -24,6 +24,7 @@ from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ClaimedTask
 from fairlead.manager.counts import Counts
 from fairlead.manager.flow_dispatcher import FlowDispatcher
+from fairlead.manager.parents import parents_in
 from fairlead.manager.push import Failures, Sent, Settlement, batches, fate, resolved
 from fairlead.manager.term import Term
 from fairlead.model.errors import (
@@ -211,7 +212,7 @@ class Dispatcher:
 
         Unless nobody can say whether it took them: those are released like claims of others.
         """
-        into = Settlement([], [], [])
+        into = Settlement()
         items = await self._readable(claimed, into)
         error = await self._push_parts(items, into)
         if isinstance(error, Ambiguous):
@@ -220,7 +221,7 @@ class Dispatcher:
         if error is not None:
             # If the broker is away as a whole the pause is for everybody, and made by the caller.
             seconds = _AWAY * (0.5 + self._dice()) if into.confirmed else 0.0
-            reason, known = type(error).__name__.lower(), into.ids
+            reason, known = type(error).__name__.lower(), into.ids()
             back = [(row.id, seconds, reason) for row in claimed if row.id not in known]
             into.put_back.extend(back)
             self._counts.add("failed", len(back))
@@ -251,13 +252,12 @@ class Dispatcher:
 
     async def _readable(self, claimed: Sequence[ClaimedTask], into: Settlement) -> list[Sent]:
         """The rows as they are to be sent; what cannot be read is refused."""
-        parents = {parent for row in claimed for parent in row.depends_on}
-        states = await self._ledger.states_of(ids=list(parents)) if parents else {}
+        parents = await parents_in(self._ledger, {id for row in claimed for id in row.depends_on})
         items = []
         for row in claimed:
             try:
                 submission = decode_submission(row.submission)
-                items.append(Sent(resolved(submission, states, row.deadline), row.pushes))
+                items.append(Sent(resolved(submission, parents, row.deadline), row.pushes))
             except InvalidInput:
                 into.refused.append((row.id, "unreadable", ""))
         return items
@@ -281,9 +281,9 @@ class Dispatcher:
             await self._push_batch(batch[middle:], into, limit)
             return
         missing = {each.detail for each in receipts if each.code == "unknown_dependency"}
-        states = await self._ledger.states_of(ids=list(missing)) if missing else {}
+        parents = await parents_in(self._ledger, missing, unsent=True)
         for item, receipt in zip(batch, receipts, strict=True):
-            fate(item, receipt, states, self._dice(), into)
+            fate(item, receipt, parents, self._dice(), into)
 
     async def _settle(self, settlement: Settlement) -> int:
         term, ledger = self._term.number, self._ledger
@@ -301,6 +301,12 @@ class Dispatcher:
             ids, reasons, others = zip(*settlement.refused, strict=True)
             await ledger.refuse_tasks(
                 term=term, ids=list(ids), reasons=list(reasons), stands_for=list(others)
+            )
+            self._counts.add("refused", len(ids))
+        if settlement.ended:
+            ids, states, reasons = zip(*settlement.ended, strict=True)
+            await ledger.end_tasks(
+                term=term, ids=list(ids), states=list(states), reasons=list(reasons)
             )
             self._counts.add("refused", len(ids))
         faults.reached("settled")

@@ -14,7 +14,8 @@ from fairlead.client.stored_submissions import decode_draft
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ClaimedFlow
 from fairlead.manager.counts import Counts
-from fairlead.manager.push import BACKOFF, UNFINISHED, resolved
+from fairlead.manager.parents import UNFINISHED, parents_in, with_parents
+from fairlead.manager.push import BACKOFF
 from fairlead.manager.term import Term, lost
 from fairlead.model.errors import (
     Ambiguous,
@@ -94,16 +95,16 @@ class FlowDispatcher:
             return "refused", 0.0, "unreadable"
         own = {each.message.id for each in draft.submissions}
         asked = {each.id for sub in draft.submissions for each in sub.depends_on} - own
-        states = await states_in_parts(self._ledger, [*asked, *(own if flow.pushes > 1 else ())])
         if flow.pushes > 1:  # what ran before the broker lost it is not run again
+            states = await states_in_parts(self._ledger, list(own))
             members = remaining(draft.submissions, states)
             if not members:
                 return ended(states.get(id, "dead") for id in own), 0.0, ""
         else:
             members = list(draft.submissions)
-        outside = {id: state for id, state in states.items() if id in asked}
+        parents = await parents_in(self._ledger, asked)
         draft = msgspec.structs.replace(
-            draft, submissions=[resolved(each, outside, None) for each in members]
+            draft, submissions=[with_parents(each, parents) for each in members]
         )
         try:
             await send(self._store, self._term.caller, (), draft, None)
@@ -112,7 +113,8 @@ class FlowDispatcher:
         except QueueFull as error:
             return "pending", later, error.setting
         except UnknownDependency as error:
-            if outside.get(error.dependency) in UNFINISHED:
+            missing = await parents_in(self._ledger, [error.dependency], unsent=True)
+            if missing.may_come(error.dependency):
                 return "pending", later, "unknown_dependency"
             return "refused", 0.0, f"unknown_dependency: {error.dependency}"
         except (Conflict, InvalidInput) as error:

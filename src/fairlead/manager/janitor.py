@@ -71,12 +71,13 @@ class Janitor:
             return False
         self._counts.add("looked_at", len(rows))
         found = await self._comparison.compare([(row, "running") for row in rows])
-        if found.lost:
+        lost = await self._comparison.lost(found.lost)
+        if lost:
             moved = await self._ledger.recover_tasks(
                 term=self._term.number,
-                ids=[row.id for row in found.lost],
-                entries=[row.last_entry for row in found.lost],
-                indexes=[row.last_index for row in found.lost],
+                ids=[row.id for row in lost],
+                entries=[row.last_entry for row in lost],
+                indexes=[row.last_index for row in lost],
             )
             dead = sum(each.state == "dead" for each in moved)
             self._counts.add("recovered", len(moved) - dead)
@@ -94,7 +95,10 @@ class Janitor:
             flows = await self._ledger.delete_old_flows(
                 term=self._term.number, keep=self._keep, limit=_OLD_AT_ONCE
             )
+            workers = await self._ledger.delete_old_workers(
+                term=self._term.number, keep=self._keep, limit=_OLD_AT_ONCE
+            )
             self._counts.add("removed", tasks + flows)
-            if max(tasks, flows) < _OLD_AT_ONCE:
+            if max(tasks, flows, workers) < _OLD_AT_ONCE:
                 return False
         return True

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.client.chunks import chunks
+from fairlead.manager.parents import Parents, with_parents
 from fairlead.model.backoff import Backoff
-from fairlead.model.options import Dependency
 
-__all__ = ("BACKOFF", "UNFINISHED", "Failures", "Sent", "Settlement", "batches", "fate", "resolved")
+__all__ = ("BACKOFF", "Failures", "Sent", "Settlement", "batches", "fate", "resolved")
 
 #: What a task waits that was refused for now: from about a second to a minute.
 BACKOFF = Backoff(initial=1.0, factor=2.0, max=50.0, jitter="plus_minus", spread=0.2)
-#: States of a row whose task has not ended.
-UNFINISHED = frozenset(
-    {"pending", "claimed", "scheduled", "deferred", "queued", "running", "retrying"}
-)
 _PASSING = frozenset({"queue_full", "tenant_full", "tenant_bytes", "closed"})
 _REMEMBERED = 30.0  # seconds that tasks are sent apart after a failure
 _LEAST_DEADLINE = 0.001  # seconds: what is late is sent all the same, so that it dies there
@@ -43,48 +39,25 @@ class Settlement(msgspec.Struct):
     confirmed: list[tuple[str, str]] = []  # id and state
     put_back: list[tuple[str, float, str]] = []  # id, seconds, reason
     refused: list[tuple[str, str, str]] = []  # id, reason, the task that stands for it
-
-    @property
-    def ids(self) -> set[str]:
-        """The tasks of these rows."""
-        found = {id for id, _ in self.confirmed}
-        found.update(id for id, *_ in self.put_back)
-        found.update(id for id, *_ in self.refused)
-        return found
+    ended: list[tuple[str, str, str]] = []  # id, state, reason
 
     @property
     def total(self) -> int:
         """How many rows."""
-        return len(self.confirmed) + len(self.put_back) + len(self.refused)
+        return sum(map(len, (self.confirmed, self.put_back, self.refused, self.ended)))
+
+    def ids(self) -> set[str]:
+        """Which rows."""
+        every = (self.confirmed, self.put_back, self.refused, self.ended)
+        return {row[0] for rows in every for row in rows}
 
 
-def resolved(
-    submission: Submission, states: Mapping[str, str], deadline: float | None
-) -> Submission:
-    """The submission with the time that is left, and with what the ledger knows of its parents.
-
-    A parent that is completed counts as done, also if the broker has forgotten it. One that is not
-    finished has to be known to the broker before: otherwise a task whose parent waits to be sent,
-    or was lost, would run at once. One that ended badly is left to the broker for as long as it
-    knows it; if it does not, only a task that runs whatever becomes of its parents goes on.
-    """
-    changes: dict[str, object] = {}
+def resolved(submission: Submission, parents: Parents, deadline: float | None) -> Submission:
+    """The submission with the time that is left, and with what the ledger knows of its parents."""
     if deadline is not None:
-        changes["deadline"] = max(deadline, _LEAST_DEADLINE)
-    if submission.depends_on:
-        changes["depends_on"] = tuple(
-            Dependency(each.id, _counts_as_done(submission, each, states.get(each.id)))
-            for each in submission.depends_on
-        )
-    return msgspec.structs.replace(submission, **changes) if changes else submission
-
-
-def _counts_as_done(submission: Submission, parent: Dependency, state: str | None) -> bool:
-    if state is None:
-        return parent.known  # the ledger does not know either: as its caller said
-    if state in UNFINISHED:
-        return False
-    return state == "completed" or submission.on_dependency_failure == "run"
+        left = max(deadline, _LEAST_DEADLINE)
+        submission = msgspec.structs.replace(submission, deadline=left)
+    return with_parents(submission, parents)
 
 
 class Failures:
@@ -146,23 +119,24 @@ def batches(items: Sequence[Sent]) -> Iterator[list[Sent]]:
         yield batch
 
 
-def fate(
-    item: Sent, receipt: Receipt, states: Mapping[str, str], dice: float, into: Settlement
-) -> None:
+def fate(item: Sent, receipt: Receipt, parents: Parents, dice: float, into: Settlement) -> None:
     """Add what the row of a task becomes after the broker's answer.
 
-    ``states`` are those of the rows that the refused ones of a batch depend on.
+    ``parents`` are those that the broker does not know, as the ledger knows them by now.
     """
     id, code = item.id, receipt.code
     if code == "accepted" or (code == "duplicate" and receipt.id == id):
         into.confirmed.append((id, str(receipt.state or "queued")))
     elif code == "duplicate":
         into.refused.append((id, code, receipt.id))
-    elif code in _PASSING or (
-        code == "unknown_dependency" and states.get(receipt.detail) in UNFINISHED
-    ):
+    elif code in _PASSING or (code == "unknown_dependency" and parents.may_come(receipt.detail)):
         into.put_back.append((id, BACKOFF.delay(max(item.pushes - 1, 0), dice), code))
     elif code == "unknown_dependency":
-        into.refused.append((id, f"{code}: {receipt.detail}", ""))
+        parent = receipt.detail
+        state = parents.end(parent, item.submission.on_dependency_failure)
+        if state is None:
+            into.refused.append((id, f"{code}: {parent}", ""))
+        else:  # as it would end at the broker
+            into.ended.append((id, state, f"dependency_failed: {parent}"))
     else:
         into.refused.append((id, code, ""))

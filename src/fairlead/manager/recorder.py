@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,6 +42,7 @@ __all__ = ("Recorded", "Recorder")
 
 _BATCH = 10_000  # events of one transaction; the more, the fewer rows are written twice
 _PAGE = 1_000  # events of one call
+_ROOM = 32 * 1024 * 1024  # bytes of bodies of one transaction; the rest comes with the next one
 _POLL = 5.0  # seconds that it waits for the next event
 _WORKERS = 10_000  # incarnations that are remembered as written down
 
@@ -83,6 +84,7 @@ class Recorder:
         *,
         batch: int = _BATCH,
         page: int = _PAGE,
+        room: int = _ROOM,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -90,6 +92,7 @@ class Recorder:
         self._counts = counts
         self._batch = batch
         self._page = page
+        self._room = room
         self._stepping = asyncio.Lock()
         self._places: dict[str, EventId] | None = None  # None: the ledger has to be asked
         self._identity: dict[str, str] = {}  # of the broker, before it was first read
@@ -141,7 +144,7 @@ class Recorder:
             await self._compare_all(began, read.places)
         tasks = 0
         if read.events or read.places != began:
-            record = await self._record(read)
+            record, read = await self._record(read)
             # While the ledger writes these, the broker is asked for the next ones.
             reading = asyncio.create_task(self._read_ahead(read))
             try:
@@ -185,16 +188,25 @@ class Recorder:
             self._several = is_joined(page.last)
             places.update(places_of(page.last))
 
-    async def _record(self, read: _Read) -> Record:
-        """Fold what was read, and find what the events do not say."""
+    async def _record(self, read: _Read) -> tuple[Record, _Read]:
+        """Fold what was read, and find what the events do not say; what of it is in the record.
+
+        Where bodies are large that is less than was read.
+        """
         ids = list({id for event in read.events if (id := subject(event))})
         known = {row.id: row for row in await self._ledger.last_events(ids=ids)}
-        folded = fold(read.events, {id: _last(row) for id, row in known.items()})
-        changes = folded.tasks.values()
-        found = await found_details(self._store, changes, known)
-        return Record(
+        last = {id: _last(row) for id, row in known.items()}
+        folded = fold(read.events, last)
+        details = await found_details(self._store, folded.tasks.values(), known, self._room)
+        if details.left:
+            read = _before(read, details.left, last)
+            folded = fold(read.events, last)
+        record = Record(
             term=self._term.number,
-            tasks=[row_of(change, found.get(change.id)) for change in changes],
+            tasks=[
+                row_of(change, details.found.get(id), is_whole=id in details.whole)
+                for id, change in folded.tasks.items()
+            ],
             flows=[(flow.id, flow.state, flow.at) for flow in folded.flows.values()],
             workers=await self._new_workers(folded.workers),
             places=[
@@ -206,6 +218,7 @@ class Recorder:
                 if place != read.began.get(shard)
             ],
         )
+        return record, read
 
     async def _write(self, record: Record) -> int:
         try:
@@ -304,6 +317,19 @@ async def _ended(reading: asyncio.Task[None]) -> None:
     finally:
         reading.cancel()
     reading.result()
+
+
+def _before(read: _Read, tasks: Collection[str], last: Mapping[str, tuple[int, int]]) -> _Read:
+    """What was read before the first event that changes one of these tasks."""
+    places = dict(read.began)
+    events: list[Event] = []
+    for event in read.events:
+        id, place = subject(event), (event.id.entry, event.id.index)
+        if id in tasks and (id not in last or place > last[id]):
+            break
+        events.append(event)
+        places[event.id.shard] = event.id
+    return _Read(read.began, events, places, gap=read.gap, now=read.now)
 
 
 def _last(row: LastEvent) -> tuple[int, int]:

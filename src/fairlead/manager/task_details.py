@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from fairlead.broker import Store
 from fairlead.broker.verbs import Submission
-from fairlead.broker.views import Parts, TaskRecord
+from fairlead.broker.views import BODY_BEGIN, Parts, TaskRecord
 from fairlead.client.stored_submissions import content_of, encode_submission
 from fairlead.ledger.rows import LastEvent
 from fairlead.ledger.task_log import MAX_ERROR, pack_log
@@ -20,9 +22,10 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
 from fairlead.model.options import Dependency
 
-__all__ = ("find_in_batches", "found_details", "row_of")
+__all__ = ("Details", "find_in_batches", "found_details", "row_of")
 
 _AT_ONCE = 500  # ids of one call
+_LARGE_AT_ONCE = 20  # ids of one call that may bring a MiB each, and checkpoints as large
 _MAX_NAME = 1_024  # bytes
 
 
@@ -37,28 +40,61 @@ async def find_in_batches(
     return found
 
 
+class Details(msgspec.Struct):
+    """What was found of tasks."""
+
+    found: dict[str, TaskRecord] = {}
+    whole: set[str] = set()  # of these the body is not cut
+    left: set[str] = set()  # of these it is, because others took up all the room
+
+
 async def found_details(
-    store: Store, changes: Iterable[TaskChange], known: Mapping[str, LastEvent]
-) -> dict[str, TaskRecord]:
+    store: Store, changes: Iterable[TaskChange], known: Mapping[str, LastEvent], room: int
+) -> Details:
     """Records of the tasks of which something is missing.
 
-    The whole of a task is asked for only if it may have to be sent again: it is not over yet.
+    The whole of a task is asked for only if it may have to be sent again: it is not over yet. Such
+    bodies come a few at a time, in the order of ``changes``, until ``room`` bytes are taken up.
     """
-    whole: list[str] = []
-    some: list[str] = []
+    asked: list[str] = []
+    wanted: list[str] = []
     for change in changes:
         row = known.get(change.id)
         if not change.is_final and (row is None or (change.begins and not row.is_sendable)):
-            whole.append(change.id)
-        elif row is None or not row.is_named or change.failed >= 0:
-            some.append(change.id)
-    found = await find_in_batches(store, whole, "all")
-    found |= await find_in_batches(store, some, "info")
-    return {id: record for id, record in found.items() if record is not None}
+            wanted.append(change.id)
+        elif row is not None and row.is_named and change.failed < 0:
+            continue
+        asked.append(change.id)
+    records = await find_in_batches(store, asked, "info")
+    details = Details({id: record for id, record in records.items() if record is not None})
+    large: list[str] = []
+    for id in wanted:
+        if id not in details.found or details.found[id].state in _OVER:
+            continue
+        if len(details.found[id].message.body) < BODY_BEGIN:
+            details.whole.add(id)
+        else:
+            large.append(id)
+    for first in range(0, len(large), _LARGE_AT_ONCE):
+        if room <= 0:
+            details.left.update(large[first:])
+            break
+        some = large[first : first + _LARGE_AT_ONCE]
+        for id, record in zip(some, await store.find(some, parts="all"), strict=True):
+            if record is not None:
+                details.found[id] = msgspec.structs.replace(record, checkpoint=None, result=None)
+                details.whole.add(id)
+                room -= len(record.message.body)
+    return details
 
 
-def row_of(change: TaskChange, record: TaskRecord | None) -> tuple[Any, ...]:
-    """A change as the columns of the table ``incoming``, with what was found beside it."""
+def row_of(
+    change: TaskChange, record: TaskRecord | None, *, is_whole: bool = False
+) -> tuple[Any, ...]:
+    """A change as the columns of the table ``incoming``, with what was found beside it.
+
+    ``is_whole``: the body of the record is not cut, so that the task could be sent again with it.
+    """
     name, flow, error_type, error = "", "", "", ""
     level, created, due, deadline = change.level, change.at, None, None
     submission = content = None
@@ -70,7 +106,8 @@ def row_of(change: TaskChange, record: TaskRecord | None) -> tuple[Any, ...]:
             level = message.level
         created = record.enqueued_at or created
         due, deadline = record.due_at, record.deadline_at
-        if record.state not in _OVER and not flow and not change.is_final and message.body:
+        is_over = record.state in _OVER or change.is_final
+        if is_whole and message.body and not is_over and not flow:
             depends_on = list(record.waiting_for)
             submission, content = _sendable(record), content_of(message)
         if change.failed >= 0 and record.error is not None and _is_of(change, record):

@@ -75,6 +75,8 @@ create table fairlead.flows (
     state         text not null,
     draft         bytea not null,
     members       integer not null,
+    -- Before the broker has the flow its members have no rows: others may depend on them all the same.
+    member_ids    text[] not null default '{}',
     created_at    timestamptz not null default clock_timestamp(),
     due_at        timestamptz not null default clock_timestamp(),
     updated_at    timestamptz not null default clock_timestamp(),
@@ -193,9 +195,10 @@ language plpgsql as $$
 declare
     is_new boolean;
 begin
-    insert into fairlead.flows (id, tenant, name, state, draft, members)
+    insert into fairlead.flows (id, tenant, name, state, draft, members, member_ids)
     values (flow ->> 'id', flow ->> 'tenant', flow ->> 'name', 'pending',
-            decode(flow ->> 'draft', 'base64'), (flow ->> 'members')::integer)
+            decode(flow ->> 'draft', 'base64'), (flow ->> 'members')::integer,
+            array(select json_array_elements_text(coalesce(flow -> 'ids', '[]'))))
     on conflict (id) do nothing
     returning true into is_new;
     if is_new then

@@ -15,15 +15,21 @@ order by checked_at limit %(limit)s;
 -- name: touch_tasks
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), free as materialized (
+    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    for update of t skip locked
 )
 update fairlead.tasks t set checked_at = clock_timestamp()
-where t.id = any(%(ids)s) and exists (select from holds);
+where t.id = any(array(select free.id from free));
 
 -- name: send_again
 -- The broker has lost them: back to pending, or dead if nobody can send them. A row that an event
 -- has moved on since it was read stays as it is.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), free as materialized (
+    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    for update of t skip locked
 )
 update fairlead.tasks t
 set state = case when t.submission is not null then 'pending' else 'dead' end,
@@ -32,13 +38,16 @@ set state = case when t.submission is not null then 'pending' else 'dead' end,
     finished_at = case when t.submission is not null then null else clock_timestamp() end
 from unnest(%(ids)s::text[], %(entries)s::bigint[], %(indexes)s::int[]) as g(id, entry, index)
 where t.id = g.id and t.finished_at is null and t.state not in ('pending', 'claimed')
-  and (t.last_entry, t.last_index) = (g.entry, g.index) and exists (select from holds)
+  and (t.last_entry, t.last_index) = (g.entry, g.index) and t.id = any(array(select free.id from free))
 returning t.id, t.state;
 
 -- name: follow_tasks
 -- What the broker says of tasks, where the row knows nothing newer.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), free as materialized (
+    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    for update of t skip locked
 )
 update fairlead.tasks t
 set state = g.state, attempts = greatest(t.attempts, g.attempts), reason = g.reason,
@@ -52,7 +61,7 @@ from unnest(%(ids)s::text[], %(states)s::text[], %(attempts)s::int[], %(reasons)
             %(error_types)s::text[], %(errors)s::text[], %(started)s::float8[],
             %(finished)s::float8[], %(entries)s::bigint[], %(indexes)s::int[])
     as g(id, state, attempts, reason, error_type, error, started_at, finished_at, entry, index)
-where t.id = g.id and (t.last_entry, t.last_index) = (g.entry, g.index) and exists (select from holds)
+where t.id = g.id and (t.last_entry, t.last_index) = (g.entry, g.index) and t.id = any(array(select free.id from free))
 returning t.id;
 
 -- name: unchecked_flows

@@ -20,41 +20,69 @@ select id, submission, depends_on,
        extract(epoch from clock_timestamp() - due_at)::float8 as late, pushes
 from claimed order by due_at, seq;
 
+-- Of all who change rows only the recorder waits for those of others, in one long transaction. The
+-- others leave out what is locked (`free`), so that no two wait for each other. What they leave is
+-- found again: a claim by the release of claims, the rest by the next comparison.
+
 -- name: confirm_tasks
 -- The broker has them. A row that the recorder has moved on already stays as it is.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), free as materialized (
+    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    for update of t skip locked
 )
 update fairlead.tasks t
 set state = g.state, claimed_term = null, reason = '', updated_at = clock_timestamp(),
     checked_at = clock_timestamp(),
     finished_at = case when g.state in ('completed', 'dead', 'cancelled') then clock_timestamp() end
 from unnest(%(ids)s::text[], %(states)s::text[]) as g(id, state)
-where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
+where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and t.id = any(array(select free.id from free))
 returning t.id;
 
 -- name: put_back_tasks
 -- They were not taken: try again after so many seconds.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), free as materialized (
+    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    for update of t skip locked
 )
 update fairlead.tasks t
 set state = 'pending', claimed_term = null, reason = g.reason,
     due_at = clock_timestamp() + make_interval(secs => g.delay)
 from unnest(%(ids)s::text[], %(delays)s::float8[], %(reasons)s::text[]) as g(id, delay, reason)
-where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
+where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and t.id = any(array(select free.id from free))
 returning t.id;
 
 -- name: refuse_tasks
 -- They will never be taken; the row says why.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), free as materialized (
+    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    for update of t skip locked
 )
 update fairlead.tasks t
 set state = 'refused', claimed_term = null, reason = g.reason, stands_for = g.stands_for,
     updated_at = clock_timestamp(), finished_at = clock_timestamp()
 from unnest(%(ids)s::text[], %(reasons)s::text[], %(stands_for)s::text[]) as g(id, reason, stands_for)
-where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and exists (select from holds)
+where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and t.id = any(array(select free.id from free))
+returning t.id;
+
+-- name: end_tasks
+-- They end without having been sent: what they depend on ended badly.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+), free as materialized (
+    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    for update of t skip locked
+)
+update fairlead.tasks t
+set state = g.state, claimed_term = null, reason = g.reason, updated_at = clock_timestamp(),
+    finished_at = clock_timestamp()
+from unnest(%(ids)s::text[], %(states)s::text[], %(reasons)s::text[]) as g(id, state, reason)
+where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and t.id = any(array(select free.id from free))
 returning t.id;
 
 -- name: release_claims
@@ -79,6 +107,18 @@ from fairlead.tasks where state = 'pending';
 
 -- name: states_of
 select id, state from fairlead.tasks where id = any(%(ids)s);
+
+-- name: parents_of
+-- What tasks may depend on: states, and for which task another one stands.
+select id, state, stands_for from fairlead.tasks where id = any(%(ids)s);
+
+-- name: unsent_members
+-- Those of these ids whose flow is yet to be sent.
+select m.id from (
+    select unnest(f.member_ids) as id from fairlead.flows f where f.state = 'pending'
+    union all
+    select unnest(f.member_ids) from fairlead.flows f where f.state = 'claimed'
+) m where m.id in (select unnest(%(ids)s::text[]));
 
 -- name: claim_flow
 with holds as materialized (

@@ -1,6 +1,6 @@
 -- name: stuck_tasks
 -- Rows that have been running for longer than `older` seconds and were not looked at for as long.
-select id, recoveries, last_entry, last_index from fairlead.tasks
+select id, recoveries, last_entry, last_index, flow from fairlead.tasks
 where state = 'running' and checked_at < statement_timestamp() - make_interval(secs => %(older)s)
 order by checked_at limit %(limit)s;
 
@@ -8,6 +8,9 @@ order by checked_at limit %(limit)s;
 -- The broker does not know them: send them again, three times at most.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), free as materialized (
+    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    for update of t skip locked
 )
 update fairlead.tasks t
 set state = case when t.recoveries < 3 and t.submission is not null then 'pending' else 'dead' end,
@@ -17,7 +20,7 @@ set state = case when t.recoveries < 3 and t.submission is not null then 'pendin
                        else clock_timestamp() end
 from unnest(%(ids)s::text[], %(entries)s::bigint[], %(indexes)s::int[]) as g(id, entry, index)
 where t.id = g.id and t.state = 'running' and (t.last_entry, t.last_index) = (g.entry, g.index)
-  and exists (select from holds)
+  and t.id = any(array(select free.id from free))
 returning t.id, t.state;
 
 -- name: delete_old_tasks
@@ -41,3 +44,15 @@ with holds as materialized (
     order by f.finished_at limit %(limit)s for update of f skip locked
 )
 delete from fairlead.flows f using old where f.id = old.id;
+
+-- name: delete_old_workers
+-- Those that nobody has heard of for so long that no row that is kept can name them.
+with holds as materialized (
+    select 1 from fairlead.leadership where term = %(term)s for share
+), old as materialized (
+    select w.incarnation from fairlead.workers w
+    where w.seen_at < statement_timestamp() - make_interval(secs => 2 * %(keep)s)
+      and exists (select from holds)
+    order by w.seen_at limit %(limit)s for update of w skip locked
+)
+delete from fairlead.workers w using old where w.incarnation = old.incarnation;
