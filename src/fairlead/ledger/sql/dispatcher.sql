@@ -1,17 +1,54 @@
 -- name: claim_tasks
--- Make due rows ours, in the order in which they are due. Only the leader's term gets any.
-with holds as materialized (
+-- Make due rows ours: those that are due longest, and if there are more than one batch, half of it in
+-- equal parts for tenants that have any, so that nobody waits behind the flood of another. If they
+-- are very many, some of them by chance. Only the leader's term gets any.
+with recursive holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), crowd as materialized (
+    select count(*) > %(limit)s::int as is_one from (
+        select from fairlead.tasks t
+        where t.state = 'pending' and t.due_at <= statement_timestamp()
+        order by t.due_at, t.seq
+        limit %(limit)s::int + 1
+    ) as waiting
+), tenants as (
+    -- One step in the index for each tenant: its first row.
+    (select t.tenant, t.due_at from fairlead.tasks t
+     where t.state = 'pending' and (select is_one from crowd)
+     order by t.tenant, t.due_at, t.seq limit 1)
+    union all
+    select n.tenant, n.due_at from tenants p cross join lateral (
+        select t.tenant, t.due_at from fairlead.tasks t
+        where t.state = 'pending' and t.tenant > p.tenant
+        order by t.tenant, t.due_at, t.seq limit 1
+    ) n
+), chosen as materialized (
+    select c.tenant, count(*) over () as tenants from (
+        select f.tenant from (select * from tenants limit 1000) f
+        where f.due_at <= statement_timestamp()
+        order by random() limit %(limit)s::int / 2
+    ) c
+), fair as materialized (
+    select f.id from chosen c cross join lateral (
+        select t.id from fairlead.tasks t
+        where t.state = 'pending' and t.tenant = c.tenant and t.due_at <= statement_timestamp()
+            and exists (select from holds)
+        order by t.due_at, t.seq
+        limit %(limit)s::int / 2 / c.tenants
+        for update of t skip locked
+    ) f
+    where c.tenants > 1
 ), due as materialized (
     select t.id from fairlead.tasks t
     where t.state = 'pending' and t.due_at <= statement_timestamp() and exists (select from holds)
+        and t.id not in (select fair.id from fair)
     order by t.due_at, t.seq
-    limit %(limit)s
+    limit %(limit)s::int - (select count(*) from fair)
     for update of t skip locked
 ), claimed as (
     -- An array, not a join: for a small table the planner would join by a scan of all rows.
     update fairlead.tasks t set state = 'claimed', claimed_term = %(term)s, pushes = t.pushes + 1
-    where t.id = any(array(select due.id from due))
+    where t.id = any(array(select due.id from due union all select fair.id from fair))
     returning t.id, t.seq, t.due_at, t.submission, t.depends_on, t.deadline_at, t.pushes
 )
 select id, submission, depends_on,
