@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -64,6 +66,17 @@ async def test_of_more_tenants_than_fit_each_has_its_turn(ledger: Ledger, ledger
     while claimed := await ledger.claim_tasks(term=term, limit=10):
         sizes.append(len(claimed))
     assert sizes == [10] * 9
+
+
+async def test_a_batch_is_limited_by_its_size_too(ledger: Ledger, ledger_dsn: str) -> None:
+    term = await leading(ledger, 7)
+    large = base64.b64encode(os.urandom(5 * 2**20)).decode()
+    for number in range(7):
+        enqueue_at(ledger_dsn, given(f"f{number}", tenant="flood", submission=large))
+    enqueue_at(ledger_dsn, given("quiet", tenant="quiet"))
+    claimed = [each.id for each in await ledger.claim_tasks(term=term, limit=6)]
+    assert claimed == ["f0", "f1", "f2", "f3", "quiet"]
+    assert len(await ledger.claim_tasks(term=term, limit=6)) == 3
 
 
 async def test_two_who_claim_at_once_get_different_rows(ledger: Ledger, ledger_dsn: str) -> None:

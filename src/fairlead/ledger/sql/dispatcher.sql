@@ -1,7 +1,8 @@
 -- name: claim_tasks
 -- Make due rows ours: those that are due longest, and if there are more than one batch, half of it in
 -- equal parts for tenants that have any, so that nobody waits behind the flood of another. If they
--- are very many, some of them by chance. Only the leader's term gets any.
+-- are very many, some of them by chance. With 16 MiB a batch is full, however few they are. Only the
+-- leader's term gets any.
 with recursive holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 ), crowd as materialized (
@@ -29,8 +30,9 @@ with recursive holds as materialized (
         order by random() limit %(limit)s::int / 2
     ) c
 ), fair as materialized (
-    select f.id from chosen c cross join lateral (
-        select t.id from fairlead.tasks t
+    select f.*, row_number() over (partition by c.tenant order by f.due_at, f.seq) as turn
+    from chosen c cross join lateral (
+        select t.id, t.due_at, t.seq, octet_length(t.submission) as size from fairlead.tasks t
         where t.state = 'pending' and t.tenant = c.tenant and t.due_at <= statement_timestamp()
             and exists (select from holds)
         order by t.due_at, t.seq
@@ -39,16 +41,20 @@ with recursive holds as materialized (
     ) f
     where c.tenants > 1
 ), due as materialized (
-    select t.id from fairlead.tasks t
+    select t.id, t.due_at, t.seq, octet_length(t.submission) as size from fairlead.tasks t
     where t.state = 'pending' and t.due_at <= statement_timestamp() and exists (select from holds)
         and t.id not in (select fair.id from fair)
     order by t.due_at, t.seq
     limit %(limit)s::int - (select count(*) from fair)
     for update of t skip locked
+), weighed as (
+    select s.id, sum(s.size) over (order by s.turn, s.due_at, s.seq rows unbounded preceding) - s.size
+        as before
+    from (select * from fair union all select due.*, %(limit)s::bigint from due) s
 ), claimed as (
     -- An array, not a join: for a small table the planner would join by a scan of all rows.
     update fairlead.tasks t set state = 'claimed', claimed_term = %(term)s, pushes = t.pushes + 1
-    where t.id = any(array(select due.id from due union all select fair.id from fair))
+    where t.id = any(array(select w.id from weighed w where w.before < 16777216))
     returning t.id, t.seq, t.due_at, t.submission, t.depends_on, t.deadline_at, t.pushes
 )
 select id, submission, depends_on,
