@@ -44,7 +44,7 @@ class Settlement(msgspec.Struct):
     @property
     def total(self) -> int:
         """How many rows."""
-        return sum(map(len, (self.confirmed, self.put_back, self.refused, self.ended)))
+        return len(self.ids())
 
     def ids(self) -> set[str]:
         """Which rows."""
