@@ -153,6 +153,7 @@ async def test_a_scheduled_task_runs_when_its_time_has_come(site: LedgerSite) ->
     assert all(begun[id] >= due[id] for id in ids), "none runs before its time"
 
 
+@pytest.mark.slow
 async def test_only_what_was_pushed_is_marked_as_queued(site: LedgerSite) -> None:
     """Scheduler: rows whose push failed stay pending, with a backoff; the rest goes."""
     await site.broker.app.aconfigure_queue("narrow", max_waiting=3)
@@ -259,6 +260,7 @@ async def two(
             yield made, bulk
 
 
+@pytest.mark.slow
 async def test_priorities_go_to_servers_of_their_own(two: tuple[LedgerSite, Running]) -> None:
     """Queue sharding: high and low on separate servers; a backlog of low blocks no high."""
     site, bulk = two
@@ -291,6 +293,7 @@ async def test_a_server_that_is_away_blocks_none_but_its_own_tasks(
 # -- Caveats ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_no_lock_is_held_while_the_broker_is_spoken_to(
     site: LedgerSite, valkey: Running
 ) -> None:
@@ -330,6 +333,7 @@ async def test_a_manager_that_dies_between_push_and_update_sends_nothing_twice(
     assert Counter(event.task for event in events) == Counter(ids)
 
 
+@pytest.mark.slow
 async def test_counts_of_scanned_pushed_and_failed_are_shown(site: LedgerSite) -> None:
     """Suggested improvements, monitoring: counts of scanned, queued and push failures, and lag."""
     await site.broker.app.aconfigure_queue("narrow", max_waiting=1)
