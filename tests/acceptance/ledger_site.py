@@ -102,7 +102,7 @@ class LedgerSite:
 
     def __init__(self, broker: Site, dsn: str, folder: Path, routes: Mapping[str, str]) -> None:
         self.broker, self.dsn = broker, dsn
-        self.app = Fairlead(broker.url, ledger=dsn, **({"routes": routes} if routes else {}))
+        self.app = Fairlead(broker.url, ledger=dsn, routes=routes or None)
         self.managers: list[ManagerProcess] = []
         self._folder = folder
         self._task = self.app.task(name="nap")(_stand_in)
@@ -179,11 +179,11 @@ class LedgerSite:
     async def pushed(self, ids: Sequence[str], seconds: float = PATIENCE) -> list[Event]:
         """Wait until the broker has taken each of these tasks in; those events, in their order."""
         wanted = set(ids)
-        await self.broker.stream.until(
-            lambda: self.broker.stream.count(ids, "enqueued") >= len(ids),
-            f"{len(ids)} tasks to be pushed",
-            seconds,
-        )
+
+        async def look() -> bool:
+            return self.broker.stream.count(ids, "enqueued") >= len(ids)
+
+        await self.until(look, lambda: f"{len(ids)} tasks at the broker", seconds)
         events = self.broker.stream.events
         return [event for event in events if event.kind == "enqueued" and event.task in wanted]
 
@@ -209,7 +209,8 @@ class LedgerSite:
         return await self.sql(
             "select pid, state, query from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid()"
-            " and backend_type = 'client backend' and xact_start < clock_timestamp() - interval '1 s'"
+            " and backend_type = 'client backend'"
+            " and xact_start < clock_timestamp() - interval '1 s'"
         )
 
     async def status(self) -> dict[str, Any]:

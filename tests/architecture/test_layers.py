@@ -20,12 +20,7 @@ from tests.architecture.source import ROOT, Import, at, files, imports, layer, p
 CONFINED = {
     "redis": {"broker", "embedded"},
     "hiredis": {"broker", "embedded"},
-    "psycopg": {
-        "cli",
-        "client",
-        "ledger",
-        "embedded",
-    },  # connections of callers' own, and the bench
+    "psycopg": {"client", "ledger", "embedded"},  # client: connections of callers' own
     "psycopg2": {"client"},
     "asyncpg": {"client"},
     "sqlalchemy": {"client"},

@@ -211,3 +211,23 @@ def _all_of(terminal: int) -> str:
     finally:
         os.close(terminal)
     return b"".join(parts).decode(errors="replace")
+
+
+@pytest.mark.slow
+def test_with_a_ledger_nothing_is_lost_with_the_broker_and_nothing_runs_that_was_rolled_back() -> (
+    None
+):
+    answer = fairlead("demo", "--ledger", "--json", "--tasks-scale", "0.1")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stderr == ""
+    found = json.loads(answer.stdout)
+    assert (found["committed"], found["rolled_back"]) == (20, 10)
+    assert (found["ran"], found["ran_though_rolled_back"]) == (20, 0)
+    assert found["lost_by_the_broker"] > 0
+    assert 0 < found["came_back_seconds"] < 50
+
+
+def test_a_ledger_goes_with_servers_of_its_own_only() -> None:
+    answer = fairlead("demo", "--ledger", "--memory")
+    assert answer.returncode == 2
+    assert "--ledger starts servers of its own" in answer.stderr

@@ -54,7 +54,7 @@ async def test_an_enqueue_that_was_carried_out_is_never_said_to_be_not_executed(
     """The reply is swallowed, and the server takes no more connections."""
     async with opened(between.url, 1.0) as app, opened(valkey.url) as direct:
         work = app.registered("work")
-        await work.aenqueue()
+        await work.using(enqueue_timeout="10s").aenqueue()  # it connects
         lost = between.drop_reply()
         await between.refuse()
         began = time.monotonic()
@@ -78,7 +78,7 @@ async def test_a_lost_reply_and_then_a_refusal_is_in_doubt_until_the_reply_comes
 ) -> None:
     async with opened(between.url, 0.6) as app:
         work = app.registered("work")
-        await work.aenqueue()
+        await work.using(enqueue_timeout="10s").aenqueue()  # it connects
         lost = between.drop_reply()
         call = asyncio.create_task(work.aenqueue())
         await lost.happened.wait()
@@ -106,7 +106,7 @@ async def test_an_enqueue_against_a_dead_server_takes_as_long_as_was_said(
     url = f"{valkey.url}?timeout=1s" if how == "url" else valkey.url
     async with opened(url, 1.0 if how == "app" else None) as app:
         work = app.registered("work")
-        await work.aenqueue()
+        await work.using(enqueue_timeout="10s").aenqueue()  # it connects
         valkey.kill()
         short, long = (work.using(enqueue_timeout=each) for each in (1.0, "1m"))
         ways: dict[str, Callable[[], Awaitable[object]]] = {
@@ -163,7 +163,7 @@ async def test_in_an_outage_all_callers_have_their_own_time_and_know_that_nothin
 ) -> None:
     async with opened(valkey.url, 0.5) as app:
         work = app.registered("work")
-        await work.aenqueue()
+        await work.using(enqueue_timeout="10s").aenqueue()  # it connects
         valkey.kill()
 
         async def one(delay: float) -> tuple[float, BaseException | None]:
@@ -205,7 +205,7 @@ async def test_a_call_with_little_time_does_not_wait_for_one_with_much(valkey: R
 async def test_who_waits_for_a_result_waits_through_refusals_that_pass(valkey: Running) -> None:
     async with opened(f"{valkey.url}?timeout=200ms") as app:
         work = app.registered("work")
-        handles = [await work.aenqueue() for _ in range(3)]
+        handles = [await work.using(enqueue_timeout="10s").aenqueue() for _ in range(3)]
         waiting = [asyncio.create_task(handle.aresult(timeout=120)) for handle in handles]
         await asyncio.sleep(0.1)
         valkey.admin("CONFIG", "SET", "min-replicas-to-write", "1")

@@ -229,3 +229,19 @@ async def test_behind_a_pooler_nothing_is_prepared_or_set(ledger_dsn: str) -> No
             await connection.close()
     with pytest.raises(InvalidOption, match="on or off"):
         Ledger(f"{ledger_dsn}&prepare=maybe")
+
+
+async def test_no_connection_says_why(postgres: Postgres) -> None:
+    with postgres.database() as dsn:
+        name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+        async with Ledger(dsn, connect_timeout=1.0) as ledger:
+            await ledger.leadership()
+            postgres.execute(f"alter database {name} allow_connections false")
+            postgres.execute(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                f" where datname = '{name}'"
+            )
+            with pytest.raises(LedgerUnreachable, match="not currently accepting connections"):
+                await ledger.leadership()
+            postgres.execute(f"alter database {name} allow_connections true")
+            assert (await ledger.leadership()).term == 0

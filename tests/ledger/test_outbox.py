@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,6 +38,45 @@ async def test_due_rows_are_claimed_in_their_order(ledger: Ledger, ledger_dsn: s
         "later": "pending",
     }
     assert 50 < (await ledger.next_due() or 0) < 60
+
+
+async def test_a_flood_of_one_tenant_does_not_hold_up_the_others(
+    ledger: Ledger, ledger_dsn: str
+) -> None:
+    term = await leading(ledger, 7)
+    enqueue_at(ledger_dsn, *(given(f"f{number:03}", tenant="flood") for number in range(100)))
+    enqueue_at(ledger_dsn, *(given(f"g{number}", tenant="another") for number in range(40)))
+    enqueue_at(ledger_dsn, given("quiet", tenant="quiet"), given("not yet", tenant="x", delay=60))
+    claimed = [each.id for each in await ledger.claim_tasks(term=term, limit=20)]
+    assert len(claimed) == 20
+    # Half of it by age, half in equal parts; what the quiet one does not use goes by age.
+    assert claimed == [f"f{number:03}" for number in range(16)] + ["g0", "g1", "g2", "quiet"]
+    seen = set(claimed)
+    while more := {each.id for each in await ledger.claim_tasks(term=term, limit=20)}:
+        assert not more & seen
+        seen |= more
+    assert len(seen) == 141
+
+
+async def test_of_more_tenants_than_fit_each_has_its_turn(ledger: Ledger, ledger_dsn: str) -> None:
+    term = await leading(ledger, 7)
+    batch = [given(f"t{n}-{m}", tenant=f"tenant {n}") for n in range(30) for m in range(3)]
+    enqueue_at(ledger_dsn, *batch)
+    sizes = []
+    while claimed := await ledger.claim_tasks(term=term, limit=10):
+        sizes.append(len(claimed))
+    assert sizes == [10] * 9
+
+
+async def test_a_batch_is_limited_by_its_size_too(ledger: Ledger, ledger_dsn: str) -> None:
+    term = await leading(ledger, 7)
+    large = base64.b64encode(os.urandom(5 * 2**20)).decode()
+    for number in range(7):
+        enqueue_at(ledger_dsn, given(f"f{number}", tenant="flood", submission=large))
+    enqueue_at(ledger_dsn, given("quiet", tenant="quiet"))
+    claimed = [each.id for each in await ledger.claim_tasks(term=term, limit=6)]
+    assert claimed == ["f0", "f1", "f2", "f3", "quiet"]
+    assert len(await ledger.claim_tasks(term=term, limit=6)) == 3
 
 
 async def test_two_who_claim_at_once_get_different_rows(ledger: Ledger, ledger_dsn: str) -> None:

@@ -183,4 +183,14 @@ GUARDS: tuple[Guard, ...] = (
             "        for pause in iter(lambda: 0.001, None):\n",
         ),
     ),
+    Guard(
+        "name of what is forgotten",
+        "the end of a task that is not kept is told by its name",
+        _STREAM + "test_the_end_of_a_task_that_is_not_kept_is_told_by_name",
+        _at(
+            "fairlead/client/event_stream.py",
+            "each in heard if wanted.awaits(each.event)",
+            "each in heard if False",
+        ),
+    ),
 )

@@ -24,6 +24,7 @@ from tests.mutants import (
     manager_guards,
     metrics_guards,
     neighbors_guards,
+    outage_guards,
     outbox_guards,
     page_guards,
     process_guards,
@@ -395,4 +396,5 @@ GUARDS: tuple[Guard, ...] = (
     *routes_guards.GUARDS,
     *servers_guards.GUARDS,
     *manager_guards.GUARDS,
+    *outage_guards.GUARDS,
 )

@@ -283,6 +283,21 @@ def test_configured_twice_a_line_is_written_once() -> None:
     assert len(lines(second)) == 1
 
 
+def test_a_pool_that_tries_again_and_again_is_silent_unless_asked() -> None:
+    chatty = logging.getLogger("psycopg.pool")
+    before = chatty.level
+    try:
+        stream = io.StringIO()
+        configure("json", "info", stream)
+        chatty.warning("error connecting")
+        assert not stream.getvalue()
+        configure("json", "debug", stream)
+        chatty.warning("error connecting")
+        assert lines(stream)[0]["event"] == "error connecting"
+    finally:
+        chatty.setLevel(before)
+
+
 def test_bad_settings_are_named() -> None:
     with pytest.raises(InvalidOption, match="format='xml'"):
         configure("xml")

@@ -248,6 +248,7 @@ def _stage(url: str | None, in_memory: bool) -> Iterator[Stage]:
         ("fairlead demo --tasks-scale 0.2", "a shorter one"),
         ("fairlead demo --concurrency 50 --task-ms 5", "a faster worker"),
         ("fairlead demo --url redis://localhost", "on your own server"),
+        ("fairlead demo --ledger", "tasks in transactions, and a broker that is emptied"),
         ("fairlead demo --json", "only the figures"),
     ),
 )
@@ -277,6 +278,11 @@ def _stage(url: str | None, in_memory: bool) -> Iterator[Stage]:
 @click.option(
     "--url", metavar="URL", help="Run it on this broker, in a queue of its own. Leaves no tasks."
 )
+@click.option(
+    "--ledger",
+    is_flag=True,
+    help="Show PostgreSQL as the record instead. Only --tasks-scale and --json go with it.",
+)
 def demo(
     as_json: bool,
     concurrency: int,
@@ -284,6 +290,7 @@ def demo(
     task_ms: float,
     in_memory: bool,
     url: str | None,
+    ledger: bool,
 ) -> None:
     """Watch small tenants get their turn while others flood the queue.
 
@@ -294,6 +301,13 @@ def demo(
     """
     if in_memory and url is not None:
         raise click.UsageError("--memory and --url exclude each other")
+    if ledger:
+        if in_memory or url is not None:
+            raise click.UsageError(
+                "--ledger starts servers of its own; leave --memory and --url out"
+            )
+        _play_ledger(tasks_scale, as_json)
+        return
     with _stage(url, in_memory) as stage:
         _play(Run(planned(tasks_scale, concurrency, task_ms), stage), as_json)
 
@@ -315,6 +329,21 @@ def _play(run: Run, as_json: bool) -> None:
         asyncio.run(_watched(run, partial(_progress, run), _LINE))
     figures = report(run)
     demo_view.summary(figures, sentences(figures))
+
+
+def _play_ledger(scale: float, as_json: bool) -> None:
+    from fairlead.cli.demo_ledger import play_ledger, sentences_of_ledger
+
+    def say(text: str) -> None:
+        if not as_json:
+            talk(f"demo: {text}")
+
+    figures = play_ledger(scale, say)
+    if as_json:
+        click.echo(json.dumps(figures))
+        return
+    for sentence in sentences_of_ledger(figures):
+        click.echo(sentence)
 
 
 async def _watched(run: Run, show: Callable[[], None], interval: float) -> None:

@@ -29,7 +29,7 @@ _REFUSALS = {
     "53": ("resources", "it is short of memory, disk or connections"),
     "57014": ("timeout", "the statement took too long and was given up"),
     "23": ("constraint", "a rule of the schema forbids it"),
-    "42501": ("permission", "grant this role the rights on the schema fairlead"),
+    "42501": ("permission", "grant this role its rights on the tables of the schema fairlead"),
     "42P01": ("schema", "run `fairlead db migrate`"),
     "42703": ("schema", "run `fairlead db migrate`"),
     "42883": ("schema", "run `fairlead db migrate`"),

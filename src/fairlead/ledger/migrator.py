@@ -95,6 +95,14 @@ async def migrate(
             if each.number not in had:
                 await _apply(connection, each)
                 done.append(_name(each.number, each.name))
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise LedgerRefused(
+            "permission",
+            f"the ledger at {pool.where} refuses (42501): migrate as the owner of the schema "
+            "fairlead, or if there is none yet as a role that may create it: `grant create on "
+            "database`",
+            "42501",
+        ) from error
     except psycopg.Error as error:
         raise meaning(error, pool.where, is_in_doubt=True) from error
     except TimeoutError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +30,7 @@ __all__ = ("Answer", "Executor", "Pool")
 _TRIES = 5
 _FIRST_PAUSE = 0.02  # seconds, doubled each time, with jitter
 _CHECK_IN = 2.0  # seconds for a sign of life, which takes a round trip
+_RECENT = 15.0  # seconds for which a failure to connect explains that there is no connection
 _GRACE = 5.0  # seconds beyond the server's own limit before a statement is given up here
 
 
@@ -68,6 +70,7 @@ class Pool:
             address, statement_timeout=statement_timeout, lock_timeout=lock_timeout
         )
         self._pool: AsyncConnectionPool[AsyncConnection[tuple[Any, ...]]] | None = None
+        self._trouble: tuple[float, Exception] | None = None  # when, and why it could not connect
 
     @property
     def where(self) -> str:
@@ -93,6 +96,7 @@ class Pool:
 
         pool = AsyncConnectionPool(
             self._conninfo,
+            connection_class=self._remembering(),
             kwargs=self._session(),
             min_size=0,
             max_size=self._size,
@@ -179,6 +183,8 @@ class Pool:
             async with asyncio.timeout(self._connect_in + _CHECK_IN):
                 connection = await pool.getconn()
         except (PoolTimeout, TimeoutError) as error:
+            if self._trouble is not None and time.monotonic() - self._trouble[0] < _RECENT:
+                raise at_connect(self._trouble[1], self._where) from error
             raise LedgerUnreachable(
                 f"the ledger at {self._where} gave no connection within {self._connect_in:g} s"
             ) from error
@@ -189,6 +195,23 @@ class Pool:
         finally:
             # A connection that was left in the middle of something is closed there, not used again.
             await pool.putconn(connection)
+
+    def _remembering(self) -> type[AsyncConnection[tuple[Any, ...]]]:
+        """Connections that tell why they failed, which the pool keeps to itself."""
+        from psycopg import AsyncConnection, Error
+
+        pool = self
+
+        class Remembering(AsyncConnection[tuple[Any, ...]]):
+            @classmethod
+            async def connect(cls, *args: Any, **options: Any) -> Any:
+                try:
+                    return await super().connect(*args, **options)
+                except (Error, OSError) as error:
+                    pool._trouble = (time.monotonic(), error)
+                    raise
+
+        return Remembering
 
     def _session(self) -> dict[str, Any]:
         prepare = {"prepare_threshold": None} if self._address.is_pooled else {}

@@ -9,14 +9,15 @@ and was forgotten meanwhile is over by then, and is not sent again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeVar
 
 from fairlead.broker import Store
+from fairlead.broker.repeats import Limit
 from fairlead.broker.verbs import Receipt
 from fairlead.client.stored_submissions import decode_submission
 from fairlead.ledger.ledger import Ledger
@@ -24,26 +25,26 @@ from fairlead.ledger.rows import ClaimedTask
 from fairlead.manager.counts import Counts
 from fairlead.manager.flow_dispatcher import FlowDispatcher
 from fairlead.manager.parents import parents_in
-from fairlead.manager.push import Sent, Settlement, batches, fate, resolved
+from fairlead.manager.push import Failures, Sent, Settlement, batches, fate, resolved
 from fairlead.manager.term import Term
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
     InvalidInput,
 )
-from fairlead.model.ledger_errors import LostLeadership
+from fairlead.model.ledger_errors import LedgerError, LostLeadership
 from fairlead.runtime import faults
 from fairlead.runtime.component import within
 
 __all__ = ("Dispatcher",)
 
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-
 BATCH = 500  # rows that are claimed at a time
 _POLL = 5.0  # seconds after which it looks, though nothing woke it
 _LEAST = 0.01  # seconds
+_AWAY = 2.0  # seconds, about, after which tasks are sent again to a server that is away
+_FRESH = 1.0  # seconds since when a broker counts as there
+_TRYING = 2.0  # seconds after which a batch that failed in part is given up
+_PROBE = 0.5  # seconds that a server has that failed lately
 
 log = logging.getLogger("fairlead.manager")
 
@@ -78,6 +79,7 @@ class Dispatcher:
         self._wake = asyncio.Event() if wake is None else wake
         self._batch = batch
         self._dice = dice
+        self._failures = Failures()
         self._is_sure = False  # that no claim stands but those in hand
         self._stopping = False
         self._idle = asyncio.Event()
@@ -128,11 +130,35 @@ class Dispatcher:
                 claiming = _nothing() if self._ends(claimed) else self._claim()
                 pushing = self._push(claimed) if claimed else _none()
                 settling = self._settle(pushed) if pushed is not None else _zero()
-                claimed, pushed, settled = await _together(claiming, pushing, settling)
+                round = await asyncio.gather(claiming, pushing, settling, return_exceptions=True)
+                claimed, pushed, settled = await self._sound(*round)
                 count += settled
             if not self._stopping:
                 count += await self._flows.dispatch_all(lambda: self._stopping)
         return count
+
+    async def _sound(
+        self,
+        claimed: list[ClaimedTask] | BaseException,
+        pushed: Settlement | BaseException | None,
+        settled: int | BaseException,
+    ) -> tuple[list[ClaimedTask], Settlement | None, int]:
+        """Return what a round came to, or raise its error.
+
+        What was claimed in a round that failed was not sent, so it does not stay claimed.
+        """
+        if not (
+            isinstance(claimed, BaseException)
+            or isinstance(pushed, BaseException)
+            or isinstance(settled, BaseException)
+        ):
+            return claimed, pushed, settled
+        if not isinstance(claimed, BaseException) and claimed:
+            back = Settlement([], [(row.id, 0.0, "unsent") for row in claimed], [])
+            with contextlib.suppress(LedgerError):  # then they are found as claims
+                await self._settle(back)
+        errors = [e for e in (claimed, pushed, settled) if isinstance(e, BaseException)]
+        raise next((e for e in errors if isinstance(e, LostLeadership)), errors[0])
 
     async def release(self) -> int:
         """Make claims pending again that nobody is pushing any more; how many.
@@ -160,6 +186,8 @@ class Dispatcher:
         try:
             if not self._is_sure:
                 await self.release()
+            elif self._term.idle() > _FRESH:
+                await self._term.touch()  # nothing is claimed while the broker is away
             self._is_sure = False
             yield
             self._is_sure = True
@@ -186,21 +214,41 @@ class Dispatcher:
         """
         into = Settlement()
         items = await self._readable(claimed, into)
-        for batch in batches(items):
-            try:
-                await self._push_batch(batch, into)
-            except (Ambiguous, LostLeadership):
-                raise
-            except BrokerError as error:
-                self._counts.add("failed", len(batch))
-                settled = into.ids()
-                reason = type(error).__name__.lower()
-                back = [(row.id, 0.0, reason) for row in claimed if row.id not in settled]
-                into.put_back.extend(back)
+        error = await self._push_parts(items, into)
+        if isinstance(error, Ambiguous):
+            await self._settle(into)
+            raise error
+        if error is not None:
+            # If the broker is away as a whole the pause is for everybody, and made by the caller.
+            seconds = _AWAY * (0.5 + self._dice()) if into.confirmed else 0.0
+            reason, known = type(error).__name__.lower(), into.ids()
+            back = [(row.id, seconds, reason) for row in claimed if row.id not in known]
+            into.put_back.extend(back)
+            self._counts.add("failed", len(back))
+            if not into.confirmed:
                 await self._settle(into)
-                raise
+                raise error
         faults.reached("pushed")
         return into
+
+    async def _push_parts(self, items: Sequence[Sent], into: Settlement) -> BrokerError | None:
+        """Send what can be sent; the error of what was not, Ambiguous if some is in doubt."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _TRYING
+        failure: BrokerError | None = None
+        for part, is_suspect in self._failures.parts(items):
+            for batch in batches(part):
+                if failure is not None and loop.time() > until:
+                    return failure
+                limit = Limit(loop.time() + _PROBE) if is_suspect else None
+                try:
+                    await self._push_batch(batch, into, limit)
+                except BrokerError as error:
+                    self._failures.add(batch)
+                    failure = failure if isinstance(failure, Ambiguous) else error
+                else:
+                    self._failures.forget(batch)
+        return failure
 
     async def _readable(self, claimed: Sequence[ClaimedTask], into: Settlement) -> list[Sent]:
         """The rows as they are to be sent; what cannot be read is refused."""
@@ -214,12 +262,14 @@ class Dispatcher:
                 into.refused.append((row.id, "unreadable", ""))
         return items
 
-    async def _push_batch(self, batch: Sequence[Sent], into: Settlement) -> None:
+    async def _push_batch(
+        self, batch: Sequence[Sent], into: Settlement, limit: Limit | None = None
+    ) -> None:
         """One call; if the broker finds fault with one item, the others go without it."""
         submissions = [each.submission for each in batch]
         try:
             receipts: list[Receipt] = await self._term.call(
-                partial(self._store.enqueue, submissions=submissions)
+                partial(self._store.enqueue, submissions=submissions), limit
             )
         except InvalidInput as error:
             if len(batch) == 1:
@@ -227,8 +277,8 @@ class Dispatcher:
                 into.refused.append((batch[0].id, f"invalid: {type(error).__name__}", ""))
                 return
             middle = len(batch) // 2
-            await self._push_batch(batch[:middle], into)
-            await self._push_batch(batch[middle:], into)
+            await self._push_batch(batch[:middle], into, limit)
+            await self._push_batch(batch[middle:], into, limit)
             return
         missing = {each.detail for each in receipts if each.code == "unknown_dependency"}
         parents = await parents_in(self._ledger, missing, unsent=True)
@@ -261,25 +311,6 @@ class Dispatcher:
             self._counts.add("refused", len(ids))
         faults.reached("settled")
         return settlement.total
-
-
-async def _together(
-    claiming: Awaitable[A], pushing: Awaitable[B], settling: Awaitable[C]
-) -> tuple[A, B, C]:
-    """Wait for all three. If one fails the others are cancelled, and its error comes out alone."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            first = group.create_task(_run(claiming))
-            second = group.create_task(_run(pushing))
-            third = group.create_task(_run(settling))
-    except BaseExceptionGroup as group:
-        lost = [each for each in group.exceptions if isinstance(each, LostLeadership)]
-        raise (lost or group.exceptions)[0] from None
-    return first.result(), second.result(), third.result()
-
-
-async def _run(work: Awaitable[A]) -> A:
-    return await work
 
 
 async def _nothing() -> list[ClaimedTask]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -11,11 +12,12 @@ from fairlead.client.chunks import chunks
 from fairlead.manager.parents import Parents, with_parents
 from fairlead.model.backoff import Backoff
 
-__all__ = ("BACKOFF", "Sent", "Settlement", "batches", "fate", "resolved")
+__all__ = ("BACKOFF", "Failures", "Sent", "Settlement", "batches", "fate", "resolved")
 
 #: What a task waits that was refused for now: from about a second to a minute.
 BACKOFF = Backoff(initial=1.0, factor=2.0, max=50.0, jitter="plus_minus", spread=0.2)
 _PASSING = frozenset({"queue_full", "tenant_full", "tenant_bytes", "closed"})
+_REMEMBERED = 30.0  # seconds that tasks are sent apart after a failure
 _LEAST_DEADLINE = 0.001  # seconds: what is late is sent all the same, so that it dies there
 
 
@@ -58,6 +60,44 @@ def resolved(submission: Submission, parents: Parents, deadline: float | None) -
         left = max(deadline, _LEAST_DEADLINE)
         submission = msgspec.structs.replace(submission, deadline=left)
     return with_parents(submission, parents)
+
+
+class Failures:
+    """Where tasks could not be sent lately, by queue and level: these may lie on other servers.
+
+    While there are any, tasks are sent apart, and those that may fail again come last: a server
+    that is away holds up no tasks but its own.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[tuple[str, int], float] = {}
+
+    def add(self, items: Sequence[Sent]) -> None:
+        """Remember for a while that these were not sent."""
+        self._until |= dict.fromkeys(map(_target, items), self._clock() + _REMEMBERED)
+
+    def forget(self, items: Sequence[Sent]) -> None:
+        """These were sent: what is like them goes through."""
+        for item in items:
+            self._until.pop(_target(item), None)
+
+    def parts(self, items: Sequence[Sent]) -> list[tuple[list[Sent], bool]]:
+        """Return what is to be sent apart, in order, and whether it may well fail again."""
+        now = self._clock()
+        self._until = {target: until for target, until in self._until.items() if until > now}
+        if not self._until:
+            return [(list(items), False)]
+        parts: dict[tuple[str, int], list[Sent]] = {}
+        for item in items:
+            parts.setdefault(_target(item), []).append(item)
+        made = [(part, target in self._until) for target, part in parts.items()]
+        return sorted(made, key=lambda pair: pair[1])
+
+
+def _target(item: Sent) -> tuple[str, int]:
+    message = item.submission.message
+    return message.queue, message.level
 
 
 def batches(items: Sequence[Sent]) -> Iterator[list[Sent]]:

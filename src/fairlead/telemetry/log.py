@@ -31,6 +31,8 @@ _CUT = "…"
 _OWN = frozenset(
     {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
 )
+# They warn of each of several tries a second; whoever asked for them says why it failed, once.
+_CHATTY = ("psycopg.pool",)
 _FIRST = ("ts", "level", "logger", "event")
 _COLORS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": "2"}
 # JSON lets these stand as they are, but terminals obey some and readers of lines split at others.
@@ -63,6 +65,10 @@ def configure(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(
+            logging.DEBUG if level.lower() == "debug" else logging.ERROR
+        )
     return handler
 
 

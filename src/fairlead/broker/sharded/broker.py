@@ -256,8 +256,12 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         line = self._line("configure", call)
         if line.answer:
             return
+        if not changes:
+            await self._end_older_calls(call, now)
+            line.answer = True
+            return
         parts = split_changes(changes, self._places, self._stores)
-        if changes and all(isinstance(change, Declaration) for change in changes):
+        if all(isinstance(change, Declaration) for change in changes):
             self._refuse_away(parts)  # a worker tries again, and has other things to do
         await self._all(
             {

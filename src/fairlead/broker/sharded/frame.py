@@ -234,6 +234,24 @@ class Frame:
             raise errors[-1]
         return done
 
+    async def _end_older_calls(self, call: Call, now: float | None) -> None:
+        """Make a call without changes in every shard that can be reached.
+
+        The others are told by the next call that reaches them: they hold up nobody meanwhile.
+        """
+
+        async def configure(shard: str) -> OutOfOrder | None:
+            try:
+                await self._stores[shard].configure(call, (), now=now)
+            except OutOfOrder as error:  # the answer of one is the answer of all
+                return error
+            return None
+
+        answers = await self._most({shard: partial(configure, shard) for shard in self._stores})
+        for error in answers.values():
+            if error is not None:
+                raise error
+
     async def _ask(self, shard: str, work: Callable[[], Awaitable[T]]) -> T:
         """Call one of several shards, which has no more than a moment while others wait for it."""
         if len(self._stores) == 1:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
+from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
 from fairlead.cli.benchmarks.process import TOGETHER
+from fairlead.model.errors import Refused
 from fairlead.runtime.loops import new_runner
 
 __all__ = ("aims", "measure", "show")
@@ -24,7 +26,8 @@ _COMMITS = 300
 
 def measure(*, rounds: int, scale: float, say: Callable[[str], None]) -> dict[str, Any]:
     """All of it, each figure the median of some rounds in turn, on servers of their own."""
-    # Here, because everybody has this command, and not everybody the driver.
+    if find_spec("psycopg") is None:  # everybody has this command, and not everybody the driver
+        raise Refused("binary", 'the ledger needs psycopg: pip install "fairlead[postgres]"')
     from fairlead.cli.benchmarks import ledger_load
     from fairlead.cli.benchmarks.ledger_site import Rate, standing
 
@@ -104,7 +107,8 @@ def show(found: dict[str, Any]) -> None:
     )
     out.print(
         f"From commit to start: {wait['p50_ms']:.1f} ms in the median, "
-        f"{wait['p99_ms']:.1f} ms in the 99th percentile."
+        f"{wait['p99_ms']:.1f} ms in the 99th percentile; "
+        f"without a ledger {wait['direct_ms']:.1f} ms."
     )
     wanted = table("Aims", "what", "figure", "aim", "")
     for aim in found["aims"]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
-import psycopg
-
 from fairlead.app import Fairlead
 from fairlead.broker import Store, connect
 from fairlead.cli.benchmarks.ledger_site import Place, Rate, Stopwatch, managing
 from fairlead.cli.benchmarks.process import TOGETHER
 from fairlead.cli.benchmarks.site import PATIENCE, span, told, until, working
 from fairlead.cli.figures import percentile
+from fairlead.ledger.address import psycopg_of
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
@@ -64,7 +63,7 @@ async def pipeline(place: Place, count: int) -> dict[str, Rate]:
 async def _committed(place: Place, count: int) -> Rate:
     app = Fairlead(place.url, ledger=place.dsn)
     task = app.task(name="bench.noop")(_noop)
-    async with app, await psycopg.AsyncConnection.connect(place.dsn) as connection:
+    async with app, await psycopg_of().AsyncConnection.connect(place.dsn) as connection:
         watch = Stopwatch(place)
         for start in range(0, count, TOGETHER):
             calls = [task.call(_PAYLOAD) for _ in range(min(TOGETHER, count - start))]
@@ -129,7 +128,7 @@ async def _run(place: Place, count: int, *, recorded: bool = False) -> float:
 async def _rows(place: Place, count: int, state: str) -> None:
     """Wait until so many rows are in a state."""
     ends = time.monotonic() + PATIENCE
-    async with await psycopg.AsyncConnection.connect(place.dsn, autocommit=True) as connection:
+    async with await psycopg_of().AsyncConnection.connect(place.dsn, autocommit=True) as connection:
         while time.monotonic() < ends:
             cursor = await connection.execute(
                 "select count(*) from fairlead.tasks where state = %s", (state,)
@@ -141,7 +140,10 @@ async def _rows(place: Place, count: int, state: str) -> None:
 
 
 async def latency(place: Place, count: int) -> dict[str, float]:
-    """Milliseconds from before the commit until the handler runs, while nothing else happens."""
+    """Milliseconds from before the commit until the handler runs, while nothing else happens.
+
+    ``direct_ms`` is the median of the same without a ledger, right behind it.
+    """
     client, server = Fairlead(place.url, ledger=place.dsn), Fairlead(place.url)
     loop = asyncio.get_running_loop()
     begun: asyncio.Future[float] = loop.create_future()
@@ -152,12 +154,13 @@ async def latency(place: Place, count: int) -> dict[str, float]:
     server.task(name="bench.noop", queue=_QUEUE)(noop)
     task = client.task(name="bench.noop", queue=_QUEUE)(noop)
     waits: list[float] = []
+    direct: list[float] = []
     async with (
         managing(place),
         client,
         server,
         server.worker(queues=[_QUEUE]),
-        await psycopg.AsyncConnection.connect(place.dsn) as connection,
+        await psycopg_of().AsyncConnection.connect(place.dsn) as connection,
     ):
         for _ in range(_WARM_UP + count):
             await asyncio.sleep(_REST)
@@ -166,8 +169,15 @@ async def latency(place: Place, count: int) -> dict[str, float]:
             at = time.perf_counter()
             await connection.commit()
             waits.append(await asyncio.wait_for(begun, PATIENCE) - at)
+        for _ in range(count):
+            await asyncio.sleep(_REST)
+            begun = loop.create_future()
+            at = time.perf_counter()
+            await task.aenqueue(_PAYLOAD)
+            direct.append(await asyncio.wait_for(begun, PATIENCE) - at)
     found = waits[_WARM_UP:]
-    return {f"p{each}_ms": percentile(found, each) * 1_000 for each in (50, 99)}
+    figures = {f"p{each}_ms": percentile(found, each) * 1_000 for each in (50, 99)}
+    return {**figures, "direct_ms": percentile(direct, 50) * 1_000}
 
 
 async def _noop(_text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -71,25 +70,24 @@ async def _migrated(dsn: str) -> None:
 @contextlib.asynccontextmanager
 async def managing(place: Place) -> AsyncIterator[None]:
     """A manager that leads."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fairlead", "manager", "--log-level", "error"],
-        env=place.environment(),
-    )
+    command = [sys.executable, "-m", "fairlead", "manager", "--log-level", "error"]
+    process = await asyncio.create_subprocess_exec(*command, env=place.environment())
     try:
         ends = time.monotonic() + PATIENCE
         async with Ledger(place.dsn) as ledger:
             while f":{process.pid}:" not in (await ledger.leadership()).holder:
-                if process.poll() is not None or time.monotonic() > ends:
+                if process.returncode is not None or time.monotonic() > ends:
                     raise FairleadError("the manager of the bench does not lead")
                 await asyncio.sleep(LOOK)
         yield
     finally:
-        process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
         try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
+            await asyncio.wait_for(process.wait(), 15)
+        except TimeoutError:
             process.kill()
-            process.wait()
+            await process.wait()
 
 
 class Stopwatch:

@@ -53,6 +53,7 @@ create table fairlead.tasks (
 
 -- The dispatcher's, the janitor's and the auditor's: what they look for is never scanned for.
 create index tasks_due on fairlead.tasks (due_at, seq) where state = 'pending';
+create index tasks_due_by_tenant on fairlead.tasks (tenant, due_at, seq) where state = 'pending';
 create index tasks_claimed on fairlead.tasks (claimed_term) where state = 'claimed';
 create index tasks_running on fairlead.tasks (checked_at) where state = 'running';
 create index tasks_unfinished on fairlead.tasks (checked_at)

@@ -1,33 +1,66 @@
 -- name: claim_tasks
--- Make due rows ours, in the order in which they are due. Only the leader's term gets any. They are
--- found again by where they lie: by id the planner reads a small table as a whole. One that moves
--- just then is left for the next claim, and so is what is behind 16 MiB of submissions.
-with holds as materialized (
+-- Make due rows ours: those that are due longest, and if there are more than one batch, half of it in
+-- equal parts for tenants that have any, so that nobody waits behind the flood of another. If they
+-- are very many, some of them by chance. With 16 MiB a batch is full, however few they are. Only the
+-- leader's term gets any.
+with recursive holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
+), crowd as materialized (
+    select count(*) > %(limit)s::int as is_one from (
+        select from fairlead.tasks t
+        where t.state = 'pending' and t.due_at <= statement_timestamp()
+        order by t.due_at, t.seq
+        limit %(limit)s::int + 1
+    ) as waiting
+), tenants as (
+    -- One step in the index for each tenant: its first row.
+    (select t.tenant, t.due_at from fairlead.tasks t
+     where t.state = 'pending' and (select is_one from crowd)
+     order by t.tenant, t.due_at, t.seq limit 1)
+    union all
+    select n.tenant, n.due_at from tenants p cross join lateral (
+        select t.tenant, t.due_at from fairlead.tasks t
+        where t.state = 'pending' and t.tenant > p.tenant
+        order by t.tenant, t.due_at, t.seq limit 1
+    ) n
+), chosen as materialized (
+    select c.tenant, count(*) over () as tenants from (
+        select f.tenant from (select * from tenants limit 1000) f
+        where f.due_at <= statement_timestamp()
+        order by random() limit %(limit)s::int / 2
+    ) c
+), fair as materialized (
+    select f.*, row_number() over (partition by c.tenant order by f.due_at, f.seq) as turn
+    from chosen c cross join lateral (
+        select t.id, t.due_at, t.seq, octet_length(t.submission) as size from fairlead.tasks t
+        where t.state = 'pending' and t.tenant = c.tenant and t.due_at <= statement_timestamp()
+            and exists (select from holds)
+        order by t.due_at, t.seq
+        limit %(limit)s::int / 2 / c.tenants
+        for update of t skip locked
+    ) f
+    where c.tenants > 1
 ), due as materialized (
-    select t.ctid as place, t.due_at, t.seq, octet_length(t.submission) as size
-    from fairlead.tasks t
+    select t.id, t.due_at, t.seq, octet_length(t.submission) as size from fairlead.tasks t
     where t.state = 'pending' and t.due_at <= statement_timestamp() and exists (select from holds)
+        and t.id not in (select fair.id from fair)
     order by t.due_at, t.seq
-    limit %(limit)s
+    limit %(limit)s::int - (select count(*) from fair)
     for update of t skip locked
-), fitting as materialized (
-    select place from (
-        select place, sum(size) over (order by due_at, seq) - size as before from due
-    ) d where before < 16777216
+), weighed as (
+    select s.id, sum(s.size) over (order by s.turn, s.due_at, s.seq rows unbounded preceding) - s.size
+        as before
+    from (select * from fair union all select due.*, %(limit)s::bigint from due) s
 ), claimed as (
+    -- An array, not a join: for a small table the planner would join by a scan of all rows.
     update fairlead.tasks t set state = 'claimed', claimed_term = %(term)s, pushes = t.pushes + 1
-    where t.ctid = any(array(select place from fitting))
+    where t.id = any(array(select w.id from weighed w where w.before < 16777216))
     returning t.id, t.seq, t.due_at, t.submission, t.depends_on, t.deadline_at, t.pushes
 )
 select id, submission, depends_on,
        extract(epoch from deadline_at - clock_timestamp())::float8 as deadline,
        extract(epoch from clock_timestamp() - due_at)::float8 as late, pushes
 from claimed order by due_at, seq;
-
--- Of all who change rows only the recorder waits for those of others, in one long transaction. The
--- others leave out what is locked (`free`), so that no two wait for each other. What they leave is
--- found again: a claim by the release of claims, the rest by the next comparison.
 
 -- name: confirm_tasks
 -- The broker has them. A row that the recorder has moved on already stays as it is.
