@@ -68,6 +68,7 @@ async def test_the_documented_rights_are_enough(postgres: Postgres) -> None:
                 assert await handle.astate() == "uncommitted"
                 later = double.using(tx=connection, delay=3600).enqueue(5)
                 flow = app.enqueue_flow(double.call(1) >> double.call(2), tx=connection)
+            assert await ledger.migrate() == []  # by whoever may read what there is
             assert await later.acancel()
             assert await later.astate() == "cancelled"
             async with asyncio.timeout(30), app.worker():

@@ -27,6 +27,18 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "share of a batch",
+        "nobody waits in the ledger behind the flood of another",
+        _TESTS + "test_outbox.py::test_a_flood_of_one_tenant_does_not_hold_up_the_others",
+        (Mutant(_LEDGER + "sql/dispatcher.sql", (("where c.tenants > 1", "where false"),)),),
+    ),
+    Guard(
+        "size of a batch",
+        "large tasks do not fill the memory of a manager",
+        _TESTS + "test_outbox.py::test_a_batch_is_limited_by_its_size_too",
+        (Mutant(_LEDGER + "sql/dispatcher.sql", (("where w.before < 16777216", ""),)),),
+    ),
+    Guard(
         "share lock",
         "a new leader begins behind the last effect of the one before",
         _TESTS + "test_leadership.py::test_an_effect_in_flight_delays_the_next_leader",

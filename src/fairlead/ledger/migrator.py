@@ -84,17 +84,19 @@ async def migrate(
     Several processes may call it at once. ``timeout`` is how long to wait for another one.
     """
     psycopg = psycopg_of()
+    wanted = migrations() if steps is None else steps
     connection = await pool.connect()
     try:
         async with asyncio.timeout(timeout + _ANSWER_IN):
             await _lock(connection, pool, timeout)
-            await connection.execute(_PREPARE)
             had = {number for number, _ in await _applied(connection)}
+            missing = [each for each in wanted if each.number not in had]
+            if missing:  # else no rights are needed
+                await connection.execute(_PREPARE)
         done = []
-        for each in migrations() if steps is None else steps:
-            if each.number not in had:
-                await _apply(connection, each)
-                done.append(_name(each.number, each.name))
+        for each in missing:
+            await _apply(connection, each)
+            done.append(_name(each.number, each.name))
     except psycopg.errors.InsufficientPrivilege as error:
         raise LedgerRefused(
             "permission",
