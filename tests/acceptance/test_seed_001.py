@@ -74,6 +74,7 @@ async def test_one_leads_under_a_lease_of_ten_seconds_and_hands_over_when_it_sto
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_another_leads_within_twelve_seconds_of_a_kill(site: LedgerSite) -> None:
     """Failover: a crashed leader's key ends with its TTL, and a standby leads and schedules."""
     site.manager()
@@ -91,6 +92,7 @@ async def test_another_leads_within_twelve_seconds_of_a_kill(site: LedgerSite) -
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_a_leader_that_stood_still_does_no_harm(site: LedgerSite) -> None:
     """Leader election: never two that schedule the same task, even if one only seemed dead."""
     site.manager()
@@ -154,6 +156,7 @@ async def test_a_scheduled_task_runs_when_its_time_has_come(site: LedgerSite) ->
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_only_what_was_pushed_is_marked_as_queued(site: LedgerSite) -> None:
     """Scheduler: rows whose push failed stay pending, with a backoff; the rest goes."""
     await site.broker.app.aconfigure_queue("narrow", max_waiting=3)
@@ -179,6 +182,7 @@ async def test_only_what_was_pushed_is_marked_as_queued(site: LedgerSite) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_what_a_crashed_worker_had_is_run_by_another(site: LedgerSite) -> None:
     """Recovery: IN_PROGRESS under a worker that crashed goes to another; the row tells of both."""
     site.manager()
@@ -194,6 +198,7 @@ async def test_what_a_crashed_worker_had_is_run_by_another(site: LedgerSite) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_stuck_rows_are_retried_three_times_and_then_failed(site: LedgerSite) -> None:
     """Recovery: in progress for 5 minutes, known to nobody: retried 3 times, then failed."""
     ids = await site.enqueue(4)
@@ -224,6 +229,7 @@ async def test_stuck_rows_are_retried_three_times_and_then_failed(site: LedgerSi
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_a_task_that_still_runs_is_not_taken_for_stuck(site: LedgerSite) -> None:
     """Recovery: what is merely long is left to its worker, however old its row is."""
     site.manager()
@@ -261,6 +267,7 @@ async def two(
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_priorities_go_to_servers_of_their_own(two: tuple[LedgerSite, Running]) -> None:
     """Queue sharding: high and low on separate servers; a backlog of low blocks no high."""
     site, bulk = two
@@ -294,6 +301,7 @@ async def test_a_server_that_is_away_blocks_none_but_its_own_tasks(
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_no_lock_is_held_while_the_broker_is_spoken_to(
     site: LedgerSite, valkey: Running
 ) -> None:
@@ -317,6 +325,7 @@ async def test_no_lock_is_held_while_the_broker_is_spoken_to(
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 @pytest.mark.parametrize("place", ["claimed", "pushed", "settled"])
 async def test_a_manager_that_dies_between_push_and_update_sends_nothing_twice(
     site: LedgerSite, place: str
@@ -334,6 +343,7 @@ async def test_a_manager_that_dies_between_push_and_update_sends_nothing_twice(
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_counts_of_scanned_pushed_and_failed_are_shown(site: LedgerSite) -> None:
     """Suggested improvements, monitoring: counts of scanned, queued and push failures, and lag."""
     await site.broker.app.aconfigure_queue("narrow", max_waiting=1)
@@ -387,10 +397,11 @@ async def test_1_the_query_of_the_scheduler_uses_its_index(site: LedgerSite, cou
         await connection.rollback()
     nodes = _nodes(plan[0]["Plan"])
     scans = [node for node in nodes if node.get("Relation Name") == "tasks"]
-    assert "tasks_due" in {node.get("Index Name") for node in scans}
     assert not [node for node in scans if node["Node Type"] == "Seq Scan"]
-    [due] = [node for node in scans if node.get("Index Name") == "tasks_due"]
-    assert due["Actual Rows"] <= BATCH, "it looks at one batch, however many are due"
+    due = [node for node in scans if node.get("Index Name") == "tasks_due"]
+    assert due
+    # It looks at one batch, and whether there is one row more, however many are due.
+    assert all(node["Actual Rows"] <= BATCH + 1 for node in due), due
 
 
 def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:

@@ -87,6 +87,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.slow
+@pytest.mark.long(30)
 def test_an_index_answers(million: psycopg.Connection[Any]) -> None:
     # One test: to make a million rows takes longer than all that is asked.
     for name, given, index in CASES:

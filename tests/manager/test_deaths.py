@@ -156,6 +156,7 @@ async def test_what_commits_runs_once_and_what_does_not_never(
 
 
 @pytest.mark.slow
+@pytest.mark.long(60)
 @pytest.mark.timeout(600)
 async def test_a_thousand_interleavings(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     await interleave(bench, range(1_000, 2_000), monkeypatch)

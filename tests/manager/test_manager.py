@@ -128,6 +128,7 @@ async def test_a_leader_without_a_ledger_lets_another_try(bench: Bench, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_a_broker_that_goes_and_comes_back(bench: Bench) -> None:
     with server(aof=True) as there:
         store = connect(f"{there.url}?timeout=0.5s")
@@ -150,6 +151,7 @@ async def test_a_broker_that_goes_and_comes_back(bench: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_postgres_restarts_is_read_only_and_full(bench: Bench, postgres: Postgres) -> None:
     """Whatever becomes of the ledger, the manager goes on by itself when it is back."""
     ((database,),) = await bench.sql("select current_database()")
@@ -188,6 +190,7 @@ async def test_postgres_restarts_is_read_only_and_full(bench: Bench, postgres: P
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_a_transaction_that_holds_rows_holds_up_no_others(bench: Bench) -> None:
     ids = await bench.add(count=20)
     manager = Manager(bench.store, bench.ledger)
@@ -208,6 +211,7 @@ async def test_a_transaction_that_holds_rows_holds_up_no_others(bench: Bench) ->
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_claims_that_somebody_had_locked_are_released_later(bench: Bench) -> None:
     await bench.add(count=3)
     old = await bench.lead("old")
@@ -227,6 +231,7 @@ async def test_claims_that_somebody_had_locked_are_released_later(bench: Bench) 
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_a_killed_leader_is_followed_within_twelve_seconds(
     bench: Bench, valkey: Running, tmp_path: Path
 ) -> None:
@@ -255,6 +260,7 @@ async def test_a_killed_leader_is_followed_within_twelve_seconds(
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_nothing(
     bench: Bench, valkey: Running, tmp_path: Path
 ) -> None:
@@ -298,6 +304,7 @@ async def work(ctx: Context) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long(12)
 async def test_a_broker_that_is_emptied_loses_no_task(
     bench: Bench, valkey: Running, tmp_path: Path
 ) -> None:
@@ -313,6 +320,7 @@ async def test_a_broker_that_is_emptied_loses_no_task(
             ids = await bench.add(count=5_000)
             await until(lambda: asyncio.sleep(0, len(file.read_text().split()) > 500), 60.0)
             valkey.admin("FLUSHALL")
+            before = len(file.read_text().split())
 
             async def completed() -> bool:
                 return (await bench.states())["completed"] == 5_000
@@ -326,4 +334,5 @@ async def test_a_broker_that_is_emptied_loses_no_task(
     assert set(ran) == set(ids)
     again = len(ran) - len(set(ran))
     print(f"FLUSHALL: all 5,000 completed {took:.1f} s later, {again} of them ran twice")
-    assert again < 1_000
+    # Only what had run, or was lent, when the broker lost its events: their ends were not recorded.
+    assert again <= before + 500

@@ -20,7 +20,7 @@ from fairlead.client.stated import check_stated
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import TaskRow
 from fairlead.ledger.task_log import is_full, unpack_log
-from fairlead.model.errors import InvalidOption
+from fairlead.model.errors import InvalidName, InvalidOption
 from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVELS, task_name
 from fairlead.model.names import check_queue, check_task_name, check_tenant
@@ -287,13 +287,21 @@ def _checked(selection: HistorySelection) -> dict[str, Any]:
         "state": None if state is None else str(state),
         "queue": None if queue is None else check_queue(queue),
         "tenant": None if tenant is None else check_tenant(tenant),
-        "name": None if name is None else check_task_name(name),
+        "name": None if name is None else _task_name(name),
         "error": error,
         "since": _seconds("since", selection.get("since")),
         "until": _seconds("until", selection.get("until")),
         "cursor": cursor,
         "limit": limit,
     }
+
+
+def _task_name(name: object) -> str:
+    """Check a name; the error is about the option."""
+    try:
+        return check_task_name(name)
+    except InvalidName as error:
+        raise InvalidOption("name", name, error.rule) from None
 
 
 def _seconds(option: str, value: object) -> float | None:

@@ -53,6 +53,8 @@ CALLS: dict[str, GoodCall] = {
         "/tasks/{done}/result", scope="payload", kind="named", whose="query"
     ),
     "GET /tasks/{id}/explain": GoodCall("/tasks/{waiting}/explain", kind="named", whose="query"),
+    "GET /tasks/{id}/history": GoodCall("/tasks/{done}/history", kind="named", whose="query"),
+    "GET /history": GoodCall("/history", whose="query"),
     "POST /tasks/{id}/cancel": _manage("/tasks/{running}/cancel", whose="query"),
     "POST /tasks/{id}/retry": _manage("/tasks/{dead}/retry", whose="query"),
     "POST /tasks/{id}/run": _manage("/tasks/{later}/run", whose="query"),

@@ -30,6 +30,8 @@ CALLS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "POST /flows/{id}/cancel": ("/flows/{flow}/cancel", {}, None),
     "POST /flows/{id}/retry": ("/flows/{flow}/retry", {}, None),
     "GET /health": ("/health", {}, None),
+    "GET /history": ("/history", {}, None),
+    "GET /tasks/{id}/history": ("/tasks/{dead}/history", {}, None),
     "GET /limiters": ("/limiters", {}, None),
     "GET /limiters/{name}": ("/limiters/zz-limiter", {}, None),
     "PATCH /limiters/{name}": ("/limiters/zz-limiter", {}, {"concurrency": 7}),
@@ -71,6 +73,8 @@ WHOSE = {
     "POST /flows/{id}/cancel": {"tenant": "zz-tenant"},
     "POST /flows/{id}/retry": {"tenant": "zz-tenant"},
     "POST /queues/{queue}/purge": {"tenant": "zz-tenant"},
+    "GET /history": {"tenant": "zz-tenant"},
+    "GET /tasks/{id}/history": {"tenant": "zz-tenant"},
     "GET /schedules": {"tenant": "zz-tenant"},
 }
 _FOLDER = "fairlead.api.routes."
