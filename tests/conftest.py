@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
 from pathlib import Path
 from zlib import crc32
 
@@ -8,6 +10,7 @@ from hypothesis import settings
 
 from tests.support import surroundings  # noqa: F401 - the first of ours
 from tests.support.fair import EXAMPLES
+from tests.support.order import dealt, seconds_of
 from tests.support.postgres import ledger, ledger_dsn, postgres  # noqa: F401 - fixtures for all
 
 # One slow example on a busy machine is no bug; what hangs is ended by pytest's own timeout. The
@@ -32,15 +35,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if only_serial and "mark.serial" not in collection_path.read_text() else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
     for item in items:
         parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []
         one_of_many = item.get_closest_marker("exhaustive") and crc32(item.nodeid.encode()) % 4
         if one_of_many or not _SLOW_PARAMETERS.isdisjoint(parameters):
             item.add_marker(pytest.mark.slow)
+    yield  # what is not to run is left out
     # One that takes long and starts last is what all the other processes wait for.
-    items.sort(key=_seconds, reverse=True)
-
-
-def _seconds(item: pytest.Item) -> float:
-    return max((marker.args[0] for marker in item.iter_markers("long")), default=0.0)
+    are_apart = not config.getoption("markexpr").startswith("serial")
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) if are_apart else 1
+    items[:] = dealt(items, seconds_of, processes)

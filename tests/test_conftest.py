@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.order import dealt, seconds_of, shares
 
 # As a shell does with `make test &`, or nohup, and then what every test process does first.
 DEAF = """
@@ -35,11 +38,24 @@ def test_what_a_test_starts_hears_signals_even_if_the_tests_were_started_deaf_to
 
 def test_what_takes_longest_starts_first(request: pytest.FixtureRequest) -> None:
     """Else the other processes wait for it in the end."""
-    seconds = [
-        max((marker.args[0] for marker in item.iter_markers("long")), default=0)
-        for item in request.session.items
-    ]
-    assert seconds == sorted(seconds, reverse=True)
+    seconds = [seconds_of(item) for item in request.session.items]
+    for size in shares(len(seconds), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))):
+        piece, seconds = seconds[:size], seconds[size:]
+        assert piece == sorted(piece, reverse=True)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("count", [0, 1, 5, 20, 23])
+def test_each_process_begins_with_some_that_take_long(count: int, processes: int) -> None:
+    items = list(range(count))
+    found = dealt(items, lambda n: n * (n % 3 == 0), processes)
+    assert sorted(found) == items
+    if count >= 20:
+        begins = [sum(shares(count, processes)[:place]) for place in range(min(processes, 4))]
+        assert (
+            sorted((found[begin] for begin in begins), reverse=True)
+            == [n for n in reversed(items) if n % 3 == 0][: len(begins)]
+        )
 
 
 @pytest.mark.slow

@@ -1,0 +1,38 @@
+"""In which order tests start: those that take long come first, in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import pytest
+
+__all__ = ("dealt", "seconds_of", "shares")
+
+T = TypeVar("T")
+
+
+def seconds_of(item: pytest.Item) -> float:
+    """How long a test takes, as its marker says."""
+    return max((marker.args[0] for marker in item.iter_markers("long")), default=0.0)
+
+
+def shares(count: int, processes: int) -> list[int]:
+    """How many items each process begins with: into such pieces xdist's "worksteal" cuts them."""
+    sizes: list[int] = []
+    for place in range(processes):
+        sizes.append((count - sum(sizes)) // (processes - place))
+    return sizes
+
+
+def dealt(items: Sequence[T], seconds: Callable[[T], float], processes: int) -> list[T]:
+    """Return the items so that the piece of each process begins with some that take long."""
+    long = sorted((each for each in items if seconds(each)), key=seconds, reverse=True)
+    rest = iter([each for each in items if not seconds(each)])
+    found: list[T] = []
+    for place, size in enumerate(shares(len(items), processes)):
+        first = long[place::processes]
+        found += first
+        found += islice(rest, max(size - len(first), 0))
+    return [*found, *rest]
