@@ -56,8 +56,13 @@ GUARDS = (
         "test_a_line_of_a_later_term_ends_the_earlier_one_in_each_shard_that_it_calls",
         (
             Mutant(
-                "fairlead/broker/sharded/changes.py",
-                (("{shard: [] for shard in everywhere}", "{places.default: []}"),),
+                "fairlead/broker/sharded/frame.py",
+                (
+                    (
+                        "(configure, shard) for shard in self._stores",
+                        "(configure, shard) for shard in [self._default]",
+                    ),
+                ),
             ),
         ),
     ),

@@ -19,7 +19,9 @@ GUARDS: tuple[Guard, ...] = (
         "one server that is away keeps no manager from sending to the others",
         _TESTS + "test_a_server_that_is_away_blocks_none_but_its_own_tasks",
         _at(
-            "fairlead/broker/sharded/broker.py", "        if not changes:\n", "        if False:\n"
+            "fairlead/broker/sharded/frame.py",
+            "self._most({shard: partial(configure",
+            "self._all({shard: partial(configure",
         ),
     ),
 )

@@ -13,12 +13,9 @@ __all__ = ("split_changes",)
 def split_changes(
     changes: Sequence[Change], places: Places, shards: Iterable[str]
 ) -> dict[str, list[Change]]:
-    """Return the changes by shard: those of a queue go where it is, all others everywhere.
-
-    A call without any goes everywhere too: it moves the caller's line on, in every shard.
-    """
+    """Return the changes by shard: those of a queue go where it is, all others everywhere."""
     everywhere = list(shards)
-    parts: dict[str, list[Change]] = {} if changes else {shard: [] for shard in everywhere}
+    parts: dict[str, list[Change]] = {}
     for change in changes:
         target = change.change if isinstance(change, Declaration) else change
         queue = None if isinstance(target, LimiterChange) else target.queue
