@@ -127,13 +127,14 @@ async def broken(valkey: Running) -> AsyncIterator[ShardedBroker]:
 
 
 async def test_a_batch_does_not_need_shards_that_have_nothing_to_do_with_it(
-    broken: ShardedBroker,
+    broken: ShardedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     batch = [submit("parent"), submit("child", queue="reports", after=["parent"])]
     receipts = await Caller("web", limit=2.0).call(lambda call: broken.enqueue(call, batch))
     assert [receipt.code for receipt in receipts] == ["accepted", "accepted"]
     child = (await broken._stores["r"].where(["child"]))[0]
     assert child[0] is State.DEFERRED
+    assert "is away" not in caplog.text  # nobody asked it
 
 
 async def test_a_batch_of_which_a_part_was_accepted_is_not_said_to_be_refused(
