@@ -54,11 +54,14 @@ class Transaction:
     def check_sync(self) -> None:
         """Refuse an async connection in sync code, which cannot await it."""
         if self.is_async:
-            rule = "a sync connection here; with this one use the async form: await aenqueue(...)"
-            raise InvalidOption("tx", _name(type(self._connection)), rule)
+            raise self._misplaced()
+
+    def _misplaced(self) -> InvalidOption:
+        rule = "a sync connection here; with this one use the async form: await aenqueue(...)"
+        return InvalidOption("tx", _name(type(self._connection)), rule)
 
     def _run(self, statement: str, text: str) -> Rows:
-        raise NotImplementedError  # of async connections; see check_sync
+        raise self._misplaced()  # only async connections do not say how
 
     async def _arun(self, statement: str, text: str) -> Rows:
         return self._run(statement, text)
