@@ -37,7 +37,7 @@ def test_if_nobody_names_a_broker_it_is_a_server_of_its_own(
         asked.append((url, is_default))
         return connect("memory://")
 
-    monkeypatch.setattr("fairlead.app.facade.connect", connected)
+    monkeypatch.setattr("fairlead.app.opening.connect", connected)
     Fairlead()
     assert asked == [("embedded://", True)]
     (tmp_path / "fairlead.toml").write_text('url = "redis://host"\n[shards]\nmail = "m"')

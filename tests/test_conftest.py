@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.order import dealt, seconds_of, shares
+from tests.support.order import dealt, seconds_of, shares, turned
 
 # As a shell does with `make test &`, or nohup, and then what every test process does first.
 DEAF = """
@@ -56,6 +56,13 @@ def test_each_process_begins_with_some_that_take_long(count: int, processes: int
             sorted((found[begin] for begin in begins), reverse=True)
             == [n for n in reversed(items) if n % 3 == 0][: len(begins)]
         )
+
+
+def test_no_two_processes_begin_with_the_same_file() -> None:
+    """Else all of them compile the same at the same time."""
+    found = [turned("abcdefghij", place, 4) for place in range(4)]
+    assert ["".join(each)[:3] for each in found] == ["abc", "cde", "fgh", "hij"]
+    assert all(sorted(each) == list("abcdefghij") for each in found)
 
 
 @pytest.mark.slow

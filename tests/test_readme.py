@@ -1,4 +1,4 @@
-"""The README's examples are programs: the first one runs, and satisfies a strict type checker."""
+"""The README's examples are programs, and the first one runs."""
 
 from __future__ import annotations
 
@@ -65,13 +65,3 @@ def test_the_first_example_runs_and_prints_what_it_is_said_to_print(tmp_path: Pa
     assert "Traceback" not in done.stderr
     assert done.stdout == printed()
     ended(holder_of(tmp_path / ".fairlead").pid)
-
-
-def test_the_first_example_is_typed(tmp_path: Path) -> None:
-    example = tmp_path / "example.py"
-    example.write_text(blocks()[0], encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
-    done = subprocess.run(
-        [*command, example.name], cwd=tmp_path, capture_output=True, text=True, timeout=110
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

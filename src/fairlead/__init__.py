@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.app import Fairlead
+from fairlead.app import Fairlead, create_queue
 from fairlead.client import (
     Enqueuing,
     EventInfo,
@@ -78,6 +78,7 @@ from fairlead.model.lifecycle import State
 from fairlead.model.outbox_state import OutboxState
 from fairlead.model.outputs import Output
 from fairlead.model.schedule import Timing
+from fairlead.model.spool_errors import SpoolFailed, SpoolFull
 from fairlead.runtime.breaker import Breaker
 from fairlead.runtime.correlation import correlation
 from fairlead.worker import Context, Raised, Results, Worker, current_context
@@ -85,6 +86,7 @@ from fairlead.worker import Context, Raised, Results, Worker, current_context
 __all__ = (
     # what programs are made of
     "Fairlead",
+    "create_queue",
     "Context",
     "Task",
     "TaskCall",
@@ -133,6 +135,9 @@ __all__ = (
     "LedgerRefused",
     "LedgerUnreachable",
     "LostLeadership",
+    # errors of the spool
+    "SpoolFailed",
+    "SpoolFull",
     # errors
     "FairleadError",
     "InvalidInput",

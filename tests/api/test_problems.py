@@ -73,6 +73,9 @@ def test_types_are_stable_and_belong_to_one_status() -> None:
         "draining": 503,
         "in-doubt": 503,
         "ledger-away": 503,
+        "spool-full": 429,
+        "spool-failed": 503,
+        "spooled": 503,
     }
 
 

@@ -86,7 +86,8 @@ async def test_lines_are_answered_in_order_and_a_bad_one_stops_no_other() -> Non
         assert [each["problem"]["status"] for each in found if "problem" in each] == [400, 422, 422]
         assert found[2]["problem"]["field"] == "colour"
         assert end == {
-            "code": "end", "lines": 6, "accepted": 2, "duplicates": 1, "refused": 3, "in_doubt": 0,
+            "code": "end", "lines": 6, "accepted": 2, "spooled": 0, "duplicates": 1, "refused": 3,
+            "in_doubt": 0,
         }  # fmt: skip
 
 

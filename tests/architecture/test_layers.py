@@ -170,8 +170,8 @@ def test_a_clock_in_the_model_is_found(tmp_path: Path) -> None:
 
 
 PACKAGES = (
-    "api", "broker", "broker/memory", "broker/redis", "cli", "client", "embedded", "ledger",
-    "manager", "model", "runtime", "telemetry", "worker",
+    "api", "broker", "broker/memory", "broker/redis", "cli", "client", "embedded", "fallback",
+    "ledger", "manager", "model", "runtime", "spool", "telemetry", "worker",
 )  # fmt: skip
 SKELETON = ("__init__", "__main__", "app", "settings", *(f"{name}/__init__" for name in PACKAGES))
 

@@ -134,7 +134,7 @@ def test_without_a_choice_everything_is_measured() -> None:
     answer = fairlead("bench", "--quick", "--json", "--scale", "0.001", seconds=300.0)
     assert answer.returncode == 0, answer.stderr
     found = json.loads(answer.stdout)
-    assert found.keys() == {"memory", "worker", "flow", "api", "ledger", "server"}
+    assert found.keys() == {"memory", "worker", "flow", "api", "ledger", "spool", "server"}
     assert [found[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
 
 

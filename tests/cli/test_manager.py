@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -24,10 +26,19 @@ async def test_a_manager_leads_sends_and_stops(
 ) -> None:
     runner = CliRunner()
     ask = ["manager", "status", "--ledger", ledger_dsn]
-    with shared() as valkey, ManagerProcess(tmp_path, valkey.url, ledger_dsn) as manager:
+    told_to = f"\0fairlead-{tmp_path.name}-{os.getpid()}"
+    systemd = {"NOTIFY_SOCKET": told_to.replace("\0", "@")}
+    with (
+        shared() as valkey,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard,
+        ManagerProcess(tmp_path, valkey.url, ledger_dsn, environment=systemd) as manager,
+    ):
+        heard.bind(told_to)
+        heard.settimeout(40.0)
         store = connect(valkey.url)
         bench = Bench(store, ledger, ledger_dsn)
         await bench.add(count=5)
+        assert await asyncio.to_thread(heard.recv, 99) == b"READY=1"
 
         async def sent() -> bool:
             return await bench.states() == {"queued": 5}
@@ -50,6 +61,7 @@ async def test_a_manager_leads_sends_and_stops(
         assert "leads, since" in text.stdout
         manager.signal(signal.SIGTERM)
         assert await asyncio.to_thread(manager.wait) == 0
+        assert heard.recv(99) == b"STOPPING=1"
         assert manager.log("manager stopped")
         assert "postgres" not in json.dumps(manager.log("leads"))
         await store.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead import Fairlead
-from tests.cli.running import fairlead
+from tests.cli.running import answered, fairlead
 from tests.support.servers import Running, server
 
 
@@ -53,7 +53,7 @@ def test_explain_says_why_and_exits_with_0(app: Fairlead, valkey: Running) -> No
 def test_explain_for_programs(app: Fairlead, valkey: Running) -> None:
     handle = send(app).using(tenant="acme", id="order-7").enqueue("a@x")
     for args in (("order-7", "--tenant", "acme"), (handle.id,)):
-        answer = fairlead("task", "explain", *args, "--json", FAIRLEAD_URL=valkey.url)
+        answer = answered("task", "explain", *args, "--json", FAIRLEAD_URL=valkey.url)
         report = json.loads(answer.stdout)
         assert (report["code"], report["state"], report["estimate"]) == (
             "no_worker",
@@ -64,10 +64,10 @@ def test_explain_for_programs(app: Fairlead, valkey: Running) -> None:
 
 
 def test_a_task_that_nobody_knows(app: Fairlead, valkey: Running) -> None:
-    answer = fairlead("task", "explain", "order-8", "--url", valkey.url)
+    answer = answered("task", "explain", "order-8", "--url", valkey.url)
     assert answer.returncode == 1
     assert "the broker does not know it" in answer.stdout
-    answer = fairlead("task", "show", "order-8", "--url", valkey.url)
+    answer = answered("task", "show", "order-8", "--url", valkey.url)
     assert (answer.returncode, answer.stdout) == (1, "")
     assert "order-8" in answer.stderr
 
@@ -76,18 +76,18 @@ def test_a_task_of_another_tenant_is_not_known(app: Fairlead, valkey: Running) -
     handle = send(app).using(tenant="acme").enqueue("a@x")
     for command in ("explain", "show"):
         args = ("task", command, handle.id, "--url", valkey.url)
-        answers = [fairlead(*args, *more) for more in ((), ("--tenant", "acme"), ("--tenant", "b"))]
+        answers = [answered(*args, *more) for more in ((), ("--tenant", "acme"), ("--tenant", "b"))]
         assert [answer.returncode for answer in answers] == [0, 0, 1]
 
 
 def test_show_tells_all_that_is_known(app: Fairlead, valkey: Running) -> None:
     handle = send(app).enqueue("a@x")
     run_all(app)
-    answer = fairlead("task", "show", handle.id, "--url", valkey.url)
+    answer = answered("task", "show", handle.id, "--url", valkey.url)
     assert (answer.returncode, answer.stderr) == (0, "")
     for text in ("dead", "exhausted", "ValueError: no mailbox a@x", "Traceback"):
         assert text in answer.stdout
-    report = json.loads(fairlead("task", "show", handle.id, "--json", "--url", valkey.url).stdout)
+    report = json.loads(answered("task", "show", handle.id, "--json", "--url", valkey.url).stdout)
     assert (report["state"], report["attempts"], report["task"]) == ("dead", 1, "send")
 
 
@@ -96,12 +96,12 @@ def test_stats_tell_what_happened_and_how_fair_it_was(app: Fairlead, valkey: Run
     for tenant in ("acme", "bolt"):
         task.using(tenant=tenant).enqueue("a@x")
     run_all(app)
-    answer = fairlead("stats", "--tenants", "--url", valkey.url)
+    answer = answered("stats", "--tenants", "--url", valkey.url)
     assert (answer.returncode, answer.stderr) == (0, "")
     for text in ("enqueued", "default", "wait", "acme", "queued now"):
         assert text in answer.stdout
     report = json.loads(
-        fairlead("stats", "--queue", "default", "--tenants", "--json", "--url", valkey.url).stdout
+        answered("stats", "--queue", "default", "--tenants", "--json", "--url", valkey.url).stdout
     )
     queue = report["queues"]["default"]
     assert (queue["enqueued"], queue["started"], queue["failed"], queue["dead"]) == (2, 2, 2, 2)
@@ -109,7 +109,7 @@ def test_stats_tell_what_happened_and_how_fair_it_was(app: Fairlead, valkey: Run
     assert "Jain" not in answer.stdout
     for tenant in ("acme", "bolt"):
         task.using(tenant=tenant).enqueue("a@x")
-    answer = fairlead("stats", "--tenants", "--url", valkey.url)
+    answer = answered("stats", "--tenants", "--url", valkey.url)
     assert "Jain's index over 2 tenants with tasks queued now: 1.000" in answer.stdout
     assert queue["run"]["p99"] >= queue["run"]["p50"] > 0
     assert report["tenants"]["default"]["acme"]["dead"] == 1
@@ -117,15 +117,8 @@ def test_stats_tell_what_happened_and_how_fair_it_was(app: Fairlead, valkey: Run
 
 def test_stats_of_a_new_broker_and_of_none(valkey: Running) -> None:
     valkey.admin("FLUSHALL")
-    answer = fairlead("stats", "--url", valkey.url)
+    answer = answered("stats", "--url", valkey.url)
     assert (answer.returncode, answer.stdout) == (0, "")
     assert "nothing was counted yet" in answer.stderr
-    assert fairlead("stats", "--url", "memory://").returncode == 2
-    assert fairlead("stats", "--url", "redis://127.0.0.1:1?timeout=1s").returncode == 3
-
-
-@pytest.mark.parametrize("command", [("task",), ("task", "explain"), ("task", "show"), ("stats",)])
-def test_the_help_has_examples(command: tuple[str, ...]) -> None:
-    answer = fairlead(*command, "--help")
-    assert answer.returncode == 0
-    assert f"fairlead {' '.join(command)}" in answer.stdout.partition("Examples")[2]
+    assert answered("stats", "--url", "memory://").returncode == 2
+    assert answered("stats", "--url", "redis://127.0.0.1:1?timeout=1s").returncode == 3

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import answered
 from tests.support.servers import server
 
 COMMAND = [sys.executable, "-m", "fairlead"]
@@ -90,19 +91,10 @@ def test_an_app_that_cannot_be_had_is_one_line_and_an_exit_code(
         (["--log-format", "xml"], "xml"),
     ],
 )
-def test_wrong_options_are_named(folder: Path, options: list[str], words: str) -> None:
-    done = fairlead(folder, "worker", "shop:app", *options)
+def test_wrong_options_are_named(options: list[str], words: str) -> None:
+    done = answered("worker", "shop:app", *options)
     assert done.returncode == 2
     assert words in done.stderr
-
-
-def test_the_help_has_examples() -> None:
-    for command in ("worker", "check"):
-        done = subprocess.run(
-            [*COMMAND, command, "--help"], capture_output=True, text=True, timeout=30
-        )
-        assert "Examples:" in done.stdout
-        assert f"fairlead {command}" in done.stdout
 
 
 def test_check_without_a_worker_says_so(folder: Path) -> None:

@@ -286,7 +286,7 @@ async def test_whoever_waits_hears_that_the_broker_was_closed(
 async def test_a_lost_watch_is_renewed_while_other_mail_keeps_coming(
     client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.client.waiter._COLLECT", 0.05)
+    monkeypatch.setattr("fairlead.client.waiter._COLLECT", 0.5)
     lost = submission()
     await client.submit(lost)
     wait = asyncio.create_task(client.wait_final(lost.message.id))

@@ -216,7 +216,7 @@ async def test_who_waits_for_a_result_waits_through_refusals_that_pass(valkey: R
         await asyncio.sleep(1.0)
         assert not any(each.done() for each in (*waiting, late))
         with pytest.raises(Refused):
-            await work.aenqueue()
+            await work.using(enqueue_timeout="1s").aenqueue()
         valkey.admin("CONFIG", "SET", "min-replicas-to-write", "0")
         await app.drain()
         assert await asyncio.gather(*waiting, late) == [7] * 4

@@ -94,7 +94,7 @@ def test_a_flow_comes_back_with_what_is_left_of_its_times(
 def encode_draft_unchecked(draft: Draft) -> bytes:
     """Members that hypothesis made are no tasks that a broker would take."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fairlead.client.stored_submissions.check_submissions", lambda _: None)
+        patch.setattr("fairlead.client.stored_submissions.check_submission", lambda _: None)
         return encode_draft(draft, draft.submissions)
 
 

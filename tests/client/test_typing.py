@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+
+import pytest
+
+from tests.test_readme import blocks
 
 PROGRAM = """\
 from fairlead import Context, Fairlead
@@ -55,26 +59,31 @@ async def program() -> None:
 """
 
 
-def test_arguments_options_and_results_are_typed(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
-    checked = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--strict",
-            "--cache-dir",
-            str(tmp_path / "cache"),
-            "program.py",
-        ],
-        cwd=tmp_path,
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What mypy says about both programs; once, for it reads all that they import."""
+    folder = tmp_path_factory.mktemp("typed")
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    (folder / "example.py").write_text(blocks()[0], encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull]
+    done = subprocess.run(
+        [*command, "program.py", "example.py"],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=110,
     )
+    return done.stdout + done.stderr
+
+
+def test_the_first_example_of_the_readme_is_typed(checked: str) -> None:
+    assert "errors in 1 file (checked 2 source files)" in checked  # and the one is not the example
+    assert "example.py" not in checked
+
+
+def test_arguments_options_and_results_are_typed(checked: str) -> None:
     found: dict[int, str] = {}
-    for line in checked.stdout.splitlines():
+    for line in checked.splitlines():
         if match := re.match(r'program\.py:(\d+): note: Revealed type is "(.*)"', line):
             found[int(match[1])] = "R: " + re.sub(r"\b[a-z_]+\.(?:[a-z_]+\.)*", "", match[2])
         elif match := re.match(r"program\.py:(\d+): error: .*\[([a-z-]+)\]", line):

@@ -80,7 +80,7 @@ async def record(calls: Ledger | TransactionCalls, *ids: str, **values: Any) -> 
             return await record(work, *ids, **values)
     given = {**DEFAULTS, **values}
     before = [given[name] for name in ("states", "queues", "tenants", "names", "levels", "flows")]
-    created = [given["submissions"], given["contents"], [], given["at"], None, None]
+    created = [given["submissions"], given["contents"], None, given["at"], None, None]
     moments = [given["at"], given["started"], given["finished"], given["attempts"], False]
     names = ("workers", "reasons", "error_types", "errors", "entries", "indexes", "logs")
     rest = [given[name] for name in names]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import fairlead
@@ -56,6 +57,21 @@ async def test_an_app_without_a_ledger_says_how_to_get_one() -> None:
     async with Fairlead("memory://") as app:
         with pytest.raises(InvalidInput, match="FAIRLEAD_LEDGER"):
             _ = app._clients.ledger
+        with pytest.raises(InvalidInput, match="FAIRLEAD_LEDGER"):
+            app.manager()
+
+
+async def test_an_app_runs_a_manager_of_its_own(ledger_dsn: str) -> None:
+    async with Fairlead("memory://", ledger=ledger_dsn) as app:
+        double = app.task(name="double")(lambda number: 2 * number)
+        with pytest.raises(InvalidOption, match="keep"):
+            app.manager(keep=1)
+        async with app.manager(keep="7d") as manager, app.worker(), asyncio.timeout(30):
+            with psycopg.connect(ledger_dsn) as connection:
+                handle = double.using(tx=connection).enqueue(4)
+            assert await handle.aresult() == 8
+            assert manager.term is not None
+        assert manager.term is None  # it has given the leadership back
 
 
 async def test_each_loop_has_its_own_and_it_closes_with_the_app(ledger_dsn: str) -> None:

@@ -89,3 +89,18 @@ async def test_who_may_not_migrate_is_told_what_it_takes(postgres: Postgres) -> 
         with pytest.raises(LedgerRefused, match="`grant create on database`") as refused:
             await migrate(pool)
         assert (refused.value.cause, refused.value.code) == ("permission", "42501")
+
+
+@pytest.mark.usefixtures("roles")
+def test_nobody_else_writes_listings_through_the_triggers(postgres: Postgres) -> None:
+    grants = re.search(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert grants is not None
+    with postgres.database() as dsn:
+        postgres.execute(grants[1], dsn=dsn)
+        with psycopg.connect(of("shop", dsn)) as connection:
+            connection.execute("create temporary table mine (like fairlead.tasks)")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(
+                    "create trigger listed after insert on mine referencing new table as added"
+                    " for each statement execute function fairlead.list_added()"
+                )

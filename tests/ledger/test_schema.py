@@ -20,8 +20,9 @@ def test_every_statement_has_a_method_with_its_parameters() -> None:
         for name, method in inspect.getmembers(Calls, inspect.iscoroutinefunction)
         if not name.startswith("_")
     }
-    # These are the steps of TransactionCalls.record_tasks.
-    apart = {"make_incoming", "copy_incoming", "move_tasks", "add_tasks"}
+    # These are the steps of TransactionCalls.record_tasks, and of list_tasks.
+    apart = {"make_incoming", "join_by_index", "copy_incoming", "move_tasks", "add_tasks"}
+    apart |= {"count_tasks", "list_few_tasks"}
     assert methods == {
         name: set(each.parameters)
         for name, each in statements().items()

@@ -71,14 +71,18 @@ class Bench:
 
     async def lead(self, holder: str = "") -> Term:
         """Take the leadership from whoever has it."""
-        found = await self.store.lead("manager", "nobody")
-        await self.store.lead("manager", found.holder, release=True)
+        await self.give_up_leadership()
         term = await Leader(self.store, self.ledger, holder).take()
         assert term is not None
         return term
 
-    def recorder(self, term: Term) -> Recorder:
-        return Recorder(self.store, self.ledger, term, self.counts)
+    async def give_up_leadership(self) -> None:
+        """Let the next one lead at once, as if the lease of whoever leads were over."""
+        found = await self.store.lead("manager", "nobody")
+        await self.store.lead("manager", found.holder, release=True)
+
+    def recorder(self, term: Term, **options: int) -> Recorder:
+        return Recorder(self.store, self.ledger, term, self.counts, **options)
 
     def dispatcher(self, term: Term, **options: Any) -> Dispatcher:
         catch_up = options.pop("catch_up", None) or self.recorder(term).catch_up
@@ -127,12 +131,12 @@ class Bench:
         return Counter((await self.rows("state")).values())
 
     async def age(self, seconds: float) -> None:
-        """Let all rows be so much older: they were looked at, and ended, earlier."""
+        """Let all rows be so much older: they were made, changed and ended earlier."""
         await self.sql(
-            "update fairlead.tasks set checked_at = checked_at - make_interval(secs => %s),"
+            "update fairlead.tasks set created_at = created_at - make_interval(secs => %s),"
+            " updated_at = updated_at - make_interval(secs => %s),"
             " finished_at = finished_at - make_interval(secs => %s)",
-            seconds,
-            seconds,
+            *[seconds] * 3,
         )
         await self.sql(
             "update fairlead.flows set checked_at = checked_at - make_interval(secs => %s)", seconds

@@ -69,6 +69,11 @@ class ManagerProcess:
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
+    def status(self) -> int | None:
+        """How it ended; None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
     def wait(self, seconds: float = 20.0) -> int:
         assert self._process is not None
         return self._process.wait(seconds)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+import pytest
 
 from fairlead.broker import Caller
 from fairlead.broker.verbs import Alter
 from fairlead.client.stored_submissions import encode_submission
-from fairlead.manager.comparison import Comparison
+from fairlead.manager.comparison import Compared, Comparison
 from fairlead.manager.flow_dispatcher import ended, remaining
 from fairlead.manager.term import Term
+from fairlead.model.errors import Unreachable
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import Bench, submission
 from tests.support.servers import Running
@@ -22,18 +24,40 @@ async def forget(bench: Bench, *ids: str) -> None:
     await Caller(new_id()).call(lambda call: bench.store.alter(call, orders))
 
 
-async def test_rows_that_agree_are_noted_as_looked_at(bench: Bench) -> None:
+async def test_rows_are_compared_once_in_a_round_and_nothing_is_written(bench: Bench) -> None:
     await bench.add(count=4)
     term = await bench.lead()
     await bench.dispatcher(term).dispatch_all()
-    auditor = bench.auditor(term)
+    now = [1_000.0]
+    auditor = bench.auditor(term, clock=lambda: now[0])
     assert await auditor.audit_once() is False
     assert bench.counts["compared"] == 0  # they are fresh
     await bench.age(61.0)
-    await auditor.audit_once()
-    await auditor.audit_once()
-    assert bench.counts["compared"] == 4
-    assert await bench.states() == {"queued": 4}
+    before = await bench.sql("select ctid, xmin, * from fairlead.tasks order by seq")
+    for compared, seconds in ((0, 59.0), (4, 2.0), (4, 59.0), (8, 2.0)):
+        now[0] += seconds
+        assert await auditor.audit_once() is False
+        assert bench.counts["compared"] == compared
+    assert await bench.sql("select ctid, xmin, * from fairlead.tasks order by seq") == before
+
+
+async def test_a_page_that_could_not_be_compared_comes_again(bench: Bench) -> None:
+    await bench.add(count=501)
+    term = await bench.lead()
+    await bench.dispatcher(term).dispatch_all()
+    await bench.age(61.0)
+    comparison = bench.comparison(term)
+
+    async def away(*_: object) -> Compared:
+        raise Unreachable("away")
+
+    auditor = bench.auditor(term, comparison=comparison)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(comparison, "compare", away)
+        with pytest.raises(Unreachable):
+            await auditor.audit_once()
+    assert [await auditor.audit_once(), bench.counts["compared"]] == [True, 500]
+    assert [await auditor.audit_once(), bench.counts["compared"]] == [False, 501]
 
 
 async def test_a_row_follows_what_the_broker_says(bench: Bench) -> None:
@@ -57,15 +81,14 @@ async def test_a_task_that_is_lost_alone_is_sent_again(bench: Bench, valkey: Run
     term = await bench.lead()
     await bench.dispatcher(term).dispatch_all()
     await bench.recorder(term).catch_up()
-    auditor = bench.auditor(term)
-    await auditor.audit_once()
+    await bench.auditor(term).audit_once()
     await bench.sql(
         "update fairlead.tasks set id = 't:unheard', submission = %s where id = %s",
         encode_submission(submission("t:unheard")),
         ids[1],
     )
     await bench.age(61.0)
-    await auditor.audit_once()
+    await bench.auditor(term).audit_once()
     rows = await bench.rows("state", "reason")
     assert rows["t:unheard"] == ("pending", "lost")
     assert rows[ids[0]][0] == "queued"

@@ -226,6 +226,6 @@ def test_large_arguments_are_looked_at_in_part_only() -> None:
         {"maxLength": "x"},
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("value", [None, True, 3, 0.5, "text", b"x", [1], {"a": 1}, {"b": "c"}])
-def test_a_schema_that_makes_no_sense_refuses_nothing(schema: Any, value: Any) -> None:
-    assert _value(schema)(value) is None
+def test_a_schema_that_makes_no_sense_refuses_nothing(schema: Any) -> None:
+    for value in (None, True, 3, 0.5, "text", b"x", [1], {"a": 1}, {"b": "c"}):
+        assert _value(schema)(value) is None, value

@@ -337,6 +337,11 @@ def test_a_released_task_goes_back_to_its_queue_untouched() -> None:
     )
 
 
+def test_what_is_released_for_a_while_is_scheduled_and_uses_up_no_attempt() -> None:
+    move = after(Released(delay=4.0), attempt=99, dice=0.5)
+    assert (move.to, move.burn, move.delay) == (State.SCHEDULED, False, 5.0)
+
+
 def test_a_cancelled_attempt_is_a_cancelled_task() -> None:
     move = after(Cancelled(), keep=60)
     assert (move.to, move.burn, move.keep) == (State.CANCELLED, True, None)

@@ -97,7 +97,7 @@ GUARDS = (
         _MOVES + "test_a_task_that_comes_back_to_a_level_is_at_its_back[*-made]",
         (
             memory("orders.py", ("        task.entry[0] = None\n", "")),
-            lua("lib/line.lua", ("(task.moved > 0 and '.' .. task.moved or '')", "''")),
+            lua("lib/record.lua", ("(task.moved > 0 and '.' .. task.moved or '')", "''")),
         ),
     ),
     Guard(

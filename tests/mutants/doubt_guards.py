@@ -10,6 +10,7 @@ _REPEATS = "fairlead/broker/repeats.py"
 _POLICY = "tests/broker/test_repeats.py::"
 _CLIENT = "tests/client/test_doubt.py::"
 _WORKER = "tests/worker/test_doubt.py::"
+_FAILURES = "tests/worker/test_broker_failures.py::"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -53,9 +54,9 @@ GUARDS: tuple[Guard, ...] = (
                 "fairlead/broker/caller.py",
                 (
                     (
-                        "            return verb(Call(call.incarnation, call.number, until))\n",
-                        "            self._number += 1\n"
-                        "            return verb(Call(call.incarnation, self._number, until))\n",
+                        "return verb(Call(call.incarnation, call.number, until, hasty))\n",
+                        "number = self.reserve()\n"
+                        "            return verb(Call(call.incarnation, number, until, hasty))\n",
                     ),
                 ),
             ),
@@ -100,9 +101,8 @@ GUARDS: tuple[Guard, ...] = (
                 "fairlead/broker/caller.py",
                 (
                     (
-                        "call = Call(self.incarnation, self._number, "
-                        "None if limit.insists else limit.until)",
-                        "call = Call(self.incarnation, self._number, None)",
+                        "call = Call(self.incarnation, number, until, hasty)",
+                        "call = Call(self.incarnation, number, None, hasty)",
                     ),
                 ),
                 test=_POLICY + "test_the_time_limit_is_told_to_whoever_carries_the_call",
@@ -134,7 +134,10 @@ GUARDS: tuple[Guard, ...] = (
                 "fairlead/worker/syncer.py",
                 (
                     ("repeats import Insistence\n", "repeats import Insistence, Limit\n"),
-                    ("limit = self._outcomes if batch else self._fetches", "limit = Limit(0.0)"),
+                    (
+                        "limit = self._outcomes if batch.settlements else self._fetches",
+                        "limit = Limit(0.0)",
+                    ),
                 ),
             ),
             Mutant(
@@ -169,7 +172,57 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/worker/attempt.py",
-                (("if error is self.context._outage and", "if False and"),),
+                (("failures.caused(error) and not stopped:", "False:"),),
+            ),
+        ),
+    ),
+    Guard(
+        "released with others",
+        "an outage that fails several calls of an attempt at once uses up no retry either",
+        _FAILURES + "test_of_several_calls_that_fail_together_none_is_charged_to_the_task[gather]",
+        (
+            Mutant(
+                "fairlead/worker/broker_failures.py",
+                (
+                    (
+                        "            self._errors.add(error)\n",
+                        "            self._errors.clear()\n            self._errors.add(error)\n",
+                    ),
+                ),
+            ),
+            Mutant(
+                "fairlead/worker/broker_failures.py",
+                (
+                    (
+                        "if isinstance(error, BaseExceptionGroup):\n            return all",
+                        "if False:\n            return all",
+                    ),
+                ),
+                test=_FAILURES
+                + "test_of_several_calls_that_fail_together_none_is_charged_to_the_task[group]",
+            ),
+        ),
+    ),
+    Guard(
+        "excused",
+        "an attempt whose time the broker took is released and uses up no retry",
+        _FAILURES + "test_an_attempt_that_is_out_of_time_because_it_waits_for_the_broker_is_not"
+        "_charged[False]",
+        (
+            Mutant(
+                "fairlead/worker/attempt.py",
+                (("        if self.excused:\n", "        if False:\n"),),
+            ),
+        ),
+    ),
+    Guard(
+        "full server",
+        "an attempt that finds the server full is released and uses up no retry",
+        _FAILURES + "test_a_full_server_that_keeps_a_handler_from_enqueueing_costs_no_retry",
+        (
+            Mutant(
+                "fairlead/worker/broker_failures.py",
+                (("if error.passes or _is_full(error):", "if error.passes:"),),
             ),
         ),
     ),

@@ -94,8 +94,8 @@ GUARDS: tuple[Guard, ...] = (
         "tests/test_choice.py::test_whoever_starts_a_server_that_nobody_named_is_warned_once",
         (
             Mutant(
-                "fairlead/app/facade.py",
-                (("is_default=not self._is_named", "is_default=False"),),
+                "fairlead/app/opening.py",
+                (("is_default=not is_named", "is_default=False"),),
             ),
         ),
     ),

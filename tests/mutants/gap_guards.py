@@ -65,9 +65,9 @@ GUARDS: tuple[Guard, ...] = (
         "only the recorder waits for rows: no two wait for each other",
         "tests/manager/test_dispatcher.py::test_only_the_recorder_waits_for_rows_that_others_hold",
         _at(
-            "ledger/sql/auditor.sql",
-            "clock_timestamp()\nwhere t.id = any(array(select free.id from free));",
-            "clock_timestamp()\nwhere t.id = any(%(ids)s) and exists (select from free);",
+            "ledger/sql/dispatcher.sql",
+            "for update of t skip locked\n)\nupdate fairlead.tasks t\nset state = %(state)s,",
+            "for update of t\n)\nupdate fairlead.tasks t\nset state = %(state)s,",
         ),
     ),
 )

@@ -14,8 +14,10 @@ from tests.mutants import (
     catalog_guards,
     documents_guards,
     doubt_guards,
+    drain_guards,
     embedded_guards,
     event_guards,
+    fallback_guards,
     functions_guards,
     gap_guards,
     leadership_guards,
@@ -26,6 +28,7 @@ from tests.mutants import (
     neighbors_guards,
     outage_guards,
     outbox_guards,
+    outcome_guards,
     page_guards,
     process_guards,
     promotion_guards,
@@ -33,6 +36,8 @@ from tests.mutants import (
     repair_guards,
     routes_guards,
     servers_guards,
+    settings_guards,
+    spool_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -395,6 +400,11 @@ GUARDS: tuple[Guard, ...] = (
     *documents_guards.GUARDS,
     *routes_guards.GUARDS,
     *servers_guards.GUARDS,
+    *settings_guards.GUARDS,
     *manager_guards.GUARDS,
     *outage_guards.GUARDS,
+    *fallback_guards.GUARDS,
+    *drain_guards.GUARDS,
+    *outcome_guards.GUARDS,
+    *spool_guards.GUARDS,
 )

@@ -39,6 +39,17 @@ GUARDS: tuple[Guard, ...] = (
         (Mutant(_LEDGER + "sql/dispatcher.sql", (("where w.before < 16777216", ""),)),),
     ),
     Guard(
+        "name in a listing",
+        "a task is found by what its row says",
+        _TESTS + "test_listings.py::test_every_task_is_listed_from_its_enqueue_to_its_removal",
+        (
+            Mutant(
+                _LEDGER + "migrations/0001_tasks.sql",
+                (("tenant = new.tenant, name = new.name", "tenant = new.tenant"),),
+            ),
+        ),
+    ),
+    Guard(
         "share lock",
         "a new leader begins behind the last effect of the one before",
         _TESTS + "test_leadership.py::test_an_effect_in_flight_delays_the_next_leader",

@@ -74,14 +74,24 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "page of the auditor",
+        "a page that could not be compared is not passed over",
+        _TESTS + "test_auditor.py::test_a_page_that_could_not_be_compared_comes_again",
+        _at(
+            _MANAGER + "auditor.py",
+            "        rows, states, behind = await self._next_rows()\n",
+            "        rows, states, behind = await self._next_rows()\n"
+            "        self._states, self._behind = states, behind\n",
+        ),
+    ),
+    Guard(
         "claim of a confirmation",
         "a row that the recorder moved on stays as it is",
         _TESTS + "test_dispatcher.py::test_only_what_is_still_claimed_is_confirmed",
         _at(
             _SQL + "dispatcher.sql",
-            "as g(id, state)\nwhere t.id = g.id and t.state = 'claimed'"
-            " and t.claimed_term = %(term)s and t.id",
-            "as g(id, state)\nwhere t.id = g.id and t.id",
+            "t.id = any(%(ids)b) and t.state = 'claimed' and t.claimed_term = %(term)s\n",
+            "t.id = any(%(ids)b)\n",
         ),
     ),
 )

@@ -29,7 +29,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/client/outbox.py",
-                (("batches(ordered(submissions))", "batches(submissions)"),),
+                (("written = ordered(submissions)", "written = list(submissions)"),),
             ),
         ),
     ),

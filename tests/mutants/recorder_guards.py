@@ -43,7 +43,7 @@ GUARDS = (
         "gap in the events",
         "rows follow the broker where events were lost, before the place moves on",
         _RECORDER + "test_after_a_gap_unfinished_rows_follow_the_broker[memory]",
-        (Mutant("fairlead/manager/recorder.py", (("        if read.gap:\n", "        if 0:\n"),)),),
+        (Mutant("fairlead/manager/recorder.py", (("if ready.read.gap:\n", "if 0:\n"),)),),
     ),
     Guard(
         "rows that were never sent",

@@ -39,7 +39,8 @@ _SAME = (
     *(f"_pytest.{name}" for name in default_plugins),
     *("anyio.pytest_plugin", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin"),
     *("hypothesis.stateful", "rich.console", "pygments.lexers", "pdb", "xml.etree.ElementTree"),
-    *("asyncio", "click", "cronsim", "httpx", "msgspec", "redis.asyncio", "uvicorn", "websockets"),
+    *("asyncio", "click", "cronsim", "execnet.gateway", "httpx", "msgspec", "psycopg"),
+    *("psycopg_pool", "redis.asyncio", "uvicorn", "websockets"),
 )
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(list(_SAME))

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import pytest
+from functools import cache
 
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutant import Mutant, mutants
+from tests.mutants.mutant import mutants
 from tests.mutants.run import ROOT
 
-EACH = pytest.mark.parametrize(
-    ("mutant", "test"),
-    [
-        pytest.param(mutant, test, id=f"{guard.name}: {mutant.file}")
-        for guard in GUARDS
-        for mutant, test in mutants(guard)
-    ],
-)
+EACH = [(guard.name, mutant, test) for guard in GUARDS for mutant, test in mutants(guard)]
 
 
-@EACH
-def test_each_guard_stands_exactly_once_where_the_list_says(mutant: Mutant, test: str) -> None:
-    text = (ROOT / "src" / mutant.file).read_text()
-    for old, new in mutant.edits:
-        assert text.count(old) == 1
-        assert old != new
+@cache
+def text(path: str) -> str:
+    return (ROOT / path).read_text()
 
 
-@EACH
-def test_each_named_test_exists(mutant: Mutant, test: str) -> None:
-    path, _, name = test.partition("::")
-    assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text()
+def test_each_guard_stands_exactly_once_where_the_list_says() -> None:
+    astray = [
+        (name, old)
+        for name, mutant, _ in EACH
+        for old, new in mutant.edits
+        if text(f"src/{mutant.file}").count(old) != 1 or old == new
+    ]
+    assert astray == []
+
+
+def test_each_named_test_exists() -> None:
+    named = {test.partition("[")[0].partition("::")[::2] for _, _, test in EACH}
+    assert [each for each in named if f"def {each[1]}(" not in text(each[0])] == []
 
 
 def test_each_guard_of_the_memory_broker_stands_in_the_scripts_as_well() -> None:

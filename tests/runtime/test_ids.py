@@ -33,6 +33,16 @@ def test_ids_sort_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made == sorted(made)
 
 
+def test_ids_of_one_millisecond_sort_in_the_order_they_were_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = iter(range(10**18, 10**18 + 10**6, 500))
+    monkeypatch.setattr(ids.time, "time_ns", lambda: next(moments))  # type: ignore[attr-defined]
+    made = [new_id() for _ in range(2_000)]
+    assert made == sorted(made)
+    assert len({id[:12] for id in made}) == 1
+
+
 def test_an_id_tells_when_it_was_made() -> None:
     before = time.time_ns() // 1_000_000
     made = int(new_id()[:12], 16)

@@ -1,4 +1,4 @@
-"""In which order tests start: those that take long come first, in every process."""
+"""In which order each process imports tests and starts them: those that take long come first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-__all__ = ("dealt", "seconds_of", "shares")
+__all__ = ("dealt", "seconds_of", "shares", "turned")
 
 T = TypeVar("T")
 
@@ -36,3 +36,9 @@ def dealt(items: Sequence[T], seconds: Callable[[T], float], processes: int) -> 
         found += first
         found += islice(rest, max(size - len(first), 0))
     return [*found, *rest]
+
+
+def turned(items: Sequence[T], place: int, processes: int) -> list[T]:
+    """Return the items so that each process begins with others and goes on with the next one's."""
+    first = len(items) * place // processes
+    return [*items[first:], *items[:first]]

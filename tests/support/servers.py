@@ -94,12 +94,15 @@ class Running:
 
     def admin(self, *args: Any) -> Any:
         """A command over a connection of its own."""
-        if self.path:
-            client = redis.Redis(unix_socket_path=self.path, password=self.password, protocol=2)
-        else:
-            client = redis.Redis(port=self.port, password=self.password, protocol=2)
-        with client:
-            return client.execute_command(*args)  # type: ignore[no-untyped-call]
+        with self.client() as client:
+            return client.execute_command(*args)
+
+    def client(self, database: int = 0, **options: Any) -> redis.Redis:
+        """A client that asks nothing by itself, nor looks up what it should say it is."""
+        options |= {"unix_socket_path": self.path} if self.path else {"port": self.port}
+        return redis.Redis(
+            db=database, password=self.password, protocol=2, driver_info=None, **options
+        )
 
     def kill(self) -> None:
         """Kill -9, and wait until it is gone."""
@@ -197,8 +200,7 @@ def _clear(running: Running) -> None:
 
 def _hurried(running: Running) -> redis.Redis:
     """A client that waits neither for a server that stands still nor for one that is gone."""
-    once = Retry(NoBackoff(), 0)
-    return redis.Redis(unix_socket_path=running.path, protocol=2, socket_timeout=2.0, retry=once)
+    return running.client(socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
 
 
 @contextlib.contextmanager

@@ -21,11 +21,11 @@ from fairlead.broker import Store
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.standing import Standing
 from fairlead.broker.verbs import BeatReply, Moved
-from fairlead.broker.views import EventPage, Hello, Page, TaskRecord, WorkerRecord
+from fairlead.broker.views import EventPage, Hello, Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.model.events import Event, EventId
 from tests.support import servers
 
-_databases = itertools.cycle(range(16))  # as many as a server has
+_databases = itertools.cycle(range(16))  # as many as a server has: more than a test opens
 _servers = ExitStack()
 atexit.register(_servers.close)
 
@@ -37,9 +37,14 @@ def twins(first: Store, second: Store) -> Store:
 
 def on_server(kind: servers.Kind) -> Store:
     """A broker with a test clock on an empty database of the server of this process."""
+    return RedisBroker(emptied(kind), test_clock=True)
+
+
+def emptied(kind: servers.Kind) -> str:
+    """The address of an empty database: as good as a new server, and much sooner there."""
     running, database = _server(kind), next(_databases)
     _flusher(kind, database).flushdb()
-    return RedisBroker(f"{running.url}?db={database}", test_clock=True)
+    return f"{running.url}?db={database}"
 
 
 @cache
@@ -49,7 +54,7 @@ def _server(kind: servers.Kind) -> servers.Running:
 
 @cache
 def _flusher(kind: servers.Kind, database: int) -> redis.Redis:
-    client = redis.Redis(unix_socket_path=_server(kind).path, db=database, protocol=2)
+    client = _server(kind).client(database)
     _servers.callback(client.close)
     return client
 
@@ -160,7 +165,8 @@ def plain(answer: Any, verb: str = "") -> Any:
     * the order of what is a set: workers, cancelled leases, parents that a task waits for;
     * the order of the events of one purge: all that waits ends at one moment;
     * how many things tidy forgot: a store may number calls of its own;
-    * how many tasks are ahead of one: a store may count those that were cancelled.
+    * how many tasks are ahead of one: a store may count those that were cancelled;
+    * whether it is a server.
     """
     if verb == "tidy" and isinstance(answer, Moved):
         return msgspec.structs.replace(answer, count=0)
@@ -174,6 +180,8 @@ def plain(answer: Any, verb: str = "") -> Any:
         return msgspec.structs.replace(answer, cancelled=sorted(answer.cancelled, key=str))
     if isinstance(answer, TaskRecord):
         return msgspec.structs.replace(answer, waiting_for=tuple(sorted(answer.waiting_for)))
+    if isinstance(answer, Snapshot):
+        return msgspec.structs.replace(answer, redis_active=False)
     if isinstance(answer, Standing):
         waits = tuple(sorted(answer.waits_for, key=str))
         record = plain(answer.record)

@@ -27,7 +27,7 @@ __all__ = ("Entry", "WorkerProcess", "environment_of", "is_alive", "marked", "mo
 Entry = dict[str, Any]  # one line of a log
 
 COMMAND = Path(sys.executable).with_name("fairlead")
-PATIENCE = 20.0  # seconds for anything that is waited for
+PATIENCE = 60.0  # seconds for anything that is waited for
 _STEP = 0.01  # seconds between two looks
 _MARK = "FAIRLEAD_TEST_MARK"
 _RUN = uuid.uuid4().hex  # the mark of all that this process starts begins with it

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -10,9 +13,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 from fairlead import Fairlead, Reject, Retry, Snooze
 from fairlead.broker import connect
 from fairlead.client import Clients
-from fairlead.telemetry.counters import MAX_QUEUES, MAX_ROWS, MAX_TASKS, OTHER, Counters, Totals
+from fairlead.telemetry.counters import (
+    MAX_QUEUES,
+    MAX_ROWS,
+    MAX_TASKS,
+    OTHER,
+    Counters,
+    SpoolFigures,
+    Totals,
+)
 from fairlead.telemetry.metrics import Exposition, Labels, add_counted, export, text_of
 from fairlead.telemetry.metrics_table import METRICS
+from fairlead.worker.past import Past
 from tests.telemetry.exposed import check_histograms, samples
 
 
@@ -164,3 +176,49 @@ async def test_two_threads_count_together() -> None:
 
     await asyncio.gather(*(asyncio.to_thread(count) for _ in range(4)))
     assert counters.counted().submitted == {("work", 2): 8_000}
+
+
+def shown(*counters: Counters) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    exposition = Exposition()
+    add_counted(exposition, Totals().of(each.counted() for each in counters))
+    return samples(text_of("", exposition)[0].decode())
+
+
+def test_spools_of_several_processes_are_added_up_and_the_oldest_of_them_is_told() -> None:
+    first, second = Counters(), Counters()
+    now = time.time()
+    first.observe_spool(
+        lambda: SpoolFigures(
+            state="spooling", depth=3, bytes=300, oldest_at=now - 100, rejected=1, fenced=2
+        )
+    )
+    second.observe_spool(
+        lambda: SpoolFigures(state="draining", depth=4, bytes=400, oldest_at=now - 50, fenced=5)
+    )
+    found = shown(first, second)
+    states = {"healthy": 0, "suspect": 0, "spooling": 1, "draining": 1}
+    for state, count in states.items():
+        assert found[row("fairlead_broker_state", state=state)] == count
+    assert found[row("fairlead_spool_depth")] == 7
+    assert found[row("fairlead_spool_bytes")] == 700
+    assert found[row("fairlead_spool_oldest_seconds")] == pytest.approx(100, abs=30)
+    assert found[row("fairlead_spool_rejected")] == 1
+    assert found[row("fairlead_outcomes_fenced_total")] == 7
+
+
+def test_an_empty_spool_has_no_oldest_and_without_a_fallback_there_is_none() -> None:
+    counters = Counters()
+    assert not [name for name, _ in shown(counters) if "spool" in name or "state" in name]
+    counters.observe_spool(SpoolFigures)
+    found = shown(counters)
+    assert found[row("fairlead_spool_oldest_seconds")] == 0
+    assert found[row("fairlead_broker_state", state="healthy")] == 1
+
+
+def test_what_an_ended_process_had_on_disk_is_not_told_again() -> None:
+    past = Past()
+    counters = Counters()
+    counters.observe_spool(lambda: SpoolFigures(state="spooling", depth=3, fenced=2))
+    past.add(cast(Any, SimpleNamespace(counters={}, counted=counters.counted())))
+    assert past.counted.spools == ()
+    assert past.counted.fenced == 2

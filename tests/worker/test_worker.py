@@ -41,7 +41,8 @@ async def test_a_task_that_is_due_later_runs_when_it_is_due(rig: Rig) -> None:
         id = await rig.enqueue("when", delay=0.1)
         await rig.finished(id)
 
-    assert 0.1 <= await rig.result(id) - asked < 0.6
+    # Who does not know when it is due looks every five seconds.
+    assert 0.1 <= await rig.result(id) - asked < 4.0
 
 
 async def test_never_more_attempts_run_than_there_are_slots(rig: Rig) -> None:

@@ -7,16 +7,22 @@ each task of the piece under way is ``in_doubt``, unless it is certain that noth
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Literal
 
 import msgspec
 
 from fairlead.api.problems import BrokerAway, Problem, ProblemBody, problem_of
 from fairlead.api.route import Request
-from fairlead.api.submissions import NewTask, foreign_dependencies, submission_of
-from fairlead.broker.verbs import Receipt, Submission
+from fairlead.api.submissions import (
+    NewTask,
+    durability_of,
+    foreign_dependencies,
+    submission_of,
+)
+from fairlead.broker.chunks import chunks
+from fairlead.broker.verbs import Durability, Receipt, Submission
 from fairlead.client import error_of
-from fairlead.client.chunks import chunks
 from fairlead.model.errors import (
     BrokerError,
     FairleadError,
@@ -39,6 +45,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     index: int  # from 0, in the order given
     code: Code
     id: str | None = None
+    durability: Durability | None = None  # of what was accepted; see ``Accepted``
     problem: ProblemBody | None = None
 
 
@@ -57,6 +64,7 @@ class Piece:
         self._request = request
         self._lines: dict[int, Line] = {}
         self._submissions: list[tuple[int, Submission]] = []
+        self._durability: dict[int, Durability] = {}  # by index: the least that will do
         self.stopped: Stopped | None = None
 
     async def add(self, index: int, new: NewTask) -> None:
@@ -73,6 +81,7 @@ class Piece:
             self.refuse(index, error)
         else:
             self._submissions.append((index, submission))
+            self._durability[index] = durability_of(new)
 
     def refuse(self, index: int, error: Exception) -> None:
         """Answer for a task that is not sent."""
@@ -100,17 +109,21 @@ class Piece:
             if (dependency := foreign.get(submission.message.id)) is not None:
                 self.refuse(index, UnknownDependency(submission.message.id, dependency))
         todo = [each for each in todo if each.message.id not in foreign]
-        for chunk in chunks(todo):
-            indices = [by_id[id(submission)] for submission in chunk]
-            if self.stopped is None:
-                await self._send(chunk, indices)
-            else:
-                self._give_up(indices, chunk, self.stopped.problem, "refused")
+        # Those that follow each other and will do with the same go together.
+        for durability, run in groupby(todo, lambda each: self._durability[by_id[id(each)]]):
+            for chunk in chunks(list(run)):
+                indices = [by_id[id(submission)] for submission in chunk]
+                if self.stopped is None:
+                    await self._send(chunk, indices, durability)
+                else:
+                    self._give_up(indices, chunk, self.stopped.problem, "refused")
         return [self._lines[index] for index in sorted(self._lines)]
 
-    async def _send(self, chunk: list[Submission], indices: list[int]) -> None:
+    async def _send(
+        self, chunk: list[Submission], indices: list[int], durability: Durability
+    ) -> None:
         try:
-            receipts = await self._request.client.submit_many(chunk)
+            receipts = await self._request.client.submit_many(chunk, None, durability)
         except InvalidInput as error:
             if len(chunk) == 1:
                 self.refuse(indices[0], error)
@@ -118,12 +131,13 @@ class Piece:
             # One of them spoils the others: one by one, it is found.
             for index, submission in zip(indices, chunk, strict=True):
                 if self.stopped is None:
-                    await self._send([submission], [index])
+                    await self._send([submission], [index], durability)
                 else:
                     self._give_up([index], [submission], self.stopped.problem, "refused")
         except BrokerError as error:
             problem = problem_of(error) or BrokerAway()
-            self.stopped = Stopped(problem)
+            if durability == "spooled" or self._request.service.fallback is None:
+                self.stopped = Stopped(problem)  # else others of them may be spooled
             # Several calls may have been made for tasks that depend on each other.
             unwritten = isinstance(error, (Unreachable, Refused))
             certain = unwritten and not any(s.depends_on for s in chunk)
@@ -154,7 +168,7 @@ def _answers(
 ) -> Iterator[Line]:
     for index, submission, receipt in zip(indices, chunk, receipts, strict=True):
         if receipt.code == "accepted" or receipt.code == "duplicate":
-            yield Line(index=index, code=receipt.code, id=receipt.id)
+            yield Line(index=index, code=receipt.code, id=receipt.id, durability=receipt.durability)
             continue
         problem = problem_of(error_of(receipt, submission) or BrokerAway())
         body = None if problem is None else problem.body

@@ -19,7 +19,7 @@ from fairlead.client.catalog import (
 )
 from fairlead.client.named import spec_of
 from fairlead.model.catalog import TaskEntry
-from fairlead.model.errors import InvalidArgument, UnknownTask
+from fairlead.model.errors import BrokerError, InvalidArgument, UnknownTask
 from fairlead.model.options import Priorities
 from fairlead.model.registry import Registry, TaskSpec
 
@@ -52,17 +52,19 @@ class Kinds:
         options: CallOptions,
         *,
         strict: bool | None = None,
+        patience: float | None = None,
     ) -> Kind:
         """The task of this name with these options.
 
         Raises ``UnknownTask`` for a name that neither this app nor a worker has, unless no worker
-        is known at all or ``strict`` is False; and ``InvalidArgument``.
+        is known at all or ``strict`` is False; and ``InvalidArgument``. If the broker does not say
+        within ``patience`` what workers have, what it said last counts.
         """
         source: TaskSpec | TaskEntry | None
         if name in self._registry:
             source = self._registry.get(name)
         else:
-            source = await self._announced(client, name, args, kwargs, strict)
+            source = await self._found(client, name, args, kwargs, strict, patience)
         if not _PLAIN.issuperset(options):
             return self._kind(name, source).using(options)
         key = (name, options.get("tenant"), options.get("queue"), options.get("priority"))
@@ -74,6 +76,32 @@ class Kinds:
         if len(self._lately) > _MOST:
             self._lately.popitem(last=False)
         return kind
+
+    async def _found(
+        self,
+        client: Client,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        strict: bool | None,
+        patience: float | None,
+    ) -> TaskEntry | None:
+        if patience is None:
+            return await self._announced(client, name, args, kwargs, strict)
+        if patience > 0.0:
+            try:  # who wants to be sure waits longer
+                async with asyncio.timeout(client.limit if strict else patience):
+                    return await self._announced(client, name, args, kwargs, strict)
+            except (BrokerError, TimeoutError):
+                pass
+        known = client.catalogs.last
+        if name in known:
+            return check_arguments(known[name], args, kwargs)
+        if known and strict is not False:
+            raise _unknown(name, list(known))
+        if strict:
+            raise late(in_flight=False)
+        return None
 
     async def _announced(
         self,
@@ -102,12 +130,7 @@ class Kinds:
         if not names:
             self._alone_until = now + _DOUBTED
         if strict or (strict is None and names):
-            raise UnknownTask(
-                name,
-                closest_names(name, names),
-                missing="is not known to any worker",
-                advice='start a worker that has it, or say "strict": false',
-            )
+            raise _unknown(name, names)
         return None
 
     def _kind(self, name: str, source: TaskSpec | TaskEntry | None) -> Kind:
@@ -128,6 +151,15 @@ async def _fitting(
         if again is None or again is known:
             raise
         return check_arguments(again, args, kwargs)
+
+
+def _unknown(name: str, names: Sequence[str]) -> UnknownTask:
+    return UnknownTask(
+        name,
+        closest_names(name, names),
+        missing="is not known to any worker",
+        advice='start a worker that has it, or say "strict": false',
+    )
 
 
 class _Elsewhere(TaskSpec):

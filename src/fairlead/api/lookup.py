@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.api.problems import BrokerAway, NotFound
+from fairlead.api.problems import BrokerAway, NotFound, Spooled
 from fairlead.api.route import Request
 from fairlead.broker.views import Parts, TaskRecord
 from fairlead.model.errors import InvalidName
@@ -54,6 +54,9 @@ async def found_task(
         except TimeoutError:
             raise BrokerAway("the broker did not answer in time", retry_after=2.0) from None
     own = request.tenant(request.query.tenant)
+    if record is None and request.service.is_spooled(id):
+        detail = "the task is kept on the disk of this server until the broker has it"
+        raise Spooled(detail, ids=(id,), retry_after=2.0)
     if record is None or (own is not None and record.message.tenant != own):
         raise NotFound("there is no such task", field="id", value=request.path["id"])
     return record

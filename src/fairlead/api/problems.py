@@ -35,6 +35,7 @@ from fairlead.model.errors import (
 )
 from fairlead.model.ledger_errors import LedgerError, LedgerRefused
 from fairlead.model.shown import one_line
+from fairlead.model.spool_errors import SpoolFailed, SpoolFull
 
 __all__ = (
     "NOTHING_DONE",
@@ -54,6 +55,9 @@ __all__ = (
     "Problem",
     "ProblemBody",
     "RequestTimeout",
+    "SpoolAway",
+    "SpoolOverflow",
+    "Spooled",
     "TooManyRequests",
     "Unauthorized",
     "Unexpected",
@@ -191,6 +195,12 @@ class Full(Problem):
     status, slug, title = 429, "queue-full", "The queue is full"
 
 
+class SpoolOverflow(Problem):
+    """The broker is away, and so many tasks wait for it on disk that no more are taken."""
+
+    status, slug, title = 429, "spool-full", "The broker is away, and the spool is full"
+
+
 class Unexpected(Problem):
     """A mistake of ours; the log has the rest."""
 
@@ -207,6 +217,18 @@ class BrokerFull(Problem):
     status, slug, title = 503, "broker-full", "The broker is out of memory"
 
 
+class SpoolAway(Problem):
+    """The broker is away, and the disk does not take the task either; nothing was changed."""
+
+    status, slug, title = 503, "spool-failed", "The broker is away, and the spool cannot write"
+
+
+class Spooled(Problem):
+    """The task was accepted and is kept on disk; the broker does not know it yet."""
+
+    status, slug, title = 503, "spooled", "The broker does not have the task yet"
+
+
 class LedgerAway(Problem):
     """The ledger cannot be reached, or took too long; what is in the broker can still be read."""
 
@@ -214,7 +236,7 @@ class LedgerAway(Problem):
 
 
 #: What says that nothing was changed: it must not be told when something was.
-NOTHING_DONE = (BrokerAway, BrokerFull)
+NOTHING_DONE = (BrokerAway, BrokerFull, SpoolAway)
 
 
 class InDoubt(Problem):
@@ -272,6 +294,20 @@ def _refused(error: Refused) -> Problem:
     return BrokerFull(detail, ids=error.ids, retry_after=_RETRY_AFTER)
 
 
+def _spool_full(error: SpoolFull) -> Problem:
+    detail = "the broker is away, and the spool of this server is full; nothing was changed"
+    rule = f"{error.limit}"
+    return SpoolOverflow(
+        detail, field=error.setting, rule=rule, ids=error.ids, retry_after=_RETRY_AFTER
+    )
+
+
+# Without its words, which may name a path.
+def _spool_failed(error: SpoolFailed) -> Problem:
+    detail = "the broker is away, and the spool of this server cannot write; nothing was changed"
+    return SpoolAway(detail, ids=error.ids, retry_after=_RETRY_AFTER)
+
+
 def _in_doubt(error: BrokerError) -> Problem:
     detail = "the broker did not answer: the change may have been made, or will be"
     return InDoubt(detail, ids=error.ids, retry_after=_RETRY_AFTER)
@@ -327,6 +363,8 @@ _TABLE: tuple[tuple[type[Exception], Callable[[Any], Problem]], ...] = (
     (NotSerializable, lambda e: Invalid(str(e), field=e.where, rule=e.why)),
     (InvalidInput, _plain(Invalid)),
     (Ambiguous, _in_doubt),
+    (SpoolFull, _spool_full),
+    (SpoolFailed, _spool_failed),
     (Refused, _refused),
     (BrokerError, _away),
     (LedgerError, _ledger_away),

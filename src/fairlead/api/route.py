@@ -135,6 +135,9 @@ class Route:
     #: to it may; None: as many as it likes.
     patience: float | None = 0.0
     when_away: bool = False  # a token that was valid a while ago will do while the broker is away
+    #: It goes on while the broker is away, if the app has a fallback: with a token that was valid
+    #: before, and for as long as its own steps take.
+    spools: bool = False
     max_body: int = 0  # bytes; 0: the usual limit
     #: The handler reads the body itself, with ``request.receive``; for these media types.
     streams: tuple[str, ...] = ()

@@ -44,13 +44,16 @@ _LARGE_JSON = 512 * 1024  # bytes of a body that waits for its turn to be decode
 _LARGE_AT_ONCE = 4  # that have one: in memory JSON may take fifty times its bytes
 _QUEUED = 5.0  # seconds that one of them waits for its turn
 _REFUSED = {"type": "websocket.close", "code": 1008}  # before it is accepted: the answer is a 403
+_OK, _DEGRADED = b'{"status":"ok"}', b'{"status":"degraded"}'
 _FAILED = {"type": "websocket.close", "code": 1011}
 
 
 class _Plan:
     """A route with what is worked out once."""
 
-    __slots__ = ("decode", "limit", "media_types", "patience", "query", "route")
+    __slots__ = (
+        "decode", "is_open_when_away", "limit", "media_types", "patience", "query", "route",
+    )  # fmt: skip
 
     def __init__(self, route: Route, service: Service) -> None:
         self.route = route
@@ -58,8 +61,12 @@ class _Plan:
         self.query: Query | None = None if route.query is None else query_decoder_of(route.query)
         self.media_types = route.streams or ((JSON,) if route.body is not None else ())
         self.patience = route.patience
-        if route.patience is not None:
+        if route.spools and service.fallback is not None:
+            self.patience = None
+        elif route.patience is not None:
             self.patience = max(route.patience, service.settings.patience + _MORE)
+        spools = route.spools and service.fallback is not None
+        self.is_open_when_away = route.when_away or spools
         self.limit = route.max_body or service.settings.max_body
 
 
@@ -131,7 +138,7 @@ class Server:
         found, unknown = self._router.find(
             "GET" if method == "HEAD" else method, segments_of(connection, path)
         )
-        stale = found is not None and found[0].route.when_away
+        stale = found is not None and found[0].is_open_when_away
         clock = asyncio.get_running_loop().time
         began = clock()
         access = await service.authorize(connection, headers=headers, stale=stale)
@@ -228,13 +235,12 @@ class Server:
         await application(connection, receive, guarded(connection, send))
 
     async def _live(self, _connection: Connection, send: Send) -> None:
-        await send_data(send, 200, b'{"status":"ok"}')
+        await send_data(send, 200, _DEGRADED if self.service.is_degraded else _OK)
 
     async def _ready(self, _connection: Connection, send: Send) -> None:
         if self.service.draining:
             raise Draining("this server is about to stop", retry_after=1.0)
-        await self.service.check_broker()
-        await send_data(send, 200, b'{"status":"ok"}')
+        await send_data(send, 200, _OK if await self.service.is_ready() else _DEGRADED)
 
     async def _openapi(self, connection: Connection, send: Send) -> None:
         await self.service.authorize(connection, headers=headers_of(connection))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any
@@ -31,6 +32,7 @@ __all__ = ("Service", "headers_of", "mutates")
 _log = logging.getLogger("fairlead.api")
 
 _WARM_UP = 5.0  # seconds
+_CATALOG = 1.0  # seconds to wait for it, where what was known before will do
 _GREETED = 1.0  # seconds for which it is believed that the broker is there
 _FORWARDED = (b"forwarded", b"via", b"x-real-ip")
 _ALONE = (b"host", b"authorization", b"origin", b"content-type", b"idempotency-key")
@@ -48,7 +50,10 @@ class Service:
         self.redaction = Redaction(self.settings.redact)
         self.drained = asyncio.Event()  # set: this process is about to end
         self._rates = Rates(self.settings.token_rate, self.settings.tenant_rate)
-        self._tokens = TokenCache(self.client, limit=self.settings.patience)
+        self.fallback = clients.fallback
+        self._tokens = TokenCache(
+            self.client, limit=self.settings.patience, outage=lambda: self.outage
+        )
         self.counters = clients.counters  # of what is enqueued through this server
         self._clients = clients
         self._client: Client | None = None
@@ -62,6 +67,30 @@ class Service:
         """Whether this process is about to end."""
         return self.drained.is_set()
 
+    @property
+    def outage(self) -> float:
+        """For how many seconds the broker has been known to be away; 0.0: it is not."""
+        fallback = self.fallback
+        if fallback is None or fallback.state != "spooling":
+            return 0.0
+        return max(time.time() - fallback.since, 0.001)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether tasks are kept on disk for the broker, or are on their way from there."""
+        return self.fallback is not None and self.fallback.state in ("spooling", "draining")
+
+    @property
+    def catalog_patience(self) -> float | None:
+        """How long to wait for what workers tell of their tasks; None: as for anything else."""
+        if self.fallback is None:
+            return None
+        return 0.0 if self.outage else _CATALOG
+
+    def is_spooled(self, id: str) -> bool:
+        """Whether a task is on the disk of this server and not at the broker."""
+        return self.fallback is not None and self.fallback.is_spooled(id)
+
     def client(self) -> Client:
         """The client of the running loop: one that gives up sooner than that of the app."""
         loop = asyncio.get_running_loop()
@@ -72,6 +101,7 @@ class Service:
                 around=self._clients.around,
                 limit=self.settings.patience,
                 counters=self.counters,
+                fallback=self.fallback,
             )
         return self._client
 
@@ -139,6 +169,22 @@ class Service:
             asking = self._greeting = loop.create_task(self._greet())
         if not await asyncio.shield(asking):
             raise BrokerAway("the broker does not answer", retry_after=2.0)
+
+    async def is_ready(self) -> bool:
+        """Return whether the broker is there, and nothing waits on disk for it.
+
+        Raises ``BrokerAway`` if it is not there and the app has no fallback: with one, tasks are
+        accepted all the same.
+        """
+        if self.is_degraded:
+            return False
+        try:
+            await self.check_broker()
+        except BrokerAway:
+            if self.fallback is None:
+                raise
+            return False
+        return True
 
     async def _greet(self) -> bool:
         try:

@@ -8,9 +8,9 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from fairlead.api.problems import Forbidden, Invalid
+from fairlead.api.problems import Forbidden, Invalid, Spooled
 from fairlead.api.route import Request
-from fairlead.broker.verbs import Receipt, Submission
+from fairlead.broker.verbs import Durability, Receipt, Submission
 from fairlead.client import CallOptions, TaskCall, error_of
 from fairlead.model.errors import InvalidName, UnknownDependency
 from fairlead.model.lifecycle import State
@@ -20,6 +20,7 @@ __all__ = (
     "NewTask",
     "accepted",
     "check_dependencies",
+    "durability_of",
     "foreign_dependencies",
     "submission_of",
 )
@@ -54,23 +55,30 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_retries: int | UnsetType = UNSET
     timeout: _Seconds | UnsetType = UNSET  # of an attempt
     retention: _Seconds | UnsetType = UNSET
+    #: ``committed``: refuse it while the broker is away, where it would be kept on disk.
+    durability: Durability | UnsetType = UNSET
     #: Whether a name must be known. Left out: unless no worker is known at all.
     strict: bool | UnsetType = UNSET
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that the broker has: ``duplicate`` if it was there before."""
+    """A task that was accepted: ``duplicate`` if it was there before.
+
+    ``durability`` says who has it: ``committed``, the broker; ``spooled``, this server on its disk,
+    which sends it when the broker is back. Of that one the state is not known.
+    """
 
     id: str
     tenant: str
     state: State | None
+    durability: Durability
     duplicate: bool = False
 
 
 _OPTIONS = tuple(
     name
     for name in NewTask.__struct_fields__
-    if name not in ("task", "args", "kwargs", "tenant", "strict")
+    if name not in ("task", "args", "kwargs", "tenant", "strict", "durability")
 )
 
 
@@ -98,6 +106,7 @@ async def submission_of(request: Request, new: NewTask, *, id: str | None = None
             new.kwargs,
             cast(CallOptions, said),
             strict=None if new.strict is UNSET else new.strict,
+            patience=request.service.catalog_patience,
         )
         call: TaskCall[Any] = TaskCall(kind, tuple(new.args), new.kwargs)
         if request.large:  # a megabyte of small values takes a second; others have requests too
@@ -107,6 +116,11 @@ async def submission_of(request: Request, new: NewTask, *, id: str | None = None
         if error.value != said.get("id") and error.value in said.get("depends_on", ()):
             raise _no_dependency(error) from None
         raise
+
+
+def durability_of(new: NewTask) -> Durability:
+    """Return the least that will do for a task."""
+    return "spooled" if new.durability is UNSET else new.durability
 
 
 def _no_dependency(error: InvalidName) -> Invalid:
@@ -126,6 +140,9 @@ async def foreign_dependencies(request: Request, submissions: list[Submission]) 
     if own is None or not asked:
         return {}
     ids = list(asked - {each.message.id for each in submissions})
+    if spooled := [id for id in ids if request.service.is_spooled(id)]:
+        detail = "a dependency is not known to the broker yet, so it cannot be told whose it is"
+        raise Spooled(detail, field="depends_on", ids=spooled, retry_after=2.0)
     found = await request.client.find(ids)
     foreign = {
         id
@@ -149,5 +166,6 @@ def accepted(receipt: Receipt, submission: Submission) -> Accepted:
         id=receipt.id,
         tenant=submission.message.tenant,
         state=receipt.state,
+        durability=receipt.durability,
         duplicate=receipt.code == "duplicate",
     )

@@ -30,7 +30,7 @@ _log = logging.getLogger("fairlead.api")
 
 _FRESH = 1.0  # seconds after which a token is read anew, beside the request that uses it
 _KNOWN = 2.0  # seconds after which no request goes on with what is known
-_STALE = 300.0  # seconds after which even those who only ask for health have to wait
+_STALE = 300.0  # seconds after which even those who may use a stale token have to wait
 _USE_KEPT = 90 * 86_400.0  # seconds
 _MOST = 10_000  # tokens, and ids that are none, that are remembered
 _USED = 60.0  # seconds between two notes that a token was used
@@ -69,8 +69,13 @@ class TokenCache:
         *,
         limit: float = 1.5,
         clock: Callable[[], float] = time.monotonic,
+        outage: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``limit`` is how many seconds one read may take."""
+        """``limit`` is how many seconds one read may take.
+
+        ``outage`` says for how many seconds the broker has been known to be away.
+        """
+        self._outage = outage
         self._client = client
         self._limit = limit
         self._clock = clock
@@ -130,10 +135,12 @@ class TokenCache:
         self._entries.move_to_end(id)
         if entry.refresh is None or entry.refresh.done():
             entry.refresh = self._begin(self._read(id, entry))
-        if age >= _KNOWN:
+        outage = self._outage()
+        will_do = stale and entry.stored is not None and age < _STALE + outage
+        if age >= _KNOWN and not (outage and will_do):
             await asyncio.wait([entry.refresh])
             age = self._clock() - entry.read_at
-            if age >= _KNOWN and not (stale and entry.stored is not None and age < _STALE):
+            if age >= _KNOWN and not (stale and entry.stored is not None and age < _STALE + outage):
                 raise BrokerAway("the broker does not answer", retry_after=2.0)
         return entry
 

@@ -2,5 +2,6 @@
 
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.facade import Fairlead
+from fairlead.app.startup import create_queue
 
-__all__ = ("Fairlead", "TaskDecorator")
+__all__ = ("Fairlead", "TaskDecorator", "create_queue")

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from msgspec import UNSET
 
-from fairlead.app.broker_url import check_arguments, ledger_url, whole_url
+from fairlead.app.broker_url import check_arguments
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
-from fairlead.broker import LIMIT, Store, call_limit, connect, split_limit
+from fairlead.app.manager import manager_of
+from fairlead.app.middleware import EnqueueMiddleware, RunMiddleware
+from fairlead.app.opening import open_clients
+from fairlead.app.run_all import run_all
+from fairlead.broker import Store
 from fairlead.client import (
     AsyncTask,
     Children,
-    Clients,
-    Enqueuing,
     EventInfo,
     Flowing,
     Handle,
@@ -42,20 +44,21 @@ from fairlead.client.ledger_handle import handle_of
 from fairlead.client.transactions import Connection
 from fairlead.model.catalog import published
 from fairlead.model.durations import Duration
-from fairlead.model.errors import FairleadError, InvalidInput
+from fairlead.model.errors import InvalidInput
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
 from fairlead.model.options import Priorities, Priority, seconds
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.natives import are_threads_patched
 from fairlead.runtime.surrounding import surrounding
-from fairlead.settings import Configured, configured, configured_timeout
+from fairlead.settings import Fallback
 from fairlead.telemetry.counters import Counters
 from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, Worker, slot_plan_of
 
 if TYPE_CHECKING:
     from fairlead.api.server import Server
     from fairlead.api.settings import ApiSettings
+    from fairlead.manager.manager import Manager
 
 __all__ = ("Fairlead",)
 
@@ -63,14 +66,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[[], Any])
 H = TypeVar("H", bound=Callable[[EventInfo], Any])
-RunMiddleware = TypeVar(
-    "RunMiddleware",
-    bound=Callable[[Context], AsyncIterator[None] | AbstractAsyncContextManager[Any]],
-)
-EnqueueMiddleware = TypeVar(
-    "EnqueueMiddleware",
-    bound=Callable[[Enqueuing], AsyncIterator[None] | AbstractAsyncContextManager[Any]],
-)
 
 _KEPT = 100  # exceptions of handlers
 
@@ -91,6 +86,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is ten seconds.
     ``task_timeout`` is the time limit of tasks that say nothing of theirs. ``ledger`` is the URL
     of a PostgreSQL as the record (``postgresql://...``); without it FAIRLEAD_LEDGER, or the file.
+    ``fallback="spool"`` keeps tasks in a folder, ``spool``, while the broker is away, and sends
+    them later; without it FAIRLEAD_FALLBACK and FAIRLEAD_SPOOL, or the file.
 
     May be used from any number of threads and event loops, and after ``os.fork``.
     """
@@ -106,18 +103,22 @@ class Fairlead(Operating, Flowing, Scheduling):
         store: Store | None = None,
         timeout: Duration | None = None,
         ledger: str | None = None,
+        fallback: Fallback | None = None,
+        spool: str | PathLike[str] | None = None,
+        local_queues: Sequence[str] | None = None,
     ) -> None:
         check_arguments(url, store, {"shards": shards, "routes": routes}, priorities)
-        self._url: str | None = None  # as other processes would open it
-        self._is_named = True  # somebody said which broker
-        limit = call_limit(timeout)
-        if store is None:
-            said = Configured(url) if url else configured()
-            self._is_named = said.url is not None
-            self._url = whole_url(said, shards, routes)
-            limit = limit or split_limit(self._url)[1] or configured_timeout()
-            store = connect(self._url, is_default=not self._is_named, timeout=limit)
-        self._clients = Clients(store, limit or LIMIT, ledger_url(ledger))
+        self._clients, self._url, self._is_named = open_clients(
+            url,
+            store,
+            shards=shards,
+            routes=routes,
+            timeout=timeout,
+            ledger=ledger,
+            fallback=fallback,
+            spool=spool,
+            local_queues=local_queues,
+        )
         self._priorities = Priorities(priorities)
         self._task_timeout = _limit(task_timeout)
         self._registry = Registry()
@@ -311,21 +312,21 @@ class Fairlead(Operating, Flowing, Scheduling):
         would keep this going for ever; None is no limit. A handler that does not stop when its time
         is up is waited for: one that hangs keeps this from ending, too.
         """
-        total, left = 0, limit
+
+        async def worker() -> Worker:
+            served = await self._all_queues() if queues is None else queues
+            return self._worker(queues=served, hooks=False)
+
         async with self._lifespan:  # once, though there is more than one worker
-            while True:
-                served = await self._all_queues() if queues is None else queues
-                worker = self._worker(queues=served, hooks=False)
-                try:
-                    attempts = await worker.drain(limit=left)
-                except FairleadError as error:
-                    if total:  # the error knows of this worker only
-                        error.add_note(f"{total:,} attempts were made before, in the same drain")
-                    raise
-                total += attempts
-                left = None if left is None else left - attempts
-                if not attempts:  # asked once more, for queues that did not exist before
-                    return total
+            return await run_all(worker, limit)
+
+    def manager(self, *, keep: Duration = "30d") -> Manager:
+        """A queue manager in this process: ``async with app.manager(): ...``. Needs a ledger.
+
+        As with ``fairlead manager`` there may be several: one leads. Rows are kept for ``keep``
+        after their task has ended.
+        """
+        return manager_of(self, keep)
 
     @property
     def exceptions(self) -> list[Raised]:
@@ -360,6 +361,7 @@ class Fairlead(Operating, Flowing, Scheduling):
                 counters=self._clients.counters,
                 hooks=self._hooks.made() if hooks else (),
                 catalog=partial(published, self._registry, self._priorities),
+                outcomes=self._clients.outcomes,
             ),
             **options,
         )

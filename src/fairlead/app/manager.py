@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.manager.janitor import KEEP
+from fairlead.model.durations import Duration
+from fairlead.model.options import seconds
 
 if TYPE_CHECKING:
     from fairlead.app.facade import Fairlead
@@ -14,15 +15,12 @@ if TYPE_CHECKING:
 __all__ = ("ledger_of", "manager_of")
 
 
-def manager_of(app: Fairlead, *, keep: float = KEEP) -> Manager:
-    """A manager of the app's broker and ledger, for the running loop.
-
-    ``keep`` is for how many seconds rows are kept whose task has ended.
-    """
+def manager_of(app: Fairlead, keep: Duration) -> Manager:
+    """A manager of the app's broker and ledger, for the running loop; see ``Fairlead.manager``."""
     from fairlead.manager.manager import Manager
 
-    clients = app._clients
-    return Manager(clients.store, clients.ledger, keep=keep, limit=clients.limit)
+    clients, kept = app._clients, seconds("keep", keep, least=60.0)
+    return Manager(clients.store, clients.ledger, keep=kept, limit=clients.limit)
 
 
 def ledger_of(app: Fairlead) -> Ledger:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from fairlead.broker.caller import Caller
 from fairlead.broker.inspector import Inspector
 from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.parts import Parts, destination_of, parts_of
 from fairlead.broker.protocol import Broker
 from fairlead.broker.repeats import LIMIT
 from fairlead.broker.routes import with_routes
@@ -23,10 +24,13 @@ __all__ = (
     "Broker",
     "Caller",
     "Inspector",
+    "Parts",
     "Store",
     "address_of",
     "call_limit",
     "connect",
+    "destination_of",
+    "parts_of",
     "split_limit",
     "with_routes",
     "with_shards",

@@ -38,14 +38,25 @@ class Caller:
         self._here = 0  # calls in the line, the one in flight included
         self._trouble: BrokerError | None = None  # of the one in flight
 
+    def reserve(self, least: int = 0) -> int:
+        """Return the next number, or ``least`` if that is greater, for a call to come.
+
+        Calls go in the order of their numbers: whoever reserves one uses it before the next.
+        """
+        self._number = max(self._number + 1, least)
+        return self._number
+
     async def call(
         self,
         verb: Callable[[Call], Awaitable[T]],
         limit: Limit | None = None,
         *,
+        number: int | None = None,
         failed: Callable[[BrokerError], None] | None = None,
     ) -> T:
         """Carry out ``verb`` under the next number, and again under it as ``repeats`` says.
+
+        Or under ``number``, which was reserved; also again, after a call that got no reply.
 
         Whoever is cancelled while waiting for a reply leaves a number behind that is never
         repeated; the broker's answer to it is simply not read, and should it arrive behind the next
@@ -60,7 +71,7 @@ class Caller:
             else:
                 await self._queue(limit.until)
             try:
-                return await self._carry_out(verb, limit, failed)
+                return await self._carry_out(verb, limit, number, failed)
             finally:
                 self._line.release()
         finally:
@@ -70,10 +81,13 @@ class Caller:
         self,
         verb: Callable[[Call], Awaitable[T]],
         limit: Limit,
+        number: int | None,
         failed: Callable[[BrokerError], None] | None,
     ) -> T:
-        self._number += 1
-        call = Call(self.incarnation, self._number, None if limit.insists else limit.until)
+        number = self.reserve() if number is None else number
+        until = None if limit.insists else limit.until
+        hasty = limit.tries is not None
+        call = Call(self.incarnation, number, until, hasty)
         try:
             return await verb(call)
         except BrokerError as error:
@@ -81,7 +95,7 @@ class Caller:
 
         def ask(rounds: Rounds) -> Awaitable[T]:
             until = None if limit.insists else rounds.until
-            return verb(Call(call.incarnation, call.number, until))
+            return verb(Call(call.incarnation, call.number, until, hasty))
 
         def heard(error: BrokerError) -> None:
             self._trouble = error

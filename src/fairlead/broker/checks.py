@@ -63,6 +63,7 @@ __all__ = (
     "check_reader",
     "check_settings",
     "check_slots",
+    "check_submission",
     "check_submissions",
     "check_worker_order",
     "check_writes",
@@ -108,25 +109,25 @@ def check_submissions(submissions: Sequence[Submission]) -> None:
         raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
     tenants = set()
     for submission in submissions:
-        message = submission.message
-        check_message(message)
-        tenants.add(message.tenant)
-        if (
-            submission.delay != 0.0
-            or submission.deadline is not None
-            or submission.unique is not None
-        ):
-            _check_times(submission)
-        if len(submission.depends_on) > MAX_DEPENDENCIES:
-            raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
-        if submission.on_dependency_failure not in _POLICIES:
-            raise InvalidOption(
-                "on_dependency_failure",
-                submission.on_dependency_failure,
-                f"one of {', '.join(_POLICIES)}",
-            )
+        check_submission(submission)
+        tenants.add(submission.message.tenant)
     if len(tenants) > MAX_TENANTS:
         raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
+
+
+def check_submission(submission: Submission) -> None:
+    """Refuse one that no broker takes, whatever comes with it."""
+    check_message(submission.message)
+    if submission.delay != 0.0 or submission.deadline is not None or submission.unique is not None:
+        _check_times(submission)
+    if len(submission.depends_on) > MAX_DEPENDENCIES:
+        raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
+    if submission.on_dependency_failure not in _POLICIES:
+        raise InvalidOption(
+            "on_dependency_failure",
+            submission.on_dependency_failure,
+            f"one of {', '.join(_POLICIES)}",
+        )
 
 
 def _check_times(submission: Submission) -> None:

@@ -22,7 +22,17 @@ from typing import NoReturn, TypeVar
 from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
 from fairlead.runtime.component import within
 
-__all__ = ("LIMIT", "Insistence", "Limit", "Rounds", "late", "pause", "repeated", "undone")
+__all__ = (
+    "LIMIT",
+    "Insistence",
+    "Limit",
+    "OtherConnection",
+    "Rounds",
+    "late",
+    "pause",
+    "repeated",
+    "undone",
+)
 
 T = TypeVar("T")
 
@@ -45,9 +55,13 @@ class Limit:
     #: Whether also what does not pass by itself is tried again.
     insists = False
 
-    def __init__(self, until: float, in_doubt: float | None = None) -> None:
+    def __init__(
+        self, until: float, in_doubt: float | None = None, *, tries: int | None = None
+    ) -> None:
+        """``tries`` is how many rounds there are at most; None: as many as there is time for."""
         self.until = until  # while nothing can have been done
         self.in_doubt = until if in_doubt is None else in_doubt  # once something may have been
+        self.tries = tries
 
     async def pause(self, seconds: float) -> None:
         """Let some time pass between two rounds."""
@@ -96,6 +110,10 @@ class Rounds:
         self.count += 1
         self.last = error
         self.doubtful = self.doubtful or isinstance(error, Ambiguous)
+        if self._limit.tries is not None:
+            wait = 0.0  # somebody has another way, and is in a hurry to take it
+            if self.count >= self._limit.tries:
+                self.give_up()
         wait = pause(self.count) if wait is None else wait
         if now + wait >= self.until or not self._worth_repeating(error):
             self.give_up()
@@ -122,6 +140,15 @@ class Rounds:
 def undone(error: Exception) -> bool:
     """Whether it says that nothing was done, and it may go better another time."""
     return isinstance(error, BrokerError) and error.passes and not isinstance(error, Ambiguous)
+
+
+class OtherConnection(Unreachable):
+    """A bound call was not sent: the connection of its incarnation is lost, and there is another.
+
+    Perhaps to another server, which knows nothing of the last calls of the incarnation.
+    """
+
+    passes = False
 
 
 def late(in_flight: bool) -> BrokerError:

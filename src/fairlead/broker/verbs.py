@@ -38,6 +38,7 @@ __all__ = (
     "Change",
     "Declaration",
     "Deleted",
+    "Durability",
     "ExchangeReply",
     "Fetch",
     "Firing",
@@ -90,6 +91,13 @@ class Call(msgspec.Struct, frozen=True):
     #: When its caller stops to wait for it, by the clock of the running loop; None: whenever the
     #: broker gives up by itself. Not part of what the broker remembers.
     until: float | None = None
+    #: Try it a single time, and open a lost connection for it without a pause: the caller counts
+    #: its rounds, and has another way. Not part of what the broker remembers either.
+    hasty: bool = False
+    #: Send it over the connection of the incarnation's first such call, and over no other: raises
+    #: ``OtherConnection``. So the last number that a server knows of an incarnation stays what it
+    #: was when the connection was lost.
+    bound: bool = False
 
 
 class LeaseRef(msgspec.Struct, frozen=True):
@@ -103,7 +111,7 @@ class LeaseRef(msgspec.Struct, frozen=True):
 # -- enqueue ----------------------------------------------------------------------------------
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message and where it should go first. Times are delays: the broker's clock rules."""
 
     message: Message
@@ -117,7 +125,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     fence: LeaseRef | None = None  # a child of a running task: accepted only under its lease
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+#: Who has a task: the broker, or a spool that will send it there.
+Durability = Literal["committed", "spooled"]
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of one submission.
 
     ``accepted``: a new task. ``duplicate``: ``id`` is the task that stands for it. The others
@@ -141,7 +153,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         "closed",
     ]
     state: State | None = None  # where the task is now, when there is one
-    durability: Literal["committed", "spooled"] = "committed"
+    durability: Durability = "committed"
     limit: int = 0
     detail: str = ""
 

@@ -77,7 +77,7 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     last: EventId | None = None  # read on from here
 
 
-class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All that the broker knows of one task."""
 
     message: Message
@@ -157,6 +157,8 @@ class Snapshot(Counts, frozen=True, kw_only=True):
 
     now: float  # when the last of them was read
     shutdown: bool = False
+    redis_active: bool = False  # a Redis or Valkey server answered; False: it is in memory, or away
+    spooled: int = 0  # tasks and outcomes that this process keeps on disk until the broker has them
     queues: dict[str, QueueCounts] = {}
     limiters: dict[str, LimiterState] = {}
     more_limiters: bool = False

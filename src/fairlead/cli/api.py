@@ -17,6 +17,7 @@ from fairlead.cli.loading import load_app
 from fairlead.cli.target import named, url_option
 from fairlead.model.errors import InvalidInput
 from fairlead.runtime.loops import new_runner
+from fairlead.runtime.systemd import notifying
 from fairlead.telemetry.log import configure
 
 __all__ = ("api",)
@@ -138,13 +139,14 @@ def api(
                     "make one first: fairlead token create --scopes read"
                 )
             await server.service.warm_up()
-            await serve(
-                server,
-                listener,
-                grace=grace,
-                delay=drain_delay,
-                started=lambda: talk(f"listening on {address(listener)}"),
-            )
+            async with notifying():
+                await serve(
+                    server,
+                    listener,
+                    grace=grace,
+                    delay=drain_delay,
+                    started=lambda: talk(f"listening on {address(listener)}"),
+                )
         finally:
             await target.aclose()
 

@@ -21,6 +21,7 @@ from fairlead.cli.benchmarks import (
     process,
     server,
     server_report,
+    spool,
     workers,
 )
 from fairlead.cli.benchmarks.memory import Cost, Load
@@ -61,11 +62,12 @@ def loads(*, quick: bool, scale: float = 1.0) -> list[Load]:
         ("fairlead bench flow", "what dependencies cost, in half a minute"),
         ("fairlead bench api", "the HTTP API, in a minute"),
         ("fairlead bench ledger", "PostgreSQL as the record, in a minute or two"),
+        ("fairlead bench spool", "records on this disk while the broker is away, in a minute"),
     ),
 )
 @click.argument(
     "what",
-    type=click.Choice(["all", "memory", "server", "worker", "flow", "api", "ledger"]),
+    type=click.Choice(["all", "memory", "server", "worker", "flow", "api", "ledger", "spool"]),
     default="all",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
@@ -96,6 +98,9 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
 
     ledger: the way of a task through PostgreSQL, step by step, and a worker beside a manager. Both
     servers are started for it; it needs fairlead[postgres].
+
+    spool: what is kept on this disk while the broker is away, with 64 callers and with one, each
+    answered after fdatasync; beside it the disk alone. Each figure is the median of three rounds.
     """
     if url is not None and what not in ("all", "server"):
         raise click.UsageError(f"--url {url.rpartition('@')[2]} is for the server only")
@@ -109,6 +114,7 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
         "flow": (lambda: flows.measure(rounds=rounds, scale=scale, say=_say), flows.show),
         "api": (lambda: api.measure(rounds=rounds, scale=scale, say=_say), api.show),
         "ledger": (lambda: ledger.measure(rounds=rounds, scale=scale, say=_say), ledger.show),
+        "spool": (lambda: spool.measure(rounds=rounds, scale=scale, say=_say), spool.show),
         "server": (
             lambda: server.measure(server.sizes(quick=quick, scale=scale), url=url, say=_say),
             server_report.show,

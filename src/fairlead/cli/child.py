@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -18,6 +17,7 @@ from fairlead.cli.codes import exit_code
 from fairlead.cli.loading import load_app
 from fairlead.model.errors import BrokerError, FairleadError, InvalidInput
 from fairlead.runtime.component import Outage, serving, within
+from fairlead.runtime.garbage import collect_less
 from fairlead.runtime.loops import new_runner
 from fairlead.settings import FILE, VARIABLE
 from fairlead.telemetry.log import configure
@@ -33,7 +33,6 @@ __all__ = ("main",)
 log = logging.getLogger("fairlead.worker")
 
 _ALONE = 10.0  # seconds that a child without a supervisor may take to end
-_YOUNG = 10_000  # objects until the collector looks; a batch of tasks makes several thousands
 _PAUSE = 1.0  # seconds between two tries to reach the broker at the start
 
 
@@ -55,8 +54,7 @@ def main(fd: int) -> int:
         log.debug("app not loaded", exc_info=error)
         end.sendall(framed(Refusal(str(error), exit_code(error))))
         return exit_code(error)
-    gc.freeze()  # what the imports made stays: no need to look through it again and again
-    gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
+    collect_less()
     with new_runner() as runner:
         return runner.run(_serve(app, url, plan, end))
 

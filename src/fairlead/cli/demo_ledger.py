@@ -8,12 +8,12 @@ import logging
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairlead.app import Fairlead
-from fairlead.app.manager import ledger_of, manager_of
+from fairlead.app.manager import ledger_of
 from fairlead.cli.benchmarks.server_probe import Probe
 from fairlead.cli.figures import percentile
 from fairlead.embedded import EmbeddedValkey
@@ -69,7 +69,7 @@ class _Play:
             self._step.set()
 
         connection = await psycopg_of().AsyncConnection.connect(self._dsn)
-        async with connection, self._managed(), app.worker(concurrency=20, grace=1.0):
+        async with connection, self._app.manager(), app.worker(concurrency=20, grace=1.0):
             await connection.execute("create table orders (id int primary key)")
             await connection.commit()
             committed: dict[int, float] = {}
@@ -111,16 +111,6 @@ class _Play:
         while any(order not in self._ran for order in orders):
             self._step.clear()
             await self._step.wait()
-
-    @contextlib.asynccontextmanager
-    async def _managed(self) -> AsyncIterator[None]:
-        manager = manager_of(self._app)
-        running = asyncio.create_task(manager.run())
-        try:
-            yield
-        finally:
-            manager.stop()
-            await running
 
 
 def sentences_of_ledger(figures: dict[str, Any]) -> tuple[str, str]:

@@ -5,29 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
-from fairlead.cli.api import api
-from fairlead.cli.bench import bench
-from fairlead.cli.check import check
 from fairlead.cli.codes import INTERRUPTED, OK, exit_code
 from fairlead.cli.commands import Group, talk
-from fairlead.cli.db import db
-from fairlead.cli.demo import demo
-from fairlead.cli.doctor import doctor
-from fairlead.cli.flow import flow
-from fairlead.cli.functions import functions
-from fairlead.cli.history import history
-from fairlead.cli.manager import manager
-from fairlead.cli.migrate import migrate
-from fairlead.cli.schedule import schedule
-from fairlead.cli.stats import stats
-from fairlead.cli.task import task
-from fairlead.cli.tasks import tasks
-from fairlead.cli.token import token
-from fairlead.cli.worker import worker
-from fairlead.cli.workers import workers
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,
@@ -58,8 +41,31 @@ _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
 )
 
 
+# Each is in the file of its name.
+_COMMANDS = (
+    "api", "bench", "check", "config", "db", "demo", "doctor", "flow", "functions", "history",
+    "manager", "migrate", "schedule", "spool", "stats", "task", "tasks", "token", "worker",
+    "workers",
+)  # fmt: skip
+
+
+class _Commands(Group):
+    """The commands, of which a call imports only the one that it names."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name, if there is one."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"fairlead.cli.{cmd_name}"), cmd_name)
+        return command
+
+
 @click.group(
-    cls=Group,
+    cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=(
@@ -87,26 +93,6 @@ def cli(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-cli.add_command(demo)
-cli.add_command(bench)
-cli.add_command(doctor)
-cli.add_command(worker)
-cli.add_command(api)
-cli.add_command(check)
-cli.add_command(db)
-cli.add_command(flow)
-cli.add_command(functions)
-cli.add_command(history)
-cli.add_command(manager)
-cli.add_command(migrate)
-cli.add_command(schedule)
-cli.add_command(stats)
-cli.add_command(task)
-cli.add_command(tasks)
-cli.add_command(token)
-cli.add_command(workers)
 
 
 def main() -> None:

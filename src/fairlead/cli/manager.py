@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from fairlead.app import Fairlead
-from fairlead.app.manager import ledger_of, manager_of
+from fairlead.app.manager import ledger_of
 from fairlead.cli.codes import FAILURE, OK
 from fairlead.cli.commands import Command, Group, Number, talk
 from fairlead.cli.db import asked_ledger, ledger_option
@@ -20,7 +20,9 @@ from fairlead.cli.loading import load_app
 from fairlead.cli.target import named, url_option
 from fairlead.ledger.ledger import Ledger
 from fairlead.model.ledger_errors import LedgerUnreachable
+from fairlead.runtime.garbage import collect_less
 from fairlead.runtime.loops import new_runner
+from fairlead.runtime.systemd import notifying
 from fairlead.telemetry.log import configure
 
 __all__ = ("manager",)
@@ -106,6 +108,7 @@ def run(
     """
     target = _target(app, url, ledger)
     configure(log_format, log_level)
+    collect_less()
     with new_runner() as runner:
         runner.run(_serve(target, keep))
     return OK
@@ -147,7 +150,7 @@ def _target(app: str | None, url: str | None, ledger: str | None) -> Fairlead:
 async def _serve(app: Fairlead, keep: float) -> None:
     """Run a manager until a signal; a ledger that cannot be used as it is ends it at once."""
     loop = asyncio.get_running_loop()
-    made = manager_of(app, keep=keep)
+    made = app.manager(keep=keep)
     task = asyncio.current_task()
     asked = 0
 
@@ -163,7 +166,8 @@ async def _serve(app: Fairlead, keep: float) -> None:
             await ledger_of(app).open()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        await made.run()
+        async with notifying():
+            await made.run()
     except asyncio.CancelledError:
         if asked < 2:
             raise

@@ -13,6 +13,7 @@ from fairlead.cli.loading import check_target
 from fairlead.model.ordering import parse_queues
 from fairlead.runtime.component import serving
 from fairlead.runtime.loops import new_runner
+from fairlead.runtime.systemd import notifying
 from fairlead.runtime.terminals import ends_with_terminal
 from fairlead.telemetry.log import configure
 from fairlead.telemetry.metrics_server import serving_metrics
@@ -167,6 +168,8 @@ async def _supervise(
             show = Exporter(supervisor).show
             await stack.enter_async_context(serving_metrics(show, host=host, port=port))
         await stack.enter_async_context(serving(StatusWriter(supervisor, plan.app)))
+        # Ready to supervise. Children may wait for a broker, for longer than systemd waits for us.
+        await stack.enter_async_context(notifying())
         code = await supervisor.run()
     if supervisor.refusal is not None:
         talk(f"error: {supervisor.refusal.text}")

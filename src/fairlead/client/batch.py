@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET
 
 from fairlead.broker import call_limit
-from fairlead.broker.verbs import LeaseRef, Submission
+from fairlead.broker.verbs import Durability, LeaseRef, Submission
 from fairlead.client.call import TaskCall
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
@@ -25,6 +25,7 @@ from fairlead.model.registry import Registry
 __all__ = (
     "Children",
     "aenqueue_calls",
+    "durability_of",
     "enqueue_calls",
     "limit_of",
     "prepared",
@@ -81,6 +82,11 @@ def limit_of(calls: Iterable[TaskCall[Any]], timeout: Duration | None = None) ->
     return call_limit(timeout) or min((each for each in said if each is not None), default=None)
 
 
+def durability_of(calls: Iterable[TaskCall[Any]]) -> Durability:
+    """What calls need that are enqueued together: as much as one of them does."""
+    return "committed" if any(call.durability == "committed" for call in calls) else "spooled"
+
+
 def enqueue_calls(
     clients: Clients,
     registry: Registry,
@@ -93,8 +99,8 @@ def enqueue_calls(
     if tx is not UNSET:
         receipts = write_tasks(clients, transaction_of(tx), submissions)
         return handles_of(clients, made, submissions, receipts, LedgerHandle)
-    limit = limit_of(made, timeout)
-    receipts = clients.sync(lambda client: client.submit_many(submissions, limit))
+    limit, durability = limit_of(made, timeout), durability_of(made)
+    receipts = clients.sync(lambda client: client.submit_many(submissions, limit, durability))
     return handles_of(clients, made, submissions, receipts)
 
 
@@ -110,12 +116,17 @@ async def aenqueue_calls(
     if tx is not UNSET:
         receipts = await awrite_tasks(clients, transaction_of(tx), submissions)
         return handles_of(clients, made, submissions, receipts, LedgerHandle)
-    receipts = await clients.current().submit_many(submissions, limit_of(made, timeout))
+    limit, durability = limit_of(made, timeout), durability_of(made)
+    receipts = await clients.current().submit_many(submissions, limit, durability)
     return handles_of(clients, made, submissions, receipts)
 
 
 class Children:
-    """Enqueues for handlers, under the lease of their attempt."""
+    """Enqueues for handlers, under the lease of their attempt.
+
+    Nothing of it is spooled: the outcome of the attempt may be settled before a spool is drained,
+    and then the lease is over that the broker asks for.
+    """
 
     def __init__(self, clients: Clients, registry: Registry) -> None:
         self._clients = clients
@@ -134,12 +145,13 @@ class Children:
         call.check_registered(self._registry)
         submission = call.submission(fence)
         limit = call.enqueue_timeout
-        receipt = await self._clients.current().submit(submission, limit)
+        receipt = await self._clients.current().submit(submission, limit, "committed")
         raise_for(receipt, submission)
         return call.accepted(self._clients, receipt, submission)
 
     async def many(self, calls: Iterable[Any], fence: LeaseRef) -> list[Any]:
         """Enqueue calls that may depend on each other; their handles."""
         made, submissions = await prepared(self._clients, calls, self._registry, fence)
-        receipts = await self._clients.current().submit_many(submissions, limit_of(made))
+        limit = limit_of(made)
+        receipts = await self._clients.current().submit_many(submissions, limit, "committed")
         return handles_of(self._clients, made, submissions, receipts)

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypedDict, TypeGuard, TypeVar, Unpack, get_type_hints
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    TypedDict,
+    TypeGuard,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_type_hints,
+)
 
 from msgspec import UNSET, UnsetType
 
-from fairlead.broker.verbs import LeaseRef, Receipt, Submission
+from fairlead.broker.verbs import Durability, LeaseRef, Receipt, Submission
 from fairlead.client.clients import Clients
 from fairlead.client.flow import Part
 from fairlead.client.handle import Handle
+from fairlead.client.spooled_handle import SpooledHandle
 from fairlead.client.stated import check_stated
 from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
@@ -63,13 +74,16 @@ class CallOptions(TypedDict, total=False):
     timeout: Duration  # of an attempt
     retention: Duration
     enqueue_timeout: Duration  # how long the call may take until the broker has accepted the task
+    durability: Durability  # "committed": raise, instead of spooling it, while the broker is away
     tx: Connection  # the caller's transaction: the task exists if and only if it commits
 
 
 class Kind:
     """A task with what was said about its calls so far."""
 
-    __slots__ = ("_found", "enqueue_timeout", "options", "priorities", "said", "spec", "tx")
+    __slots__ = (
+        "_found", "durability", "enqueue_timeout", "options", "priorities", "said", "spec", "tx",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -78,12 +92,14 @@ class Kind:
         said: Options | None = None,
         enqueue_timeout: float | None = None,
         tx: Transaction | None = None,
+        durability: Durability = "spooled",
     ) -> None:
         self.spec = spec
         self.priorities = priorities
         self.said = said or Options()
         self.enqueue_timeout = enqueue_timeout  # seconds; None: that of the app
         self.tx = tx  # where it is enqueued; None: at the broker
+        self.durability = durability  # the least that will do
         self.options = merged(spec.options, self.said)
         self._found: Resolved | None = None
 
@@ -103,7 +119,17 @@ class Kind:
         if "enqueue_timeout" in options:
             limit = seconds("enqueue_timeout", options["enqueue_timeout"], least=0.001)
         tx = transaction_of(options["tx"]) if "tx" in options else self.tx
-        return Kind(self.spec, self.priorities, merged(self.said, _stated(options)), limit, tx)
+        durability = options.get("durability", self.durability)
+        if durability not in get_args(Durability):
+            raise InvalidOption("durability", durability, "committed or spooled")
+        said = merged(self.said, _stated(options))
+        return Kind(self.spec, self.priorities, said, limit, tx, durability)
+
+    def on(self, spec: TaskSpec, said: Options | None = None) -> Kind:
+        """The same, of a task of which more is known."""
+        said = self.said if said is None else said
+        limit, durability = self.enqueue_timeout, self.durability
+        return Kind(spec, self.priorities, said, limit, self.tx, durability)
 
     def for_call(self) -> Kind:
         """The same, to make a call that others enqueue: they say in which transaction."""
@@ -141,6 +167,11 @@ class TaskCall(Part, Generic[R]):
     def enqueue_timeout(self) -> float | None:
         """How many seconds it may take until the broker has accepted it; None: as the app says."""
         return self._kind.enqueue_timeout
+
+    @property
+    def durability(self) -> Durability:
+        """The least that will do, while the broker is away."""
+        return self._kind.durability
 
     @property
     def output(self) -> Any:
@@ -222,6 +253,8 @@ class TaskCall(Part, Generic[R]):
         kind: Callable[..., Handle[Any]] = Handle,
     ) -> Handle[R]:
         """The handle, of some kind, of the task that was made of it, or that stands for it."""
+        if receipt.durability == "spooled":
+            kind = SpooledHandle
         return kind(
             clients,
             receipt.id,
@@ -257,7 +290,7 @@ def _stated(options: CallOptions) -> Options:
                 "depends_on", options["depends_on"], "a list of handles or ids"
             ) from None
     said: dict[str, Any] = {**options}
-    for option in ("enqueue_timeout", "tx"):  # not about the task
+    for option in ("enqueue_timeout", "tx", "durability"):  # not about the task
         said.pop(option, None)
     return Options(**said)
 

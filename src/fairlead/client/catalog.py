@@ -127,6 +127,11 @@ class Catalogs:
         now = asyncio.get_running_loop().time()
         return self._known if now - self._read_at < _FRESH else {}
 
+    @property
+    def last(self) -> dict[str, KnownTask]:
+        """The tasks by name as they were read last, however long ago; none if they never were."""
+        return self._known
+
     def spec_of(self, entry: TaskEntry, make: Callable[[TaskEntry], TaskSpec]) -> TaskSpec:
         """What was made of an entry; made once for each reading."""
         made = self._specs.get(id(entry))

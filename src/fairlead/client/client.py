@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import get_args
 
 from fairlead.broker import Caller, Store
+from fairlead.broker.chunks import chunks
+from fairlead.broker.dependency_order import ordered, redirected
 from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
 from fairlead.broker.flows import FlowMember, FlowOrder, FlowRecord
-from fairlead.broker.repeats import LIMIT, Limit, late, undone
+from fairlead.broker.repeats import LIMIT, Limit
 from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
 from fairlead.broker.standing import Standing
 from fairlead.broker.stats import Stats
 from fairlead.broker.verbs import (
-    MAX_ENQUEUE,
     MAX_STEP,
     Alter,
     Altered,
     Change,
     Deleted,
+    Durability,
     Moved,
     Receipt,
     Submission,
@@ -38,17 +40,17 @@ from fairlead.broker.views import (
     WorkerRecord,
 )
 from fairlead.client.catalog import Catalogs
-from fairlead.client.chunks import Room, chunks
-from fairlead.client.dependency_order import ordered, redirected
 from fairlead.client.enqueuing import AroundEnqueue, through
+from fairlead.client.entrance import Entrances, counted
 from fairlead.client.flow_sending import Draft, send
 from fairlead.client.page_selection import PageSelection, page_arguments
+from fairlead.client.presence import PresentCaller, present_store
 from fairlead.client.receipts import about
 from fairlead.client.waiter import Waiter
+from fairlead.fallback import Fallback
 from fairlead.model.errors import BrokerError, QueueInUse
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import State
-from fairlead.model.message import task_name
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.ids import new_id
 from fairlead.telemetry.counters import Counters
@@ -69,36 +71,64 @@ class Client:
         around: Sequence[AroundEnqueue] = (),
         limit: float = LIMIT,
         counters: Counters | None = None,
+        fallback: Fallback | None = None,
     ) -> None:
-        """``limit`` is how many seconds a call may take that does not say so itself."""
+        """``limit`` is how many seconds a call may take that does not say so itself.
+
+        With a ``fallback`` tasks go into its spool while the broker is away.
+        """
         self.incarnation = incarnation or new_id()
         self.counters = counters or Counters()
         self._around = around  # the app's, and may still grow
-        self._store = store
         self.limit = limit
-        self._caller = Caller(self.incarnation, limit=limit)
-        self._batcher: Batcher[Submission, Receipt] = Batcher(
-            self._flush, limit=MAX_ENQUEUE, fits=Room(), again=undone, late=late
-        )
+        self._fallback = fallback
+        if fallback is None:
+            self._store, self._caller = store, Caller(self.incarnation, limit=limit)
+        else:
+            self._store = present_store(store, fallback)
+            self._caller = PresentCaller(self.incarnation, fallback, limit=limit)
+        self._entrances = Entrances(store, self._caller, self.counters, fallback)
         self._finders: dict[Parts, Batcher[str, TaskRecord | None]] = {
-            parts: Batcher(partial(store.find, parts=parts), limit=_MAX_FIND)
+            parts: Batcher(partial(self._store.find, parts=parts), limit=_MAX_FIND)
             for parts in get_args(Parts)
         }
         self._waiter = Waiter(store, self.incarnation)
         self.catalogs = Catalogs(store)
 
-    async def submit(self, submission: Submission, limit: float | None = None) -> Receipt:
+    @property
+    def spools(self) -> bool:
+        """Whether tasks go into a spool while the broker is away."""
+        return self._fallback is not None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the broker, or a shard of it, is known to be away."""
+        return self._fallback is not None and self._fallback.state == "spooling"
+
+    def read_limit(self, limit: float | None) -> float:
+        """Return the seconds that a read may take which a task to be enqueued waits for."""
+        limit = self.limit if limit is None else limit
+        return limit if self._fallback is None else min(limit, self._fallback.options.silence)
+
+    async def submit(
+        self,
+        submission: Submission,
+        limit: float | None = None,
+        durability: Durability = "spooled",
+    ) -> Receipt:
         """Enqueue one task; concurrent calls share a trip. A refusal is in the receipt.
 
-        ``limit`` is how many seconds it may take. A ``BrokerError`` has the task's id.
+        ``limit`` is how many seconds it may take. A ``BrokerError`` has the task's id. With a
+        fallback the receipt says where the task is; ``committed`` raises instead of spooling it.
         """
         until = self._until(limit)
         try:
+            entrance = self._entrances.choose(durability, [submission])
             if not self._around:
-                return await self._batcher.submit(submission, until)
+                return await entrance.submit(submission, until)
 
             async def send(submissions: Sequence[Submission]) -> list[Receipt]:
-                return [await self._batcher.submit(submissions[0], until)]
+                return [await entrance.submit(submissions[0], until)]
 
             return (await through(self._around, [submission], send))[0]
         except BrokerError as error:
@@ -106,7 +136,10 @@ class Client:
             raise
 
     async def submit_many(
-        self, submissions: Sequence[Submission], limit: float | None = None
+        self,
+        submissions: Sequence[Submission],
+        limit: float | None = None,
+        durability: Durability = "spooled",
     ) -> list[Receipt]:
         """Enqueue tasks that may depend on each other, in as few calls as the limits allow.
 
@@ -118,13 +151,13 @@ class Client:
         the broker knows the ids it has accepted; the error has those of the call that failed.
         ``limit`` is for all of it; without one each call has the usual time.
         """
-        send = partial(self._submit_many, limit=self._in_all(limit))
+        send = partial(self._submit_many, limit=self._in_all(limit), durability=durability)
         if self._around:
             return await through(self._around, submissions, send)
         return await send(submissions)
 
     async def _submit_many(
-        self, submissions: Sequence[Submission], limit: Limit | None
+        self, submissions: Sequence[Submission], limit: Limit | None, durability: Durability
     ) -> list[Receipt]:
         todo = ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}
@@ -132,7 +165,8 @@ class Client:
         try:
             while todo:
                 for chunk in chunks(todo):
-                    sent = await self._enqueue(chunk, limit)
+                    entrance = self._entrances.choose(durability, chunk)
+                    sent = await entrance.enqueue(chunk, limit)
                     for submission, receipt in zip(chunk, sent, strict=True):
                         receipts.setdefault(submission.message.id, []).append(receipt)
                 todo = redirected(todo, receipts)
@@ -164,7 +198,7 @@ class Client:
         try:
             new = await send(self._store, self._caller, self._around, draft, self._in_all(limit))
             if new and self.counters.on:
-                self.counters.submitted(_named(draft.submissions))
+                self.counters.submitted(counted(draft.submissions))
             return new
         except BrokerError as error:
             error.ids = (draft.id,)
@@ -347,7 +381,7 @@ class Client:
 
     async def close(self) -> None:
         """Finish what is outstanding and refuse the rest. The store stays open."""
-        await self._batcher.close()
+        await self._entrances.close()
         await self._waiter.close()
 
     def _until(self, limit: float | None) -> float:
@@ -357,24 +391,3 @@ class Client:
     def _in_all(self, limit: float | None) -> Limit | None:
         """For what takes many calls: its own limit, if it was given one; else each call has its."""
         return None if limit is None else Limit(self._until(limit))
-
-    async def _flush(self, submissions: list[Submission]) -> list[Receipt]:
-        # As long as nothing was done, those whose time is over are told so, and the others go into
-        # the next call. Once something may have been, they all have to wait for the same reply.
-        limit = Limit(self._batcher.earliest, self._batcher.latest)
-        return await self._enqueue(submissions, limit)
-
-    async def _enqueue(self, submissions: list[Submission], limit: Limit | None) -> list[Receipt]:
-        receipts = await self._caller.call(
-            lambda call: self._store.enqueue(call, submissions), limit
-        )
-        if self.counters.on:
-            both = zip(submissions, receipts, strict=True)
-            self.counters.submitted(_named(each for each, r in both if r.code == "accepted"))
-        return receipts
-
-
-def _named(accepted: Iterable[Submission]) -> Iterator[tuple[str, int]]:
-    """The name and the level of each, as they are counted."""
-    for submission in accepted:
-        yield task_name(submission.message.body), submission.message.level

@@ -8,6 +8,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -16,6 +17,8 @@ from fairlead.broker import Store
 from fairlead.broker.repeats import LIMIT
 from fairlead.client.client import Client
 from fairlead.client.enqueuing import AroundEnqueue
+from fairlead.fallback import Fallback, Outcomes
+from fairlead.fallback.figures import figures_of
 from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import InvalidInput
 from fairlead.runtime.forks import at_fork
@@ -35,16 +38,26 @@ _log = logging.getLogger("fairlead.client")
 class Clients:
     """Finds the client for whoever asks. The store behind them is one."""
 
-    def __init__(self, store: Store, limit: float = LIMIT, ledger: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        limit: float = LIMIT,
+        ledger: str | None = None,
+        fallback: Fallback | None = None,
+    ) -> None:
         """``limit`` is how many seconds a call may take that does not say so itself.
 
-        ``ledger`` is the URL of the ledger; nothing is opened before it is used.
+        ``ledger`` is the URL of the ledger; nothing is opened before it is used. ``fallback`` takes
+        tasks while the broker is away.
         """
+        self.fallback = fallback
         self.store = store
         self.limit = limit
         self.ledger_url = ledger
         self.around: list[AroundEnqueue] = []  # middleware; the first is outermost
         self.counters = Counters()  # of what was enqueued, and of what workers of the app ran
+        if fallback is not None:
+            self.counters.observe_spool(partial(figures_of, fallback))
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._ledgers: WeakKeyDictionary[asyncio.AbstractEventLoop, Ledger] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -62,9 +75,18 @@ class Clients:
                 for closed in [each for each in self._by_loop if each.is_closed()]:
                     del self._by_loop[closed]
                 client = self._by_loop[loop] = Client(
-                    self.store, around=self.around, limit=self.limit, counters=self.counters
+                    self.store,
+                    around=self.around,
+                    limit=self.limit,
+                    counters=self.counters,
+                    fallback=self.fallback,
                 )
             return client
+
+    @property
+    def outcomes(self) -> Outcomes | None:
+        """Where workers keep outcomes while the broker is away; None without a fallback."""
+        return None if self.fallback is None else self.fallback.outcomes
 
     @property
     def ledger(self) -> Ledger:
@@ -131,6 +153,8 @@ class Clients:
         if client is not None:
             await client.close()
         ledger = self._ledgers.pop(asyncio.get_running_loop(), None)
+        if self.fallback is not None:
+            await self.fallback.close()
         try:
             await self.store.close()
         finally:

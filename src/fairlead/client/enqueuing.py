@@ -43,6 +43,8 @@ async def through(
     If it raises before anything is sent, nothing is. It learns of a refusal, but cannot make one
     good by swallowing it: there would be no task to return.
     """
+    if not around:
+        return await send(submissions)
     passing: list[_Passing] = []
     try:
         for submission in submissions:

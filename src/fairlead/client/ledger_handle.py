@@ -18,6 +18,7 @@ from fairlead.client.clients import Clients
 from fairlead.client.flow_handle import FlowHandle, FlowInfo
 from fairlead.client.handle import Handle
 from fairlead.client.info import TaskInfo, info_in_ledger
+from fairlead.client.spooled_handle import SpooledHandle
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import Standing
 from fairlead.model.errors import (
@@ -250,7 +251,10 @@ class LedgerFlowHandle(FlowHandle):
 
 
 def handle_of(clients: Clients, id: str, tenant: str) -> Handle[Any]:
-    """Return a handle for an id: one that asks the ledger too, if the app has one."""
+    """Return a handle for an id: one that asks the ledger or the spool too, if there is one."""
+    fallback = clients.fallback
+    if fallback is not None and (clients.ledger_url is None or fallback.is_spooled(id)):
+        return SpooledHandle(clients, id, tenant)
     if clients.ledger_url is None:
         return Handle(clients, id, tenant)
     return LedgerHandle(clients, id, tenant, is_seen=True)

@@ -14,14 +14,27 @@ from msgspec import UNSET
 from fairlead.broker.repeats import late
 from fairlead.broker.verbs import LeaseRef, Submission
 from fairlead.client.call import CallOptions, Kind, TaskCall
-from fairlead.client.catalog import DOUBTED, check_arguments, closest_names, known_task
+from fairlead.client.catalog import (
+    DOUBTED,
+    KnownTask,
+    check_arguments,
+    closest_names,
+    known_task,
+)
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
 from fairlead.client.receipts import raise_for
 from fairlead.client.task import Sender, awritten, written
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.catalog import TaskEntry
-from fairlead.model.errors import InvalidArgument, InvalidInput, InvalidOption, UnknownTask
+from fairlead.model.errors import (
+    BrokerError,
+    InvalidArgument,
+    InvalidInput,
+    InvalidOption,
+    UnknownTask,
+    Unreachable,
+)
 from fairlead.model.names import DEFAULT_TENANT, check_task_name
 from fairlead.model.options import Options, Priorities
 from fairlead.model.registry import Registry, TaskSpec
@@ -84,7 +97,7 @@ class NamedSender(Sender[..., Any]):
         kind = self._kind
         if self.name in self._registry:
             spec = self._registry.get(self.name)
-            known = Kind(spec, kind.priorities, kind.said, kind.enqueue_timeout)
+            known = kind.on(spec)
             return TaskCall(known, args, kwargs)
         return NamedCall(kind, args, kwargs, self._strict)
 
@@ -112,7 +125,7 @@ class NamedSender(Sender[..., Any]):
         submission = call.submission()
         if limit is not None:  # for both
             limit = max(limit - (now() - began), _LEAST)
-        receipt = await client.submit(submission, limit)
+        receipt = await client.submit(submission, limit, self._kind.durability)
         raise_for(receipt, submission)
         return call.accepted(self._clients, receipt, submission)
 
@@ -163,17 +176,38 @@ class NamedCall(TaskCall[Any]):
             with contextlib.suppress(InvalidArgument):
                 self._found = self._kind_of(client, check_arguments(known, args, kwargs))
                 return
-        limit = self._kind.enqueue_timeout
-        try:
-            async with asyncio.timeout(client.limit if limit is None else limit):
-                known, names = await known_task(client, self.spec.name, within=DOUBTED)
-        except TimeoutError:
-            raise late(in_flight=False) from None
+        known, names = await self._asked(client)
         if known is None:
             self._unknown(client, names)
             self._found = self._kind
         else:
             self._found = self._kind_of(client, check_arguments(known, args, kwargs))
+
+    async def _asked(self, client: Client) -> tuple[KnownTask | None, Sequence[str]]:
+        """What workers tell of the task, and all names that they have.
+
+        With a fallback, what they told last will do while the broker is away: the queue and the
+        tenant of a task that was never told of cannot be known.
+        """
+        last = client.catalogs.last.get(self.spec.name) if client.spools else None
+        if client.is_away:
+            if last is None:
+                raise Unreachable(
+                    f"the broker is away, and what workers tell of task {self.spec.name!r} was "
+                    "never read: its queue and its tenant cannot be known"
+                )
+            return last, ()
+        limit = self._kind.enqueue_timeout
+        try:
+            async with asyncio.timeout(client.read_limit(limit)):
+                return await known_task(client, self.spec.name, within=DOUBTED)
+        except TimeoutError:
+            if last is None:
+                raise late(in_flight=False) from None
+        except BrokerError as error:
+            if last is None or not error.passes:
+                raise
+        return last, ()
 
     def _unknown(self, client: Client, names: Sequence[str]) -> None:
         """Refuse a name that no worker has, or warn of it."""
@@ -201,7 +235,7 @@ class NamedCall(TaskCall[Any]):
                 "id", said.id, f"given with tenant=: calls of {entry.name!r} have one of their own"
             )
         spec = client.catalogs.spec_of(entry, spec_of)
-        return Kind(spec, self._kind.priorities, said, self._kind.enqueue_timeout)
+        return self._kind.on(spec)
 
 
 async def look_up(client: Client, calls: Iterable[T]) -> list[T]:

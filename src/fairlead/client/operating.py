@@ -28,6 +28,7 @@ from fairlead.client.history import (
     read_history,
 )
 from fairlead.client.page_selection import PageSelection
+from fairlead.client.snapshots import read_snapshot
 from fairlead.model.names import DEFAULT_TENANT, check_queue, check_tenant, full_id
 
 __all__ = ("Operating",)
@@ -93,14 +94,15 @@ class Operating:
 
         Of one ``queue`` that is without limiters, and without ``tenants`` it is less to read. A
         queue with its tenants is of one moment; many queues are read one after the other.
+        With a fallback, and while the broker is away, it is what this process has in its spool.
         """
-        name = queue if queue is None else check_queue(queue)
-        return await self._clients.current().snapshot(name, tenants=tenants)
+        name, clients = queue if queue is None else check_queue(queue), self._clients
+        return await read_snapshot(clients.current(), clients.fallback, name, tenants=tenants)
 
     def snapshot(self, queue: str | None = None, *, tenants: bool = True) -> Snapshot:
         """How many tasks there are, from sync code; see ``asnapshot``."""
-        name = queue if queue is None else check_queue(queue)
-        return self._clients.sync(lambda client: client.snapshot(name, tenants=tenants))
+        name, kept = queue if queue is None else check_queue(queue), self._clients.fallback
+        return self._clients.sync(lambda at: read_snapshot(at, kept, name, tenants=tenants))
 
     async def astats(self, queue: str | None = None, *, tenants: bool = False) -> Stats:
         """What happened in one queue or in all since they exist, and how long it took.

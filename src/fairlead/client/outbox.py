@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from base64 import b64decode
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from fairlead.broker.dependency_order import ordered
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.client.clients import Clients
-from fairlead.client.dependency_order import ordered
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.flow_sending import Draft
 from fairlead.client.stored_submissions import batches, decode_draft, flow_text, tasks_text
@@ -79,14 +80,19 @@ async def awrite_flow(clients: Clients, tx: Transaction, draft: Draft) -> list[R
 
 
 def _task_steps(submissions: Sequence[Submission]) -> _Steps:
-    receipts: dict[str, list[Receipt]] = {}
-    todo = [tasks_text(batch) for batch in batches(ordered(submissions))]  # all are checked first
+    written = ordered(submissions)
+    todo = [tasks_text(batch) for batch in batches(written)]  # all are checked first
+    receipts: list[Receipt] = []
     for text in todo:
-        for id, code in (yield statement("enqueue_tasks").text, text):
-            receipts.setdefault(id, []).append(Receipt(id=id, code=code))
+        rows = yield statement("enqueue_tasks").text, text
+        receipts += [Receipt(id=id, code=code) for id, code in rows]
+    if written == submissions:
+        return receipts
     # Equal ids were written in the order given, so their receipts come in that order too.
-    taken = {id: iter(found) for id, found in receipts.items()}
-    return [next(taken[submission.message.id]) for submission in submissions]
+    taken: dict[str, deque[Receipt]] = {}
+    for receipt in receipts:
+        taken.setdefault(receipt.id, deque()).append(receipt)
+    return [taken[submission.message.id].popleft() for submission in submissions]
 
 
 def _flow_steps(draft: Draft, submissions: Sequence[Submission]) -> _Steps:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.broker.checks import check_submissions
+from fairlead.broker.checks import check_submission
 from fairlead.broker.flows import MAX_SHARES
 from fairlead.broker.verbs import MAX_ENQUEUE, Submission
 from fairlead.client.flow_sending import Draft
@@ -65,6 +65,21 @@ class _StoredDraft(msgspec.Struct, frozen=True, array_like=True):
     members: tuple[tuple[bytes, float, float | None], ...]  # submission, delay, deadline
 
 
+class _Row(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One object of the text for ``fairlead.enqueue_tasks``. Bytes become base64."""
+
+    id: str
+    queue: str
+    tenant: str
+    name: str
+    level: int
+    submission: bytes
+    content: bytes
+    depends_on: list[str] | None = None
+    delay: float = 0.0
+    deadline: float | None = None
+
+
 class _Head(msgspec.Struct, frozen=True, array_like=True):
     """What stands in front of both."""
 
@@ -85,14 +100,14 @@ def encode_submission(submission: Submission) -> bytes:
             "task.using(tx=...).enqueue(...) instead of through the context"
         )
     unique = submission.unique
-    return _encode(
-        _Stored(
-            version=_VERSION,
-            message=submission.message.encode(),
-            depends_on=tuple((each.id, each.known) for each in submission.depends_on),
-            on_dependency_failure=submission.on_dependency_failure,
-            uses_results=submission.uses_results,
-            unique=None if unique is None else (unique.key, unique.until, unique.window),
+    return _encode(  # the fields of _Stored
+        (
+            _VERSION,
+            submission.message.encode(),
+            tuple((each.id, each.known) for each in submission.depends_on),
+            submission.on_dependency_failure,
+            submission.uses_results,
+            None if unique is None else (unique.key, unique.until, unique.window),
         )
     )
 
@@ -147,25 +162,24 @@ def batches(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
 
 def tasks_text(submissions: Sequence[Submission]) -> str:
     """Return the parameter of ``fairlead.enqueue_tasks``; refuse what a broker would refuse."""
-    rows = []
-    for submission in submissions:
-        check_submissions([submission])
-        message = submission.message
-        rows.append(
-            {
-                "id": message.id,
-                "queue": message.queue,
-                "tenant": message.tenant,
-                "name": task_name(message.body),
-                "level": message.level,
-                "submission": b64encode(encode_submission(submission)).decode(),
-                "content": b64encode(content_of(message)).decode(),
-                "depends_on": [each.id for each in submission.depends_on],
-                "delay": submission.delay,
-                "deadline": submission.deadline,
-            }
-        )
-    return _to_json(rows).decode()
+    return _to_json([_row(submission) for submission in submissions]).decode()
+
+
+def _row(submission: Submission) -> _Row:
+    check_submission(submission)
+    message = submission.message
+    return _Row(
+        message.id,
+        message.queue,
+        message.tenant,
+        task_name(message.body),
+        message.level,
+        encode_submission(submission),
+        content_of(message),
+        [each.id for each in submission.depends_on] if submission.depends_on else None,
+        submission.delay,
+        submission.deadline,
+    )
 
 
 # -- flows ------------------------------------------------------------------------------------
@@ -177,7 +191,7 @@ def encode_draft(draft: Draft, submissions: Sequence[Submission]) -> bytes:
     if len(shares) > MAX_SHARES:
         raise TooLarge("the flow", len(shares), MAX_SHARES, "tenants of queues")
     for submission in submissions:
-        check_submissions([submission])
+        check_submission(submission)
     members = tuple((encode_submission(each), each.delay, each.deadline) for each in submissions)
     data = _encode(_StoredDraft(_VERSION, draft.id, draft.tenant, draft.name, members))
     if len(data) > MAX_DRAFT:

@@ -56,8 +56,8 @@ class Sender(Generic[P, R]):
         submission = call.submission()
         if self._kind.tx is not None:
             return written(self._clients, self._kind.tx, call, submission)
-        limit = self._kind.enqueue_timeout
-        receipt = self._clients.sync(lambda client: client.submit(submission, limit))
+        limit, durability = self._kind.enqueue_timeout, self._kind.durability
+        receipt = self._clients.sync(lambda client: client.submit(submission, limit, durability))
         raise_for(receipt, submission)
         return call.accepted(self._clients, receipt, submission)
 
@@ -71,8 +71,8 @@ class Sender(Generic[P, R]):
         submission = call.submission()
         if self._kind.tx is not None:
             return await awritten(self._clients, self._kind.tx, call, submission)
-        limit = self._kind.enqueue_timeout
-        receipt = await self._clients.current().submit(submission, limit)
+        limit, durability = self._kind.enqueue_timeout, self._kind.durability
+        receipt = await self._clients.current().submit(submission, limit, durability)
         raise_for(receipt, submission)
         return call.accepted(self._clients, receipt, submission)
 

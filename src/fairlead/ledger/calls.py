@@ -18,8 +18,7 @@ from fairlead.ledger.pool import Answer, Executor
 # isort: off
 from fairlead.ledger.rows import (
     ClaimedFlow, ClaimedTask, Lag, LastEvent, LeadershipRow, Moved, ParentRow, Place, Standing,
-    StatusRow, StuckTask, TaskRow, UncheckedTask, UnfinishedFlow, UnfinishedTask, WorkerRow,
-    made, moment,
+    StatusRow, TaskRow, UnfinishedFlow, UnfinishedTask, WorkerRow, made, moment,
 )  # fmt: skip
 
 # isort: on
@@ -29,6 +28,8 @@ from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
 __all__ = ("Calls",)
 
 R = TypeVar("R", bound=msgspec.Struct)
+
+_FEW = 10_000  # rows that may be sorted for a page
 
 
 class Calls:
@@ -58,13 +59,12 @@ class Calls:
     async def claim_tasks(self, *, term: int, limit: int) -> list[ClaimedTask]:
         """Make up to ``limit`` due rows ours, in the order in which they are due."""
         answer = await self._fenced("claim_tasks", term=term, limit=limit)
-        return [made(ClaimedTask, row) for row in answer.rows]
+        return [ClaimedTask(*row) for row in answer.rows]
 
-    async def confirm_tasks(
-        self, *, term: int, ids: Sequence[str], states: Sequence[str]
-    ) -> list[str]:
-        """Note that the broker has them; the ids that were still claimed by this term."""
-        return await self._ids("confirm_tasks", term=term, ids=ids, states=states)
+    async def confirm_tasks(self, *, term: int, ids: Sequence[str], state: str) -> int:
+        """Note that the broker has them in this state; how many this term still had claimed."""
+        given = {"ids": list(ids), "state": state}
+        return (await self._fenced("confirm_tasks", term=term, **given)).count if ids else 0
 
     async def put_back_tasks(
         self, *, term: int, ids: Sequence[str], delays: Sequence[float], reasons: Sequence[str]
@@ -158,16 +158,23 @@ class Calls:
 
     async def last_events(self, *, ids: Sequence[str]) -> list[LastEvent]:
         """Return the last event of those of these tasks that have a row."""
-        return await self._rows(LastEvent, "last_events", ids=list(ids)) if ids else []
+        rows = (await self._run("last_events", ids=list(ids))).rows if ids else ()
+        return [LastEvent(*row) for row in rows]
 
     async def unfinished_tasks(
-        self, *, state: str, limit: int, before: float | None = None, before_seq: int = 0
+        self,
+        *,
+        state: str,
+        limit: int,
+        older: float | None = None,
+        before: float | None = None,
+        before_seq: int = 0,
     ) -> list[UnfinishedTask]:
-        """Return a page of the rows in one state, newest first.
+        """Return a page of the rows in one state, newest first; see ``list_tasks``.
 
-        ``before`` and ``before_seq`` are ``created_at`` and ``seq`` of the last page's last row.
+        ``older`` leaves out those that were made within so many seconds.
         """
-        place = {"before": _moment(before), "before_seq": before_seq}
+        place = {"before": _moment(before), "before_seq": before_seq, "older": older}
         return await self._rows(
             UnfinishedTask, "unfinished_tasks", state=state, limit=limit, **place
         )
@@ -205,18 +212,6 @@ class Calls:
             await self._run("record_workers", **columns)
 
     # -- the auditor's and the janitor's --------------------------------------------------------
-
-    async def unchecked_tasks(self, *, older: float, limit: int) -> list[UncheckedTask]:
-        """Return unfinished rows that were not compared with the broker for ``older`` seconds."""
-        return await self._rows(UncheckedTask, "unchecked_tasks", older=older, limit=limit)
-
-    async def unchecked_running(self, *, older: float, limit: int) -> list[UncheckedTask]:
-        """Return the same of rows that run."""
-        return await self._rows(UncheckedTask, "unchecked_running", older=older, limit=limit)
-
-    async def touch_tasks(self, *, term: int, ids: Sequence[str]) -> int:
-        """Note that rows were compared and found right."""
-        return (await self._fenced("touch_tasks", term=term, ids=list(ids))).count if ids else 0
 
     async def send_again(
         self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
@@ -267,9 +262,12 @@ class Calls:
         given = {"id": id, "state": state, "reason": reason}
         return (await self._fenced("follow_flow", term=term, **given)).count > 0
 
-    async def stuck_tasks(self, *, older: float, limit: int) -> list[StuckTask]:
-        """Return rows that run and were not looked at for ``older`` seconds."""
-        return await self._rows(StuckTask, "stuck_tasks", older=older, limit=limit)
+    async def stuck_tasks(
+        self, *, older: float, limit: int, before: float | None = None, before_seq: int = 0
+    ) -> list[UnfinishedTask]:
+        """Return a page of the rows that have been running for ``older`` seconds, newest first."""
+        place = {"before": _moment(before), "before_seq": before_seq}
+        return await self._rows(UnfinishedTask, "stuck_tasks", older=older, limit=limit, **place)
 
     async def recover_tasks(
         self, *, term: int, ids: Sequence[str], entries: Sequence[int], indexes: Sequence[int]
@@ -332,7 +330,12 @@ class Calls:
         ``before`` and ``before_seq`` are ``created_at`` and ``seq`` of the last page's last row.
         """
         given = {key: value for key, value in locals().items() if key not in ("self", "before")}
-        return await self._rows(TaskRow, "list_tasks", before=_moment(before), **given)
+        count = None if state is None and error is None else 0  # a state alone has its own index
+        if error is not None or (state and (queue or tenant or name)):
+            some = await self._run("count_tasks", state=state, error=error, limit=_FEW + 1)
+            count = some.rows[0][0]
+        listing = "list_tasks" if count is None or count > _FEW else "list_few_tasks"
+        return await self._rows(TaskRow, listing, before=_moment(before), **given)
 
     async def task(self, *, id: str) -> TaskRow | None:
         """Return one task, with its log; None if there is no row."""

@@ -16,6 +16,7 @@ from fairlead.ledger.calls import Calls
 from fairlead.ledger.pool import Transaction
 from fairlead.ledger.rows import Place
 from fairlead.ledger.statements import statement
+from fairlead.runtime import faults
 
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
@@ -54,6 +55,7 @@ class TransactionCalls(Calls):
         if not rows:
             return 0
         await self._run("make_incoming")
+        await self._run("join_by_index")
         await self._transaction.copy(statement("copy_incoming"), _TYPES, rows)
         moved = await self._fenced("move_tasks", term=term)
         if moved.count == len(rows):  # all have a row
@@ -83,10 +85,13 @@ async def write_record(ledger: Ledger, record: Record) -> int:
                 was_entry=before.entry,
                 was_index=before.index,
             )
+        faults.reached("placed")
         count = await calls.record_tasks(term=record.term, rows=record.tasks)
         ids, states, at = zip(*record.flows, strict=True) if record.flows else ((), (), ())
         await calls.record_flows(term=record.term, ids=ids, states=states, at=at)
         if record.workers:
             names, hosts, pids, started = zip(*record.workers, strict=True)
             await calls.record_workers(incarnations=names, hosts=hosts, pids=pids, started=started)
+        faults.reached("written")
+    faults.reached("recorded")
     return count

@@ -10,8 +10,8 @@ import msgspec
 
 __all__ = (
     "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "ParentRow",
-    "Place", "Standing", "StatusRow", "StuckTask", "TaskRow", "UncheckedTask",
-    "UnfinishedFlow", "UnfinishedTask", "WorkerRow", "made", "moment",
+    "Place", "Standing", "StatusRow", "TaskRow", "UnfinishedFlow", "UnfinishedTask",
+    "WorkerRow", "made", "moment",
 )  # fmt: skip
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -19,7 +19,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class ClaimedTask(msgspec.Struct, frozen=True):
+class ClaimedTask(msgspec.Struct, frozen=True, gc=False):
     """A task that the dispatcher is to send. ``deadline`` is in seconds from now."""
 
     id: str
@@ -56,27 +56,6 @@ class Moved(msgspec.Struct, frozen=True):
     state: str
 
 
-class StuckTask(msgspec.Struct, frozen=True):
-    """A task that has been running for long, and the last event that its row knows."""
-
-    id: str
-    recoveries: int
-    last_entry: int
-    last_index: int
-    flow: str
-
-
-class UncheckedTask(msgspec.Struct, frozen=True):
-    """An unfinished task to compare with the broker."""
-
-    id: str
-    state: str
-    last_entry: int
-    last_index: int
-    flow: str
-    is_sendable: bool  # there is a submission to send again
-
-
 class Place(msgspec.Struct, frozen=True):
     """How far the recorder has read in a shard of the broker."""
 
@@ -94,7 +73,7 @@ class UnfinishedFlow(msgspec.Struct, frozen=True):
     checked_at: float
 
 
-class LastEvent(msgspec.Struct, frozen=True):
+class LastEvent(msgspec.Struct, frozen=True, gc=False):
     """A task that has a row: the last event in it, and whether it lacks what the broker has."""
 
     id: str
@@ -105,11 +84,12 @@ class LastEvent(msgspec.Struct, frozen=True):
 
 
 class UnfinishedTask(msgspec.Struct, frozen=True):
-    """A row to compare with the broker, and its place among those in its state."""
+    """A row to compare with the broker: its last event, and its place among those in its state."""
 
     id: str
     last_entry: int
     last_index: int
+    flow: str
     created_at: float
     seq: int
 

@@ -15,7 +15,7 @@ __all__ = ("Statement", "statement", "statements")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _OPTIONAL = re.compile(r"-- @(\w+)$")
 _COMMENT = re.compile(r"^--")
-_PARAMETER = re.compile(r"%\((\w+)\)s")
+_PARAMETER = re.compile(r"%\((\w+)\)[sb]")  # b: in the binary format
 _WRITES = re.compile(r"\b(insert into|update|delete from)\b")
 
 

@@ -6,17 +6,18 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from fairlead.broker import Store
 from fairlead.ledger.ledger import Ledger
-from fairlead.manager.comparison import Comparison, Seen
+from fairlead.manager.comparison import WAITING, Comparison, Seen
 from fairlead.manager.counts import Counts
 from fairlead.manager.identity import identity_of
 from fairlead.manager.term import Term
 
 __all__ = ("Auditor",)
 
-UNCHECKED = 60.0  # seconds after which a row is compared again
+UNCHECKED = 60.0  # seconds after which rows are compared again
 _AT_ONCE = 500  # rows, and tasks of a page of the broker
 _INTERVAL = 5.0  # seconds between two looks, if there is nothing to do
 _PAGE = 2.0  # seconds between two pages of the broker
@@ -24,9 +25,14 @@ _FRESH = 60.0  # seconds that a task may be without a row: the recorder comes to
 
 log = logging.getLogger("fairlead.manager")
 
+#: ``created_at`` and ``seq`` of the last row of a page; None before the first page.
+_Place: TypeAlias = tuple[float, int] | None
+
 
 class Auditor:
-    """Goes through unfinished rows, the ones first that were not looked at for longest.
+    """Goes through the rows that wait at the broker, page by page, once in a while.
+
+    Nothing is written of rows that agree: how far it has come is only known here.
 
     Another generation of the broker means that it was emptied or replaced, another replication that
     it may have lost its last writes: then all unfinished rows are compared at once, running ones
@@ -61,6 +67,9 @@ class Auditor:
         self._wake = wake
         self._clock = clock
         self._began: float | None = None  # when the pass over all rows began that is under way
+        self._round_at = clock() - unchecked  # when rows were last gone through from the beginning
+        self._states: list[str] = []  # that are yet to be gone through
+        self._behind: _Place = None  # where the next page of the first begins
         self._cursor: str | None = None
         self._without_row = 0
         self._paged_at = clock() - _PAGE
@@ -83,8 +92,10 @@ class Auditor:
         older = self._unchecked
         if self._began is not None:
             older = min(self._clock() - self._began, older)
+        elif not self._states and self._clock() - self._round_at >= self._unchecked:
+            self._begin_round(WAITING)
         async with self._comparison.alone:
-            full = await self._audit_tasks(older)
+            full = await self._audit_tasks()
         full = await self._audit_flows(older) or full
         if not full and self._began is not None:
             await self._end_pass()
@@ -126,6 +137,12 @@ class Auditor:
     def _begin_pass(self, identity: dict[str, str]) -> None:
         self._began = self._clock()
         self._identity = identity
+        # What an event moves to a state that was gone through before is known to this broker.
+        self._begin_round(("running", *WAITING))
+
+    def _begin_round(self, states: Sequence[str]) -> None:
+        self._round_at = self._clock()
+        self._states, self._behind = [*states], None
 
     async def _end_pass(self) -> None:
         if identity_of(await self._store.hello()) != self._identity:
@@ -142,18 +159,36 @@ class Auditor:
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    async def _audit_tasks(self, older: float) -> bool:
-        rows = await self._ledger.unchecked_tasks(older=older, limit=_AT_ONCE)
-        if self._began is not None:
-            rows += await self._ledger.unchecked_running(older=older, limit=_AT_ONCE)
-        if not rows:
-            return False
-        found = await self._comparison.compare([(row, row.state) for row in rows])
-        self._counts.add("compared", len(rows))
-        self._counts.add("followed", len(found.moved))
-        if found.lost:
-            await self._send_again(found.lost)
-        return len(rows) >= _AT_ONCE
+    async def _audit_tasks(self) -> bool:
+        rows, states, behind = await self._next_rows()
+        if rows:
+            found = await self._comparison.compare(rows)
+            self._counts.add("compared", len(rows))
+            self._counts.add("followed", len(found.moved))
+            if found.lost:
+                await self._send_again(found.lost)
+        # Only now: if the broker failed, these are compared again.
+        self._states, self._behind = states, behind
+        return bool(states)
+
+    async def _next_rows(self) -> tuple[list[tuple[Seen, str]], list[str], _Place]:
+        """The next rows of the round, with their states, and where it goes on behind them."""
+        found: list[tuple[Seen, str]] = []
+        states, behind = [*self._states], self._behind
+        older = self._unchecked if self._began is None else None  # then young ones, too
+        while states and len(found) < _AT_ONCE:
+            limit = _AT_ONCE - len(found)
+            before, seq = behind or (None, 0)
+            rows = await self._ledger.unfinished_tasks(
+                state=states[0], limit=limit, older=older, before=before, before_seq=seq
+            )
+            found += [(row, states[0]) for row in rows]
+            if len(rows) < limit:
+                del states[0]
+                behind = None
+            else:
+                behind = rows[-1].created_at, rows[-1].seq
+        return found, states, behind
 
     async def _send_again(self, rows: Sequence[Seen]) -> None:
         """Send lost tasks again, but for those whose flow will be."""

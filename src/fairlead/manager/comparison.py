@@ -19,7 +19,10 @@ from fairlead.broker.views import TaskRecord
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.term import Term
 
-__all__ = ("Compared", "Comparison", "Seen")
+__all__ = ("WAITING", "Compared", "Comparison", "Seen")
+
+#: States of rows that the broker has and no worker runs.
+WAITING = ("queued", "scheduled", "retrying", "deferred")
 
 _LONGEST_ERROR = 2_000  # characters that follow into a row
 
@@ -38,10 +41,9 @@ class Seen(Protocol):
 
 
 class Compared(msgspec.Struct):
-    """Rows by what the broker says of them."""
+    """Rows of which the broker says something else."""
 
     lost: list[Seen]  # it does not know them
-    same: list[Seen]  # it says what the row says
     moved: list[tuple[Seen, TaskRecord]]  # it says something else
 
 
@@ -63,20 +65,16 @@ class Comparison:
         self.alone = asyncio.Lock()
 
     async def compare(self, rows: Sequence[tuple[Seen, str]]) -> Compared:
-        """Ask about rows, given with their states; what is the same is noted as looked at."""
-        found = Compared([], [], [])
+        """Ask about rows, given with their states; those that moved on follow the broker."""
+        found = Compared([], [])
         records = await self._store.find([row.id for row, _ in rows], parts="info")
         for (row, state), record in zip(rows, records, strict=True):
             if record is None:
                 found.lost.append(row)
-            elif record.state == state:
-                found.same.append(row)
-            else:
+            elif record.state != state:
                 found.moved.append((row, record))
         if found.lost or found.moved:
             await self.catch_up()
-        if found.same:
-            await self.touch(found.same)
         if found.moved:
             await self._follow(found.moved)
         return found
@@ -88,9 +86,6 @@ class Comparison:
         whole: their members come with them.
         """
         flows = await self._lost_flows({row.flow for row in rows if row.flow})
-        later = [row for row in rows if row.flow in flows]
-        if later:
-            await self.touch(later)
         return [row for row in rows if row.flow not in flows]
 
     async def _lost_flows(self, flows: set[str]) -> set[str]:
@@ -100,10 +95,6 @@ class Comparison:
         ours = [id for id, state in states.items() if state in ("pending", "claimed", "running")]
         records = await self._store.flows(ours) if ours else []
         return {id for id, record in zip(ours, records, strict=True) if record is None}
-
-    async def touch(self, rows: Sequence[Seen]) -> None:
-        """Note that rows were looked at."""
-        await self._ledger.touch_tasks(term=self._term.number, ids=[row.id for row in rows])
 
     async def _follow(self, moved: Sequence[tuple[Seen, TaskRecord]]) -> None:
         records = [record for _, record in moved]

@@ -154,7 +154,7 @@ class Dispatcher:
         ):
             return claimed, pushed, settled
         if not isinstance(claimed, BaseException) and claimed:
-            back = Settlement([], [(row.id, 0.0, "unsent") for row in claimed], [])
+            back = Settlement(put_back=[(row.id, 0.0, "unsent") for row in claimed])
             with contextlib.suppress(LedgerError):  # then they are found as claims
                 await self._settle(back)
         errors = [e for e in (claimed, pushed, settled) if isinstance(e, BaseException)]
@@ -287,10 +287,9 @@ class Dispatcher:
 
     async def _settle(self, settlement: Settlement) -> int:
         term, ledger = self._term.number, self._ledger
-        if settlement.confirmed:
-            ids, states = zip(*settlement.confirmed, strict=True)
-            await ledger.confirm_tasks(term=term, ids=list(ids), states=list(states))
-            self._counts.add("pushed", len(ids))
+        for state, sent in settlement.confirmed.items():
+            await ledger.confirm_tasks(term=term, ids=sent, state=state)
+            self._counts.add("pushed", len(sent))
         if settlement.put_back:
             ids, delays, reasons = zip(*settlement.put_back, strict=True)
             await ledger.put_back_tasks(

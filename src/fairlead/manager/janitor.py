@@ -51,6 +51,7 @@ class Janitor:
         self._stuck = stuck
         self._keep = keep
         self._dice = dice
+        self._behind: tuple[float, int] | None = None  # where the next page of stuck rows begins
 
     async def run(self) -> None:
         """Tend every half minute, a quarter more or less."""
@@ -66,7 +67,12 @@ class Janitor:
         return stuck or old
 
     async def _tend_stuck(self) -> bool:
-        rows = await self._ledger.stuck_tasks(older=self._stuck, limit=_STUCK_AT_ONCE)
+        before, seq = self._behind or (None, 0)
+        rows = await self._ledger.stuck_tasks(
+            older=self._stuck, limit=_STUCK_AT_ONCE, before=before, before_seq=seq
+        )
+        is_full = len(rows) == _STUCK_AT_ONCE
+        self._behind = (rows[-1].created_at, rows[-1].seq) if is_full else None
         if not rows:
             return False
         self._counts.add("looked_at", len(rows))
@@ -85,7 +91,7 @@ class Janitor:
             if moved:
                 fields = {"sent_again": len(moved) - dead, "dead": dead}
                 log.warning("running tasks were unknown to the broker", extra=fields)
-        return len(rows) == _STUCK_AT_ONCE
+        return is_full
 
     async def _remove_old(self) -> bool:
         for _ in range(_MOST_BATCHES):

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 from fairlead.broker import LIMIT, Store
 from fairlead.ledger.ledger import Ledger
@@ -61,6 +61,7 @@ class Manager:
         self._stuck = stuck
         self._dice = dice
         self._stop = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None  # in a block
         self._dispatcher: Dispatcher | None = None  # of the term
         self.term: int | None = None  # while it leads
 
@@ -68,6 +69,16 @@ class Manager:
     def holder(self) -> str:
         """The name under which it leads."""
         return self._leader.holder
+
+    async def __aenter__(self) -> Self:
+        """Run beside the block, and stop behind it."""
+        self._running = asyncio.create_task(self.run(), name="manager")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.stop()
+        if self._running is not None:
+            await self._running
 
     def stop(self) -> None:
         """End ``run`` in good time: what is in hand is finished, the leadership given back."""

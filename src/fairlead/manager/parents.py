@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from fairlead.broker.dependency_order import depending
 from fairlead.broker.verbs import Submission
-from fairlead.client.dependency_order import depending
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ParentRow
 from fairlead.model.lifecycle import DependencyPolicy

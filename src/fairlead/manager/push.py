@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from fairlead.broker.chunks import chunks
 from fairlead.broker.verbs import Receipt, Submission
-from fairlead.client.chunks import chunks
 from fairlead.manager.parents import Parents, with_parents
 from fairlead.model.backoff import Backoff
 
@@ -21,7 +21,7 @@ _REMEMBERED = 30.0  # seconds that tasks are sent apart after a failure
 _LEAST_DEADLINE = 0.001  # seconds: what is late is sent all the same, so that it dies there
 
 
-class Sent(msgspec.Struct, frozen=True):
+class Sent(msgspec.Struct, frozen=True, gc=False):
     """A claimed row, ready to be sent."""
 
     submission: Submission
@@ -36,7 +36,7 @@ class Sent(msgspec.Struct, frozen=True):
 class Settlement(msgspec.Struct):
     """What the rows of one batch become."""
 
-    confirmed: list[tuple[str, str]] = []  # id and state
+    confirmed: dict[str, list[str]] = {}  # ids by state
     put_back: list[tuple[str, float, str]] = []  # id, seconds, reason
     refused: list[tuple[str, str, str]] = []  # id, reason, the task that stands for it
     ended: list[tuple[str, str, str]] = []  # id, state, reason
@@ -48,7 +48,7 @@ class Settlement(msgspec.Struct):
 
     def ids(self) -> set[str]:
         """Which rows."""
-        found = {id for id, _ in self.confirmed}
+        found = {id for ids in self.confirmed.values() for id in ids}
         found.update(id for id, *_ in self.refused)
         found.update(id for id, *_ in self.ended)
         return found | {back[0] for back in self.put_back}
@@ -128,7 +128,7 @@ def fate(item: Sent, receipt: Receipt, parents: Parents, dice: float, into: Sett
     """
     id, code = item.id, receipt.code
     if code == "accepted" or (code == "duplicate" and receipt.id == id):
-        into.confirmed.append((id, str(receipt.state or "queued")))
+        into.confirmed.setdefault(str(receipt.state or "queued"), []).append(id)
     elif code == "duplicate":
         into.refused.append((id, code, receipt.id))
     elif code in _PASSING or (code == "unknown_dependency" and parents.may_come(receipt.detail)):

@@ -34,6 +34,7 @@ from fairlead.manager.task_details import found_details, row_of
 from fairlead.model.errors import BrokerError
 from fairlead.model.event_places import is_joined, joined, places_of, reached
 from fairlead.model.events import Event, EventId
+from fairlead.model.ledger_errors import LedgerError
 
 if TYPE_CHECKING:
     from fairlead.manager.term import Term
@@ -70,6 +71,13 @@ class _Read(msgspec.Struct):
     now: float = 0.0
 
 
+class _Ready(msgspec.Struct, frozen=True):
+    """What was read, and the record of it. None: there is nothing to write, or a gap before it."""
+
+    read: _Read
+    record: Record | None
+
+
 class Recorder:
     """Records events, for one term."""
 
@@ -99,7 +107,7 @@ class Recorder:
         self._several = False  # the broker has shards
         self._more = True  # the last step left something
         self._workers: dict[str, None] = {}  # written down lately
-        self._ahead: _Read | None = None  # read while the last step was written
+        self._ahead: _Ready | None = None  # made while the last step was written
 
     async def run(self) -> None:
         """Record whatever happens, for ever."""
@@ -138,19 +146,22 @@ class Recorder:
     async def _step(self) -> Recorded:
         began = await self._begin()
         ahead, self._ahead = self._ahead, None
-        read = ahead if ahead is not None and ahead.began == began else await self._read(began)
-        if read.gap:
+        ready = ahead if ahead is not None and ahead.read.began == began else None
+        if ready is None:
+            ready = await self._make_ready(began)
+        if ready.read.gap:
             # Before the place moves: if this dies, whoever comes next finds the same gap.
-            await self._compare_all(began, read.places)
+            await self._compare_all(began, ready.read.places)
+            ready = await self._recorded(ready.read)
         tasks = 0
-        if read.events or read.places != began:
-            record, read = await self._record(read)
-            # While the ledger writes these, the broker is asked for the next ones.
-            reading = asyncio.create_task(self._read_ahead(read))
+        if ready.record is not None:
+            # While the ledger writes these, the next ones are read and folded.
+            reading = asyncio.create_task(self._make_ahead(ready.read))
             try:
-                tasks = await self._write(record)
+                tasks = await self._write(ready.record)
             finally:
                 await _ended(reading)
+        read = ready.read
         self._places = read.places
         lag = 0.0 if read.at_end or not read.events else max(read.now - read.events[-1].at, 0.0)
         self._counts.add("events", len(read.events))
@@ -160,10 +171,19 @@ class Recorder:
             count=len(read.events), tasks=tasks, gap=read.gap, at_end=read.at_end, lag=lag
         )
 
-    async def _read_ahead(self, read: _Read) -> None:
+    async def _make_ahead(self, read: _Read) -> None:
         if not read.at_end:
-            with contextlib.suppress(BrokerError):  # the next step reads again, and says so
-                self._ahead = await self._read(read.places)
+            with contextlib.suppress(BrokerError, LedgerError):  # the next step tries again
+                self._ahead = await self._make_ready(read.places)
+
+    async def _make_ready(self, began: dict[str, EventId]) -> _Ready:
+        """Read and fold what comes next.
+
+        Of rows that are being written meanwhile the ledger may not know yet: then the broker is
+        asked again for what they have, and nothing is written twice.
+        """
+        read = await self._read(began)
+        return _Ready(read, None) if read.gap else await self._recorded(read)
 
     async def _read(self, began: dict[str, EventId]) -> _Read:
         """Read on until the batch is full or a page is empty."""
@@ -188,13 +208,15 @@ class Recorder:
             self._several = is_joined(page.last)
             places.update(places_of(page.last))
 
-    async def _record(self, read: _Read) -> tuple[Record, _Read]:
+    async def _recorded(self, read: _Read) -> _Ready:
         """Fold what was read, and find what the events do not say; what of it is in the record.
 
         Where bodies are large that is less than was read.
         """
-        ids = list({id for event in read.events if (id := subject(event))})
-        known = {row.id: row for row in await self._ledger.last_events(ids=ids)}
+        if not read.events and read.places == read.began:
+            return _Ready(read, None)
+        ids = {event.task for event in read.events}  # and of flows and workers: they have no rows
+        known = {row.id: row for row in await self._ledger.last_events(ids=list(ids))}
         last = {id: _last(row) for id, row in known.items()}
         folded = fold(read.events, last)
         details = await found_details(self._store, folded.tasks.values(), known, self._room)
@@ -218,7 +240,7 @@ class Recorder:
                 if place != read.began.get(shard)
             ],
         )
-        return record, read
+        return _Ready(read, record)
 
     async def _write(self, record: Record) -> int:
         try:

@@ -16,13 +16,13 @@ from fairlead.broker import Store
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import UnfinishedTask
 from fairlead.ledger.task_log import MAX_ERROR
+from fairlead.manager.comparison import WAITING
 from fairlead.manager.folding import cut
 from fairlead.manager.task_details import find_in_batches
 
 __all__ = ("Resynced", "resync")
 
 _PAGE = 500
-_STATES = ("running", "queued", "scheduled", "retrying", "deferred")
 
 
 class Resynced(msgspec.Struct):
@@ -41,7 +41,7 @@ async def resync(
     asked after each look: before it the broker may have become another.
     """
     came = Resynced()
-    for state in _STATES:
+    for state in ("running", *WAITING):
         before, seq = None, 0
         while True:
             rows = await ledger.unfinished_tasks(

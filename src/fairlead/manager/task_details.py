@@ -98,7 +98,7 @@ def row_of(
     name, flow, error_type, error = "", "", "", ""
     level, created, due, deadline = change.level, change.at, None, None
     submission = content = None
-    depends_on: list[str] = []
+    depends_on: list[str] | None = None
     if record is not None:
         message = record.message
         name, flow = cut(task_name(message.body), _MAX_NAME), record.flow
@@ -108,7 +108,7 @@ def row_of(
         due, deadline = record.due_at, record.deadline_at
         is_over = record.state in _OVER or change.is_final
         if is_whole and message.body and not is_over and not flow:
-            depends_on = list(record.waiting_for)
+            depends_on = list(record.waiting_for) or None
             submission, content = _sendable(record), content_of(message)
         if change.failed >= 0 and record.error is not None and _is_of(change, record):
             error_type = cut(record.error.type, _MAX_NAME)

@@ -45,7 +45,8 @@ EventKind = Literal[
 EVENT_KINDS: tuple[str, ...] = get_args(EventKind)
 
 
-class EventId(msgspec.Struct, frozen=True, order=True):
+# Thousands come at once, and no cycle can be made of them: the collector need not know them.
+class EventId(msgspec.Struct, frozen=True, order=True, gc=False):
     """Where an event stands: never reused, not even by a server that was emptied."""
 
     generation: str
@@ -72,7 +73,7 @@ class EventId(msgspec.Struct, frozen=True, order=True):
         return id
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One thing that happened, at the broker's time."""
 
     id: EventId

@@ -69,14 +69,17 @@ class LostLeadership(LedgerError):
 
 
 class TaskRefused(TaskError):
-    """A transaction committed the task, but the broker does not take it. ``reason`` says why.
+    """A transaction committed the task, or a spool has taken it, but the broker does not.
 
-    ``stands_for`` is the id of the task that stands for it; empty if there is none.
+    ``reason`` says why. ``stands_for`` is the id of the task that stands for it; empty if there is
+    none.
     """
 
-    def __init__(self, id: str, reason: str, stands_for: str = "") -> None:
+    def __init__(
+        self, id: str, reason: str, stands_for: str = "", *, was: str = "committed"
+    ) -> None:
         instead = f"; task {shown(stands_for)} stands for it" if stands_for else ""
         super().__init__(
-            id, f"task {shown(id)} was committed, but the broker refused it ({reason}){instead}"
+            id, f"task {shown(id)} was {was}, but the broker refused it ({reason}){instead}"
         )
         self.reason, self.stands_for = reason, stands_for

@@ -127,7 +127,12 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The worker gives the task back untouched, or stops before it could finish."""
+    """The worker gives the task back untouched, or stops before it could finish.
+
+    With ``delay`` it is not to come back at once: what it needs is not there now.
+    """
+
+    delay: float = 0.0  # seconds, and up to half as many more by the dice
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -216,6 +221,9 @@ def settle(
     if isinstance(outcome, Released):
         if run_time > 0.0 and runs_once(lease.message.flags, policy.max_retries + 1):
             return move(State.DEAD, reason="exhausted", error=_INTERRUPTED)
+        if outcome.delay > 0.0:
+            delay = outcome.delay * (1.0 + dice / 2.0)
+            return move(State.SCHEDULED, delay=delay, burn=False, reason="released")
         return move(State.QUEUED, burn=False, reason="released")
     if isinstance(outcome, Cancelled):
         return move(State.CANCELLED)

@@ -40,7 +40,8 @@ _decode_any = msgspec.msgpack.Decoder(list[Any]).decode
 _UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+# No cycle can be made of it, and thousands come at once: the collector need not know it.
+class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A task as it is stored: written once, never changed.
 
     The bounds hold for what is read; ``checks.check_message`` is for what callers made.

@@ -1,4 +1,4 @@
-"""Where a task is that was enqueued in a transaction, before the broker has it."""
+"""Where a task is before the broker has it: enqueued in a transaction, or during an outage."""
 
 from __future__ import annotations
 
@@ -14,5 +14,7 @@ class OutboxState(StrEnum):
     UNCOMMITTED = "uncommitted"
     #: Committed: a manager will send it to the broker when it is due.
     PENDING = "pending"
+    #: The broker was away: a spool on this machine has it, and sends it when it is back.
+    SPOOLED = "spooled"
     #: The broker will never take it; the error of its result says why.
     REFUSED = "refused"

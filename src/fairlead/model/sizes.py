@@ -1,4 +1,4 @@
-"""Amounts of memory as callers give them: a number of bytes, or text such as "512MB"."""
+"""Amounts of bytes as callers give them: a whole number, or text such as "512MB" or "256MiB"."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import re
 __all__ = ("in_bytes", "size_rule")
 
 _LEAST = 16 * 1024**2  # bytes: an interpreter alone takes about as much
-_UNITS = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3}
-_TEXT = re.compile(r"([0-9]{1,18})\s*(KB|MB|GB|)\Z", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_TEXT = re.compile(r"([0-9]{1,18})\s*(?:([KMG])i?B|)\Z", re.IGNORECASE)
 
 
-def in_bytes(value: object) -> int | None:
-    """The bytes that an amount stands for; None if it is none, or too little for a process."""
+def in_bytes(value: object, least: int = _LEAST) -> int | None:
+    """The bytes that an amount stands for; None if it is none, or less than that of a process."""
     size = value if isinstance(value, int) and not isinstance(value, bool) else 0
     if isinstance(value, str) and (found := _TEXT.match(value.strip())):
-        size = int(found[1]) * _UNITS[found[2].upper()]
-    return size if _LEAST <= size < 2**63 else None
+        size = int(found[1]) * _UNITS[(found[2] or "").upper()]
+    return size if least <= size < 2**63 else None
 
 
-def size_rule() -> str:
+def size_rule(least: int = _LEAST) -> str:
     """What an amount must be, for an error."""
-    return "at least 16 MB, given in bytes or as text such as '64MB', '512MB', '2GB'"
+    amount = "at least 16 MB" if least == _LEAST else f"{least} or more"
+    return f"{amount}, given in bytes or as text such as '64MB', '512MB', '2GB'"

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ("Batcher",)
+__all__ = ("Batcher", "own_copy")
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -138,10 +138,10 @@ class Batcher(Generic[Item, Answer]):
                 over = asyncio.get_running_loop().time() + _STEP
                 self._waiting.extendleft(entry for entry in reversed(batch) if entry[2] > over)
                 self._flying = [entry for entry in batch if entry[2] <= over]
-            return [error, *(_own(error) for _ in self._flying[1:])][: len(self._flying)]
+            return [error, *(own_copy(error) for _ in self._flying[1:])][: len(self._flying)]
         if len(answers) != len(batch):
             wrong = RuntimeError(f"{len(answers)} answers came back for {len(batch)} items")
-            return [_own(wrong) for _ in batch]
+            return [own_copy(wrong) for _ in batch]
         return answers
 
     # -- who is late -------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Batcher(Generic[Item, Answer]):
         self._look_again(max(next, now + _STEP))
 
 
-def _own(error: Exception) -> Exception:
+def own_copy(error: Exception) -> Exception:
     """The same error for another caller: a shared one would collect everybody's traceback."""
     kind = type(error)
     try:

@@ -12,7 +12,16 @@ from collections import Counter
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("CARRYING", "DISPATCHING", "SITES", "VARIABLE", "parse", "reached")
+__all__ = (
+    "CARRYING",
+    "DISPATCHING",
+    "DRAINING",
+    "RECORDING",
+    "SITES",
+    "VARIABLE",
+    "parse",
+    "reached",
+)
 
 VARIABLE = "FAIRLEAD_FAULT"
 
@@ -38,7 +47,22 @@ DISPATCHING = (
     "flow_pushed",
 )
 
-SITES = (*CARRYING, *DISPATCHING)
+#: Of a process that sends what is in its spool to the broker.
+DRAINING = (
+    "drain_read",  # records were, and nothing is sent
+    "drain_sent",  # the broker has the tasks; the spool does not say so
+    "drain_rejected",  # it does not take one, and the spool says so
+    "drain_confirmed",  # the spool says that it has them
+)
+
+#: Of a manager that records what the broker tells.
+RECORDING = (
+    "placed",  # in the transaction the place is behind the events; the rows know nothing of them
+    "written",  # there they do; nothing is committed
+    "recorded",  # it is; the recorder has not heard of that
+)
+
+SITES = (*CARRYING, *DISPATCHING, *DRAINING, *RECORDING)
 
 _seen: Counter[str] = Counter()
 

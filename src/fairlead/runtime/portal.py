@@ -70,6 +70,14 @@ class Portal:
             future.cancel()  # changes nothing if the error is the coroutine's own
             raise
 
+    def spawn(self, factory: Callable[[], Awaitable[T]]) -> concurrent.futures.Future[T] | None:
+        """Begin to await ``factory()`` on the portal's loop, and return at once.
+
+        The end of the process does not wait for it. None if no thread can be had any more.
+        """
+        loop = self._start() if self._loop is None else self._loop
+        return None if loop is None else asyncio.run_coroutine_threadsafe(_awaited(factory), loop)
+
     def flush(self, timeout: float) -> bool:
         """Wait until the calls made so far have ended; whether they did in time."""
         return not concurrent.futures.wait(list(self._outstanding), timeout).not_done

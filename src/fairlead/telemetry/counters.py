@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -20,6 +20,7 @@ __all__ = (
     "RUN_BUCKETS",
     "Counted",
     "Counters",
+    "SpoolFigures",
     "Totals",
 )
 
@@ -34,6 +35,17 @@ RUN_BUCKETS = (
 )  # fmt: skip
 
 
+class SpoolFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How one process stands to its broker, and what it keeps on disk for it."""
+
+    state: str = "healthy"  # healthy, suspect, spooling or draining
+    depth: int = 0  # tasks and outcomes
+    bytes: int = 0
+    oldest_at: float | None = None  # unix seconds
+    rejected: int = 0  # records that the broker refused when they were sent
+    fenced: int = 0  # outcomes that came too late, since the process began
+
+
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """Figures since a process began; a later one of the same process is never less."""
 
@@ -41,6 +53,8 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     attempts: dict[tuple[str, str, str], int] = {}  # by queue, task and outcome
     runs: dict[str, list[int]] = {}  # by task: how many fell into each bucket and above them
     seconds: dict[str, float] = {}  # by task: all runs together
+    fenced: int = 0  # outcomes of the spool that came too late
+    spools: tuple[SpoolFigures, ...] = ()  # of each process with a fallback, at this moment
 
 
 class Counters:
@@ -48,6 +62,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.on = False
+        self._spool: Callable[[], SpoolFigures] | None = None
         self._renew()
 
     def _renew(self) -> None:
@@ -62,6 +77,10 @@ class Counters:
     def begin(self) -> None:
         """Count from now on."""
         self.on = True
+
+    def observe_spool(self, figures: Callable[[], SpoolFigures]) -> None:
+        """Show what this returns beside what is counted."""
+        self._spool = figures
 
     def renew(self) -> None:
         """Count from zero, in a forked child: what the parent did, the parent tells."""
@@ -91,8 +110,11 @@ class Counters:
 
     def counted(self) -> Counted:
         """All of it at this moment."""
+        spools = () if self._spool is None else (self._spool(),)
         with self._lock:
             return Counted(
+                fenced=sum(each.fenced for each in spools),
+                spools=spools,
                 submitted=dict(self._submitted),
                 attempts=dict(self._attempts),
                 runs={name: list(counts) for name, counts in self._runs.items()},
@@ -112,12 +134,15 @@ class Totals:
         self._rows: set[tuple[str, str, str]] = set()
 
     def of(self, parts: Iterable[Counted]) -> Counted:
-        """The sum of these."""
+        """The sum of these; the spools of all of them."""
         submitted: dict[tuple[str, int], int] = {}
         attempts: dict[tuple[str, str, str], int] = {}
         runs: dict[str, list[int]] = {}
         seconds: dict[str, float] = {}
+        fenced, spools = 0, list[SpoolFigures]()
         for part in parts:
+            fenced += part.fenced
+            spools += part.spools
             for (task, level), count in part.submitted.items():
                 name = _one_of(self._tasks, task, MAX_TASKS)
                 submitted[name, level] = submitted.get((name, level), 0) + count
@@ -129,7 +154,14 @@ class Totals:
                 before = runs.get(name, [0] * len(counts))
                 runs[name] = [a + b for a, b in zip(before, counts, strict=True)]
                 seconds[name] = seconds.get(name, 0.0) + part.seconds.get(task, 0.0)
-        return Counted(submitted=submitted, attempts=attempts, runs=runs, seconds=seconds)
+        return Counted(
+            submitted=submitted,
+            attempts=attempts,
+            runs=runs,
+            seconds=seconds,
+            fenced=fenced,
+            spools=tuple(spools),
+        )
 
     def _row(self, queue: str, task: str, outcome: str) -> tuple[str, str, str]:
         row = (

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
 from fairlead.model.message import LEVELS
+from fairlead.model.outage import BrokerState
 from fairlead.telemetry.counters import OTHER, RUN_BUCKETS, Counted, Counters
 from fairlead.telemetry.metrics_table import METRICS, Metric
 from fairlead.telemetry.packages import needed
@@ -30,6 +32,8 @@ OUTCOMES: Mapping[str, str] = {
     "released": "",
     "lost": "",
 }
+
+BROKER_STATES: tuple[str, ...] = get_args(BrokerState)
 
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -134,6 +138,25 @@ def add_counted(exposition: Exposition, counted: Counted) -> None:
         exposition.histogram(
             "taskqueue_task_duration_seconds", RUN_BUCKETS, counts, counted.seconds[task], type=task
         )
+    _add_spools(exposition, counted)
+    if counted.spools or counted.fenced:
+        exposition.add("fairlead_outcomes_fenced_total", counted.fenced)
+
+
+def _add_spools(exposition: Exposition, counted: Counted) -> None:
+    """Show how the processes that have a fallback stand to their broker; without any, nothing."""
+    if not counted.spools:
+        return
+    now = time.time()
+    for state in BROKER_STATES:
+        standing = sum(each.state == state for each in counted.spools)
+        exposition.add("fairlead_broker_state", standing, state=state)
+    for each in counted.spools:
+        exposition.add("fairlead_spool_depth", each.depth)
+        exposition.add("fairlead_spool_bytes", each.bytes)
+        age = 0.0 if each.oldest_at is None else max(now - each.oldest_at, 0.0)
+        exposition.largest("fairlead_spool_oldest_seconds", age)
+        exposition.add("fairlead_spool_rejected", each.rejected)
 
 
 class Counting(Protocol):

@@ -166,6 +166,31 @@ METRICS: tuple[Metric, ...] = (
         "taskqueue_task_duration_seconds", "histogram", ("type",), "process",
         "How long these attempts ran, by task.",
     ),
+    Metric(
+        "fairlead_broker_state", "gauge", ("state",), "process",
+        "Processes by how they stand to their broker: healthy, suspect (a call failed), spooling"
+        " (it is away, tasks are kept on disk) or draining (they are being sent). Left out, as the"
+        " next five, without a fallback.",
+    ),
+    Metric(
+        "fairlead_spool_depth", "gauge", (), "process",
+        "Tasks and outcomes that are kept on disk until the broker has them.",
+    ),
+    Metric("fairlead_spool_bytes", "gauge", (), "process", "What they take on disk."),
+    Metric(
+        "fairlead_spool_oldest_seconds", "gauge", (), "process",
+        "How long ago the oldest of them was written; 0 if there is none.",
+    ),
+    Metric(
+        "fairlead_spool_rejected", "gauge", (), "process",
+        "Records that the broker refused when they were sent, kept to be looked at with `fairlead"
+        " spool list`.",
+    ),
+    Metric(
+        "fairlead_outcomes_fenced_total", "counter", (), "process",
+        "Outcomes from the spool that came too late and changed nothing: another worker had the"
+        " task.",
+    ),
     # -- of a worker -----------------------------------------------------------------------------
     Metric(
         "fairlead_worker_children", "gauge", ("state",), "worker",

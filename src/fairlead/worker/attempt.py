@@ -89,7 +89,7 @@ class Attempt(ABC):
     """One run of a handler that is under way, or over."""
 
     __slots__ = (
-        "_ending", "_floor", "_loop", "assignment", "context", "error", "late", "lease",
+        "_ending", "_floor", "_loop", "assignment", "context", "error", "excused", "late", "lease",
         "left_behind", "over", "started", "why",
     )  # fmt: skip
 
@@ -107,6 +107,7 @@ class Attempt(ABC):
         self.over = False
         self.why: Stop | None = None  # it was told to stop
         self.late = False  # its time is up, whatever else it was told
+        self.excused = False  # that was because it waited for the broker
         self.error: BaseException | None = None  # what the handler raised
         self.left_behind = False  # it goes on; given back when it or its process ends
         self._floor = floor
@@ -146,6 +147,8 @@ class Attempt(ABC):
     def expire(self) -> None:
         """Its time is up."""
         self.late = True
+        failures, limit = self.context._failures, self.assignment.timeout
+        self.excused = failures is not None and failures.cost(limit or 0.0)
         self.stop("timeout")
 
     def where(self) -> str:
@@ -261,10 +264,12 @@ class Attempt(ABC):
             return self._failed(_chained(RuntimeError(unreadable), worse))
 
     def _judged(self, error: BaseException) -> Outcome | None:
-        if error is self.context._outage and self.why is None:
+        failures = self.context._failures
+        stopped = self.why is not None and not (self.why == "timeout" and self.excused)
+        if failures is not None and failures.caused(error) and not stopped:
             # The broker failed a call of the handler's context: not the task's fault.
             log.warning("attempt released in an outage", extra=self.fields())
-            return Released()
+            return Released(delay=failures.pause(error))
         if self.why is not None and (self.why != "timeout" or self._obeyed(error)):
             return self._stopped(error)
         if isinstance(error, CancelledError):
@@ -295,6 +300,9 @@ class Attempt(ABC):
         if self.why == "cancel":
             return Cancelled()
         if self.why == "release" and not self.late:
+            return Released()
+        if self.excused:
+            log.warning("attempt released: it waited for the broker", extra=self.fields())
             return Released()
         late = TimeoutError(f"the attempt took longer than {self.assignment.timeout:g} s")
         return self._failed(_chained(late, error), stack)

@@ -21,7 +21,7 @@ _WANTS, _ANSWERED = 11, 12
 _HEADER = 128  # bytes
 
 FREE, HELD, STARTED, CHARGED = range(4)
-_ROW = struct.Struct("<BxHIQ264s")  # state, length of the id, number of the task, token, id
+_ROW = struct.Struct("<BBHIQ264s")  # state, in the spool, length of the id, task, token, id
 _TASK = struct.Struct("<I")
 _SIZE = _ROW.size
 _NONE = -1
@@ -47,6 +47,7 @@ class Row(NamedTuple):
     task: int  # the place of its name in the list that the child introduced itself with
     started: bool
     charged: bool = False  # also if another one ended the process
+    spooled: bool = False  # its outcome is in the spool
 
 
 class Board:
@@ -82,7 +83,7 @@ class Board:
         row = self._free.pop()
         name = id.encode()
         place = _HEADER + row * _SIZE
-        _ROW.pack_into(self._memory, place, HELD, len(name), 0, token, name)
+        _ROW.pack_into(self._memory, place, HELD, 0, len(name), 0, token, name)
         return row
 
     def start(self, row: int, task: int, *, once: bool = False) -> None:
@@ -97,6 +98,10 @@ class Board:
     def charge(self, row: int) -> None:
         """Its time is up, and its handler goes on: the end of the process is its own."""
         self._memory[_HEADER + row * _SIZE] = CHARGED
+
+    def spool(self, row: int) -> None:
+        """Its outcome is in the spool: whoever ends its lease should see to that first."""
+        self._memory[_HEADER + row * _SIZE + 1] = 1
 
     def drop(self, row: int) -> None:
         """It is not ours any more."""
@@ -136,9 +141,9 @@ class Board:
         memory, rows = self._memory, []
         for place in range(_HEADER, _HEADER + self.rows * _SIZE, _SIZE):
             if memory[place]:
-                state, length, task, token, name = _ROW.unpack_from(memory, place)
+                state, spooled, length, task, token, name = _ROW.unpack_from(memory, place)
                 id = name[:length].decode(errors="replace")
-                rows.append(Row(id, token, task, state >= STARTED, state == CHARGED))
+                rows.append(Row(id, token, task, state >= STARTED, state == CHARGED, bool(spooled)))
         return rows
 
     def on_stack(self) -> str | None:
@@ -146,7 +151,7 @@ class Board:
         row = self._numbers[_ON_STACK]
         if not 0 <= row < self.rows:
             return None
-        state, length, _, _, name = _ROW.unpack_from(self._memory, _HEADER + row * _SIZE)
+        state, _, length, _, _, name = _ROW.unpack_from(self._memory, _HEADER + row * _SIZE)
         return name[:length].decode(errors="replace") if state >= STARTED else None
 
     @property

@@ -72,6 +72,7 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     catalog: bytes = b""  # what is told of these tasks; empty: nothing
     concurrency: int
     started_at: float
+    spool: str = ""  # the directory in which it keeps outcomes; empty: it keeps none
 
     def task_of(self, number: int) -> str:
         """The name of a task by its place; empty if it has none."""
@@ -105,6 +106,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """
 
     reached: bool = True
+    took: float = 0.0  # seconds since the heartbeat began
     lost: list[tuple[str, int]] = []
     cancelled: list[tuple[str, int]] = []
     paused: list[str] = []  # queues

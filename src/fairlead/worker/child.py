@@ -38,6 +38,7 @@ from fairlead.worker.publisher import Publisher
 from fairlead.worker.record import child_record, state_of
 from fairlead.worker.recoverer import give_back
 from fairlead.worker.slots import closing, exit_text
+from fairlead.worker.spooled_outcomes import settle_spooled
 from fairlead.worker.stacks import ASK, StackFile, blamed
 
 __all__ = ("Child",)
@@ -81,6 +82,7 @@ class Child:
         self._process: Process | None = None
         self._channel: Channel | None = None
         self._store: Store | None = None
+        self._beating: Heartbeater | None = None
         self._quiet = plan.quiet
         self._order: StandingOrder = "pause" if plan.paused else ""  # by an operator
         self._doomed = False  # it was killed, perhaps before there was a process
@@ -91,6 +93,7 @@ class Child:
         self.moved_at = time.monotonic()  # when its counter last moved
         self.counted = Counted()  # what it last said of its attempts
         self._final: dict[str, int] = {}  # its counters, once it has ended
+        self._late = 0  # outcomes in its spool that did not count
         self._silent = asyncio.Event()  # it has said all that it will say
 
     @property
@@ -114,6 +117,7 @@ class Child:
             if self.alive:
                 self._kill_group()
             self._closed, self._final = True, self.board.counters
+            self._final["fenced"] += self._late
             if self._channel is not None:
                 self._channel.close()
             self.board.close()
@@ -211,8 +215,8 @@ class Child:
                     self.introduction = message
                     self._store = self._connect(message.url)
                     publishing = Publisher(self._store, message.incarnation, message.catalog)
-                    beating = self._heartbeater(message, self._store, publishing.digest)
-                    await stack.enter_async_context(serving(beating, publishing))
+                    self._beating = self._heartbeater(message, self._store, publishing.digest)
+                    await stack.enter_async_context(serving(self._beating, publishing))
                     self.introduced.set()
                 elif isinstance(message, Refusal):
                     self.refusal = message
@@ -262,8 +266,10 @@ class Child:
         self._order = reply.order
         if reply.order == "stop":
             self.dismissed.set()
+        began = 0.0 if self._beating is None else self._beating.kept_at
         self._channel.send(
             Kept(
+                took=time.monotonic() - began,
                 lost=[(ref.id, ref.token) for ref in reply.lost],
                 cancelled=[(ref.id, ref.token) for ref in reply.cancelled],
                 paused=reply.paused,
@@ -354,6 +360,8 @@ class Child:
             try:
                 who = self.introduction.incarnation
                 async with asyncio.timeout(max(until - time.monotonic(), _LAST_WORDS)):
+                    settled = await settle_spooled(self.introduction.spool, who, rows, self._store)
+                    self._late += 0 if settled is None else settled.fenced
                     count = await give_back(self._store, who, charged, self._blocked)
             except (BrokerError, TimeoutError) as error:
                 if time.monotonic() > until:  # the sweep has it by now

@@ -19,13 +19,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fairlead.broker.verbs import MAX_XCOM, LeaseRef, Write
-from fairlead.model.errors import BrokerError, Fenced, InvalidInput, TaskCancelled, Unreachable
+from fairlead.model.errors import Fenced, InvalidInput, TaskCancelled, Unreachable
 from fairlead.model.message import Leased
 from fairlead.model.names import check_key
 from fairlead.model.options import Duration, seconds
 from fairlead.model.schedule import SLOT_HEADER
 from fairlead.model.values import pack, unpack
 from fairlead.telemetry.fields import running
+from fairlead.worker.broker_failures import BrokerFailures
 from fairlead.worker.extras import NO_EXTRAS, Child, Enqueuer, Extras
 from fairlead.worker.results import NO_RESULTS, Results
 from fairlead.worker.writer import Writer
@@ -58,10 +59,10 @@ class Context:
         "_cancelled",
         "_cleanups",
         "_extras",
+        "_failures",
         "_headers",
         "_lease",
         "_loop",
-        "_outage",
         "_over",
         "_results",
         "_writer",
@@ -93,7 +94,7 @@ class Context:
         self._cleanups: list[tuple[Callable[..., Any], tuple[Any, ...]]] | None = None
         self._cancelled = False  # both are set by the attempt that owns this context
         self._over = False
-        self._outage: BrokerError | None = None  # what the last call failed with, if it passes
+        self._failures: BrokerFailures | None = None  # made with the first call
 
     @property
     def id(self) -> str:
@@ -263,14 +264,16 @@ class Context:
 
     async def _on_loop(self, call: Coroutine[Any, Any, T]) -> T:
         # A sync handler may run a loop of its own; what the attempts share belongs to the worker's.
-        try:
+        with self._watched().calling():
             if asyncio.get_running_loop() is self._loop:
                 return await call
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
-        except BrokerError as error:
-            if error.passes:
-                self._outage = error
-            raise
+
+    def _watched(self) -> BrokerFailures:
+        """What the broker costs this attempt."""
+        if self._failures is None:
+            self._failures = BrokerFailures()
+        return self._failures
 
     def _check(self) -> None:
         # A handler that was given up on may still run: the broker would refuse what it writes.
@@ -322,10 +325,11 @@ class Context:
                 future.cancel()  # the loop may have ended: nobody would answer
                 self._check()
             if left <= 0.0 and turn.acquire(blocking=False):
-                self._outage = Unreachable(
+                error = Unreachable(
                     f"the worker's event loop was blocked for {limit:g} s, so nothing was sent"
                 )
-                raise self._outage
+                self._watched().note(error)
+                raise error
 
 
 class XCom:

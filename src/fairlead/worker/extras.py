@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fairlead.broker import LIMIT
 from fairlead.broker.verbs import LeaseRef, Receipt, Submission
+from fairlead.fallback.outcomes import Outcomes
 from fairlead.telemetry.counters import Counters
 from fairlead.worker.hooks import Hook
 from fairlead.worker.lifespan import Lifespan
@@ -61,6 +62,7 @@ class Extras:
         "lifespan",
         "limit",
         "log_tasks",
+        "outcomes",
     )
 
     def __init__(
@@ -75,6 +77,7 @@ class Extras:
         counters: Counters | None = None,
         catalog: Callable[[float | None], bytes] | None = None,
         hooks: Sequence[Hook] = (),
+        outcomes: Outcomes | None = None,
     ) -> None:
         self.enqueuer = enqueuer
         self.around = around  # the first is outermost; may still grow
@@ -84,6 +87,7 @@ class Extras:
         self.limit = limit  # seconds that a call of a handler may take that does not say so itself
         self.catalog = catalog  # tells of its tasks, whose time limit is this if they say nothing
         self.hooks = hooks  # functions that a worker calls for events
+        self.outcomes = outcomes  # the spool that takes outcomes while the broker is away
         self.declare = declare  # writes the schedules and limits that the program declares
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Broker
@@ -44,6 +45,7 @@ class Heartbeater:
         self._heard = heard  # told of every answer, and with None that there was none
         self.lease = lease  # seconds
         self._order: StandingOrder = ""  # that was heard last
+        self.kept_at = 0.0  # when the last beat began that was answered, by the monotonic clock
 
     async def run(self) -> None:
         """Beat every third of the lease: two may be lost before anything is."""
@@ -57,6 +59,7 @@ class Heartbeater:
         unclaimed = 0
         try:
             while True:
+                began = time.monotonic()
                 answered = self._answered()  # first: what is lent meanwhile is not compared
                 reply = await self._broker.beat(
                     self._incarnation,
@@ -65,6 +68,7 @@ class Heartbeater:
                     worker=self._describe(),
                     lease=self.lease,
                 )
+                self.kept_at = began
                 unclaimed += reply.unclaimed
                 if not reply.more:
                     break

@@ -110,6 +110,12 @@ class Inflight:
         if row is not None and self._board is not None:
             self._board.drop(row)
 
+    def spooled(self, id: str, token: int) -> None:
+        """Its outcome is on the disk: if this process dies, others settle it."""
+        row = self.row(id, token)
+        if row is not None and self._board is not None:
+            self._board.spool(row)
+
     def leave(self, lease: Leased, *, late: bool) -> None:
         """Its handler goes on. When it ends, or this process does, the task is given back."""
         self._left.add((lease.message.id, lease.token))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from fairlead.telemetry.counters import Counted, Totals
 from fairlead.worker.child import Child
 
@@ -22,4 +24,5 @@ class Past:
     def add(self, child: Child) -> None:
         """Take over the figures of a child that has ended."""
         self.counters.update(child.counters)
-        self.counted = self._totals.of([self.counted, child.counted])
+        ended = msgspec.structs.replace(child.counted, spools=())  # its spool is adopted
+        self.counted = self._totals.of([self.counted, ended])

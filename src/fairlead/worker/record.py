@@ -52,7 +52,7 @@ def worker_record(worker: Worker) -> WorkerRecord:
         details={
             **identity(os.getpid()),
             "settled": worker.syncer.settled,
-            "fenced": worker.syncer.fenced,
+            "fenced": worker.syncer.refused,
             "unsent": worker.syncer.unsettled,
             "abandoned": worker.abandoned,
             "overdue": worker.runner.overdue[0],
@@ -79,6 +79,7 @@ def introduction_of(worker: Worker) -> Introduction:
         catalog=worker.publisher.data,
         concurrency=worker.concurrency,
         started_at=worker.started_at,
+        spool="" if worker.outcomes is None else str(worker.outcomes.spool.root),
     )
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Store
+from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import every
 from fairlead.runtime.identity import is_gone
 
-__all__ = ("Recoverer", "give_back")
+__all__ = ("Recoverer", "give_back", "give_back_soon")
 
 log = logging.getLogger("fairlead.worker")
 
 _INTERVAL = 5.0  # seconds on average
+_LAST_WORDS = 2.0  # seconds in which a worker that stops gives back what it holds
 
 
 class Recoverer:
@@ -70,3 +73,12 @@ async def give_back(
         count += moved.count
         more = moved.more
     return count
+
+
+async def give_back_soon(store: Store, incarnation: str) -> None:
+    """End the leases of a worker that stops, charged to nobody; log it if the broker is away."""
+    try:
+        async with asyncio.timeout(_LAST_WORDS):
+            await give_back(store, incarnation, [])
+    except (BrokerError, TimeoutError) as error:  # the sweep of another worker will do it
+        log.warning("leases not given back", extra={"error": type(error).__name__})

@@ -17,7 +17,12 @@ from fairlead.model.ordering import QueueOrder, StrictOrder, WeightedOrder
 from fairlead.model.registry import Registry
 from fairlead.worker.channel import SlotPlan
 
-__all__ = ("check_count", "check_seconds", "place", "queue_order", "slot_plan_of", "versions")
+__all__ = (
+    "check_count", "check_limits", "check_seconds", "place", "queue_order", "slot_plan_of",
+    "versions",
+)  # fmt: skip
+
+_MAX_SLOTS = 10_000
 
 
 def queue_order(
@@ -58,6 +63,25 @@ def place(handler: Callable[..., Any]) -> tuple[str, str]:
     function = getattr(function, "func", function)  # of a partial
     code = getattr(function, "__code__", None)
     return ("", "") if code is None else (code.co_filename, code.co_name)
+
+
+def check_limits(
+    *,
+    concurrency: int,
+    threads: int,
+    slots: int,
+    grace: float,
+    patience: float,
+    lease: float | None,
+) -> None:
+    """Refuse what a worker cannot keep to."""
+    check_count("concurrency", concurrency, 1, _MAX_SLOTS)
+    check_count("threads", threads, 1, _MAX_SLOTS)
+    check_seconds("grace", grace)
+    check_seconds("patience", patience)
+    check_count("slots", slots, 0, _MAX_SLOTS)
+    if lease is not None:
+        check_seconds("lease", lease, least=0.01)
 
 
 def check_count(option: str, value: object, least: int, most: int) -> None:

@@ -5,32 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from fairlead.broker import Broker, Caller
 from fairlead.broker.repeats import Insistence
-from fairlead.broker.verbs import (
-    MAX_BYTES,
-    MAX_EXCHANGE,
-    Call,
-    ExchangeReply,
-    Fetch,
-    LeaseRef,
-    Settled,
-)
-from fairlead.model.errors import BrokerError
+from fairlead.broker.verbs import Call, ExchangeReply, Fetch, LeaseRef, Settled
+from fairlead.fallback.outcomes import Outcomes
+from fairlead.model.errors import BrokerError, OutOfOrder, Refused
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.runtime.component import Outage
 from fairlead.worker.failure import describe
 from fairlead.worker.inflight import Inflight
+from fairlead.worker.outbox import Batch, Outbox
 
 __all__ = ("Syncer",)
 
 log = logging.getLogger("fairlead.worker")
-
-_LATER = 1.0  # seconds before an outcome is sent again whose shard is away
 
 
 class Syncer:
@@ -38,7 +28,8 @@ class Syncer:
 
     An outcome leaves the outbox when the broker has answered for it, whatever the answer. Until
     then it is repeated, even beyond the lease by our own clock: in an outage nobody else could
-    take the task either, and the broker refuses what comes too late.
+    take the task either, and the broker refuses what comes too late. With a spool it is kept there
+    as soon as an exchange has failed, and outlives this process.
 
     An exchange is repeated under its number until there is a reply, whatever is said in between,
     unless the worker stops: the next number after a lost reply would leave tasks on loan that
@@ -47,23 +38,43 @@ class Syncer:
 
     name = "syncer"
 
-    def __init__(self, broker: Broker, caller: Caller, inflight: Inflight) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        caller: Caller,
+        inflight: Inflight,
+        outcomes: Outcomes | None = None,
+    ) -> None:
+        """``outcomes``: the spool that takes them in an outage."""
         self._broker = broker
         self._inflight = inflight
         self._caller = caller
-        self._outbox: deque[Settlement] = deque()
-        self._off: list[Settlement] = []  # to be sent again when the timer goes off
-        self._timer: asyncio.TimerHandle | None = None
-        self.woken: Callable[[], None] = _nothing  # called when there is something to send again
+        self._spooled = outcomes
+        self.outage = Outage(self.name)
+        self._outbox = Outbox(
+            caller,
+            outcomes,
+            is_away=lambda: self.outage.since is not None,
+            kept=inflight.spooled,
+        )
         self._line = asyncio.Lock()
         self._outcomes, self._fetches = (
             Insistence(),
             Insistence(),
         )  # exchanges with outcomes, without
-        self.outage = Outage(self.name)
         self.answered_at = -math.inf  # when the broker last answered, by the loop's clock
+        self.lent_at = 0.0  # when the last fetch began that was answered: it keeps all leases
         self.settled = 0  # outcomes that were applied
         self.fenced = 0  # outcomes that do not count: another worker has the task, or had it
+
+    @property
+    def woken(self) -> Callable[[], None]:
+        """Called when there is something to send again."""
+        return self._outbox.woken
+
+    @woken.setter
+    def woken(self, call: Callable[[], None]) -> None:
+        self._outbox.woken = call
 
     @property
     def until(self) -> float:
@@ -73,20 +84,33 @@ class Syncer:
     @property
     def pending(self) -> int:
         """Outcomes that the next exchanges will carry."""
-        return len(self._outbox)
+        return self._outbox.pending
 
     @property
     def unsettled(self) -> int:
         """Outcomes that the broker has not answered for."""
-        return len(self._outbox) + len(self._off)
+        return self._outbox.unsettled
+
+    @property
+    def refused(self) -> int:
+        """Outcomes that do not count: this worker's, and those that it sent for dead ones."""
+        return self.fenced + (0 if self._spooled is None else self._spooled.fenced)
 
     def add(self, settlement: Settlement) -> None:
         """Take a decided outcome; the next exchange carries it."""
-        self._outbox.append(settlement)
+        self._outbox.add(settlement)
 
     def take(self) -> Settlement | None:
         """Take the oldest outcome out again: in a slot process somebody else carries it."""
-        return self._outbox.popleft() if self._outbox else None
+        return self._outbox.take()
+
+    def enter(self) -> None:
+        """Begin, perhaps not for the first time."""
+        self._outbox.enter()
+
+    async def hand_over(self) -> int:
+        """Leave what is unsettled to others, in the spool; return how much that is."""
+        return await self._outbox.hand_over()
 
     def insist_until(self, moment: float) -> None:
         """Repeat an unanswered exchange no longer than this moment of the loop's clock.
@@ -104,82 +128,63 @@ class Syncer:
         ``started`` are tasks that were held and have begun since: the broker should know.
         """
         async with self._line:  # from choosing the outcomes to crossing them off
-            batch = self._batch()
-            if not batch and fetch is None and not started:
+            if not self._outbox.pending and fetch is None and not started:
                 return None
+            batch = self._outbox.next()
             try:
                 return await self._send(batch, fetch, started)
             except BrokerError:
                 raise
             except Exception:
-                if not batch:
+                if not batch.settlements:
                     raise
             # One of them cannot be digested, and would come back with each exchange to come.
-            for settlement in batch:
-                await self._send_alone(settlement)
-            return await self._send([], fetch) if fetch is not None else None
-
-    def _batch(self) -> list[Settlement]:
-        """The oldest outcomes, as many as one exchange carries: 128 of them, or 4 MiB."""
-        batch: list[Settlement] = []
-        size = 0
-        for settlement in islice(self._outbox, MAX_EXCHANGE):
-            batch.append(settlement)
-            size += len(settlement.result or b"")
-            if size >= MAX_BYTES:
-                break
-        return batch
+            for single in self._outbox.split(batch):
+                await self._send_alone(single)
+            return await self._send(self._outbox.next(), fetch) if fetch is not None else None
 
     async def _send(
-        self,
-        batch: Sequence[Settlement],
-        fetch: Fetch | None,
-        started: Sequence[LeaseRef] = (),
+        self, batch: Batch, fetch: Fetch | None, started: Sequence[LeaseRef] = ()
     ) -> ExchangeReply:
-        number = 0
-
         async def verb(call: Call) -> ExchangeReply:
-            nonlocal number
-            number = call.number
-            return await self._broker.exchange(call, batch, started=started, fetch=fetch)
+            settlements = self._outbox.due(batch)
+            return await self._broker.exchange(call, settlements, started=started, fetch=fetch)
 
-        limit = self._outcomes if batch else self._fetches
-        reply = await self._caller.call(verb, limit, failed=self.outage.failed)
+        limit = self._outcomes if batch.settlements else self._fetches
+        began = asyncio.get_running_loop().time()
+        try:
+            reply = await self._caller.call(verb, limit, number=batch.number, failed=self._failed)
+        except (OutOfOrder, Refused):  # not in doubt: this number will never be answered
+            self._outbox.renumber()
+            raise
         self.outage.over()
         self.answered_at = asyncio.get_running_loop().time()
-        self._inflight.lent(reply.leased, number)
-        for settlement, answer in zip(batch, reply.settled, strict=True):
-            self._outbox.popleft()
+        if fetch is not None:
+            self.lent_at = began
+        self._inflight.lent(reply.leased, batch.number)
+        for settlement, answer in zip(batch.settlements, reply.settled, strict=True):
             if answer == "later":
-                self._put_off(settlement)
                 continue
             self._inflight.over(settlement.id, settlement.token)
             if answer == "applied":
                 self.settled += 1
             else:
                 self._refused(settlement, answer)
+        await self._outbox.answered(batch, reply.settled)
         return reply
 
-    def _put_off(self, settlement: Settlement) -> None:
-        """Send it again in a while: its shard is away, and others have something to do."""
-        self._off.append(settlement)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LATER, self._again)
+    def _failed(self, error: BrokerError) -> None:
+        self.outage.failed(error)
+        self._outbox.keep_soon()
 
-    def _again(self) -> None:
-        self._timer = None
-        self._outbox.extend(self._off)
-        self._off.clear()
-        self.woken()
-
-    async def _send_alone(self, settlement: Settlement) -> None:
+    async def _send_alone(self, single: Batch) -> None:
         try:
-            await self._send([settlement], None)
+            await self._send(single, None)
         except BrokerError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not come again for ever
-            self._outbox[0] = self._rejected(settlement, error)
-            await self._send([self._outbox[0]], None)
+            single.settlements[0] = self._rejected(single.settlements[0], error)
+            await self._send(single, None)
 
     def _rejected(self, settlement: Settlement, error: Exception) -> Settlement:
         fields = {
@@ -208,7 +213,3 @@ class Syncer:
                 "answer": answer,
             },
         )
-
-
-def _nothing() -> None:
-    pass

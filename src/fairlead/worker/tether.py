@@ -84,6 +84,7 @@ class Tether:
         self._orders: Orders | None = None
         self._lease = math.inf  # seconds, once introduced
         self._heard = 0.0  # when the supervisor last spoke, by the loop's clock
+        self.kept_at = 0.0  # when it began to keep the leases the last time, by the same
         self._retiring = False
         self._counters = counters
         self._told = Counted()
@@ -149,6 +150,8 @@ class Tether:
         if kept.paused:
             worker.processor.hand_back(kept.paused)
         worker.processor.kept = True
+        if kept.reached:
+            self.kept_at = self._heard - kept.took
         if kept.reached and self._orders is not None:
             self._orders.obey(kept.order)
 
@@ -167,7 +170,7 @@ class Tether:
 
     def _look(self, worker: Supervised, now: float) -> None:
         syncer = worker.syncer
-        self.board.count(syncer.settled, syncer.fenced, syncer.unsettled, worker.abandoned)
+        self.board.count(syncer.settled, syncer.refused, syncer.unsettled, worker.abandoned)
         health = worker.healthchecker.health
         self.board.fetched(syncer.answered_at, health.failing, wants=worker.processor.wants)
         if now - self._heard > self._lease and worker.processor.kept:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import sys
 from collections import deque
@@ -16,7 +15,7 @@ from typing import Any, Self
 from fairlead.broker import Caller, Store
 from fairlead.broker.verbs import BeatReply
 from fairlead.broker.views import WorkerRecord
-from fairlead.model.errors import BrokerError, InvalidInput
+from fairlead.model.errors import InvalidInput
 from fairlead.model.ordering import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
@@ -31,16 +30,17 @@ from fairlead.worker.heartbeater import Heartbeater
 from fairlead.worker.hooks import HookRunner
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.janitor import Janitor
+from fairlead.worker.lease_watch import LeaseWatch
 from fairlead.worker.loading import Loader
 from fairlead.worker.orders import Orders
 from fairlead.worker.processor import Processor
 from fairlead.worker.publisher import Publisher
 from fairlead.worker.record import WorkerState, introduction_of, state_of, worker_record
-from fairlead.worker.recoverer import Recoverer, give_back
+from fairlead.worker.recoverer import Recoverer, give_back_soon
 from fairlead.worker.router import Router
 from fairlead.worker.runner import Raised, Runner
 from fairlead.worker.scheduler import Scheduler
-from fairlead.worker.setup import check_count, check_seconds, queue_order
+from fairlead.worker.setup import check_count, check_limits, queue_order
 from fairlead.worker.slots import Slots
 from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
@@ -50,13 +50,9 @@ from fairlead.worker.writer import Writer
 
 __all__ = ("Worker",)
 
-log = logging.getLogger("fairlead.worker")
-
-_MAX_SLOTS = 10_000
 _KEPT = 100  # exceptions of handlers, for tests
 _DRAINED = 10_000  # attempts after which a drain gives up
 _MOST_DRAINED = 10**9
-_LAST_WORDS = 2.0  # seconds in which a worker that stops gives back what it holds
 _SLOT = (sys.executable, "-m", "fairlead.cli.slot")
 
 
@@ -96,13 +92,14 @@ class Worker:
         line: str | None = None,
         tether: Tether | None = None,
     ) -> None:
-        check_count("concurrency", concurrency, 1, _MAX_SLOTS)
-        check_count("threads", threads, 1, _MAX_SLOTS)
-        check_seconds("grace", grace)
-        check_seconds("patience", patience)
-        check_count("slots", slots, 0, _MAX_SLOTS)
-        if lease is not None:
-            check_seconds("lease", lease, least=0.01)
+        check_limits(
+            concurrency=concurrency,
+            threads=threads,
+            slots=slots,
+            grace=grace,
+            patience=patience,
+            lease=lease,
+        )
         self.incarnation = incarnation
         self.concurrency = concurrency
         self._store = store
@@ -125,7 +122,8 @@ class Worker:
         board = None if tether is None else tether.board
         caller = Caller(line or incarnation)
         self.inflight = Inflight(incarnation, board)
-        self.syncer = Syncer(store, caller, self.inflight)
+        self.outcomes = extras.outcomes
+        self.syncer = Syncer(store, caller, self.inflight, extras.outcomes)
         self.scheduler = Scheduler(store, Caller(f"{line or incarnation}:schedules"))
         self.forwarder = Forwarder(store, self.scheduler)
         self.recoverer = Recoverer(store, dice)
@@ -181,6 +179,12 @@ class Worker:
             ),
             order=self._order(),
             patience=patience,
+        )
+        self.lease_watch = LeaseWatch(
+            self.inflight,
+            lease=lambda: self.processor.lease,
+            kept_at=lambda: max((tether or self.heartbeater).kept_at, self.syncer.lent_at),
+            hand_back=self.processor.hand_back,
         )
         self.orders = Orders(self.processor, self._end_by_order)
         self.publisher = Publisher(
@@ -270,6 +274,9 @@ class Worker:
         self.processor.order, self.processor.lease = order, lease
         self.heartbeater.lease = lease
         self.started_at = hello.now
+        if self.outcomes is not None:  # first: a lease that is given back is lost to its outcome
+            await self.outcomes.adopt(self._store)
+        self.syncer.enter()
         await self.recoverer.reclaim()
         await self.declarer.declare(hello)
         await self._hooks.prepare()
@@ -298,8 +305,12 @@ class Worker:
         await self._ended.wait()
 
     def _keepers(self, *others: Component) -> list[Component]:
-        """Who keeps the leases, and what else a supervisor does for its children."""
-        return [self.heartbeater, *others] if self._tether is None else []
+        """Who keeps the leases, and what else a supervisor does for its children.
+
+        With a spool an outage is survived, and so attempts that would be doubled in it are ended.
+        """
+        watch = [] if self.outcomes is None else [self.lease_watch]
+        return [*watch, self.heartbeater, *others] if self._tether is None else [*watch]
 
     def describe(self) -> WorkerRecord:
         """This worker as the registry shows it."""
@@ -353,15 +364,9 @@ class Worker:
             self._threads.close()
             if self._slots is not None:
                 await self._slots.close()
-            if not self.inflight.left:  # or else the supervisor does it when this process has ended
-                await self._give_back()
-
-    async def _give_back(self) -> None:
-        try:
-            async with asyncio.timeout(_LAST_WORDS):
-                await give_back(self._store, self.incarnation, [])
-        except (BrokerError, TimeoutError) as error:  # the sweep of another worker will do it
-            log.warning("leases not given back", extra={"error": type(error).__name__})
+            kept = await self.syncer.hand_over()  # whose leases are for those that settle them
+            if not (kept or self.inflight.left):  # else the supervisor does it after our end
+                await give_back_soon(self._store, self.incarnation)
 
     def _order(self) -> QueueOrder:
         return queue_order(

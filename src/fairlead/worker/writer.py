@@ -16,6 +16,7 @@ __all__ = ("Writer",)
 
 
 _SOON = 2.0  # seconds that progress may take to be written
+_AWAY = 0.1  # seconds, while the broker is known to be away: handlers have their own time limits
 
 
 class Writer:
@@ -60,7 +61,7 @@ class Writer:
         A broker that cannot take it is logged once, and is not the handler's business.
         """
         try:
-            await self.write(write, _SOON)
+            await self.write(write, _SOON if self._unwritten.since is None else _AWAY)
         except BrokerError as error:
             self._unwritten.failed(error)
         else:

@@ -13,7 +13,6 @@ from typing import Literal
 from zlib import crc32
 
 import pytest
-import redis
 from hypothesis import is_hypothesis_test
 
 from fairlead.broker import Store
@@ -23,18 +22,12 @@ from fairlead.broker.redis import RedisBroker
 from fairlead.model.errors import Refused
 from tests.support import fair, servers
 from tests.support.store import NOW, Client
+from tests.support.twins import emptied
 
-_databases = itertools.cycle(range(16))  # as many as a server has: more than a test opens
 _shards = itertools.count()
 _EVENT_BYTES = 16 * 1024 * 1024
 _servers = ExitStack()
 atexit.register(_servers.close)
-
-
-@cache
-def _server(kind: Literal["valkey", "redis"]) -> servers.Running:
-    """The server of all tests of this process."""
-    return _servers.enter_context(servers.server(kind))
 
 
 def _on_server(
@@ -44,12 +37,8 @@ def _on_server(
     event_bytes: int = _EVENT_BYTES,
     clock: Clock | None = None,
 ) -> Store:
-    """A broker on an empty database: as good as a new server, and much sooner there."""
-    running, database = _server(kind), next(_databases)
-    with redis.Redis(unix_socket_path=running.path, db=database) as client:
-        client.flushdb()
-    url = f"{running.url}?db={database}"
-    return RedisBroker(url, test_clock=test_clock, event_bytes=event_bytes, clock=clock)
+    """A broker on an empty database of the server of all tests of this process."""
+    return RedisBroker(emptied(kind), test_clock=test_clock, event_bytes=event_bytes, clock=clock)
 
 
 @cache

@@ -47,6 +47,14 @@ async def test_each_tenant_and_each_level_is_looked_at(c: Client) -> None:
     assert await oldest(c.broker) == NOW + 3
 
 
+async def test_what_was_given_another_priority_stands_in_its_new_line_only(c: Client) -> None:
+    await c.enqueue(submit("moved", level=1))
+    await c.enqueue(submit("stays", level=1), now=NOW + 1)
+    await c.enqueue(submit("first", level=0), now=NOW + 2)
+    await c.alter(Alter(id="moved", action="prioritize", level=0), now=NOW + 3)
+    assert await oldest(c.broker) == NOW + 1
+
+
 async def test_what_was_due_has_waited_since_then(c: Client) -> None:
     await c.enqueue(submit("t1", delay=5.0))
     await c.broker.promote(now=NOW + 9)

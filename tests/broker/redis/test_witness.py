@@ -187,9 +187,9 @@ async def test_what_is_asked_after_a_silence_has_the_time_of_the_call(
     server = (await broker._session()).server
     run, asked = server.run, dict[str, float | None]()
 
-    async def noted(script: Script, *args: Any, until: float | None = None) -> Any:
+    async def noted(script: Script, *args: Any, until: float | None = None, **options: Any) -> Any:
         asked[script.name] = until
-        return await run(script, *args, until=until)
+        return await run(script, *args, until=until, **options)
 
     monkeypatch.setattr(server, "run", noted)
     until = asyncio.get_running_loop().time() + 5.0

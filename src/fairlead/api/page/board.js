@@ -142,7 +142,12 @@ const TABLES = {
     ],
   },
 };
-const HEALTH = { ok: "is well", warn: "is worth a look", fail: "needs care" };
+const HEALTH = {
+  ok: "is well",
+  warn: "is worth a look",
+  degraded: "is away: tasks are kept on disk",
+  fail: "needs care",
+};
 const LEVELS = { ok: "good", warn: "warn", fail: "bad" };
 const BREAKERS = {
   closed: ["closed", "good"],

@@ -11,7 +11,9 @@ import msgspec
 from fairlead.api.moments import moment
 from fairlead.api.route import Request, Route
 from fairlead.api.shapes import about
+from fairlead.fallback import Fallback
 from fairlead.model.errors import BrokerError
+from fairlead.model.outage import BrokerState
 
 __all__ = ("ROUTES", "Health", "HealthFinding")
 
@@ -32,31 +34,58 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whether tasks can be trusted to the broker. What is looked at may change any time."""
 
     now: Annotated[datetime | None, about("By the broker; null: it does not answer.")]
-    status: Annotated[Status, about("The worst of the findings.")]
+    status: Annotated[
+        Literal["ok", "warn", "degraded", "fail"],
+        about(
+            "The worst of the findings; or degraded: tasks are accepted, and kept on the disk of"
+            " this server until the broker has them."
+        ),
+    ]
+    broker: Annotated[
+        BrokerState | None, about("How this server stands to it; null: it has no fallback.")
+    ] = None
     findings: Annotated[list[HealthFinding], about("Empty for a token of a tenant.")]
 
 
 async def _health(request: Request) -> Health:
+    service = request.service
+    now: float | None = None
     try:
-        async with asyncio.timeout(request.service.settings.patience):
+        if service.outage:
+            raise TimeoutError  # others have asked, and go on to
+        async with asyncio.timeout(service.settings.patience):
             now, found = await request.client.now(), await request.client.diagnose()
     except (BrokerError, TimeoutError) as error:
         # Without the words of the error, which may name the address of the broker.
         text = f"the broker does not answer ({type(error).__name__})"
-        away = HealthFinding(name="broker", status="fail", text=text)
-        return Health(
-            now=None, status="fail", findings=[] if request.access.tenant is not None else [away]
-        )
-    states = {finding.status for finding in found}
-    return Health(
-        now=moment(now),
-        status=next((status for status in _WORST if status in states), "ok"),
-        findings=[]
-        if request.access.tenant is not None
-        else [
+        now, findings = None, [HealthFinding(name="broker", status="fail", text=text)]
+    else:
+        findings = [
             HealthFinding(name=each.name, status=each.status, text=each.text, hint=each.hint)
             for each in found
-        ],
+        ]
+    states = {finding.status for finding in findings}
+    status: Literal["ok", "warn", "degraded", "fail"]
+    status = next((each for each in _WORST if each in states), "ok")
+    fallback = service.fallback
+    if fallback is not None and (service.is_degraded or now is None):
+        status = "degraded"
+        findings.append(_spool_of(fallback))
+    return Health(
+        now=moment(now),
+        status=status,
+        broker=None if fallback is None else fallback.state,
+        findings=[] if request.access.tenant is not None else findings,
+    )
+
+
+def _spool_of(fallback: Fallback) -> HealthFinding:
+    stats = fallback.spool.stats()
+    return HealthFinding(
+        name="spool",
+        status="warn",
+        text=f"{stats.depth:,} records ({stats.bytes:,} bytes) wait on the disk of this server",
+        hint="they are sent once the broker is back; fairlead spool list shows them",
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.api.batches import Line, Piece, Stopped
 from fairlead.api.input import JSON, refusal_of
-from fairlead.api.problems import BodyTooLarge, Draining, Problem
+from fairlead.api.problems import BodyTooLarge, Draining, Problem, SpoolAway, SpoolOverflow
 from fairlead.api.route import Reply, Request, Route
 from fairlead.api.submissions import NewTask
 
@@ -36,9 +36,13 @@ class BatchQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of each task, in the order given."""
+    """What became of each task, in the order given.
+
+    Of those that were accepted, ``spooled`` are on the disk of this server, as the broker is away.
+    """
 
     accepted: int
+    spooled: int
     duplicates: int
     refused: int
     in_doubt: int
@@ -50,6 +54,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="code", tag="
 
     lines: int
     accepted: int
+    spooled: int
     duplicates: int
     refused: int
     in_doubt: int
@@ -77,7 +82,7 @@ async def submit_many(request: Request) -> Reply:
     counts.add(results)
     if piece.stopped is not None and not counts.any_kept:
         raise piece.stopped.problem
-    status = 207 if any(map(_is_bad, results)) else 200
+    status = 207 if any(map(_is_bad, results)) else 202 if counts.spooled else 200
     return Reply(value=BatchAnswer(results=results, **counts.fields()), status=status)
 
 
@@ -190,20 +195,23 @@ class _Counts:
 
     def __init__(self) -> None:
         self._by_code: dict[str, int] = {}
+        self.spooled = 0
 
     def add(self, lines: list[Line]) -> None:
         for line in lines:
             self._by_code[line.code] = self._by_code.get(line.code, 0) + 1
+            self.spooled += line.durability == "spooled"
 
     @property
     def any_kept(self) -> bool:
-        """Whether the broker has any of them, as far as it said."""
+        """Whether any of them was accepted, as far as is known."""
         return not self._by_code.keys().isdisjoint(("accepted", "duplicate"))
 
     def fields(self) -> dict[str, int]:
         of = self._by_code.get
         return {
             "accepted": of("accepted", 0),
+            "spooled": self.spooled,
             "duplicates": of("duplicate", 0),
             "refused": of("refused", 0),
             "in_doubt": of("in_doubt", 0),
@@ -226,8 +234,12 @@ ROUTES = (
         body=list[NewTask],
         query=BatchQuery,
         answer=BatchAnswer,
-        also={207: "Some were not accepted: look at each."},
-        problems=(BodyTooLarge,),
+        also={
+            202: "All were accepted, some of them on the disk of this server: the broker is away.",
+            207: "Some were not accepted: look at each.",
+        },
+        problems=(BodyTooLarge, SpoolOverflow, SpoolAway),
+        spools=True,
         streams=(JSON, NDJSON),
         max_body=_MAX_BATCH,
         patience=None,

@@ -12,13 +12,22 @@ import msgspec
 from fairlead.api.explanation import reasons_for_tenant
 from fairlead.api.input import text_of
 from fairlead.api.lookup import found_task, task_id, told_to_caller
-from fairlead.api.problems import BodyTooLarge, Conflicting, Full, Invalid, NotFound
+from fairlead.api.problems import (
+    BodyTooLarge,
+    Conflicting,
+    Full,
+    Invalid,
+    NotFound,
+    SpoolAway,
+    SpoolOverflow,
+)
 from fairlead.api.route import Reply, Request, Route
 from fairlead.api.submissions import (
     Accepted,
     NewTask,
     accepted,
     check_dependencies,
+    durability_of,
     submission_of,
 )
 from fairlead.api.task_views import (
@@ -110,8 +119,12 @@ async def submit(request: Request) -> Reply:
     submission = await submission_of(request, request.body, id=key)
     if submission.depends_on:
         await check_dependencies(request, submission)
-    receipt = await request.client.submit(submission, max(until - clock(), _LEAST))
+    receipt = await request.client.submit(
+        submission, max(until - clock(), _LEAST), durability_of(request.body)
+    )
     value = accepted(receipt, submission)
+    if value.durability == "spooled":
+        return Reply(value=value, status=202)
     return Reply(value=value, status=200 if value.duplicate else 201)
 
 
@@ -269,9 +282,13 @@ ROUTES = (
         body=NewTask,
         answer=Accepted,
         status=201,
-        also={200: "It is there already: this id, or this unique key."},
+        also={
+            200: "It is there already: this id, or this unique key.",
+            202: "The broker is away: it is on the disk of this server, and sent from there.",
+        },
         headers={"Idempotency-Key": "The id of the task: a repetition makes no second one."},
-        problems=(Conflicting, BodyTooLarge, Full),
+        problems=(Conflicting, BodyTooLarge, Full, SpoolOverflow, SpoolAway),
+        spools=True,
     ),
     Route(
         method="GET",

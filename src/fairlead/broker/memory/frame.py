@@ -42,6 +42,7 @@ class Frame:
         self._ahead = 0.0  # of the clock
         self._lock = threading.Lock()
         self._generation = os.urandom(8).hex()
+        self.destination = f"memory://{self._generation}"  # see ``destination_of``
         self._shard = Shard(self._generation, event_bytes)
         self._bell = Bell()
         self._event_sleepers: list[Sleeper] = []

@@ -53,6 +53,7 @@ def snapshot(
     return Snapshot(
         now=shard.now,
         shutdown=shard.closed,
+        redis_active=False,
         queues={queue.name: _queue_counts(queue, most, tenant) for queue in queues},
         limiters={each.name: _limiter_state(each, shard.now) for each in limiters[:MAX_PAGE]},
         more_limiters=len(limiters) > MAX_PAGE,

@@ -22,13 +22,14 @@ from fairlead.broker.redis.link import Link, closed
 from fairlead.broker.redis.replies import understand
 from fairlead.broker.redis.scripts import Script
 from fairlead.broker.redis.wire import ReplyError, Value, Wire, pack
-from fairlead.broker.repeats import LIMIT, Limit, Rounds
+from fairlead.broker.repeats import LIMIT, Limit, OtherConnection, Rounds
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 
 __all__ = ("OnStray", "Server", "Value")
 
 OnStray = Callable[[Any], Awaitable[None] | None]
 
+_MOST_OWNERS = 1_000  # incarnations whose connection is remembered
 _IDLE_BLOCKERS = 4  # connections kept for the next blocking call
 _SERVER_EXTRA = 2.0  # seconds the server waits longer than we do: ours is the timeout that counts
 _GRACE = 0.1  # seconds that a blocking call waits beyond its end for a last-moment reply
@@ -82,6 +83,7 @@ class Server:
         self._idle: list[Wire] = []
         self._blocked: set[Wire] = set()
         self._chores: set[asyncio.Task[None]] = set()
+        self._owners: dict[str, Wire] = {}  # by incarnation: over which its bound calls go
 
     # --- calls -------------------------------------------------------------------------------
 
@@ -93,15 +95,19 @@ class Server:
         *,
         patience: float | None = None,
         until: float | None = None,
+        hasty: bool = False,
+        owner: str | None = None,
     ) -> Any:
         """Run a script on the shard and give its reply, by ``until`` if that is given.
+
+        ``hasty`` is that of ``Call``; ``owner`` is the incarnation of a bound one.
 
         Raises ``ScriptError`` for the script's own refusals and ``Refused`` where the server
         refused for good; once the time is over ``Ambiguous`` if any attempt may have been
         executed, otherwise ``Unreachable``, or ``Refused`` with a cause that may pass.
         """
         packed = pack(("FCALL", script.function, 1, key, *args))
-        return await self._call(packed, script, patience, until)
+        return await self._call(packed, script, patience, until, hasty=hasty, owner=owner)
 
     async def command(self, *args: Value, patience: float | None = None) -> Any:
         """Issue a plain command, under the same rules as ``run``: it must be safe to repeat."""
@@ -113,17 +119,22 @@ class Server:
         script: Script | None,
         patience: float | None,
         until: float | None,
+        *,
+        hasty: bool = False,
+        owner: str | None = None,
     ) -> Any:
         link = self._enter()
         began = link.loop.time()
         waits = until  # for the reply of one attempt
         if until is None or waits is None:
-            limit = self._patience if patience is None else patience
-            until = began + limit
-            waits = until if limit else math.inf
+            seconds = self._patience if patience is None else patience
+            until = began + seconds
+            waits = until if seconds else math.inf
         wire = link.wire
         outcome: Any = None
         if wire is not None and not wire.lost:
+            if owner is not None:
+                self._bind(owner, wire)
             try:
                 outcome = await wire.send(packed, began, waits)
             except Ambiguous as error:
@@ -132,26 +143,31 @@ class Server:
                 if outcome.__class__ is not ReplyError:
                     link.failures = 0
                     return outcome
-        return await self._persist(link, packed, script, until, waits, wire, outcome)
+        limit = Limit(until, tries=1 if hasty else None)
+        return await self._persist(link, packed, script, limit, waits, wire, outcome, owner)
 
     async def _persist(
         self,
         link: Link,
         packed: bytes,
         script: Script | None,
-        until: float,
+        limit: Limit,
         waits: float,
         wire: Wire | None,
         outcome: Any,
+        owner: str | None,
     ) -> Any:
         """Go on with a call whose first try had no outcome, or not a good one."""
-        rounds = Rounds(Limit(until))
+        rounds = Rounds(limit)
+        hasty = limit.tries is not None
         while True:
             try:
                 if isinstance(outcome, BrokerError):
                     raise outcome
                 if wire is None or outcome is None:
-                    wire = await _connected(link, waits, rounds)
+                    wire = await _connected(link, waits, rounds, hasty=hasty)
+                    if owner is not None:
+                        self._bind(owner, wire)
                     outcome = await wire.send(packed, link.loop.time(), waits)
                 if outcome.__class__ is ReplyError:
                     outcome = await _remedied(
@@ -169,6 +185,16 @@ class Server:
                 link.failures = 0
                 return outcome
             wire = outcome = None
+
+    def _bind(self, owner: str, wire: Wire) -> None:
+        """Note over which connection an incarnation calls; raise if it was another one."""
+        known = self._owners.get(owner)
+        if known is None:
+            self._owners[owner] = wire
+            if len(self._owners) > _MOST_OWNERS:
+                del self._owners[next(iter(self._owners))]
+        elif known is not wire:
+            raise OtherConnection(f"there is another connection to {wire.place}")
 
     # --- blocking calls ----------------------------------------------------------------------
 
@@ -324,13 +350,13 @@ class Server:
         return [*self._chores, *([] if connecting is None else [connecting])]
 
 
-async def _connected(link: Link, until: float, rounds: Rounds) -> Wire:
+async def _connected(link: Link, until: float, rounds: Rounds, *, hasty: bool) -> Wire:
     """The connection, if there is one in time."""
     if until == math.inf:
-        return await link.connected()
+        return await link.connected(hasty=hasty)
     try:
         async with asyncio.timeout_at(until):
-            return await link.connected()
+            return await link.connected(hasty=hasty)
     except TimeoutError:
         why = link.trouble or (rounds.last if rounds.count else None)
         raise Unreachable(str(why or "there was no connection in time")) from why

@@ -14,8 +14,8 @@ from fairlead.broker.redis.address import Address, Place, parse
 from fairlead.broker.redis.broker import RedisBroker
 from fairlead.broker.redis.frame import Session
 from fairlead.broker.redis.wire import Value
-from fairlead.broker.verbs import Call
-from fairlead.embedded import EmbeddedValkey, Endpoint, parse_embedded
+from fairlead.broker.verbs import SHARD, Call
+from fairlead.embedded import SCHEME, EmbeddedValkey, Endpoint, parse_embedded
 from fairlead.model.errors import Refused, Unreachable
 from fairlead.runtime.natives import are_threads_patched
 from fairlead.settings import VARIABLE
@@ -46,6 +46,12 @@ class EmbeddedBroker(RedisBroker):
         # Where it listens, and its password, are known once it runs.
         nowhere = Address(kind="unix", places=(Place(path=f"{path}/valkey"),))
         super().__init__(nowhere, revive=self._bring_back, **options)
+
+    @property
+    def destination(self) -> str:
+        """Which broker this is, wherever it listens this time."""
+        where = f"{SCHEME}://{self._path}"
+        return where if self.shard == SHARD else f"{where}#{self.shard}"
 
     async def _run(
         self, verb: str, args: Sequence[Value], call: Call | None = None, *, writes: bool = False

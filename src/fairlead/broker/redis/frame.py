@@ -12,6 +12,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
+
 from fairlead.broker import checks
 from fairlead.broker.clock import Clock
 from fairlead.broker.documents import too_many_trails
@@ -127,6 +129,13 @@ class Frame:
         self._alarm_held = False  # by a wait that is over; the next exchange passes it on
         self._closed = False
 
+    @property
+    def destination(self) -> str:
+        """Which broker this is; see ``fairlead.broker.destination_of``."""
+        places = tuple(sorted(self.address.places, key=str))
+        where = str(msgspec.structs.replace(self.address, places=places))
+        return where if self.shard == SHARD else f"{where}#{self.shard}"
+
     # -- calls ---------------------------------------------------------------------------------
 
     async def _run(
@@ -138,12 +147,15 @@ class Frame:
         """
         session = await self._session()
         script = load(verb, reads=not (writes or self._test_clock))
-        until = None if call is None else call.until
+        until, hasty = (None, False) if call is None else (call.until, call.hasty)
+        owner = call.incarnation if call is not None and call.bound else None
         session.calls += 1
         began = self._steady()
         try:
             try:
-                reply = await session.server.run(script, self.keys.prefix, args, until=until)
+                reply = await session.server.run(
+                    script, self.keys.prefix, args, until=until, hasty=hasty, owner=owner
+                )
             except ScriptError as error:
                 if error.code != "silence" and (error.code, *error.fields) != ("layout", "0"):
                     raise

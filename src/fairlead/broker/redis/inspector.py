@@ -129,6 +129,7 @@ class Inspecting(Frame):
         return Snapshot(
             now=time,
             shutdown=self._closed,
+            redis_active=True,
             queues=queues,
             limiters=dict(islice(limiters.items(), MAX_PAGE)),
             more_limiters=len(limiters) > MAX_PAGE,

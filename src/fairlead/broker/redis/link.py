@@ -43,8 +43,11 @@ class Link:
         self._not_before = 0.0  # the loop's time of the next attempt
         self._closed = False
 
-    async def connected(self) -> Wire:
-        """The connection. Who needs it at the same time shares one attempt to open it."""
+    async def connected(self, *, hasty: bool = False) -> Wire:
+        """The connection. Who needs it at the same time shares one attempt to open it.
+
+        A ``hasty`` caller does not wait for the pause before it.
+        """
         wire = self.wire
         if wire is not None:
             if not wire.lost:
@@ -55,6 +58,8 @@ class Link:
             raise closed()
         task = self.connecting
         if task is None:
+            if hasty:
+                self._not_before = 0.0
             task = self.connecting = self.loop.create_task(self._connect())
             task.add_done_callback(_heard)  # also if all who wait for it are out of time
         await asyncio.wait((task,))

@@ -298,7 +298,9 @@ def _add_rows(
     place = -1
     for group in text.decode().split("\x1e"):
         kind, digit, queue, token, attempt, reason, *items = group.split("\x1f")
-        state = STATES[int(digit)]
+        found = STATES[int(digit)]
+        state = "" if found is None else found.value
+        lease, count = int(token), int(attempt)
         tenant = ""
         for item in items:
             if item.startswith("\x1c"):
@@ -317,9 +319,9 @@ def _add_rows(
                     task=item,
                     queue=queue,
                     tenant=tenant,
-                    state="" if state is None else state.value,
-                    token=int(token),
-                    attempt=int(attempt),
+                    state=state,
+                    token=lease,
+                    attempt=count,
                     reason=reason,
                 )
             )

@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import Frame, together
+from fairlead.broker.sharded.stages import Places, incarnation_of, stages_of
 from fairlead.broker.verbs import Call, Firing, LeaseRef, Receipt, Submission
 from fairlead.model.errors import BrokerError
 from fairlead.model.lifecycle import State
@@ -17,7 +18,6 @@ from fairlead.runtime import faults
 
 __all__ = ("Entering",)
 
-_Places = dict[str, list[int]]  # by shard: which items of the batch
 _Found = Mapping[str, Mapping[str, tuple[State, int, str]]]  # by id and shard
 
 
@@ -54,7 +54,9 @@ class Entering(Frame):
         line = self._line(verb, call)
         if line.answer is not None:
             return cast(list[Receipt], line.answer)
-        stages = self._stages(submissions, self._homes(verb, submissions))
+        stages = stages_of(submissions, self._homes(verb, submissions))
+        if not submissions:
+            stages[0][self._default] = []
         receipts: dict[int, Receipt] = {}
         entered: dict[str, str] = {}  # by id of what this batch brought in: its shard
         linked = False
@@ -100,30 +102,10 @@ class Entering(Frame):
             return [self._places.home(each.queue) for each in messages]
         return [self._places.placed(each.queue, each.level) for each in messages]
 
-    def _stages(self, submissions: Sequence[Submission], homes: Sequence[str]) -> list[_Places]:
-        """Which items go to which shard, and after which others; in a shard they stay in order."""
-        stages: list[_Places] = [{}]
-        entered: dict[str, tuple[str, int]] = {}
-        last: dict[str, int] = {}
-        for i, submission in enumerate(submissions):
-            shard = homes[i]
-            stage = last.get(shard, 0)
-            for dependency in submission.depends_on:
-                other, reached = entered.get(dependency.id, (shard, 0))
-                stage = max(stage, reached if other == shard else reached + 1)
-            if stage == len(stages):
-                stages.append({})
-            stages[stage].setdefault(shard, []).append(i)
-            last[shard] = stage
-            entered[submission.message.id] = shard, stage
-        if not submissions:
-            stages[0][self._default] = []
-        return stages
-
     async def _found(
         self,
         submissions: Sequence[Submission],
-        stage: _Places,
+        stage: Places,
         entered: Mapping[str, str],
         now: float | None,
     ) -> _Found:
@@ -138,7 +120,7 @@ class Entering(Frame):
         return found
 
     def _questions(
-        self, submissions: Sequence[Submission], stage: _Places, entered: Mapping[str, str]
+        self, submissions: Sequence[Submission], stage: Places, entered: Mapping[str, str]
     ) -> dict[str, list[str]]:
         """By shard: which tasks it may know that a task of another shard names."""
         asked: dict[str, list[str]] = {}
@@ -157,7 +139,8 @@ class Entering(Frame):
 
 def _later(call: Call, stage: int) -> Call:
     """The call of a later stage, which has a line of numbers of its own."""
-    return Call(f"{call.incarnation}/{stage}", call.number, call.until)
+    name = incarnation_of(call.incarnation, stage)
+    return Call(name, call.number, call.until, call.hasty, call.bound)
 
 
 def _unfenced(item: Submission | Firing, shard: str, found: _Found) -> Submission | Firing:

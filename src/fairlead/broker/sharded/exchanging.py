@@ -106,8 +106,7 @@ class Exchanging(Frame):
         # Whoever only brings outcomes is told to bring them later, and others do not wait for that.
         # What a shard lent in a reply that was lost is claimed by nobody: the next beat gives it
         # back.
-        line.answer = reply = self._joined(line, settlements, started, leased)
-        return reply
+        return self._joined(line, settlements, started, leased)
 
     async def _send(
         self,
@@ -221,7 +220,7 @@ class Exchanging(Frame):
         self._now = max(self._now, *(reply.now for reply in replies.values()), 0.0)
         self._ended(settlements[i].id for i, answer in settled.items() if answer == "applied")
         dues = [reply.due_in for reply in replies.values() if reply.due_in is not None]
-        return ExchangeReply(
+        reply = ExchangeReply(
             now=self._now,
             settled=[settled.get(i, "later") for i in range(len(settlements))],
             started=[marked.get(i, "later") for i in range(len(started))],
@@ -229,6 +228,9 @@ class Exchanging(Frame):
             more=any(reply.more for reply in replies.values()),
             due_in=min(dues, default=None),
         )
+        if "later" not in reply.settled:  # or else who asks again under its number gets the rest
+            line.answer = reply
+        return reply
 
 
 def _hurried(call: Call) -> Call:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from fairlead.broker.parts import destination_of
 from fairlead.broker.sharded.away import Away
 from fairlead.broker.sharded.carrier import Carrier
 from fairlead.broker.sharded.places import Places
@@ -86,6 +87,21 @@ class Frame:
         self._writing: dict[tuple[str, str], tuple[str, set[str]]] = {}
 
     # -- where things are ----------------------------------------------------------------------
+
+    @property
+    def parts(self) -> Mapping[str, Post]:
+        """The shards by name, for those who have to know which of them is away."""
+        return self._stores
+
+    @property
+    def destination(self) -> str:
+        """Which broker this is; see ``fairlead.broker.destination_of``."""
+        parts = (f"{name}={destination_of(self._stores[name])}" for name in sorted(self._stores))
+        return f"{', '.join(parts)} ({self._places})"
+
+    def place(self, queue: str, level: int) -> str:
+        """Return the name of the shard in which a new task is put."""
+        return self._places.placed(queue, level)
 
     @property
     def _first(self) -> Post:

@@ -51,6 +51,12 @@ class Places:
         self._below = [shard for shard in by_level if worst[shard] > lowest]
         self._drained = list(dict.fromkeys(drained))
 
+    def __str__(self) -> str:
+        """Where new tasks go, as one line."""
+        queues = (f"{queue}={shard}" for queue, shard in sorted(self._queues.items()))
+        levels = (f"{LEVELS[level]}={shard}" for level, shard in sorted(self.levels.items()))
+        return ", ".join((*queues, *levels, f"others={self.default}"))
+
     @property
     def is_plain(self) -> bool:
         """Whether every queue is in its home only."""

@@ -72,6 +72,7 @@ class Reading(Frame):
         return Snapshot(
             now=max(part.now for part in parts.values()),
             shutdown=all(part.shutdown for part in parts.values()),
+            redis_active=all(part.redis_active for part in parts.values()),
             queues=queues,
             limiters=dict(islice(limiters.items(), MAX_PAGE)),
             more_limiters=len(limiters) > MAX_PAGE

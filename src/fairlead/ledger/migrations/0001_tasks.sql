@@ -19,8 +19,6 @@ create table fairlead.tasks (
     deadline_at   timestamptz,
     -- The last change of state, by the broker's clock.
     updated_at    timestamptz not null default clock_timestamp(),
-    -- When the row was last compared with the broker.
-    checked_at    timestamptz not null default clock_timestamp(),
     started_at    timestamptz,
     finished_at   timestamptz,
     -- The term of the leader that is sending it.
@@ -51,24 +49,72 @@ create table fairlead.tasks (
     constraint tasks_recoveries check (recoveries between 0 and 3)
 ) with (fillfactor = 80);
 
--- The dispatcher's, the janitor's and the auditor's: what they look for is never scanned for.
+-- What a role of the manager looks for is never scanned for.
 create index tasks_due on fairlead.tasks (due_at, seq) where state = 'pending';
 create index tasks_due_by_tenant on fairlead.tasks (tenant, due_at, seq) where state = 'pending';
-create index tasks_claimed on fairlead.tasks (claimed_term) where state = 'claimed';
-create index tasks_running on fairlead.tasks (checked_at) where state = 'running';
-create index tasks_unfinished on fairlead.tasks (checked_at)
-    where state in ('scheduled', 'deferred', 'queued', 'retrying');
 create index tasks_parents on fairlead.tasks using gin (depends_on)
     where state = 'pending' and depends_on <> '{}';
 create index tasks_kept on fairlead.tasks (finished_at) where finished_at is not null;
 
--- Listings: newest first, page by page.
-create index tasks_newest on fairlead.tasks (created_at desc, seq desc);
-create index tasks_by_state on fairlead.tasks (state, created_at desc, seq desc);
-create index tasks_by_queue on fairlead.tasks (queue, created_at desc, seq desc);
-create index tasks_by_tenant on fairlead.tasks (tenant, created_at desc, seq desc);
-create index tasks_by_name on fairlead.tasks (name, created_at desc, seq desc);
+-- For the auditor, the janitor and people: newest first, page by page.
+create index tasks_by_state on fairlead.tasks (state, created_at, seq);
 create index tasks_by_error on fairlead.tasks using gin (to_tsvector('simple', error_type || ' ' || error)) where error_type <> '';
+
+-- What pages are found by and never changes. Were it in indexes of the table of tasks, each change of
+-- a state would write all of them anew. Only triggers of that table write here.
+create table fairlead.listings (
+    created_at timestamptz not null,
+    seq        bigint not null,
+    id         text not null,
+    queue      text not null,
+    tenant     text not null,
+    name       text not null,
+    primary key (created_at, seq)
+);
+create index listings_by_queue on fairlead.listings (queue, created_at, seq);
+create index listings_by_tenant on fairlead.listings (tenant, created_at, seq);
+create index listings_by_name on fairlead.listings (name, created_at, seq);
+
+-- They run with the rights of the owner, so that whoever writes tasks needs none for listings.
+create function fairlead.list_added() returns trigger
+language plpgsql security definer set search_path = '' as $$
+begin
+    insert into fairlead.listings (created_at, seq, id, queue, tenant, name)
+    select a.created_at, a.seq, a.id, a.queue, a.tenant, a.name from added a;
+    return null;
+end
+$$;
+create trigger list_added after insert on fairlead.tasks
+    referencing new table as added for each statement execute function fairlead.list_added();
+
+create function fairlead.list_changed() returns trigger
+language plpgsql security definer set search_path = '' as $$
+begin
+    update fairlead.listings l
+    set created_at = new.created_at, seq = new.seq, id = new.id, queue = new.queue,
+        tenant = new.tenant, name = new.name
+    where l.created_at = old.created_at and l.seq = old.seq;
+    return null;
+end
+$$;
+create trigger list_changed after update of created_at, seq, id, queue, tenant, name on fairlead.tasks
+    for each row when ((old.created_at, old.seq, old.id, old.queue, old.tenant, old.name)
+        <> (new.created_at, new.seq, new.id, new.queue, new.tenant, new.name))
+    execute function fairlead.list_changed();
+
+create function fairlead.unlist_removed() returns trigger
+language plpgsql security definer set search_path = '' as $$
+begin
+    delete from fairlead.listings l using removed r where l.created_at = r.created_at and l.seq = r.seq;
+    return null;
+end
+$$;
+create trigger unlist_removed after delete on fairlead.tasks
+    referencing old table as removed for each statement execute function fairlead.unlist_removed();
+
+-- Others must not make triggers of these for tables of their own.
+revoke execute on function fairlead.list_added(), fairlead.list_changed(), fairlead.unlist_removed()
+    from public;
 
 create table fairlead.flows (
     id            text primary key,
@@ -158,12 +204,11 @@ begin
                                 delay, deadline, place)
     ), added as (
         insert into fairlead.tasks as t (id, state, queue, tenant, name, level, submission, content,
-                                         depends_on, created_at, due_at, deadline_at, updated_at,
-                                         checked_at)
+                                         depends_on, created_at, due_at, deadline_at, updated_at)
         select g.id, 'pending', g.queue, g.tenant, g.name, g.level, decode(g.submission, 'base64'),
                decode(g.content, 'base64'), coalesce(g.depends_on, '{}'), moment,
                moment + make_interval(secs => coalesce(g.delay, 0)),
-               moment + make_interval(secs => g.deadline), moment, moment
+               moment + make_interval(secs => g.deadline), moment
         from given g order by g.place
         on conflict (id) do nothing
         returning t.id, t.due_at
@@ -173,6 +218,11 @@ begin
 
     if is_due then
         perform pg_notify('fairlead_due', '');
+    end if;
+
+    if cardinality(accepted) = json_array_length(batch) then  -- nearly always
+        return query select a.id, 'accepted' from unnest(accepted) as a(id);
+        return;
     end if;
 
     -- Another statement: it sees what a transaction wrote that the insert had to wait for.

@@ -1,27 +1,3 @@
--- name: unchecked_tasks
--- Unfinished rows that were not compared with the broker for `older` seconds.
-select id, state, last_entry, last_index, flow, submission is not null as is_sendable
-from fairlead.tasks
-where state in ('scheduled', 'deferred', 'queued', 'retrying')
-  and checked_at < statement_timestamp() - make_interval(secs => %(older)s)
-order by checked_at limit %(limit)s;
-
--- name: unchecked_running
-select id, state, last_entry, last_index, flow, submission is not null as is_sendable
-from fairlead.tasks
-where state = 'running' and checked_at < statement_timestamp() - make_interval(secs => %(older)s)
-order by checked_at limit %(limit)s;
-
--- name: touch_tasks
-with holds as materialized (
-    select 1 from fairlead.leadership where term = %(term)s for share
-), free as materialized (
-    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
-    for update of t skip locked
-)
-update fairlead.tasks t set checked_at = clock_timestamp()
-where t.id = any(array(select free.id from free));
-
 -- name: send_again
 -- The broker has lost them: back to pending, or dead if nobody can send them. A row that an event
 -- has moved on since it was read stays as it is.
@@ -33,7 +9,7 @@ with holds as materialized (
 )
 update fairlead.tasks t
 set state = case when t.submission is not null then 'pending' else 'dead' end,
-    reason = 'lost', updated_at = clock_timestamp(), checked_at = clock_timestamp(),
+    reason = 'lost', updated_at = clock_timestamp(),
     due_at = greatest(t.due_at, clock_timestamp()),
     finished_at = case when t.submission is not null then null else clock_timestamp() end
 from unnest(%(ids)s::text[], %(entries)s::bigint[], %(indexes)s::int[]) as g(id, entry, index)
@@ -56,7 +32,7 @@ set state = g.state, attempts = greatest(t.attempts, g.attempts), reason = g.rea
     started_at = coalesce(to_timestamp(g.started_at), t.started_at),
     finished_at = case when g.state in ('completed', 'dead', 'cancelled')
                        then coalesce(to_timestamp(g.finished_at), clock_timestamp()) end,
-    claimed_term = null, updated_at = clock_timestamp(), checked_at = clock_timestamp()
+    claimed_term = null, updated_at = clock_timestamp()
 from unnest(%(ids)s::text[], %(states)s::text[], %(attempts)s::int[], %(reasons)s::text[],
             %(error_types)s::text[], %(errors)s::text[], %(started)s::float8[],
             %(finished)s::float8[], %(entries)s::bigint[], %(indexes)s::int[])

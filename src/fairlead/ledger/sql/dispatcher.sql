@@ -10,7 +10,8 @@ with recursive holds as materialized (
         select from fairlead.tasks t
         where t.state = 'pending' and t.due_at <= statement_timestamp()
         order by t.due_at, t.seq
-        limit %(limit)s::int + 1
+        -- A limit that the planner cannot see: without statistics it would sort all that are due.
+        limit (select %(limit)s::int + 1)
     ) as waiting
 ), tenants as (
     -- One step in the index for each tenant: its first row.
@@ -32,7 +33,7 @@ with recursive holds as materialized (
 ), fair as materialized (
     select f.*, row_number() over (partition by c.tenant order by f.due_at, f.seq) as turn
     from chosen c cross join lateral (
-        select t.id, t.due_at, t.seq, octet_length(t.submission) as size from fairlead.tasks t
+        select t.ctid, t.due_at, t.seq, octet_length(t.submission) as size from fairlead.tasks t
         where t.state = 'pending' and t.tenant = c.tenant and t.due_at <= statement_timestamp()
             and exists (select from holds)
         order by t.due_at, t.seq
@@ -41,20 +42,21 @@ with recursive holds as materialized (
     ) f
     where c.tenants > 1
 ), due as materialized (
-    select t.id, t.due_at, t.seq, octet_length(t.submission) as size from fairlead.tasks t
+    select t.ctid, t.due_at, t.seq, octet_length(t.submission) as size from fairlead.tasks t
     where t.state = 'pending' and t.due_at <= statement_timestamp() and exists (select from holds)
-        and t.id not in (select fair.id from fair)
+        and t.seq not in (select fair.seq from fair)
     order by t.due_at, t.seq
     limit %(limit)s::int - (select count(*) from fair)
     for update of t skip locked
 ), weighed as (
-    select s.id, sum(s.size) over (order by s.turn, s.due_at, s.seq rows unbounded preceding) - s.size
+    select s.ctid, sum(s.size) over (order by s.turn, s.due_at, s.seq rows unbounded preceding) - s.size
         as before
     from (select * from fair union all select due.*, %(limit)s::bigint from due) s
 ), claimed as (
-    -- An array, not a join: for a small table the planner would join by a scan of all rows.
+    -- Where a row lies, while it is locked, is the cheapest way to it. An array, not a join: for a
+    -- small table the planner would join by a scan of all rows.
     update fairlead.tasks t set state = 'claimed', claimed_term = %(term)s, pushes = t.pushes + 1
-    where t.id = any(array(select w.id from weighed w where w.before < 16777216))
+    where t.ctid = any(array(select w.ctid from weighed w where w.before < 16777216))
     returning t.id, t.seq, t.due_at, t.submission, t.depends_on, t.deadline_at, t.pushes
 )
 select id, submission, depends_on,
@@ -63,20 +65,19 @@ select id, submission, depends_on,
 from claimed order by due_at, seq;
 
 -- name: confirm_tasks
--- The broker has them. A row that the recorder has moved on already stays as it is.
+-- The broker has them, all in the same state. A row that the recorder has moved on stays as it is.
 with holds as materialized (
     select 1 from fairlead.leadership where term = %(term)s for share
 ), free as materialized (
-    select t.id from fairlead.tasks t where t.id = any(%(ids)s) and exists (select from holds)
+    select t.ctid from fairlead.tasks t
+    where t.id = any(%(ids)b) and t.state = 'claimed' and t.claimed_term = %(term)s
+      and exists (select from holds)
     for update of t skip locked
 )
 update fairlead.tasks t
-set state = g.state, claimed_term = null, reason = '', updated_at = clock_timestamp(),
-    checked_at = clock_timestamp(),
-    finished_at = case when g.state in ('completed', 'dead', 'cancelled') then clock_timestamp() end
-from unnest(%(ids)s::text[], %(states)s::text[]) as g(id, state)
-where t.id = g.id and t.state = 'claimed' and t.claimed_term = %(term)s and t.id = any(array(select free.id from free))
-returning t.id;
+set state = %(state)s, claimed_term = null, reason = '', updated_at = clock_timestamp(),
+    finished_at = case when %(state)s in ('completed', 'dead', 'cancelled') then clock_timestamp() end
+where t.ctid = any(array(select free.ctid from free));
 
 -- name: put_back_tasks
 -- They were not taken: try again after so many seconds.

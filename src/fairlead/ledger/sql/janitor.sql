@@ -1,8 +1,9 @@
 -- name: stuck_tasks
--- Rows that have been running for longer than `older` seconds and were not looked at for as long.
-select id, recoveries, last_entry, last_index, flow from fairlead.tasks
-where state = 'running' and checked_at < statement_timestamp() - make_interval(secs => %(older)s)
-order by checked_at limit %(limit)s;
+-- A page of the rows that have been running for longer than `older` seconds, newest first.
+select id, last_entry, last_index, flow, created_at, seq from fairlead.tasks
+where state = 'running' and updated_at < statement_timestamp() - make_interval(secs => %(older)s)
+  and (created_at, seq) < (%(before)s, %(before_seq)s) -- @before
+order by created_at desc, seq desc limit %(limit)s;
 
 -- name: recover_tasks
 -- The broker does not know them: send them again, three times at most.
@@ -15,7 +16,7 @@ with holds as materialized (
 update fairlead.tasks t
 set state = case when t.recoveries < 3 and t.submission is not null then 'pending' else 'dead' end,
     recoveries = least(t.recoveries + 1, 3), reason = 'lost', due_at = clock_timestamp(),
-    updated_at = clock_timestamp(), checked_at = clock_timestamp(),
+    updated_at = clock_timestamp(),
     finished_at = case when t.recoveries < 3 and t.submission is not null then null
                        else clock_timestamp() end
 from unnest(%(ids)s::text[], %(entries)s::bigint[], %(indexes)s::int[]) as g(id, entry, index)

@@ -20,7 +20,7 @@ returning p.shard;
 -- Of these tasks those that have a row: its last event, and what the broker need not be asked for.
 select t.id, t.last_entry, t.last_index, t.name <> '' as is_named,
        t.submission is not null as is_sendable
-from fairlead.tasks t where t.id = any(%(ids)s);
+from fairlead.tasks t where t.id = any(%(ids)b);
 
 -- name: make_incoming
 -- Where changes are copied to: for Python that is ten times cheaper than arrays as parameters.
@@ -31,6 +31,11 @@ create temporary table if not exists incoming_1 (
     begins boolean, worker text, reason text, error_type text, error text, last_entry bigint,
     last_index integer, log bytea
 ) on commit delete rows;
+
+-- name: join_by_index
+-- Until the end of the transaction. Nothing is known of a temporary table, so the planner would rather
+-- read all tasks once than look some thousands up.
+select set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true);
 
 -- name: copy_incoming
 copy pg_temp.incoming_1 (id, state, queue, tenant, name, level, flow, submission, content, depends_on,
@@ -47,8 +52,6 @@ with holds as materialized (
 )
 update fairlead.tasks t
 set state = g.state, claimed_term = null,
-    -- An event that leaves the state as it is changes nothing that stands in an index.
-    checked_at = case when t.state = g.state then t.checked_at else clock_timestamp() end,
     updated_at = coalesce(to_timestamp(g.changed_at), t.updated_at),
     started_at = coalesce(to_timestamp(g.started_at), t.started_at),
     finished_at = case when g.state in ('completed', 'dead', 'cancelled') then coalesce(
@@ -70,8 +73,7 @@ from pg_temp.incoming_1 g
 where t.id = g.id and (t.last_entry, t.last_index) < (g.last_entry, g.last_index)
   and t.state <> 'refused'
   and not (t.state = 'pending' and t.pushes = 0 and t.last_entry = 0)
-  and exists (select from holds)
-returning t.id;
+  and exists (select from holds);
 
 -- name: add_tasks
 -- What happened to tasks that have none: they were enqueued directly.
@@ -82,7 +84,7 @@ insert into fairlead.tasks as t (id, state, queue, tenant, name, level, flow, su
     depends_on, created_at, due_at, deadline_at, updated_at, started_at, finished_at, attempts,
     worker, reason, error_type, error, last_entry, last_index, log)
 select g.id, g.state, g.queue, g.tenant, g.name, coalesce(g.level, 2), g.flow, g.submission,
-    g.content, g.depends_on, to_timestamp(g.created_at),
+    g.content, coalesce(g.depends_on, '{}'), to_timestamp(g.created_at),
     to_timestamp(coalesce(g.due_at, g.created_at)), to_timestamp(g.deadline_at),
     to_timestamp(coalesce(g.changed_at, g.created_at)), to_timestamp(g.started_at),
     case when g.state in ('completed', 'dead', 'cancelled')
@@ -91,9 +93,7 @@ select g.id, g.state, g.queue, g.tenant, g.name, coalesce(g.level, 2), g.flow, g
     g.last_index, g.log
 from pg_temp.incoming_1 g
 where not exists (select from fairlead.tasks k where k.id = g.id) and exists (select from holds)
-order by g.created_at, g.id
-on conflict (id) do nothing
-returning t.id;
+on conflict (id) do nothing;
 
 -- name: record_flows
 -- Flows that were enqueued here; of others there is no row.
@@ -111,9 +111,11 @@ where f.id = g.id and f.state <> 'refused' and not (f.state = 'pending' and f.pu
 returning f.id;
 
 -- name: unfinished_tasks
--- A page of the rows in one state, newest first, to compare all of them with the broker.
-select id, last_entry, last_index, created_at, seq from fairlead.tasks
+-- A page of the rows in one state, newest first, to compare all of them with the broker, or those
+-- that are older than so many seconds.
+select id, last_entry, last_index, flow, created_at, seq from fairlead.tasks
 where state = %(state)s
+  and created_at < statement_timestamp() - make_interval(secs => %(older)s) -- @older
   and (created_at, seq) < (%(before)s, %(before_seq)s) -- @before
 order by created_at desc, seq desc limit %(limit)s;
 
@@ -124,7 +126,7 @@ with holds as materialized (
 )
 update fairlead.tasks t
 set state = 'completed', reason = 'forgotten', updated_at = clock_timestamp(),
-    checked_at = clock_timestamp(), finished_at = clock_timestamp()
+    finished_at = clock_timestamp()
 from unnest(%(ids)s::text[], %(entries)s::bigint[], %(indexes)s::int[]) as g(id, entry, index)
 where t.id = g.id and t.finished_at is null and t.state not in ('pending', 'claimed')
   and (t.last_entry, t.last_index) = (g.entry, g.index) and exists (select from holds)

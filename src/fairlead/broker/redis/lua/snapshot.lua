@@ -44,11 +44,14 @@ local function has_room(count)
   return true
 end
 
--- Since when a queued task can run; nil if it is not queued any more. See lib/record, lib/task.
-local function since(id)
+-- Since when the task of an entry can run; nil if it is not queued any more, or stands in another line. See
+-- lib/line, lib/record, lib/task.
+local function since(entry)
+  local id = match(entry, '^[^\31]*')
   local r = call('HGET', P .. 'records', id)
-  local at = r and unpacked('<d', r, SINCE + 1)
-  if r and (r:byte() ~= QUEUED or at > 0) then return r:byte() == QUEUED and at or nil end
+  if r and (r:byte() ~= QUEUED or entry_of(from_record(id, r)) ~= entry) then return nil end
+  local at = r and unpacked('<d', r, SINCE + 1) or 0
+  if at > 0 then return at end
   local value = call('HGET', P .. 'tasks', id)
   return value and (unpacked('<d', value))
 end
@@ -61,7 +64,7 @@ local function longest(queue, tenants, records)
     for level = 0, 3 do
       local key = P .. 'line:' .. queue .. ':' .. level .. ':' .. tenants[k]
       for _, entry in ipairs(lengths[level + 1] > 0 and call('LRANGE', key, 0, HEADS - 1) or {}) do
-        local at = since(match(entry, '^[^\31]*'))
+        local at = since(entry)
         if at then
           found = min(found, at)
           break

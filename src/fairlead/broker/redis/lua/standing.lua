@@ -33,10 +33,7 @@ if task.state ~= QUEUED then return reply end
 reply[14] = call('HGET', P .. 'gates', queue .. SEP .. tenant)
 reply[15] = max(call('ZCARD', P .. 'ready:' .. queue) - 1, 0) -- one member is none
 reply[16] = call('ZRANK', P .. 'ready:' .. queue, tenant) or -1
-local entry = id -- see lib/line
-if task.life + task.generation + task.moved > 0 then entry = id .. SEP .. task.life .. '.' .. task.generation end
-if task.moved > 0 then entry = entry .. '.' .. task.moved end
-reply[17] = call('LPOS', P .. 'line:' .. queue .. ':' .. task.h.level .. ':' .. tenant, entry, 'MAXLEN', ARGV[4]) or -1
+reply[17] = call('LPOS', P .. 'line:' .. queue .. ':' .. task.h.level .. ':' .. tenant, entry_of(task), 'MAXLEN', ARGV[4]) or -1
 
 local function add(name, needed)
   local waiting, lobby, n = 0, call('ZRANGE', P .. 'lobby:' .. name, 0, 999, 'WITHSCORES'), #reply[18]

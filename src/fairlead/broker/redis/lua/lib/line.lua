@@ -24,11 +24,6 @@ function line(t, level)
   return l
 end
 
-function entry_of(task)
-  if task.life == 0 and task.generation == 0 and task.moved == 0 then return task.id end
-  return task.id .. SEP .. task.life .. '.' .. task.generation .. (task.moved > 0 and '.' .. task.moved or '')
-end
-
 -- What this call put to the end of a line, or before its first, the last of these first.
 function added(l, side)
   if l[side] == NONE then l[side] = {} end

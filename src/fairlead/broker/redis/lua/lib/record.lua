@@ -78,6 +78,12 @@ end
 -- Whether there is more to a queued task than its id says: a record, or lives before this one.
 function special(t) return t.recorded or t.life > 0 end
 
+-- What stands for a queued task in its line, see lib/line.
+function entry_of(task)
+  if task.life == 0 and task.generation == 0 and task.moved == 0 then return task.id end
+  return task.id .. SEP .. task.life .. '.' .. task.generation .. (task.moved > 0 and '.' .. task.moved or '')
+end
+
 function from_record(id, r)
   local state, flags, policy, attempts, crashes, unroutable, generation, token, started, due, deadline,
     finished, expires, next = unpacked(FATE, r)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from fairlead.broker.redirection import redirected as redirected_body
 from fairlead.broker.verbs import Receipt, Submission
-from fairlead.client.redirecting import redirected as redirected_body
 from fairlead.model.graph import sort
 from fairlead.model.options import Dependency
 

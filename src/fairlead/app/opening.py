@@ -1,0 +1,69 @@
+"""What an app works with: its broker, its ledger, and what it does while the broker is away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.app.broker_url import ledger_url, whole_url
+from fairlead.broker import LIMIT, Store, call_limit, connect, split_limit
+from fairlead.client import Clients
+from fairlead.fallback import Fallback, FallbackOptions
+from fairlead.model.durations import Duration
+from fairlead.model.errors import InvalidOption
+from fairlead.settings import Configured, configured, configured_fallback, configured_timeout
+from fairlead.spool import SpoolLimits
+
+__all__ = ("Opened", "open_clients")
+
+
+class Opened(NamedTuple):
+    """The clients of an app, and where its broker is."""
+
+    clients: Clients
+    url: str | None  # as other processes would open it; None: a store was given
+    is_named: bool  # somebody said which broker
+
+
+def open_clients(
+    url: str | None,
+    store: Store | None,
+    *,
+    shards: Mapping[str, str] | None,
+    routes: Mapping[str, str] | None,
+    timeout: Duration | None,
+    ledger: str | None,
+    fallback: str | None,
+    spool: str | PathLike[str] | None,
+    local_queues: Sequence[str] | None,
+) -> Opened:
+    """Return the clients of an app, as it was told or configured. Nothing is connected yet."""
+    limit = call_limit(timeout)
+    whole: str | None = None
+    is_named = True
+    if store is None:
+        said = Configured(url) if url else configured()
+        is_named = said.url is not None
+        whole = whole_url(said, shards, routes)
+        limit = limit or split_limit(whole)[1] or configured_timeout()
+        store = connect(whole, is_default=not is_named, timeout=limit)
+    kept = _fallback(store, fallback, spool, local_queues)
+    return Opened(Clients(store, limit or LIMIT, ledger_url(ledger), kept), whole, is_named)
+
+
+def _fallback(
+    store: Store,
+    fallback: str | None,
+    spool: str | PathLike[str] | None,
+    local_queues: Sequence[str] | None,
+) -> Fallback | None:
+    said = configured_fallback(fallback, spool, local_queues)
+    if said.fallback == "none":
+        return None
+    if said.fallback == "local":
+        raise InvalidOption("fallback", "local", "none or spool: nothing runs spooled tasks so far")
+    own = said.spool
+    limits = SpoolLimits(max_bytes=own.max_bytes, max_count=own.max_count, max_age=own.max_age)
+    return Fallback(store, FallbackOptions(directory=Path(own.directory), limits=limits))

@@ -1,0 +1,130 @@
+"""``fairlead config``: every setting, and where its value comes from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from fairlead.broker import LIMIT, address_of, split_limit
+from fairlead.broker.routes import shown_url
+from fairlead.cli.codes import FAILURE, OK
+from fairlead.cli.commands import Command, talk
+from fairlead.ledger.address import parse_address
+from fairlead.model.errors import FairleadError
+from fairlead.settings.keys import KEYS, Key, closest
+from fairlead.settings.sources import Sources
+
+__all__ = ("config",)
+
+_EMBEDDED = "embedded://"  # what an app uses for which no broker is named
+
+
+@click.command(
+    cls=Command,
+    section="Look after it",
+    examples=(
+        ("fairlead config", "every setting, and where it comes from"),
+        ("fairlead config fallback", "one of them"),
+        ("fairlead config --json", "for programs"),
+    ),
+)
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def config(name: str | None, as_json: bool) -> int:
+    """Show every setting, or the one of that NAME, and where it comes from.
+
+    A variable goes before fairlead.toml in the working directory, and that before the default.
+    Arguments that a program gives to Fairlead go before all of them, and are not known here.
+    Users, passwords and options of URLs are left out. Exit code 1 if something is wrong.
+    """
+    sources = Sources()
+    rows, errors = [], []
+    for key in KEYS.values() if name is None else [_key_of(name)]:
+        try:
+            rows.append(_row(sources, key))
+        except FairleadError as error:
+            errors.append(str(error))
+    errors += [str(sources.unknown_key(each)) for each in _unknown(sources)]
+    meant = sources.mistaken_variables()
+    if as_json:
+        found = {row["name"]: {each: row[each] for each in row if each != "name"} for row in rows}
+        click.echo(json.dumps({"settings": found, "errors": errors, "variables": meant}))
+    else:
+        _show(rows)
+        for variable, close in meant.items():
+            talk(f"warning: {variable} is set, which Fairlead does not know: meant is {close}?")
+        for text in errors:
+            talk(f"error: {text}")
+    return FAILURE if errors else OK
+
+
+def _key_of(name: str) -> Key:
+    if name not in KEYS:
+        close = closest(name, KEYS)
+        hint = f"; did you mean {close}?" if close else ""
+        raise click.UsageError(f"there is no setting {name!r}{hint}")
+    return KEYS[name]
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    names = ("name", "value", "source")
+    cells = [[_text(row[name]) for name in names] for row in rows]
+    widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)]
+    for line in cells:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+def _row(sources: Sources, key: Key) -> dict[str, Any]:
+    found = sources.find(key.name)
+    value, source = (key.default, "default") if found is None else found
+    if key.name == "timeout":
+        value, source = _timeout(sources, value, source)
+    elif key.name == "url" and found is None:
+        value = _EMBEDDED
+    return {
+        "name": key.name,
+        "value": _without_secrets(key.name, value),
+        "source": source,
+        "variable": key.variable,
+    }
+
+
+def _timeout(sources: Sources, value: float | None, source: str) -> tuple[float, str]:
+    """Return how long a call may take: the URL goes before the setting."""
+    url = sources.find("url")
+    limit = None if url is None else split_limit(url.value)[1]
+    if url is not None and limit is not None:
+        return limit, f"{url.source}, ?timeout= of the URL"
+    return (LIMIT if value is None else value), source
+
+
+def _without_secrets(name: str, value: Any) -> Any:
+    if name == "url":
+        return value if value == _EMBEDDED else address_of(value)
+    if name == "ledger" and value is not None:
+        return parse_address(value).shown
+    if name == "routes":
+        return {route: shown_url(url) for route, url in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _unknown(sources: Sources) -> list[str]:
+    try:
+        return sources.unknown_keys()
+    except FairleadError:  # the table of the spool is none: told of already
+        return []
+
+
+def _text(value: Any) -> str:
+    if value is None or value == [] or value == {}:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return " ".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, list):
+        return " ".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,203 @@
+"""What an app does while its broker is away: keep tasks and outcomes on disk, and send them later.
+
+The broker stays the only queue. The spool is a log of what it is to get: whoever enqueues is
+answered once the task is on this machine's disk, and the drain is idempotent by the task's id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from fairlead.broker import Store, destination_of, parts_of
+from fairlead.broker.checks import check_submissions
+from fairlead.broker.verbs import Receipt, Submission
+from fairlead.fallback.blocking import in_thread
+from fairlead.fallback.codec import Doubted, SpooledTask, encode_submission, moment_now
+from fairlead.fallback.keeper import Keeper
+from fairlead.fallback.latency import Latency
+from fairlead.fallback.line import Doubt
+from fairlead.fallback.outages import Outages
+from fairlead.fallback.outcomes import Outcomes
+from fairlead.fallback.replay import Replayer
+from fairlead.fallback.spooled_ids import SpooledIds
+from fairlead.fallback.window import Window
+from fairlead.model.message import Message
+from fairlead.model.outage import BrokerState
+from fairlead.runtime.forks import at_fork
+from fairlead.runtime.portal import portal
+from fairlead.spool import Entry, Kind, Spool, SpoolLimits
+
+__all__ = ("Fallback", "FallbackOptions")
+
+log = logging.getLogger("fairlead.fallback")
+
+_AT_CLOSE = 1.0  # seconds that a close waits for what is being sent
+
+
+class FallbackOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a fallback behaves."""
+
+    directory: Path
+    limits: SpoolLimits = SpoolLimits()
+    silence: float = 1.0  # seconds without a reply after which a broker counts as away
+    is_kept: bool = True  # it probes, drains and adopts by itself
+
+
+class Fallback:
+    """The spool of one app in one process, and what is known of its broker.
+
+    Nothing runs and nothing is on disk before the first task is enqueued. Probes, the drain and the
+    adoption of what dead processes left run on the portal's loop.
+    """
+
+    def __init__(self, store: Store, options: FallbackOptions) -> None:
+        self.store = store
+        self.options = options
+        self.parts = parts_of(store)
+        self.spool = Spool.open(
+            options.directory, limits=options.limits, broker=destination_of(store)
+        )
+        self.ids = SpooledIds()
+        self.outages = Outages(self.parts.stores, changed=self.wake)
+        self.outcomes = Outcomes(self.spool, self._used)
+        self.window = Window()
+        self.latency = Latency()
+        self.replayer = Replayer(self)
+        self._keeper: Keeper | None = None
+        self._running: concurrent.futures.Future[None] | None = None
+        self._pid = 0
+        self._starting = threading.Lock()
+        self._closed = False
+        _all.add(self)
+
+    # -- what is known --------------------------------------------------------------------------
+
+    @property
+    def state(self) -> BrokerState:
+        """How the broker stands; with several shards, the one that stands worst."""
+        return self.outages.state
+
+    @property
+    def since(self) -> float:
+        """When that state began, in unix seconds."""
+        return self.outages.since
+
+    def is_spooled(self, id: str) -> bool:
+        """Whether a task is in the spool and not at the broker, as far as this process knows."""
+        return id in self.ids
+
+    def shard_of(self, message: Message) -> str:
+        """Return the name of the shard that takes a task."""
+        return self.parts.place(message.queue, message.level)
+
+    # -- into the spool -------------------------------------------------------------------------
+
+    async def keep(
+        self, submissions: Sequence[Submission], doubt: Doubt | None = None
+    ) -> list[Receipt]:
+        """Write tasks into the spool; return their receipts once they are on disk.
+
+        ``doubt`` is the call with which the broker may have got them already.
+
+        Raises ``InvalidInput`` as the broker would, ``SpoolFull`` or ``SpoolFailed``.
+        """
+        check_submissions(submissions)
+        moment = moment_now()
+        doubts: Iterable[Doubted | None] = itertools.repeat(None)
+        if doubt is not None:
+            doubts = (Doubted(doubt.incarnation, doubt.number, n) for n in itertools.count())
+        await self.keep_again(
+            [SpooledTask(*each) for each in zip(submissions, itertools.repeat(moment), doubts)]
+        )
+        return [
+            Receipt(id=submission.message.id, code="accepted", durability="spooled")
+            for submission in submissions
+        ]
+
+    async def keep_again(self, tasks: Sequence[SpooledTask]) -> None:
+        """Write tasks into the spool that were enqueued some time ago."""
+        submissions = [task.submission for task in tasks]
+        entries = [Entry(Kind.SUBMISSION, encode_submission(task)) for task in tasks]
+        self.ids.add(submissions)  # before the append: it may be sent before that returns
+        try:
+            await self.spool.aappend(entries)
+        except Exception:
+            self.ids.discard(submissions)
+            raise
+        self._used()
+
+    # -- the background -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """See to it that this process probes, drains and adopts. Costs nothing once it does."""
+        if self._pid == os.getpid() or self._closed or not self.options.is_kept:
+            return
+        with self._starting:  # two loops may make their first calls at once
+            if self._pid != os.getpid() and not self._closed:
+                self._keeper = keeper = Keeper(self)
+                self._running = portal.spawn(keeper.run)
+                self._pid = os.getpid()
+
+    async def close(self) -> None:
+        """Stop within about a second, say what stays in the spool, and let go of it."""
+        with self._starting:
+            self._closed = True
+        running, keeper = self._running, self._keeper
+        if running is not None and keeper is not None and self._pid == os.getpid():
+            keeper.stop()
+            await asyncio.wait([asyncio.wrap_future(running)], timeout=_AT_CLOSE)
+            running.cancel()
+        self._running = self._keeper = None
+        depth = self.spool.depth
+        if depth:
+            log.warning(
+                "%d records stay in the spool at %s; the next process that uses it sends them",
+                depth,
+                self.options.directory.absolute(),
+                extra={"depth": depth},
+            )
+        try:
+            await in_thread(self.spool.close)  # it waits for the disk
+        except RuntimeError:  # there are no threads to be had at the end of a program
+            self.spool.close()
+
+    def _used(self) -> None:
+        """There may be something to send."""
+        self.start()
+        self.wake()
+
+    def wake(self) -> None:
+        """Look again now what is to be done. From any thread."""
+        keeper = self._keeper
+        if keeper is not None:
+            keeper.wake()
+
+    def _renew(self) -> None:
+        """In a forked child: the tasks in the spool are the parent's, and so is the keeper."""
+        self.ids, self.window = SpooledIds(), Window()
+        self.replayer = Replayer(self)
+        self.outages.renew()
+        self._keeper = self._running = None
+        self._pid = 0
+        self._starting = threading.Lock()  # the parent may have held it
+
+
+_all: weakref.WeakSet[Fallback] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for fallback in list(_all):
+        fallback._renew()
+
+
+at_fork(after_in_child=_renew_all)

@@ -1,0 +1,60 @@
+"""Tells those who have a handle of a spooled task that the broker will never get it."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from fairlead.fallback.blocking import in_thread
+from fairlead.fallback.codec import decode_submission
+from fairlead.fallback.spooled_ids import SpooledIds
+from fairlead.model.errors import InvalidInput
+from fairlead.spool import Kind, Record, Rejection, Spool
+
+__all__ = ("Rejections",)
+
+_PAGE = 1_000  # records in one read
+_TOO_OLD = "too_old"  # the spool itself rejected it
+
+log = logging.getLogger("fairlead.fallback")
+
+
+class Rejections:
+    """Reads each rejected record of a spool once: its own, and those of adopted folders."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._after = 0  # the last one that was read
+        self._count = 0  # how many there were
+
+    async def look(self, ids: SpooledIds) -> None:
+        """Take in what was rejected since the last look. Costs nothing if that is nothing."""
+        count = self._spool.stats().rejected
+        if count == self._count:
+            return
+        self._count, old = count, 0
+        while page := await in_thread(lambda: self._spool.rejected(_PAGE, after=self._after)):
+            self._after = page[-1].sequence
+            old += sum(_take_in(record, ids) for record in page)
+        if old:
+            fields = {"code": _TOO_OLD, "count": old}
+            text = (
+                "%d records were in the spool for too long, and are not sent; see `fairlead spool`"
+            )
+            log.error(text, old, extra=fields)
+
+
+def _take_in(record: Record, ids: SpooledIds) -> bool:
+    """Note why a task was rejected; return whether it was too old."""
+    try:
+        left = Rejection.decode(record.payload)
+        if left.kind is Kind.SUBMISSION:
+            submission = decode_submission(left.payload).submission
+            if left.code == _TOO_OLD:
+                ids.expire(submission, left.code)
+            elif ids.refused(submission.message.id) is None:  # else more is known of it
+                ids.refuse(submission.message.id, left.code)
+    except (InvalidInput, msgspec.DecodeError):
+        return False
+    return left.code == _TOO_OLD

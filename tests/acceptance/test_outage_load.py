@@ -1,0 +1,270 @@
+"""Outages under load: callers go on, what they were promised is done, and nobody is trampled.
+
+The figures are printed: ``pytest -s -m slow tests/acceptance/test_outage_load.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.acceptance.harness import Record, Site
+from tests.acceptance.outage_harness import Line, Producer, percentile, producing
+from tests.support.servers import Running, server
+
+PROBES = 50  # tasks a second of the tenant that has little to do
+
+# They take both cores for a minute, so that nothing beside them can be measured, nor can they.
+alone = pytest.mark.skipif(
+    not os.environ.get("FAIRLEAD_LOAD"), reason="takes the whole machine: FAIRLEAD_LOAD=1 runs it"
+)
+
+
+class Ended:
+    """What workers have done so far, read as it grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.when: dict[str, float] = {}
+        self.times: Counter[str] = Counter()
+        self._file, self._read = folder / "records", 0
+        self._decoder = msgspec.json.Decoder(Record)
+
+    def look(self) -> None:
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            fresh = file.read()
+        end = fresh.rfind(b"\n") + 1
+        self._read += end
+        for line in fresh[:end].splitlines():
+            record = self._decoder.decode(line)
+            if record.what == "end":
+                self.when.setdefault(record.id, record.at)
+                self.times[record.id] += 1
+
+    def has(self, ids: set[str]) -> bool:
+        """Whether all of these have ended; those that have leave the set."""
+        self.look()
+        ids.difference_update(self.when)
+        return not ids
+
+
+async def done(ended: Ended, ids: set[str], seconds: float) -> None:
+    """Wait until all of these have ended; seldom looking, because that takes from the others."""
+    deadline, count = time.monotonic() + seconds, len(ids)
+    while not ended.has(ids):
+        assert time.monotonic() < deadline, f"{len(ids)} of {count} tasks did not end"
+        await asyncio.sleep(0.5)
+
+
+async def drained(producers: Iterable[Producer], seconds: float) -> float:
+    """Wait until their spools are empty; when they were."""
+    deadline = time.monotonic() + seconds
+    for producer in producers:
+        while left := (await producer.ask("spooled"))["spooled"]:
+            assert time.monotonic() < deadline, f"{producer.name} has {left} in its spool"
+            await asyncio.sleep(0.5)
+    return time.time()
+
+
+@contextlib.asynccontextmanager
+async def working(running: Running, folder: Path, processes: int = 1) -> AsyncIterator[Site]:
+    """A site with workers and without anybody who reads all events: that costs too much here."""
+    site = Site(running.url, folder, "")
+    try:
+        worker = site.worker(
+            "-c",
+            "100",
+            "-p",
+            str(processes),
+            wrapper=("nice", "-n", "10"),  # elsewhere they would be on machines of their own
+            FAIRLEAD_FALLBACK="spool",
+            FAIRLEAD_SPOOL=str(folder / "worker-spool"),
+        )
+        await worker.ready()
+        yield site
+    finally:
+        for worker in site.workers:
+            worker.close()
+        await site.store.close()
+
+
+def acknowledged(producers: Iterable[Producer], *what: str) -> set[str]:
+    return {id for producer in producers for id in producer.ids(*what)}
+
+
+def between(producers: Iterable[Producer], start: float, end: float, *what: str) -> list[Line]:
+    """The calls that began in this time, and how they went."""
+    return [
+        line
+        for producer in producers
+        for line in producer.lines(*what)
+        if line.what != "attempted" and start <= line.at - line.seconds < end
+    ]
+
+
+def milliseconds(lines: Iterable[Line]) -> str:
+    took = [line.seconds * 1000 for line in lines]
+    if not took:
+        return "none"
+    marks = ", ".join(f"p{share:g} {percentile(took, share):.1f}" for share in (50, 99, 99.9))
+    return f"{len(took)} calls, ms: {marks}, max {max(took):.1f}"
+
+
+def skip_if_busy(before: Iterable[Line]) -> None:
+    """Judge no times on a machine that has none left while all is well."""
+    took = percentile((line.seconds for line in before), 99)
+    if took > 0.020:
+        pytest.skip(f"the machine is too busy: p99 of {took * 1000:.0f} ms before the outage")
+
+
+def starts(probe: Producer, ended: Ended, start: float, end: float) -> list[float]:
+    """How long tasks of the tenant with little to do waited for a worker, in seconds."""
+    return [
+        ended.when[line.id] - line.at
+        for line in between([probe], start, end, "committed")
+        if line.id in ended.when
+    ]
+
+
+@pytest.mark.long(9)
+@pytest.mark.slow
+async def test_all_that_was_acknowledged_around_an_outage_under_load_is_done_once(
+    tmp_path: Path,
+) -> None:
+    ended = Ended(tmp_path)
+    with server(aof=True) as running:
+        async with (
+            working(running, tmp_path),
+            producing(tmp_path, running.url, "a", "b") as producers,
+        ):
+            for producer in producers:
+                await producer.ask("load", rate=75, options={"tenant": producer.name})
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(running.kill)
+            await asyncio.sleep(3.0)
+            await asyncio.to_thread(running.start)
+            await asyncio.sleep(0.5)
+            for producer in producers:
+                await producer.ask("rest")
+            waiting = acknowledged(producers)
+            assert len(waiting) > 400
+            assert len(acknowledged(producers, "spooled")) > 200
+            await done(ended, waiting, 30.0)
+            assert set(ended.times.values()) == {1}
+            assert [p.ids("attempted") == [] for p in producers] == [False, False]
+            for producer in producers:
+                assert len(producer.ids("attempted")) == len(producer.ids())
+
+
+@alone
+@pytest.mark.slow
+@pytest.mark.serial
+@pytest.mark.long(120)
+@pytest.mark.timeout(400)
+async def test_callers_go_on_through_twenty_seconds_without_a_server_at_2000_tasks_a_second(
+    tmp_path: Path,
+) -> None:
+    ended = Ended(tmp_path)
+    with server(aof=True) as running:
+        async with (
+            working(running, tmp_path, processes=2),
+            producing(tmp_path, running.url, "a", "b", "c", "d") as producers,
+            producing(tmp_path / "probe", running.url, "light") as [probe],
+        ):
+            began = time.time()
+            for producer in producers:
+                await producer.ask("load", rate=500, options={"tenant": producer.name})
+            await asyncio.sleep(4.0)
+            gone = time.time()
+            await asyncio.to_thread(running.kill)
+            await asyncio.sleep(20.0)
+            await asyncio.to_thread(running.start)
+            back = time.time()
+            await probe.ask("load", rate=PROBES, options={"tenant": "light"})
+            await asyncio.sleep(1.0)
+            empty = await drained(producers, 120.0)
+            await asyncio.gather(*(each.ask("rest") for each in (*producers, probe)))
+            waiting = acknowledged((*producers, probe))
+            count = len(waiting)
+            await done(ended, waiting, 200.0)
+            light = starts(probe, ended, back, empty)
+            away = between(producers, gone, back, "committed", "spooled")
+            new = between(producers, back, empty, "committed")
+            refused = [line for line in between(producers, began, empty) if line.what[0].isupper()]
+            print(
+                f"\n{count} tasks, {len(acknowledged(producers, 'spooled'))} spooled, "
+                f"sent {empty - back:.1f} s after the return, done after {time.time() - back:.1f} s"
+                f"\nbefore   {milliseconds(between(producers, began + 1, gone, 'committed'))}"
+                f"\naway     {milliseconds(away)}"
+                f"\ndraining {milliseconds(new)} (new ones)"
+                f"\n         {milliseconds(between(producers, back, empty, 'spooled'))} (spooled)"
+                f"\nprobe    {milliseconds(between([probe], back, empty, 'committed'))}"
+                f"\na light tenant's tasks start after p50 {percentile(light, 50):.3f}, "
+                f"p99 {percentile(light, 99):.3f} s"
+                f"\nrefused {Counter(line.what for line in refused)}"
+            )
+            assert refused == []
+            assert set(ended.times.values()) == {1}
+            skip_if_busy(between(producers, began + 1, gone, "committed"))
+            assert percentile(light, 99) < 1.0
+            assert percentile((line.seconds for line in away), 99) < 0.020
+            assert percentile((line.seconds for line in new), 99) < 0.050
+
+
+@alone
+@pytest.mark.slow
+@pytest.mark.serial
+@pytest.mark.long(120)
+@pytest.mark.timeout(400)
+async def test_many_producers_that_recover_together_leave_room_for_others(tmp_path: Path) -> None:
+    names, each = [f"p{n}" for n in range(8)], 5_000
+    ended = Ended(tmp_path)
+    with server(aof=True) as running:
+        async with (
+            working(running, tmp_path),
+            producing(tmp_path, running.url, *names) as producers,
+        ):
+            async with producing(tmp_path / "before", running.url, "light") as [probe]:
+                began = time.time()
+                await probe.ask("load", rate=PROBES, options={"tenant": "light"})
+                await asyncio.sleep(3.0)
+                await probe.ask("rest")
+                quiet = between([probe], began + 0.5, time.time())
+            await asyncio.to_thread(running.kill)
+            said = await asyncio.gather(*(p.enqueue(each, tenant=p.name) for p in producers))
+            assert said == [{"spooled": each}] * len(names)
+            await asyncio.to_thread(running.start)
+            back = time.time()
+            # Another program, which was not there during the outage.
+            async with producing(tmp_path / "other", running.url, "light") as [probe]:
+                await probe.ask("load", rate=PROBES, options={"tenant": "light"})
+                await asyncio.sleep(1.0)
+                empty = await drained(producers, 150.0)
+                await probe.ask("rest")
+                await done(ended, acknowledged([*producers, probe]), 150.0)
+                over = time.time()
+            calls = between([probe], back, empty)
+            light = starts(probe, ended, back, empty)
+            print(
+                f"\n{each * len(names)} tasks are sent {empty - back:.1f} s after the return, "
+                f"done after {over - back:.1f} s"
+                f"\nbefore {milliseconds(quiet)}"
+                f"\nprobe  {milliseconds(calls)}"
+                f"\na light tenant's tasks start after p50 {percentile(light, 50):.3f}, "
+                f"p99 {percentile(light, 99):.3f}, max {max(light):.3f} s"
+            )
+            assert {line.what for line in calls} == {"committed"}
+            assert set(ended.times.values()) == {1}
+            assert percentile(light, 99) < 1.0
+            skip_if_busy(quiet)
+            assert percentile((line.seconds for line in calls), 99) < 0.050

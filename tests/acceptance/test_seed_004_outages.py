@@ -1,0 +1,220 @@
+"""What the same document promises of an outage: the queue goes on, and nothing is lost.
+
+See ``test_seed_004``. Its queue switches to memory; ours keeps tasks on disk and stays one queue.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fairlead import (
+    create_queue,
+)
+from tests.acceptance.seed_004 import (  # noqa: F401 - two are fixtures
+    PATIENCE,
+    QueueSettings,
+    durable_server,
+    nothing,
+    nothing_said,
+    queue_of,
+    state_of,
+    warned,
+)
+from tests.api.app import Api
+from tests.support.servers import Running
+from tests.support.worker_process import WorkerProcess, environment_of, until
+
+# -- 2.1 Fallback and recovery at run time ------------------------------------------------------
+
+
+async def test_the_queue_goes_on_when_redis_goes_away_and_returns_to_it(
+    valkey: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """2.1, automatic switching and recovery; 13, connection lost: no job is lost, none runs twice.
+
+    Jobs of the downtime are on disk, not in memory, and are sent when the server is back. There is
+    no health check before each operation.
+    """
+    app = queue_of(QueueSettings(use_redis=True, redis_url=valkey.url))
+    ran: Counter[int] = Counter()
+
+    @app.task
+    async def job(number: int) -> None:
+        ran[number] += 1
+
+    async with app, app.worker(concurrency=2):
+        for number in range(10):
+            await job.aenqueue(number)
+        await until(lambda: len(ran) == 10, "the first jobs")
+        valkey.kill()
+        times = []
+        for number in range(10, 40):
+            began = time.monotonic()
+            handle = await job.aenqueue(number)
+            times.append(time.monotonic() - began)
+            assert handle.durability == "spooled"
+        assert sorted(times)[len(times) // 2] < 0.5, "callers do not wait for a broker that is away"
+        assert not (await app.asnapshot()).redis_active
+        valkey.start()
+        await until(lambda: state_of(app) == "healthy", "the queue to return to Redis")
+        handle = await job.aenqueue(40)
+        assert handle.durability == "committed"
+        await until(lambda: len(ran) == 41, lambda: f"all jobs to run: {len(ran)}", PATIENCE)
+        assert (await app.asnapshot()).redis_active
+    assert set(ran.values()) == {1}
+    assert [line for line in warned(caplog) if "in memory" in line] == []
+    assert len([line for line in warned(caplog) if "broker is away" in line]) == 1
+
+
+@pytest.mark.slow
+async def test_jobs_of_the_downtime_survive_the_program_that_took_them(
+    valkey: Running, tmp_path: Path
+) -> None:
+    """1, restart resilience; 20.6: jobs enqueued during downtime are safely stored.
+
+    In the document they are in memory. Here the program is killed with signal 9 during the outage;
+    the next one that uses the spool finds them.
+    """
+    program = """
+import sys, time
+from fairlead import create_queue
+app = create_queue()
+app.task(name="job")(print)
+print(app.registered("job").using(durability="committed").enqueue(0).durability, flush=True)
+sys.stdin.readline()
+print([app.registered("job").enqueue(number).durability for number in (1, 2, 3)], flush=True)
+time.sleep(60)
+"""
+    producer = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs here meanwhile
+        [sys.executable, "-c", program],
+        env={
+            **os.environ,
+            **environment_of("seed-004"),
+            "USE_REDIS_QUEUE": "true",
+            "REDIS_URL": valkey.url,
+        },
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert producer.stdin is not None
+    assert producer.stdout is not None
+    try:
+        assert producer.stdout.readline() == "committed\n"
+        valkey.kill()
+        producer.stdin.write("\n")
+        producer.stdin.flush()
+        assert producer.stdout.readline() == "['spooled', 'spooled', 'spooled']\n"
+    finally:
+        producer.send_signal(signal.SIGKILL)
+        producer.wait()
+        producer.stdin.close()
+        producer.stdout.close()
+    valkey.start()
+    app = queue_of(QueueSettings(use_redis=True, redis_url=valkey.url))
+    ran: Counter[int] = Counter()
+
+    @app.task(name="job")
+    async def job(number: int) -> None:
+        ran[number] += 1
+
+    async with app, app.worker():
+        await job.aenqueue(4)
+        await until(lambda: len(ran) == 5, lambda: f"all five to run: {ran}", PATIENCE)
+    assert ran == Counter(range(5))
+
+
+@pytest.mark.slow
+async def test_a_worker_in_another_process_lives_through_the_outage(
+    valkey: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """14, several processes by the Redis queue; 20.2, the environment variables; 20.6, recovery."""
+    (tmp_path / "jobs.py").write_text(
+        "from fairlead import create_queue\n"
+        "app = create_queue()\n"
+        "@app.task(name='job')\n"
+        "def job(number: int) -> None:\n"
+        "    with open('ran', 'a') as file:\n"
+        "        file.write(f'{number}\\n')\n"
+    )
+    said = {"USE_REDIS_QUEUE": "true", "REDIS_URL": valkey.url, "REDIS_HEALTH_CHECK_TIMEOUT": "2.0"}
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("FAIRLEAD_RUN_DIR", str(tmp_path / "run"))
+    ran = tmp_path / "ran"
+    ran.touch()
+
+    def done() -> list[int]:
+        return [int(line) for line in ran.read_text().split()]
+
+    worker = WorkerProcess(tmp_path).start()
+    try:
+        await worker.ready()
+        async with create_queue() as app:
+            job = app.named("job")
+            for number in range(5):
+                await job.aenqueue(number)
+            await until(lambda: len(done()) == 5, "the jobs before the outage")
+            valkey.kill()
+            assert [(await job.aenqueue(n)).durability for n in range(5, 10)] == ["spooled"] * 5
+            valkey.start()
+            await until(lambda: len(done()) == 10, lambda: f"all to run: {done()}", PATIENCE)
+        assert sorted(done()) == list(range(10))
+        worker.signal(signal.SIGTERM)
+        assert await worker.wait() == 0
+    finally:
+        worker.close()
+
+
+async def test_the_downtime_has_a_capacity_too(
+    valkey: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """13, unbounded growth, also while Redis is away: 429 over HTTP, nothing is dropped."""
+    monkeypatch.setenv("FAIRLEAD_SPOOL_MAX_COUNT", "3")
+    app = queue_of(QueueSettings(use_redis=True, redis_url=valkey.url))
+    app.task(name="job")(nothing)
+    api = Api(app, patience=3.0)
+    async with api.caller() as caller:
+
+        async def submit() -> int:
+            return (await caller.post("/api/v1/tasks", json={"task": "job"})).status_code
+
+        assert await submit() == 201
+        valkey.kill()
+        assert [await submit() for _ in range(4)] == [202, 202, 202, 429]
+        valkey.start()
+        await until(lambda: state_of(app) == "healthy", "the queue to return to Redis")
+        assert await submit() == 201
+        assert (await app.asnapshot()).ready == 5
+    await api.server.service.close()
+    await app.aclose()
+
+
+async def test_a_delay_counts_from_the_call_also_through_an_outage(valkey: Running) -> None:
+    """6 and 2.1: a job that was delayed while Redis was away is due when its caller said."""
+    app = queue_of(QueueSettings(use_redis=True, redis_url=valkey.url))
+    began: list[float] = []
+
+    @app.task(name="job")
+    async def job() -> None:
+        began.append(time.time())
+
+    async with app:
+        await job.aenqueue()
+        await app.drain()
+        valkey.kill()
+        enqueued = time.time()
+        assert (await job.using(delay=3.0).aenqueue()).durability == "spooled"
+        valkey.start()
+        async with app.worker():
+            await until(lambda: len(began) == 2, "the delayed job", PATIENCE)
+    assert 2.9 <= began[1] - enqueued < 5.0
