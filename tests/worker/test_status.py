@@ -127,3 +127,20 @@ def test_a_probe_says_whose_folder_it_is(temporary: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "belongs to another user" in done.stderr
+
+
+async def test_a_child_that_comes_or_goes_is_written_down_at_once() -> None:
+    """Not with the next of the regular looks: a probe right after a start would see nobody."""
+    supervisor = Supervisor(("true",), Plan(app="jobs:app"), connect, count=1)
+    status = StatusWriter(supervisor, "jobs:app")
+    running = asyncio.ensure_future(status.run())
+    try:
+        await asyncio.sleep(0)
+        first = read_all()[0].written_at
+        supervisor.changed.set()
+        for _ in range(10):  # rounds of the loop, none of which waits
+            await asyncio.sleep(0)
+        assert read_all()[0].written_at > first
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -1,13 +1,12 @@
 """What a supervisor writes down about its worker, for whoever looks after this machine.
 
-A small file for each supervisor, in a directory of its user, written anew every two seconds. A
-probe reads it without asking the worker or the broker: an answer that has to be waited for says
-nothing about the one that does not come.
+A small file for each supervisor, in a directory of its user, written anew every two seconds and
+when a child comes or goes. A probe reads it without asking the worker or the broker: an answer
+that has to be waited for says nothing about the one that does not come.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -19,6 +18,7 @@ from typing import Literal, get_args
 import msgspec
 
 from fairlead.model.errors import Refused
+from fairlead.runtime.component import within
 from fairlead.runtime.folders import check_private, make_private
 from fairlead.runtime.identity import host, identity, is_gone
 from fairlead.worker.child import Child
@@ -116,11 +116,13 @@ class StatusWriter:
         self._failed = False
 
     async def run(self) -> None:
-        """Write every two seconds; take the file away at the end."""
+        """Write every two seconds and when a child comes or goes; remove the file at the end."""
+        changed = self._supervisor.changed
         try:
             while True:
+                changed.clear()
                 self.write()
-                await asyncio.sleep(_INTERVAL)
+                await within(_INTERVAL, changed)
         finally:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)

@@ -70,6 +70,7 @@ class Supervisor:
         self._turn = asyncio.Lock()  # children are replaced one at a time
         self.is_quiet = False
         self._dismissed = 0  # seats that stay empty, because an operator stopped their child
+        self.changed = asyncio.Event()  # a child began or ended: whoever shows this looks again
 
     @property
     def children(self) -> list[Child]:
@@ -269,6 +270,7 @@ class Supervisor:
             announcing.cancel()
             del self._children[child]
             self.past.add(child)
+            self.changed.set()
             end_orphans([child.pid])
 
     async def _announce(self, child: Child) -> None:
@@ -276,6 +278,7 @@ class Supervisor:
         who = child.introduction
         assert who is not None  # noqa: S101 - that is what introduced means
         self._ever_introduced = True
+        self.changed.set()
         fields = {
             "incarnation": who.incarnation,
             "pid": os.getpid(),
