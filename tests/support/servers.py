@@ -32,7 +32,7 @@ SLOTS = 16384
 AT_ONCE = {"repl-diskless-sync-delay": "0"}  # else a replica is served after five seconds
 SERVICE = "main"  # what the sentinels call the primary
 
-_PATIENCE = 15.0  # seconds for anything a server is asked to become
+_PATIENCE = 60.0  # seconds for anything a server is asked to become, on a busy machine too
 _STEP = 0.02  # seconds between two looks
 _PR_SET_PDEATHSIG = 1
 
