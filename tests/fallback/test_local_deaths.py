@@ -47,9 +47,9 @@ async def test_whoever_adopts_completes_every_task_and_runs_none_again_that_had_
         ran = _ran(tmp_path)
         async with app, app.worker():
             fallback._used()
+            await until(lambda: fallback.spool.depth == 0)
             handles = [app.handle(id) for id in ids]
             assert [await each.aresult(timeout=BACK) for each in handles] == list(range(TASKS))
-            await until(lambda: fallback.spool.depth == 0)
         again = _ran(tmp_path) - ran
         assert set(again) <= set(range(TASKS))
         if site in ENDED:
