@@ -122,8 +122,8 @@ class LocalHandlers:
         try:
             with new_runner() as runner:
                 runner.run(self._serve())
-        except Exception:  # code of the app, at its start or end
-            log.exception("tasks cannot run in this process")
+        except Exception as error:  # noqa: BLE001 - code of the app, at its start or end
+            log.error("tasks cannot run in this process", exc_info=error)  # noqa: TRY400 - the same
         finally:
             self._is_broken = True
             with self._lock:
