@@ -125,7 +125,7 @@ class Drainer:
             if any(homes.get(each.id, shard) != shard for each in item.submission.depends_on):
                 await self._send_all(tasks)  # a task of another shard goes before those behind it
                 homes.clear()
-            if self._fallback.local.runs(record) or self._must_wait(item.submission, shard):
+            if self._must_wait(item.submission, shard):
                 self._leave([item], shard)
             else:
                 tasks.setdefault(shard, []).append(item)

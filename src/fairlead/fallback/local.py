@@ -90,7 +90,6 @@ class LocalTasks:
         self._handlers: Handlers | None = None
         self._is_stopped = make is None
         self._running: dict[str, _Run] = {}  # by id
-        self._claimed: set[int] = set()  # the sequences of these
         self._over: deque[tuple[str, Settlement | None]] = deque()  # from other threads
         self._candidates = Candidates()
         self._after = 0  # the last record that was looked at
@@ -101,14 +100,10 @@ class LocalTasks:
 
     # -- what others ask ------------------------------------------------------------------------
 
-    def runs(self, record: Record) -> bool:
-        """Whether a record is of a task that runs here."""
-        return record.sequence in self._claimed
-
     def holds(self, submission: Submission) -> bool:
-        """Whether a task has to wait until the end of another one is sent.
+        """Whether a task is not to be sent, nor to begin: it runs here, or its end is to be sent.
 
-        Of one with the same id, which would be new to the broker; or of one that it depends on.
+        The same goes for one that depends on a task whose end is to be sent.
         """
         if submission.ended is not None or not (len(self.ends) or self._running):
             return False
@@ -240,7 +235,6 @@ class LocalTasks:
         if not chosen:
             return True
         self._running |= chosen
-        self._claimed |= {run.sequence for run in chosen.values()}
         faults.reached("local_claiming")
         started = {run.sequence: (Kind.LOCAL_STARTED, b"") for run in chosen.values()}
         written = await self._append(started)
@@ -248,7 +242,7 @@ class LocalTasks:
         begun = [run.task for run in chosen.values() if written[run.sequence]]
         for id, run in chosen.items():
             if not written[run.sequence]:
-                self._release(id)
+                del self._running[id]
         handlers = self._opened()
         if begun and handlers is not None:
             self._tell_begin()
@@ -265,9 +259,6 @@ class LocalTasks:
         records = self._fallback.spool.pending(sequence - 1, 1)
         return records[0] if records and records[0].sequence == sequence else None
 
-    def _release(self, id: str) -> None:
-        self._claimed.discard(self._running.pop(id).sequence)
-
     # -- ends -----------------------------------------------------------------------------------
 
     def _finished(self, id: str, settlement: Settlement | None) -> None:
@@ -283,7 +274,7 @@ class LocalTasks:
                 ended[id] = end_here(settlement)
             else:  # the broker gets it as it was enqueued
                 self._left += 1
-                self._release(id)
+                del self._running[id]
         if not ended:
             return math.inf
         faults.reached("local_ended")
@@ -301,7 +292,7 @@ class LocalTasks:
                 self._over.append((id, ended[id]))
                 wait = _AGAIN
                 continue
-            self._release(id)
+            del self._running[id]
             if written[run.sequence]:
                 self.ends.add(run.task.submission.message, ended[id])
                 self.ran += 1

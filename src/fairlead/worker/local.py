@@ -123,7 +123,7 @@ class LocalHandlers:
             with new_runner() as runner:
                 runner.run(self._serve())
         except Exception as error:  # noqa: BLE001 - code of the app, at its start or end
-            log.error("tasks cannot run in this process", exc_info=error)  # noqa: TRY400 - the same
+            _tell(error)
         finally:
             self._is_broken = True
             with self._lock:
@@ -163,6 +163,10 @@ class LocalHandlers:
             known = self._waiting.pop(settlement.id, None)
         if known is not None:
             self._finished(settlement.id, settlement)
+
+
+def _tell(error: Exception) -> None:
+    log.error("tasks cannot run in this process", exc_info=error)
 
 
 class _Settler:
