@@ -168,6 +168,7 @@ def test_arguments_go_before_the_environment_and_that_before_the_file(
         ("FAIRLEAD_SPOOL_MAX_COUNT", "9"),
         ("FAIRLEAD_SPOOL_MAX_AGE", "30"),
         ("FAIRLEAD_LOCAL_QUEUES", "c, d"),
+        ("FAIRLEAD_LOCAL_CONCURRENCY", "8"),
         ("FAIRLEAD_REQUIRE_URL", "0"),
         ("FAIRLEAD_SHARDS", "mail=m bulk=b"),
     ):
@@ -177,6 +178,7 @@ def test_arguments_go_before_the_environment_and_that_before_the_file(
         directory="of-environment", max_bytes=3 * 1024**2, max_count=11, max_age=30.0
     )
     assert (found.fallback, found.require_url, found.local_queues) == ("local", False, ("c", "d"))
+    assert found.local_concurrency == 8
     assert (found.url, found.shards) == ("redis://said", {"mail": "m", "bulk": "b"})
     assert found.sources["spool.max_count"] == found.sources["url"] == "argument"
     assert found.sources["spool.directory"] == "FAIRLEAD_SPOOL"
@@ -221,6 +223,7 @@ def test_the_arguments_of_a_fallback_go_first_and_are_checked(
         ("FAIRLEAD_SPOOL_MAX_COUNT", "many"),
         ("FAIRLEAD_SPOOL_MAX_AGE", "old"),
         ("FAIRLEAD_LOCAL_QUEUES", "a b!"),
+        ("FAIRLEAD_LOCAL_CONCURRENCY", "0"),
     ],
 )
 def test_a_wrong_variable_is_named_with_its_value_and_the_rule(

@@ -74,6 +74,53 @@ async def test_the_queue_goes_on_when_redis_goes_away_and_returns_to_it(
     assert len([line for line in warned(caplog) if "broker is away" in line]) == 1
 
 
+async def test_jobs_of_the_downtime_are_processed_normally(
+    valkey: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.1, data consistency: "Jobs enqueued during Redis downtime are stored ... and processed
+    normally".
+
+    Where the operator names their queue. They run in the process that took them, by their priority,
+    and Redis gets to know how they ended when it is back: no worker runs them again. A job whose
+    call was under way when Redis went away waits for it: it may have arrived there.
+    """
+    monkeypatch.setenv("FAIRLEAD_FALLBACK", "local")
+    monkeypatch.setenv("FAIRLEAD_LOCAL_QUEUES", "default")
+    monkeypatch.setenv("FAIRLEAD_LOCAL_CONCURRENCY", "1")
+    app = queue_of(QueueSettings(use_redis=True, redis_url=valkey.url))
+    ran: list[str] = []
+
+    @app.task(name="job")
+    def job(name: str) -> str:
+        ran.append(name)
+        return f"{name} is done"
+
+    async with app:
+        await job.aenqueue("before")
+        await app.drain()
+        valkey.kill()
+        lost = await job.aenqueue("lost")
+        handles = {
+            name: await job.using(priority=priority).aenqueue(name)
+            for name, priority in (("a", "low"), ("b", "normal"), ("c", "high"), ("d", "normal"))
+        }
+        assert {each.durability for each in handles.values()} == {"spooled"}
+        later = await job.using(delay=0.5, priority="low").aenqueue("later")
+        for name, handle in handles.items():
+            assert await handle.aresult(timeout=PATIENCE) == f"{name} is done"
+        assert await later.aresult(timeout=PATIENCE) == "later is done"
+        assert [name for name in ran[1:] if name != "lost"] == ["c", "b", "d", "a", "later"]
+        assert state_of(app) == "spooling", "all that while Redis was away"
+        valkey.start()
+        async with app.worker():
+            await until(lambda: state_of(app) == "healthy", "the queue to return to Redis")
+            assert await lost.aresult(timeout=PATIENCE) == "lost is done"
+            assert await handles["a"].astate() == "completed"
+        found = await app.asnapshot()
+        assert (found.redis_active, found.completed, found.depth) == (True, 7, 0)
+    assert len(ran) == len(set(ran)) == 7
+
+
 @pytest.mark.slow
 async def test_jobs_of_the_downtime_survive_the_program_that_took_them(
     valkey: Running, tmp_path: Path

@@ -53,6 +53,7 @@ def test_each_value_is_shown_with_its_source(
         "require_url": (False, "default"),
         "fallback": ("local", file),
         "local_queues": (["mail"], file),
+        "local_concurrency": (4, "default"),
         "spool.directory": ("/var/spool/here", "FAIRLEAD_SPOOL"),
         "spool.max_bytes": (1024**3, file),
         "spool.max_count": (1_000_000, "default"),

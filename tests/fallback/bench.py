@@ -9,7 +9,7 @@ from typing import Any, cast
 from fairlead.broker import Store, connect
 from fairlead.broker.verbs import Call, Fetch, LeaseRef, QueueChange, Receipt, Submission
 from fairlead.client.client import Client
-from fairlead.fallback import Fallback, FallbackOptions
+from fairlead.fallback import Fallback, FallbackOptions, MakeHandlers
 from fairlead.fallback.drainer import Drainer
 from fairlead.fallback.prober import Prober
 from fairlead.model.errors import Unreachable
@@ -55,14 +55,21 @@ class Bench:
         limits: SpoolLimits | None = None,
         inner: Store | None = None,
         silence: float = 0.2,
+        handlers: MakeHandlers | None = None,
+        **options: Any,
     ) -> None:
         self.broker = Failing(inner)
         self.folder = folder
         self.fallback = Fallback(
             cast(Store, self.broker),
             FallbackOptions(
-                directory=folder, limits=limits or SpoolLimits(), silence=silence, is_kept=False
+                directory=folder,
+                limits=limits or SpoolLimits(),
+                silence=silence,
+                is_kept=False,
+                **options,
             ),
+            handlers,
         )
         self.client = Client(cast(Store, self.broker), fallback=self.fallback)
         self.now = 1_000.0
@@ -121,10 +128,11 @@ def submit(
     unique: str = "",
     fence: LeaseRef | None = None,
     text: bytes = b"",
+    limiters: tuple[str, ...] = (),
 ) -> Submission:
     """A submission of a task named ``work``; dependencies by text are of handles."""
     body = Body(task="work", arguments=text).encode()
-    message = Message(id=id, queue=queue, tenant=tenant, level=level, body=body)
+    message = Message(id=id, queue=queue, tenant=tenant, level=level, body=body, limiters=limiters)
     return Submission(
         message=message,
         delay=delay,

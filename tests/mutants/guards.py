@@ -22,6 +22,7 @@ from tests.mutants import (
     gap_guards,
     leadership_guards,
     ledger_guards,
+    local_guards,
     loss_guards,
     manager_guards,
     metrics_guards,
@@ -405,6 +406,7 @@ GUARDS: tuple[Guard, ...] = (
     *outage_guards.GUARDS,
     *fallback_guards.GUARDS,
     *drain_guards.GUARDS,
+    *local_guards.GUARDS,
     *outcome_guards.GUARDS,
     *spool_guards.GUARDS,
 )

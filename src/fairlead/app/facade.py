@@ -14,6 +14,7 @@ from fairlead.app.broker_url import check_arguments
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
+from fairlead.app.local import local_handlers_of
 from fairlead.app.manager import manager_of
 from fairlead.app.middleware import EnqueueMiddleware, RunMiddleware
 from fairlead.app.opening import open_clients
@@ -80,14 +81,13 @@ class Fairlead(Operating, Flowing, Scheduling):
     spreads queues over shards of a server or cluster: the shard of each queue by its name.
     ``routes`` leads queues and priorities to other servers: the URL of each, by ``queue:NAME`` or
     ``priority:LEVEL``; without it FAIRLEAD_ROUTES or the file does, if the URL is from there.
-    ``store`` takes a broker that is open already, for example one that is wrapped.
-    ``priorities`` names further priorities, each for one of critical, high, normal and low.
-    ``timeout`` is how long a call may take that does not say so itself, whatever happens to it;
-    without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is ten seconds.
-    ``task_timeout`` is the time limit of tasks that say nothing of theirs. ``ledger`` is the URL
-    of a PostgreSQL as the record (``postgresql://...``); without it FAIRLEAD_LEDGER, or the file.
+    ``store`` takes a broker that is open already. ``priorities`` names further priorities, each for
+    one of critical, high, normal and low. ``timeout`` is how long a call may take that does not say
+    so itself; without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is
+    ten seconds. ``task_timeout`` is the time limit of tasks that say nothing of theirs. ``ledger``
+    is the URL of a PostgreSQL as the record; without it FAIRLEAD_LEDGER, or the file.
     ``fallback="spool"`` keeps tasks in a folder, ``spool``, while the broker is away, and sends
-    them later; without it FAIRLEAD_FALLBACK and FAIRLEAD_SPOOL, or the file.
+    them later; ``"local"`` also runs those of ``local_queues`` in this process meanwhile.
 
     May be used from any number of threads and event loops, and after ``os.fork``.
     """
@@ -118,6 +118,7 @@ class Fairlead(Operating, Flowing, Scheduling):
             fallback=fallback,
             spool=spool,
             local_queues=local_queues,
+            handlers=partial(local_handlers_of, self),
         )
         self._priorities = Priorities(priorities)
         self._task_timeout = _limit(task_timeout)
@@ -367,9 +368,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         )
 
     async def _all_queues(self) -> list[str]:
-        named = {
-            spec.options.queue for spec in self._registry if isinstance(spec.options.queue, str)
-        }
+        said = (spec.options.queue for spec in self._registry)
+        named = {queue for queue in said if isinstance(queue, str)}
         return sorted({DEFAULT_QUEUE, *named, *(await self.asnapshot(tenants=False)).queues})
 
     async def aclose(self) -> None:

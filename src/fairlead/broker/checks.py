@@ -122,6 +122,8 @@ def check_submission(submission: Submission) -> None:
         _check_times(submission)
     if len(submission.depends_on) > MAX_DEPENDENCIES:
         raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
+    if submission.ended is not None:
+        _check_ended(submission, submission.ended)
     if submission.on_dependency_failure not in _POLICIES:
         raise InvalidOption(
             "on_dependency_failure",
@@ -144,9 +146,22 @@ def _check_times(submission: Submission) -> None:
             raise InvalidOption("unique window", unique.window, "a number of seconds above 0")
 
 
+def _check_ended(submission: Submission, ended: Settlement) -> None:
+    """Refuse an end that no attempt outside of a lease can have."""
+    asks = submission.delay or submission.depends_on or submission.unique or submission.fence
+    if asks or ended.id != submission.message.id or ended.to not in (State.COMPLETED, State.DEAD):
+        raise InvalidInput(
+            f"task {submission.message.id!r} cannot have ended already: only one that asked for "
+            "nothing special can, as completed or dead"
+        )
+    _check_settlement(ended)
+
+
 def check_slots(firings: Sequence[Firing]) -> None:
     """Refuse slots that are no moments."""
     for firing in firings:
+        if firing.submission.ended is not None:
+            raise InvalidInput(f"schedule {firing.schedule!r} cannot fire what has ended already")
         if not math.isfinite(firing.slot):
             raise InvalidOption("slot", firing.slot, "a finite unix time")
         if firing.next_at is not None and not firing.slot < firing.next_at < math.inf:
@@ -187,16 +202,20 @@ def check_exchange(
             raise InvalidOption("fetch.start", fetch.start, f"from 0 to {MAX_EXCHANGE}")
         check_lease("fetch.lease", fetch.lease)
     for settlement in settlements:
-        # One look at what is nearly always right; written so that NaN fails as well.
-        if not (
-            settlement.to in TRANSITIONS[State.RUNNING]
-            and 0.0 <= settlement.delay < math.inf
-            and 0.0 <= settlement.run_time < math.inf
-            and (settlement.keep is None or 0.0 <= settlement.keep < math.inf)
-            and isinstance(settlement.error, _ERROR)
-            and isinstance(settlement.result, _RESULT)
-        ):
-            _refuse(settlement)
+        _check_settlement(settlement)
+
+
+def _check_settlement(settlement: Settlement) -> None:
+    # One look at what is nearly always right; written so that NaN fails as well.
+    if not (
+        settlement.to in TRANSITIONS[State.RUNNING]
+        and 0.0 <= settlement.delay < math.inf
+        and 0.0 <= settlement.run_time < math.inf
+        and (settlement.keep is None or 0.0 <= settlement.keep < math.inf)
+        and isinstance(settlement.error, _ERROR)
+        and isinstance(settlement.result, _RESULT)
+    ):
+        _refuse(settlement)
 
 
 def _refuse(settlement: Settlement) -> NoReturn:

@@ -103,6 +103,13 @@ class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, LeadershipVerbs, Protocol)
         ``delete`` of a pinned task is obeyed.
 
         With a ``fence`` the task is accepted only while that lease is in force.
+
+        With ``ended`` the task ran elsewhere, and is stored with its end, completed or dead: it is
+        never lent, no limit refuses it, and it is kept, told of and counted like any other but for
+        the times of attempts. If the broker knows it and it waits, it ends now. If it runs, or
+        has ended otherwise (by state and reason), the answer is ``fenced`` and nothing changes; the
+        same end again is a ``duplicate``. Only a task without delay, dependencies, unique key and
+        fence may have ended.
         """
         ...
 

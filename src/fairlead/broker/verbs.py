@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from fairlead.model.lifecycle import DependencyPolicy, State
+from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import Leased, Message
 from fairlead.model.options import Dependency, Unique
 
@@ -123,6 +123,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uses_results: bool = False
     unique: Unique | None = None
     fence: LeaseRef | None = None  # a child of a running task: accepted only under its lease
+    #: It ran where it was enqueued, while the broker was away: how that ended, completed or dead.
+    ended: Settlement | None = None
 
 
 #: Who has a task: the broker, or a spool that will send it there.
@@ -135,8 +137,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``accepted``: a new task. ``duplicate``: ``id`` is the task that stands for it. The others
     changed nothing: ``conflict`` (the id has other content), ``queue_full`` and ``tenant_full``
     (``limit`` says how many may wait), ``tenant_bytes`` (``limit``: how much there may be),
-    ``unknown_dependency`` (``detail`` names it), ``fenced`` (the parent's lease is over), ``stale``
-    (a slot that its schedule does not have, or no more), ``closed``.
+    ``unknown_dependency`` (``detail`` names it), ``fenced`` (the parent's lease is over, or what
+    came as ended runs or ended otherwise), ``stale`` (a slot that its schedule does not have, or
+    no more), ``closed``.
     """
 
     id: str

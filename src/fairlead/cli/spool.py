@@ -283,7 +283,7 @@ def _row(record: Record, *, bodies: bool) -> dict[str, Any]:
 
 def _told(kind: Kind, payload: bytes) -> dict[str, Any]:
     try:
-        if kind is Kind.SUBMISSION:
+        if kind in (Kind.SUBMISSION, Kind.LOCAL_DONE):
             message = decode_submission(payload).submission.message
             names = {"tenant": message.tenant, "queue": message.queue}
             return {"id": message.id, "task": task_name(message.body), **names}

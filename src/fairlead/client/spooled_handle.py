@@ -50,7 +50,15 @@ class SpooledHandle(Handle[R]):
         fallback = self._clients.fallback
         return None if fallback is None else fallback.ids.refused(self.id)
 
+    @property
+    def _end_here(self) -> TaskRecord | None:
+        """How it ended in this process, while the broker, which has not heard of it, is away."""
+        fallback = self._clients.fallback
+        return None if fallback is None else fallback.local.ends.find(self.id)
+
     async def _state(self, client: Client) -> State | OutboxState:
+        if (end := self._end_here) is not None:
+            return end.state
         if self._is_spooled:
             return OutboxState.SPOOLED
         if self._refusal is not None:
@@ -67,6 +75,8 @@ class SpooledHandle(Handle[R]):
     async def _result(self, client: Client, limit: float | None) -> R:
         if limit != 0.0:
             return await super()._result(client, limit)
+        if (end := self._end_here) is not None:
+            return self._outcome(end)
         if self._is_spooled:
             raise ResultTimeout(self.id, limit)
         holder = self._followed()
@@ -75,9 +85,11 @@ class SpooledHandle(Handle[R]):
         return await super()._result(client, limit)
 
     async def _final(self, client: Client) -> TaskRecord:
-        """Wait until the broker has it, then for the end there."""
+        """Wait until it has ended here, or the broker has it; then for the end there."""
         pause = _FIRST_PAUSE
         while self._is_spooled:
+            if (end := self._end_here) is not None:
+                return end
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
         holder = self._followed()

@@ -5,7 +5,16 @@ Joins ``fairlead.broker`` and ``fairlead.spool``. What is decided is decided in
 """
 
 from fairlead.fallback.fallback import Fallback, FallbackOptions
+from fairlead.fallback.local import Finished, Handlers, MakeHandlers
 from fairlead.fallback.outcomes import Outcomes
 from fairlead.fallback.submitter import Submitter
 
-__all__ = ("Fallback", "FallbackOptions", "Outcomes", "Submitter")
+__all__ = (
+    "Fallback",
+    "FallbackOptions",
+    "Finished",
+    "Handlers",
+    "MakeHandlers",
+    "Outcomes",
+    "Submitter",
+)

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.broker.verbs import LeaseRef, Submission
 from fairlead.model.errors import InvalidInput
-from fairlead.model.lifecycle import DependencyPolicy
+from fairlead.model.lifecycle import DependencyPolicy, Settlement
 from fairlead.model.message import Message
 from fairlead.model.options import Dependency, Unique, UniqueUntil
 from fairlead.model.outage import Moment, elapsed, remaining
@@ -28,6 +28,7 @@ __all__ = (
 )
 
 _VERSION = 1
+_ENDED = 2  # with an end: a release that does not know it must not run it
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -48,6 +49,7 @@ class _Submission(msgspec.Struct, frozen=True, array_like=True):
     unique: tuple[str, UniqueUntil, float] | None
     fence: tuple[str, str, int] | None
     doubt: tuple[str, int, int] | None = None
+    ended: Settlement | None = None
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +97,7 @@ def encode_submission(task: SpooledTask) -> bytes:
     unique, fence = submission.unique, submission.fence
     return _encode(
         _Submission(
-            version=_VERSION,
+            version=_VERSION if submission.ended is None else _ENDED,
             moment=task.moment,
             message=submission.message.encode(),
             delay=submission.delay,
@@ -106,6 +108,7 @@ def encode_submission(task: SpooledTask) -> bytes:
             unique=None if unique is None else (unique.key, unique.until, unique.window),
             fence=None if fence is None else (fence.id, fence.incarnation, fence.token),
             doubt=task.doubt,
+            ended=submission.ended,
         )
     )
 
@@ -123,6 +126,7 @@ def decode_submission(data: bytes) -> SpooledTask:
         uses_results=stored.uses_results,
         unique=None if unique is None else Unique(key=unique[0], until=unique[1], window=unique[2]),
         fence=None if fence is None else LeaseRef(*fence),
+        ended=stored.ended,
     )
     doubt = None if stored.doubt is None else Doubted(*stored.doubt)
     return SpooledTask(submission, stored.moment, doubt)
@@ -131,11 +135,11 @@ def decode_submission(data: bytes) -> SpooledTask:
 def _read(data: bytes) -> _Submission:
     try:
         version = _head.decode(data).version
-        if version == _VERSION:
+        if version in (_VERSION, _ENDED):
             return _submission.decode(data)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"not a spooled task: {type(error).__name__}") from None
-    raise InvalidInput(f"a spooled task of version {version}; this release reads {_VERSION}")
+    raise InvalidInput(f"a spooled task of version {version}; this release reads {_ENDED}")
 
 
 @cache

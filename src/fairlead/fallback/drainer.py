@@ -19,6 +19,7 @@ from fairlead.broker.verbs import Receipt, Submission
 from fairlead.fallback.blocking import in_thread
 from fairlead.fallback.codec import Doubted, decode_submission, moment_now
 from fairlead.fallback.line import Doubt, Line, recall
+from fairlead.fallback.local_ends import is_taken
 from fairlead.fallback.outages import leads_to_spool
 from fairlead.fallback.prober import Prober
 from fairlead.fallback.refusals import Refusals
@@ -40,7 +41,7 @@ _HELD = 1.0  # seconds before a queue that was full is tried again
 _REST, _LONGEST_REST = 20.0, 30.0  # times the cost of a pass that left something; seconds
 _EARLY = 0.01  # seconds that a timer may be early
 _SLOWEST = 8.0  # times that a call has the usual time, at most
-_TAKEN = ("accepted", "duplicate")
+_SENT = (Kind.SUBMISSION, Kind.LOCAL_DONE)
 _FULL = ("queue_full", "tenant_full", "tenant_bytes")
 
 log = logging.getLogger("fairlead.fallback")
@@ -101,6 +102,7 @@ class Drainer:
             self._clock() >= self._rests_until or outages.changes != self._changes
         ):
             self._begin_pass()
+        await self._fallback.local.ends.index()
         records = await in_thread(lambda: spool.pending(self._after, _BATCH))
         if not records:
             self._end_pass()
@@ -111,7 +113,7 @@ class Drainer:
         homes: dict[str, str] = {}  # the shards of these, by id
         now = moment_now()
         for record in records:
-            if record.kind is not Kind.SUBMISSION:
+            if record.kind not in _SENT:
                 continue
             try:
                 task = decode_submission(record.payload)
@@ -123,13 +125,17 @@ class Drainer:
             if any(homes.get(each.id, shard) != shard for each in item.submission.depends_on):
                 await self._send_all(tasks)  # a task of another shard goes before those behind it
                 homes.clear()
-            if record.started or self._must_wait(item.submission, shard):
+            if self._must_wait(item.submission, shard):
                 self._leave([item], shard)
             else:
                 tasks.setdefault(shard, []).append(item)
                 homes[item.id] = shard
         await self._send_all(tasks)
         return True
+
+    def is_doubted(self, sequence: int) -> bool:
+        """Whether a record was sent and no reply came: the broker may have its task."""
+        return sequence in self._doubts
 
     async def _send_all(self, tasks: dict[str, list[_Item]]) -> None:
         """Send tasks, shard by shard, and take them out."""
@@ -165,6 +171,8 @@ class Drainer:
 
     def _must_wait(self, submission: Submission, shard: str) -> bool:
         away, message, now = self._fallback.outages.away(), submission.message, self._clock()
+        if self._fallback.local.holds(submission):
+            return True
         if shard in away or self._refusals.hold(shard, message.id, now):
             return True
         if away and (submission.depends_on or submission.fence):
@@ -280,7 +288,7 @@ class Drainer:
 
         Confirm first: that needs no room on the disk, and what is not confirmed is sent again.
         """
-        done = [(item, receipt) for item, receipt in answered if receipt.code in _TAKEN]
+        done = [(item, receipt) for item, receipt in answered if is_taken(item.submission, receipt)]
         for item, receipt in done:
             if receipt.id != item.id:
                 self._fallback.ids.replace(item.id, receipt.id)
@@ -291,6 +299,8 @@ class Drainer:
             spool = self._fallback.spool
             await in_thread(lambda: spool.confirm([item.record.sequence for item, _ in done]))
             self._fallback.ids.discard(item.submission for item, _ in done)
+            ends = ((item.submission, receipt) for item, receipt in done)
+            self._fallback.local.ends.sent(ends, self._tally)
             self.sent += len(done)
         faults.reached("drain_confirmed")
         for item, receipt in answered:
@@ -299,7 +309,7 @@ class Drainer:
                 self._leave([item], shard)
             elif receipt.code == "closed":
                 self._leave([item], shard)
-            elif receipt.code not in _TAKEN:
+            elif not is_taken(item.submission, receipt):
                 why = f"{receipt.code} ({receipt.detail})" if receipt.detail else receipt.code
                 await self._reject_item(shard, item, receipt.code, why)
 

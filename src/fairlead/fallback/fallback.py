@@ -26,6 +26,7 @@ from fairlead.fallback.codec import Doubted, SpooledTask, encode_submission, mom
 from fairlead.fallback.keeper import Keeper
 from fairlead.fallback.latency import Latency
 from fairlead.fallback.line import Doubt
+from fairlead.fallback.local import LocalTasks, MakeHandlers
 from fairlead.fallback.outages import Outages
 from fairlead.fallback.outcomes import Outcomes
 from fairlead.fallback.replay import Replayer
@@ -51,6 +52,9 @@ class FallbackOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: SpoolLimits = SpoolLimits()
     silence: float = 1.0  # seconds without a reply after which a broker counts as away
     is_kept: bool = True  # it probes, drains and adopts by itself
+    local_queues: frozenset[str] = frozenset()  # whose tasks may run here while the broker is away
+    local_concurrency: int = 4  # of these, at a time
+    settling: float = 1.0  # seconds that it must have been away before they do
 
 
 class Fallback:
@@ -60,7 +64,10 @@ class Fallback:
     adoption of what dead processes left run on the portal's loop.
     """
 
-    def __init__(self, store: Store, options: FallbackOptions) -> None:
+    def __init__(
+        self, store: Store, options: FallbackOptions, handlers: MakeHandlers | None = None
+    ) -> None:
+        """``handlers`` opens what runs tasks of ``local_queues``; None: nothing does."""
         self.store = store
         self.options = options
         self.parts = parts_of(store)
@@ -73,6 +80,8 @@ class Fallback:
         self.window = Window()
         self.latency = Latency()
         self.replayer = Replayer(self)
+        self._handlers = handlers
+        self.local = LocalTasks(self, handlers)
         self._keeper: Keeper | None = None
         self._running: concurrent.futures.Future[None] | None = None
         self._pid = 0
@@ -157,6 +166,7 @@ class Fallback:
             keeper.stop()
             await asyncio.wait([asyncio.wrap_future(running)], timeout=_AT_CLOSE)
             running.cancel()
+        self.local.stop(0.0)
         self._running = self._keeper = None
         depth = self.spool.depth
         if depth:
@@ -186,6 +196,7 @@ class Fallback:
         """In a forked child: the tasks in the spool are the parent's, and so is the keeper."""
         self.ids, self.window = SpooledIds(), Window()
         self.replayer = Replayer(self)
+        self.local = LocalTasks(self, self._handlers)
         self.outages.renew()
         self._keeper = self._running = None
         self._pid = 0

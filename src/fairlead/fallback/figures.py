@@ -17,5 +17,6 @@ def figures_of(fallback: Fallback) -> SpoolFigures:
         bytes=stats.bytes,
         oldest_at=stats.oldest_at,
         rejected=stats.rejected,
-        fenced=fallback.outcomes.fenced,
+        fenced=fallback.outcomes.fenced + fallback.local.ends.fenced,
+        local=fallback.local.ran,
     )

@@ -99,6 +99,7 @@ class Keeper:
             await self._adopt()
         self._start_probes()
         wait = await self._drain()
+        wait = min(wait, await self._fallback.local.step(self._drainer.is_doubted))
         replayer = self._fallback.replayer
         if not len(self._fallback.window) and not replayer.is_behind:
             replayer.forget()
@@ -122,7 +123,7 @@ class Keeper:
         self._unadopted = ""
         if count:
             log.warning("%d records of processes that are gone were adopted", count)
-        await self._rejections.look(self._fallback.ids)
+        await self._rejections.look(self._fallback)
 
     def _start_probes(self) -> None:
         fallback = self._fallback
@@ -156,7 +157,7 @@ class Keeper:
         if self._clock() < self._ramp.begins:
             return self._ramp.begins - self._clock()
         goes_on = await self._drainer.step()
-        await self._rejections.look(fallback.ids)
+        await self._rejections.look(fallback)
         if goes_on:
             drainer = self._drainer
             latency = self._fallback.latency.seconds
@@ -175,6 +176,7 @@ class Keeper:
     async def _finish(self) -> None:
         """Send what can be sent in a moment: what stays has to wait for another process."""
         fallback = self._fallback
+        await fallback.local.finish()
         if fallback.spool.depth == 0 or fallback.outages.away():
             return
         try:

@@ -63,6 +63,11 @@ class Outages:
         """Whether a call to a shard should not even be tried."""
         return self._machines[shard].state == "spooling"
 
+    def away_for(self, shard: str) -> float:
+        """Return for how many seconds a shard has been away; 0 if it is not."""
+        machine = self._machines[shard]
+        return self._clock() - machine.since if machine.is_away else 0.0
+
     def away(self) -> list[str]:
         """Return the shards that are away."""
         return [shard for shard in self._shards if self.is_away(shard)]

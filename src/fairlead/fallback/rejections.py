@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.fallback.blocking import in_thread
 from fairlead.fallback.codec import decode_submission
-from fairlead.fallback.spooled_ids import SpooledIds
 from fairlead.model.errors import InvalidInput
 from fairlead.spool import Kind, Record, Rejection, Spool
+
+if TYPE_CHECKING:
+    from fairlead.fallback.fallback import Fallback
 
 __all__ = ("Rejections",)
 
@@ -28,7 +31,7 @@ class Rejections:
         self._after = 0  # the last one that was read
         self._count = 0  # how many there were
 
-    async def look(self, ids: SpooledIds) -> None:
+    async def look(self, fallback: Fallback) -> None:
         """Take in what was rejected since the last look. Costs nothing if that is nothing."""
         count = self._spool.stats().rejected
         if count == self._count:
@@ -36,7 +39,7 @@ class Rejections:
         self._count, old = count, 0
         while page := await in_thread(lambda: self._spool.rejected(_PAGE, after=self._after)):
             self._after = page[-1].sequence
-            old += sum(_take_in(record, ids) for record in page)
+            old += sum(_take_in(record, fallback) for record in page)
         if old:
             fields = {"code": _TOO_OLD, "count": old}
             text = (
@@ -45,12 +48,15 @@ class Rejections:
             log.error(text, old, extra=fields)
 
 
-def _take_in(record: Record, ids: SpooledIds) -> bool:
+def _take_in(record: Record, fallback: Fallback) -> bool:
     """Note why a task was rejected; return whether it was too old."""
+    ids = fallback.ids
     try:
         left = Rejection.decode(record.payload)
-        if left.kind is Kind.SUBMISSION:
+        if left.kind in (Kind.SUBMISSION, Kind.LOCAL_DONE):
             submission = decode_submission(left.payload).submission
+            if submission.ended is not None:
+                fallback.local.ends.gone([submission.message.id])
             if left.code == _TOO_OLD:
                 ids.expire(submission, left.code)
             elif ids.refused(submission.message.id) is None:  # else more is known of it

@@ -69,15 +69,26 @@ FINAL = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
 WAITING = frozenset({State.SCHEDULED, State.DEFERRED, State.QUEUED, State.RETRYING})
 
 #: What a task may be from its first moment on.
-CREATION = frozenset({State.SCHEDULED, State.DEFERRED, State.QUEUED, State.DEAD, State.CANCELLED})
+#: ``completed`` and ``dead`` are for one that ran where it was enqueued, while the broker was away.
+CREATION = frozenset(
+    {
+        State.SCHEDULED,
+        State.DEFERRED,
+        State.QUEUED,
+        State.COMPLETED,
+        State.DEAD,
+        State.CANCELLED,
+    }
+)
 
 #: From each state, where a task may go next. ``dead`` -> ``queued`` is an operator's requeue, and
 #: ``deferred`` behind a final state the retry of a flow; both raise the generation, and within one
-#: generation the final states are final.
+#: generation the final states are final. A waiting task is ``completed`` if it ran elsewhere, while
+#: the broker was away.
 TRANSITIONS: dict[State, frozenset[State]] = {
-    State.SCHEDULED: frozenset({State.QUEUED, State.DEAD, State.CANCELLED}),
-    State.DEFERRED: frozenset({State.SCHEDULED, State.QUEUED, State.DEAD, State.CANCELLED}),
-    State.QUEUED: frozenset({State.RUNNING, State.DEAD, State.CANCELLED}),
+    State.SCHEDULED: frozenset({State.QUEUED, *FINAL}),
+    State.DEFERRED: frozenset({State.SCHEDULED, State.QUEUED, *FINAL}),
+    State.QUEUED: frozenset({State.RUNNING, *FINAL}),
     State.RUNNING: frozenset(
         {
             State.COMPLETED,
@@ -88,7 +99,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
             State.SCHEDULED,  # snoozed
         }
     ),
-    State.RETRYING: frozenset({State.QUEUED, State.DEAD, State.CANCELLED}),
+    State.RETRYING: frozenset({State.QUEUED, *FINAL}),
     State.COMPLETED: frozenset(),
     State.DEAD: frozenset({State.QUEUED, State.DEFERRED}),
     State.CANCELLED: frozenset({State.DEFERRED}),  # if it was for a dependency that failed

@@ -17,6 +17,7 @@ __all__ = (
     "DISPATCHING",
     "DRAINING",
     "RECORDING",
+    "RUNNING_HERE",
     "SITES",
     "VARIABLE",
     "parse",
@@ -55,6 +56,14 @@ DRAINING = (
     "drain_confirmed",  # the spool says that it has them
 )
 
+#: Of a process that runs what is in its spool itself.
+RUNNING_HERE = (
+    "local_claiming",  # tasks are chosen, and the spool does not say so
+    "local_claimed",  # it does; no handler has begun
+    "local_ended",  # handlers have ended, and the spool does not say so
+    "local_kept",  # it does
+)
+
 #: Of a manager that records what the broker tells.
 RECORDING = (
     "placed",  # in the transaction the place is behind the events; the rows know nothing of them
@@ -62,7 +71,7 @@ RECORDING = (
     "recorded",  # it is; the recorder has not heard of that
 )
 
-SITES = (*CARRYING, *DISPATCHING, *DRAINING, *RECORDING)
+SITES = (*CARRYING, *DISPATCHING, *DRAINING, *RUNNING_HERE, *RECORDING)
 
 _seen: Counter[str] = Counter()
 

@@ -66,6 +66,7 @@ class FallbackSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     fallback: Fallback = "none"
     local_queues: tuple[str, ...] = ()  # whose tasks this process may run itself, with "local"
+    local_concurrency: int = 4  # of these, at a time
     spool: SpoolSettings = SpoolSettings()
 
 
@@ -137,8 +138,14 @@ def configured_fallback(
         name: _value(sources, f"spool.{name}", directory if name == "directory" else None)[0]
         for name in SpoolSettings.__struct_fields__
     }
-    queues = _value(sources, "local_queues", local_queues)[0] if said == "local" else ()
-    return FallbackSettings(fallback=said, local_queues=queues, spool=SpoolSettings(**own))
+    found = FallbackSettings(fallback=said, spool=SpoolSettings(**own))
+    if said != "local":
+        return found
+    return msgspec.structs.replace(
+        found,
+        local_queues=_value(sources, "local_queues", local_queues)[0],
+        local_concurrency=_value(sources, "local_concurrency")[0],
+    )
 
 
 def _sources(folder: _Folder) -> Sources:

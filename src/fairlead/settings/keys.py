@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     require_url: bool = False
     fallback: Fallback = "none"
     local_queues: tuple[str, ...] = ()
+    local_concurrency: int = 4
     spool: SpoolSettings = SpoolSettings()
     sources: dict[str, str] = {}  # by name: argument, a variable, the path of the file, default
 
@@ -86,6 +87,7 @@ KEYS: dict[str, Key] = dict(
         _key("require_url", values.flag),
         _key("fallback", values.fallback),
         _key("local_queues", values.queues),
+        _key("local_concurrency", values.count),
         _key("spool.directory", values.path, "FAIRLEAD_SPOOL"),
         _key("spool.max_bytes", values.size),
         _key("spool.max_count", values.count),

@@ -63,7 +63,7 @@ class Journal:
         self._writer: Writer | None = None
         self._next = 1
         self._started: dict[int, int] = {}  # a submission, and the LOCAL_STARTED about it
-        self._has_links = False
+        self.has_links = False
         self._is_marking_ill = False
 
     @property
@@ -197,7 +197,7 @@ class Journal:
             gone = {s for s in self._segments if not s.live and not self._is_open(s)}
             self._segments = [segment for segment in self._segments if segment not in gone]
         try:
-            if gone and self._has_links:  # marks that rest on a record that goes now
+            if gone and self.has_links:  # marks that rest on a record that goes now
                 for segment in self._segments:
                     segment.sync_marks()
             for segment in gone:
@@ -349,7 +349,7 @@ class Journal:
         """Do what records say about others: one runs here, is done here, or was rejected."""
         over = []
         for kind, about, own in links:
-            self._has_links = True
+            self.has_links = True
             target = self._referred(about)
             if kind is not Kind.LOCAL_STARTED:
                 over.append(target)

@@ -309,6 +309,11 @@ class Spool:
         """The number of records that are not confirmed. Costs nothing."""
         return self._work.depth
 
+    @property
+    def has_links(self) -> bool:
+        """Whether there ever was a record here about another one: it runs here, is done, ..."""
+        return self._work.has_links
+
     def stats(self) -> SpoolStats:
         """Return what the spool holds. Does not read from the disk."""
         return SpoolStats(

@@ -44,6 +44,7 @@ class SpoolFigures(msgspec.Struct, frozen=True, kw_only=True):
     oldest_at: float | None = None  # unix seconds
     rejected: int = 0  # records that the broker refused when they were sent
     fenced: int = 0  # outcomes that came too late, since the process began
+    local: int = 0  # tasks that ran in it while the broker was away, since it began
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):

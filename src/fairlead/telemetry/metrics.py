@@ -157,6 +157,7 @@ def _add_spools(exposition: Exposition, counted: Counted) -> None:
         age = 0.0 if each.oldest_at is None else max(now - each.oldest_at, 0.0)
         exposition.largest("fairlead_spool_oldest_seconds", age)
         exposition.add("fairlead_spool_rejected", each.rejected)
+        exposition.add("fairlead_spool_local_total", each.local)
 
 
 class Counting(Protocol):

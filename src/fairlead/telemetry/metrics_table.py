@@ -170,7 +170,7 @@ METRICS: tuple[Metric, ...] = (
         "fairlead_broker_state", "gauge", ("state",), "process",
         "Processes by how they stand to their broker: healthy, suspect (a call failed), spooling"
         " (it is away, tasks are kept on disk) or draining (they are being sent). Left out, as the"
-        " next five, without a fallback.",
+        " next six, without a fallback.",
     ),
     Metric(
         "fairlead_spool_depth", "gauge", (), "process",
@@ -185,6 +185,10 @@ METRICS: tuple[Metric, ...] = (
         "fairlead_spool_rejected", "gauge", (), "process",
         "Records that the broker refused when they were sent, kept to be looked at with `fairlead"
         " spool list`.",
+    ),
+    Metric(
+        "fairlead_spool_local_total", "counter", (), "process",
+        "Tasks that ended in this process while the broker was away, with `fallback=\"local\"`.",
     ),
     Metric(
         "fairlead_outcomes_fenced_total", "counter", (), "process",

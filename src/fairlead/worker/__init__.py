@@ -7,6 +7,7 @@ from fairlead.worker.context import Context, XCom, current_context
 from fairlead.worker.extras import AroundRun, Extras
 from fairlead.worker.hooks import Hook, HookRunner
 from fairlead.worker.lifespan import Lifespan
+from fairlead.worker.local import LocalHandlers
 from fairlead.worker.results import Results
 from fairlead.worker.runner import Raised
 from fairlead.worker.setup import slot_plan_of
@@ -19,6 +20,7 @@ __all__ = (
     "Hook",
     "HookRunner",
     "Lifespan",
+    "LocalHandlers",
     "Raised",
     "Results",
     "SlotPlan",

@@ -29,7 +29,7 @@ from fairlead.telemetry.fields import running
 from fairlead.worker.broker_failures import BrokerFailures
 from fairlead.worker.extras import NO_EXTRAS, Child, Enqueuer, Extras
 from fairlead.worker.results import NO_RESULTS, Results
-from fairlead.worker.writer import Writer
+from fairlead.worker.writer import Writes
 
 __all__ = ("Context", "XCom", "current", "current_context")
 
@@ -75,7 +75,7 @@ class Context:
         self,
         lease: Leased,
         task: str,
-        writer: Writer,
+        writer: Writes,
         loop: asyncio.AbstractEventLoop,
         *,
         correlation_id: str = "",

@@ -7,7 +7,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import FairleadError
@@ -33,11 +33,10 @@ from fairlead.worker.inflight import Inflight, Kind
 from fairlead.worker.loading import Loader, Loading
 from fairlead.worker.router import Router
 from fairlead.worker.slots import Slots
-from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
-from fairlead.worker.writer import Writer
+from fairlead.worker.writer import Writes
 
-__all__ = ("Raised", "Runner")
+__all__ = ("Raised", "Runner", "Settler")
 
 log = logging.getLogger("fairlead.worker")
 
@@ -63,15 +62,25 @@ class Raised(NamedTuple):
     exception: BaseException
 
 
+class Settler(Protocol):
+    """Takes what follows from attempts."""
+
+    fenced: int  # attempts whose outcomes changed nothing
+
+    def add(self, settlement: Settlement) -> None:
+        """Take it; it is decided."""
+        ...
+
+
 class Runner:
     """Runs the attempts of a worker, and puts the outcome of each into the outbox."""
 
     def __init__(
         self,
-        syncer: Syncer,
+        syncer: Settler,
         inflight: Inflight,
         router: Router,
-        writer: Writer,
+        writer: Writes,
         loader: Loader,
         threads: Threads,
         slots: Slots | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 from fairlead.broker import LIMIT, Broker, Caller
 from fairlead.broker.repeats import Limit, late, undone
@@ -12,11 +13,30 @@ from fairlead.model.errors import BrokerError, Fenced, Refused
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.component import Outage
 
-__all__ = ("Writer",)
+__all__ = ("Writer", "Writes")
 
 
 _SOON = 2.0  # seconds that progress may take to be written
 _AWAY = 0.1  # seconds, while the broker is known to be away: handlers have their own time limits
+
+
+class Writes(Protocol):
+    """Where the context of an attempt writes to and reads from."""
+
+    limit: float  # seconds that a call may take that does not say so itself
+    incarnation: str  # whose leases the attempts have
+
+    async def write(self, write: Write, limit: float | None = None) -> None:
+        """Return once it is written."""
+        ...
+
+    async def report(self, write: Write) -> None:
+        """Write what nobody depends on."""
+        ...
+
+    async def pull(self, tenant: str, key: str) -> bytes | None:
+        """One XCom value of a tenant, or None."""
+        ...
 
 
 class Writer:

@@ -12,7 +12,7 @@ from fairlead.broker.memory.flow import Guard
 from fairlead.broker.memory.records import Task, message_bytes
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import MAX_TENANT_BYTES, Firing, Receipt, Submission
-from fairlead.model.lifecycle import State, on_dependency
+from fairlead.model.lifecycle import WAITING, Settlement, State, on_dependency
 from fairlead.model.message import Message
 
 __all__ = ("enqueue", "fire", "new_task", "no_bytes", "no_room", "place")
@@ -49,6 +49,8 @@ def fire(shard: Shard, firings: Sequence[Firing]) -> list[Receipt]:
 
 
 def _enqueue(shard: Shard, submission: Submission) -> Receipt:
+    if submission.ended is not None:
+        return _end(shard, submission, submission.ended)
     refusal = _refusal(shard, submission)
     if refusal is not None:
         return refusal
@@ -104,6 +106,38 @@ def _refusal(shard: Shard, submission: Submission) -> Receipt | None:
             task = shard.find(holder)
             return Receipt(id=holder, code="duplicate", state=task.state if task else None)
     return _full(shard, message)
+
+
+def _end(shard: Shard, submission: Submission, ended: Settlement) -> Receipt:
+    """Take in a task that ran elsewhere; one that is known and waits ends with it."""
+    message, to = submission.message, ended.to
+    id = message.id
+    if shard.closed:
+        return Receipt(id=id, code="closed")
+    task = shard.find(id)
+    if task is None:
+        tomb = shard.tombs.find(message, shard.now)
+        if tomb is not None:
+            return Receipt(id=id, code="duplicate" if tomb[1] else "conflict", state=tomb[0])
+        task = new_task(shard, submission)
+        shard.admit(task, to)
+        shard.emit("enqueued", task)
+    elif not task.same_content(message):
+        return Receipt(id=id, code="conflict", state=task.state)
+    elif task.state not in WAITING:
+        if task.state is to and task.reason == ended.reason:
+            return Receipt(id=id, code="duplicate", state=to)
+        task.tenant.queue.tally.add("fenced")
+        shard.emit("fenced", task)
+        return Receipt(id=id, code="fenced")
+    if to is State.DEAD:
+        task.tenant.queue.tally.add("failed")
+    task.attempts += 1
+    shard.finish(
+        task, to, reason=ended.reason, error=ended.error, result=ended.result, keep=ended.keep
+    )
+    shard.emit(to, task, ended.reason, task.attempts)
+    return Receipt(id=id, code="accepted", state=to)
 
 
 def _full(shard: Shard, message: Message) -> Receipt | None:

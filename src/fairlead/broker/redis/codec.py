@@ -74,8 +74,10 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
     args: list[Value] = []
     add = args.extend
     sizes = SIZES.pack
-    # The head of the run that is being written (empty: of special ones), and where its count is.
-    run, place = b"", 0
+    # The head of the run that is being written (of others what they begin with), and where its
+    # count is.
+    run: bytes | str = b""
+    place = 0
     for item in submissions:
         message = item.message
         key = (
@@ -100,11 +102,18 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
             or item.deadline is not None
             or item.unique is not None
             or item.fence is not None
+            or item.ended is not None
         ):
-            if run or not place:
-                run, place = b"", len(args) + 1
-                add(("G", 0))
-            add((message.id, head, packed, options(item)))
+            ended = item.ended
+            kind = "G" if ended is None else "E"
+            if run != kind:
+                run, place = kind, len(args) + 1
+                add((kind, 0))
+            if ended is None:
+                add((message.id, head, packed, options(item)))
+            else:
+                _, _, to, _, *rest = _settlement(ended)
+                add((message.id, head, packed, to, *rest))
         else:
             if run is not head:
                 run, place = head, len(args) + 2

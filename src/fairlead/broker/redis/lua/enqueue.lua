@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; then runs of tasks in their order: 'P' (nothing special),
---          head, count, and id and blob of each; or 'G', count, and four for each, see lib/accept
+--          head, count, and id and blob of each; 'G', count, and four for each, see lib/accept; or 'E',
+--          count, and seven for each of those that have ended already, see lib/past_end
 -- Returns  the receipts, separated by RS; of a repeated call also, behind GS, the ids
 -- @library entry
 -- @include engine
@@ -12,6 +13,7 @@
 -- @include entry
 -- @include ways
 -- @include plain_entry
+-- @include past_end
 local kept = once('enqueue', tostring)
 if kept then return kept end
 local ids, receipts, n, i = load_ways(4), {}, 0, 4
@@ -20,6 +22,13 @@ if #ids > 0 then load_new(ids) end
 while ARGV[i] do
   if ARGV[i] == 'P' then
     n, i = enter_run(i, n, ids, receipts, made)
+  elseif ARGV[i] == 'E' then
+    for k = i + 2, i + 7 * tonumber(ARGV[i + 1]) - 5, 7 do
+      n = n + 1
+      receipts[n] = accept_end(ARGV[k], ARGV[k + 1], ARGV[k + 2], tonumber(ARGV[k + 3]), ARGV[k + 4], ARGV[k + 5],
+        ARGV[k + 6])
+    end
+    i = i + 2 + 7 * tonumber(ARGV[i + 1])
   else
     for k = i + 2, i + 4 * tonumber(ARGV[i + 1]) - 2, 4 do
       n = n + 1

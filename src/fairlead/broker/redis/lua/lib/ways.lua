@@ -23,7 +23,8 @@ function load_ways(i)
         seen[head], names[h.queue], list[#list + 1] = true, list, h.tenant
       end
     else
-      last, i = i - 2 + 4 * ARGV[i + 1], i + 2
+      if kind == 'E' then step = 7 end
+      last, i = i + 2 - step + step * ARGV[i + 1], i + 2
     end
     for k = i, last, step do
       n = n + 1
