@@ -54,14 +54,23 @@ class Keeper:
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
+        self._is_woken = False
 
     def wake(self) -> None:
         """Look again now. From any thread."""
-        if self._loop is not None and not self._news.is_set():
+        if self._loop is not None and not self._is_woken:
+            self._is_woken = True
             try:
-                self._loop.call_soon_threadsafe(self._news.set)
+                self._loop.call_soon_threadsafe(self._heard)
             except RuntimeError:  # the loop is closed
                 return
+
+    def _heard(self) -> None:
+        """Probe at once: whoever waits for the disk, a broker that is back takes tasks."""
+        self._is_woken = False
+        self._news.set()
+        if self._goes_on():
+            self._start_probes()
 
     def stop(self) -> None:
         """End ``run`` soon. From any thread."""
