@@ -88,22 +88,22 @@ class Drainer:
         self._tally = Tally(log)
         self._unwritten = ""  # why the last rejected task could not be recorded
 
-    async def step(self) -> bool:
-        """See to the next records; whether this pass goes on."""
+    async def step(self, count: int = _BATCH) -> bool:
+        """See to the next records, so many at most; whether this pass goes on."""
         began = self._clock()
         try:
-            return await self._step()
+            return await self._step(count)
         finally:
             self._cost += max(self._clock() - began - self.busy, 0.0)
 
-    async def _step(self) -> bool:
+    async def _step(self, count: int) -> bool:
         self.busy, self.count = 0.0, 0
         spool, outages = self._fallback.spool, self._fallback.outages
         if self._rests_until and (
             self._clock() >= self._rests_until or outages.changes != self._changes
         ):
             self._begin_pass()
-        records = await in_thread(lambda: spool.pending(self._after, _BATCH))
+        records = await in_thread(lambda: spool.pending(self._after, count))
         if not records:
             self._end_pass()
             return False

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fairlead.fallback.blocking import in_thread
@@ -164,15 +165,29 @@ class Keeper:
         await self._settle()
         if self._clock() < self._ramp.begins:
             return self._ramp.begins - self._clock()
-        goes_on = await self._drainer.step()
+        goes_on = await self._drainer.step(self._ramp.batch)
         await self._rejections.look(fallback.ids)
         if goes_on:
             drainer = self._drainer
-            latency = self._fallback.latency.seconds
-            return self._ramp.wait(self._clock(), drainer.busy, drainer.count, latency)
+            await self._ask()
+            excess = self._fallback.latency.excess
+            return self._ramp.wait(self._clock(), drainer.busy, drainer.count, excess)
         if fallback.spool.depth == 0:
             self._ramp = None
         return _AGAIN if self._drainer.left or fallback.spool.depth else 0.0
+
+    async def _ask(self) -> None:
+        """Find out how long calls take, if nobody here makes any: others may."""
+        fallback = self._fallback
+        if fallback.latency.is_known:
+            return
+        for shard, store in fallback.parts.stores.items():
+            if not fallback.outages.is_away(shard):
+                began = self._clock()
+                with suppress(BrokerError, TimeoutError):
+                    async with asyncio.timeout(fallback.options.silence):
+                        await store.hello()
+                fallback.latency.heard(self._clock() - began)
 
     async def _settle(self) -> None:
         """Settle outcomes of workers that are gone: each second may cost a lease."""
