@@ -30,11 +30,11 @@ _TURNS = 60  # of each app, for each load, in a round
 
 
 class _Load(NamedTuple):
-    """One way to enqueue, and how many tasks make a turn."""
+    """One way to enqueue, and how many tasks make a turn; it tells how many it took in the end."""
 
     name: str
     tasks: int
-    run: Callable[[Fairlead, Task[..., Any], int], Awaitable[None]]
+    run: Callable[[Fairlead, Task[..., Any], int], Awaitable[int]]
 
 
 class _Turn(NamedTuple):
@@ -82,9 +82,9 @@ async def measure(
                     fallback.window = windows.get(name, fallback.window)
                     await load.run(app, tasks[name], 1)  # so that no turn begins with another's
                     began, used = time.perf_counter(), time.process_time()
-                    await load.run(app, tasks[name], count)
+                    done = await load.run(app, tasks[name], count)
                     took = time.perf_counter() - began, time.process_time() - used
-                    turns[name].append(_Turn(*(each / count for each in took)))
+                    turns[name].append(_Turn(*(each / done for each in took)))
             rows.append(_row(load.name, turns))
             await empty(url, _QUEUE)
     return rows
@@ -93,7 +93,7 @@ async def measure(
 def _row(name: str, turns: dict[str, list[_Turn]]) -> dict[str, Any]:
     def ratio(some: str, others: str, what: str) -> float:
         both = zip(turns[some], turns[others], strict=True)
-        return median(getattr(a, what) / getattr(b, what) for a, b in both)
+        return float(median(getattr(a, what) / getattr(b, what) for a, b in both))
 
     return {
         "name": name,
@@ -112,22 +112,28 @@ def _task(app: Fairlead) -> Task[..., Any]:
     return noop
 
 
-async def _one(app: Fairlead, task: Task[..., Any], count: int) -> None:
+async def _one(app: Fairlead, task: Task[..., Any], count: int) -> int:  # noqa: ARG001
     for _ in range(count):
         await task.aenqueue(_PAYLOAD)
+    return count
 
 
-async def _lanes(app: Fairlead, task: Task[..., Any], count: int) -> None:
+async def _lanes(app: Fairlead, task: Task[..., Any], count: int) -> int:  # noqa: ARG001
+    each = -(-count // _CALLERS)
+
     async def lane() -> None:
-        for _ in range(max(count // _CALLERS, 1)):
+        for _ in range(each):
             await task.aenqueue(_PAYLOAD)
 
     await asyncio.gather(*(lane() for _ in range(_CALLERS)))
+    return each * _CALLERS
 
 
-async def _bulk(app: Fairlead, task: Task[..., Any], count: int) -> None:
-    for _ in range(max(count // _TOGETHER, 1)):
+async def _bulk(app: Fairlead, task: Task[..., Any], count: int) -> int:
+    calls = -(-count // _TOGETHER)
+    for _ in range(calls):
         await app.aenqueue_many(task.call(_PAYLOAD) for _ in range(_TOGETHER))
+    return calls * _TOGETHER
 
 
 _LOADS = (
