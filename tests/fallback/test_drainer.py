@@ -152,13 +152,31 @@ async def test_delays_and_deadlines_count_from_the_call(
 
 
 async def test_what_cannot_be_read_is_put_aside_and_others_go_on(bench: Bench) -> None:
-    later = codec._encode((99, "of a later release"))
-    entries = [Entry(Kind.SUBMISSION, b"junk"), Entry(Kind.SUBMISSION, later)]
+    older = codec._encode((0, "of a release that never was"))
+    entries = [Entry(Kind.SUBMISSION, b"junk"), Entry(Kind.SUBMISSION, older)]
     await bench.fallback.spool.aappend(entries)
     await spooled(bench, submit("fine"))
     await bench.drain()
     assert [each.code for each in bench.rejected()] == ["unreadable", "unreadable"]
     assert await bench.states("fine") == ["queued"]
+
+
+async def test_a_record_of_a_later_release_stays_for_that_and_others_go_on(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = codec._encode((99, "of a later release"))
+    await bench.fallback.spool.aappend([Entry(Kind.SUBMISSION, later)] * 2)
+    await spooled(bench, submit("fine"))
+    for _ in range(2):
+        await bench.drain()
+    assert bench.rejected() == []
+    assert await bench.states("fine") == ["queued"]
+    assert [each.payload for each in bench.fallback.spool.pending()] == [later, later]
+    assert bench.drainer.left == 2
+    assert bench.fallback.state == "healthy"  # it is not the broker that is behind
+    said = [each for each in caplog.messages if "later release" in each]
+    assert len(said) == 1
+    assert "version 99; this release reads 1" in said[0]
 
 
 async def test_a_broker_that_goes_away_again_finds_the_rest_where_it_was(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.broker import Caller, Store, connect, destination_of
@@ -362,6 +363,30 @@ async def test_an_error_that_nobody_expects_holds_up_no_other_outcome(
     assert await scene.states() == [State.RUNNING, State.COMPLETED, State.COMPLETED]
     assert caplog.messages.count("outcome in the spool not settled") == 1
     assert scene.spool.depth == 1
+
+
+async def test_many_outcomes_that_are_fenced_are_two_lines_of_the_log(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    leases = await scene.leases(5)
+    for number, lease in enumerate(leases, 2):
+        scene.keep(number, done(lease))
+    await scene.store.give_back(WORKER)
+    assert (await scene.settle()).fenced == 5
+    said = [each.message for each in caplog.records if "fenced" in each.message]
+    assert said == ["outcome fenced", "outcome fenced: 4 more (fenced)"]
+
+
+async def test_an_outcome_of_a_later_release_stays_for_that(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    [lease] = await scene.leases()
+    scene.keep(2, done(lease))
+    later = msgspec.msgpack.encode({"version": 2, "settlement": "otherwise"})
+    scene.spool.append([Entry(Kind.OUTCOME, later)] * 2)
+    assert (await scene.settle()).settled == 1
+    assert scene.left() == 2
+    assert len([each for each in caplog.messages if "later release" in each]) == 1
 
 
 async def test_what_else_is_in_the_spool_stays_there(scene: Scene) -> None:

@@ -164,8 +164,32 @@ def test_a_drain_gives_way_where_others_keep_the_broker_busy() -> None:
     assert ramp.wait(100.0, 0.03, 100) > 5 * quiet  # three times as long, of three times as much
     assert ramp.wait(100.0, 0.01, 100) == pytest.approx(quiet)
     assert ramp.wait(100.0, 0.03, 10) == pytest.approx(3 * quiet)  # few tasks tell little
-    assert ramp.wait(100.0, 0.01, 100, latency=0.03) > 2 * quiet
-    assert ramp.wait(100.0, 10.0, 100, latency=10.0) <= 10.0 / 0.5 * Ramp.CROWD
+
+
+def test_a_drain_is_slower_as_long_as_calls_are_and_then_as_fast_as_before() -> None:
+    ramp = Ramp(0.0, 0.0)
+    quiet = ramp.wait(100.0, 0.01, 100)
+    slow = [ramp.wait(100.0, 0.01, 100, excess=0.03) for _ in range(30)]
+    assert slow[0] > quiet
+    assert slow == sorted(slow)
+    assert slow[-1] == pytest.approx(0.01 / Ramp.LEAST - 0.01)  # it goes on all the same
+    assert ramp.wait(100.0, 0.01, 100, excess=Ramp.EXCESS * 0.7) == pytest.approx(slow[-1])
+    again = [ramp.wait(100.0, 0.01, 100, excess=0.001) for _ in range(100)]
+    assert again[-1] == pytest.approx(quiet)
+    assert ramp.wait(100.0, 10.0, 100, excess=10.0) == pytest.approx(10.0)
+
+
+def test_a_batch_of_a_drain_keeps_the_broker_busy_for_moments_only() -> None:
+    ramp = Ramp(0.0, 0.0)
+    assert ramp.batch == Ramp.FEW  # nothing is known yet
+    ramp.wait(0.0, 0.001, 100)
+    assert ramp.batch == 256
+    slow = Ramp(0.0, 0.0)
+    slow.wait(0.0, 0.010, 100)
+    assert slow.batch == 50
+    slow = Ramp(0.0, 0.0)
+    slow.wait(0.0, 1.0, 100)
+    assert slow.batch == Ramp.FEW
 
 
 def test_time_counts_by_the_clock_that_nobody_can_set() -> None:

@@ -101,6 +101,7 @@ def bench(what: str, as_json: bool, quick: bool, url: str | None, scale: float) 
 
     spool: what is kept on this disk while the broker is away, with 64 callers and with one, each
     answered after fdatasync; beside it the disk alone. Each figure is the median of three rounds.
+    Then what an app pays for a fallback while its broker, a Valkey of its own, is there.
     """
     if url is not None and what not in ("all", "server"):
         raise click.UsageError(f"--url {url.rpartition('@')[2]} is for the server only")

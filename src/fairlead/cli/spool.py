@@ -225,7 +225,8 @@ async def _drain(store: Store, root: Path, *, any_broker: bool) -> _Drained:
         before = fallback.spool.stats().rejected
         await fallback.outcomes.settle(store)
         drainer, ramp = Drainer(fallback), Ramp(time.monotonic(), 0.0)
-        while await drainer.step():  # each is measured, and the broker left alone for a while
+        while await drainer.step(ramp.batch):
+            # It is measured, and then the broker is left alone for a while.
             pause = ramp.wait(time.monotonic(), drainer.busy, drainer.count)
             await asyncio.sleep(pause)
         stats = fallback.spool.stats()

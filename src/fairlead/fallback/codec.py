@@ -1,6 +1,6 @@
 """What the spool keeps of a task: bytes with a version, and when it was enqueued.
 
-Arrays that only grow at the end. A record of a later release is refused, not guessed at.
+Arrays that only grow at the end. A record of a later release is not guessed at: it stays.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fairlead.model.outage import Moment, elapsed, remaining
 
 __all__ = (
     "Doubted",
+    "LaterVersion",
     "SpooledTask",
     "decode_submission",
     "encode_submission",
@@ -56,6 +57,10 @@ class _Head(msgspec.Struct, frozen=True, array_like=True):
     """What every version begins with."""
 
     version: int
+
+
+class LaterVersion(InvalidInput):
+    """A record that a later release has written. It is left in the spool for one that reads it."""
 
 
 class Doubted(NamedTuple):
@@ -114,7 +119,7 @@ def encode_submission(task: SpooledTask) -> bytes:
 
 
 def decode_submission(data: bytes) -> SpooledTask:
-    """Return the task that was stored; raises ``InvalidInput``."""
+    """Return the task that was stored; raises ``InvalidInput``, or ``LaterVersion``."""
     stored = _read(data)
     unique, fence = stored.unique, stored.fence
     submission = Submission(
@@ -139,7 +144,8 @@ def _read(data: bytes) -> _Submission:
             return _submission.decode(data)
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"not a spooled task: {type(error).__name__}") from None
-    raise InvalidInput(f"a spooled task of version {version}; this release reads {_ENDED}")
+    text = f"a spooled task of version {version}; this release reads {_ENDED}"
+    raise LaterVersion(text) if version > _ENDED else InvalidInput(text)
 
 
 @cache

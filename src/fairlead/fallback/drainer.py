@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.broker.chunks import Room
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.fallback.blocking import in_thread
-from fairlead.fallback.codec import Doubted, decode_submission, moment_now
+from fairlead.fallback.codec import Doubted, LaterVersion, decode_submission, moment_now
 from fairlead.fallback.line import Doubt, Line, recall
 from fairlead.fallback.local_ends import is_taken
 from fairlead.fallback.outages import leads_to_spool
@@ -80,6 +80,8 @@ class Drainer:
         self._changes = 0  # of state, before that
         self._behind: set[str] = set()  # tasks that this pass leaves where they are
         self._waiting: set[str] = set()  # shards of these
+        self._later = 0  # records of later releases among those that this pass leaves
+        self._is_later_told = False
         self._doubts: dict[int, Doubted] = {}  # by sequence: sent, and no reply came
         self._full: dict[tuple[str, str], float] = {}  # until when a queue is not tried again
         self._refusals = Refusals()
@@ -87,15 +89,15 @@ class Drainer:
         self._tally = Tally(log)
         self._unwritten = ""  # why the last rejected task could not be recorded
 
-    async def step(self) -> bool:
-        """See to the next records; whether this pass goes on."""
+    async def step(self, count: int = _BATCH) -> bool:
+        """See to the next records, so many at most; whether this pass goes on."""
         began = self._clock()
         try:
-            return await self._step()
+            return await self._step(count)
         finally:
             self._cost += max(self._clock() - began - self.busy, 0.0)
 
-    async def _step(self) -> bool:
+    async def _step(self, count: int) -> bool:
         self.busy, self.count = 0.0, 0
         spool, outages = self._fallback.spool, self._fallback.outages
         if self._rests_until and (
@@ -103,7 +105,7 @@ class Drainer:
         ):
             self._begin_pass()
         await self._fallback.local.ends.index()
-        records = await in_thread(lambda: spool.pending(self._after, _BATCH))
+        records = await in_thread(lambda: spool.pending(self._after, count))
         if not records:
             self._end_pass()
             return False
@@ -118,6 +120,9 @@ class Drainer:
             try:
                 task = decode_submission(record.payload)
                 item = _Item(record, task.due(now), self._doubts.get(record.sequence, task.doubt))
+            except LaterVersion as error:
+                self._leave_later(str(error))
+                continue
             except InvalidInput as error:
                 await self._reject(record, "unreadable", str(error))
                 continue
@@ -154,7 +159,7 @@ class Drainer:
             if shard not in self._waiting:
                 outages.drained(shard)
                 self._slowness.pop(shard, None)
-        self.left = len(self._behind)
+        self.left = len(self._behind) + self._later
         self._tally.end()
         if self._rests_until:
             return
@@ -167,7 +172,7 @@ class Drainer:
     def _begin_pass(self) -> None:
         """Begin again with the first record."""
         self._after, self._cost, self._rests_until = 0, 0.0, 0.0
-        self._behind, self._waiting = set(), set()
+        self._behind, self._waiting, self._later = set(), set(), 0
 
     def _must_wait(self, submission: Submission, shard: str) -> bool:
         away, message, now = self._fallback.outages.away(), submission.message, self._clock()
@@ -184,6 +189,13 @@ class Drainer:
     def _leave(self, items: Sequence[_Item], shard: str) -> None:
         self._waiting.add(shard)
         self._behind.update(item.id for item in items)
+
+    def _leave_later(self, why: str) -> None:
+        """Leave a record to the release that wrote it."""
+        self._later += 1
+        if not self._is_later_told:
+            self._is_later_told = True
+            log.warning("records of a later release stay in the spool until one runs: %s", why)
 
     # -- sending --------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 import itertools
 import logging
+import math
 import os
 import threading
 import weakref
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.broker import Store, destination_of, parts_of
+from fairlead.broker import LIMIT, Store, destination_of, parts_of
 from fairlead.broker.checks import check_submissions
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.fallback.blocking import in_thread
@@ -32,6 +33,7 @@ from fairlead.fallback.outcomes import Outcomes
 from fairlead.fallback.replay import Replayer
 from fairlead.fallback.spooled_ids import SpooledIds
 from fairlead.fallback.window import Window
+from fairlead.model.errors import Ambiguous
 from fairlead.model.message import Message
 from fairlead.model.outage import BrokerState
 from fairlead.runtime.forks import at_fork
@@ -43,6 +45,7 @@ __all__ = ("Fallback", "FallbackOptions")
 log = logging.getLogger("fairlead.fallback")
 
 _AT_CLOSE = 1.0  # seconds that a close waits for what is being sent
+_DISK = 1.0  # seconds that the disk has at least
 
 
 class FallbackOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,13 +115,18 @@ class Fallback:
     # -- into the spool -------------------------------------------------------------------------
 
     async def keep(
-        self, submissions: Sequence[Submission], doubt: Doubt | None = None
+        self,
+        submissions: Sequence[Submission],
+        doubt: Doubt | None = None,
+        until: float = math.inf,
     ) -> list[Receipt]:
         """Write tasks into the spool; return their receipts once they are on disk.
 
-        ``doubt`` is the call with which the broker may have got them already.
+        ``doubt`` is the call with which the broker may have got them already. ``until`` is how long
+        the caller waits, by the loop's clock; the disk has a second in any case.
 
-        Raises ``InvalidInput`` as the broker would, ``SpoolFull`` or ``SpoolFailed``.
+        Raises ``InvalidInput`` as the broker would, ``SpoolFull``, ``SpoolFailed``, or
+        ``Ambiguous`` if the disk does not answer in time.
         """
         check_submissions(submissions)
         moment = moment_now()
@@ -126,24 +134,38 @@ class Fallback:
         if doubt is not None:
             doubts = (Doubted(doubt.incarnation, doubt.number, n) for n in itertools.count())
         await self.keep_again(
-            [SpooledTask(*each) for each in zip(submissions, itertools.repeat(moment), doubts)]
+            [SpooledTask(*each) for each in zip(submissions, itertools.repeat(moment), doubts)],
+            until,
         )
         return [
             Receipt(id=submission.message.id, code="accepted", durability="spooled")
             for submission in submissions
         ]
 
-    async def keep_again(self, tasks: Sequence[SpooledTask]) -> None:
+    async def keep_again(self, tasks: Sequence[SpooledTask], until: float = math.inf) -> None:
         """Write tasks into the spool that were enqueued some time ago."""
         submissions = [task.submission for task in tasks]
         entries = [Entry(Kind.SUBMISSION, encode_submission(task)) for task in tasks]
         self.ids.add(submissions)  # before the append: it may be sent before that returns
-        try:
-            await self.spool.aappend(entries)
-        except Exception:
+        loop = asyncio.get_running_loop()
+        written = loop.create_task(self.spool.aappend(entries), name="spool")
+        written.add_done_callback(lambda _: self._written(submissions, written))
+        patience = max(min(until, loop.time() + LIMIT) - loop.time(), _DISK)
+        if not (await asyncio.wait([written], timeout=patience))[0]:
+            raise Ambiguous(
+                "the broker is away, and the disk of the spool did not answer in time; the task "
+                "may be written, and sent later: enqueue it again under its id only"
+            )
+        written.result()
+
+    def _written(self, submissions: Sequence[Submission], written: asyncio.Task[list[int]]) -> None:
+        """Take in what came of an append, whether its caller still waits or not."""
+        if written.cancelled():
+            return  # with its loop; it may be written all the same
+        if written.exception() is not None:
             self.ids.discard(submissions)
-            raise
-        self._used()
+        else:
+            self._used()
 
     # -- the background -------------------------------------------------------------------------
 

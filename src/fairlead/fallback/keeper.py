@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fairlead.fallback.blocking import in_thread
@@ -54,14 +55,23 @@ class Keeper:
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
+        self._is_woken = False
 
     def wake(self) -> None:
         """Look again now. From any thread."""
-        if self._loop is not None and not self._news.is_set():
+        if self._loop is not None and not self._is_woken:
+            self._is_woken = True
             try:
-                self._loop.call_soon_threadsafe(self._news.set)
+                self._loop.call_soon_threadsafe(self._heard)
             except RuntimeError:  # the loop is closed
                 return
+
+    def _heard(self) -> None:
+        """Probe at once: whoever waits for the disk, a broker that is back takes tasks."""
+        self._is_woken = False
+        self._news.set()
+        if self._goes_on():
+            self._start_probes()
 
     def stop(self) -> None:
         """End ``run`` soon. From any thread."""
@@ -156,15 +166,29 @@ class Keeper:
         await self._settle()
         if self._clock() < self._ramp.begins:
             return self._ramp.begins - self._clock()
-        goes_on = await self._drainer.step()
+        goes_on = await self._drainer.step(self._ramp.batch)
         await self._rejections.look(fallback)
         if goes_on:
             drainer = self._drainer
-            latency = self._fallback.latency.seconds
-            return self._ramp.wait(self._clock(), drainer.busy, drainer.count, latency)
+            await self._ask()
+            excess = self._fallback.latency.excess
+            return self._ramp.wait(self._clock(), drainer.busy, drainer.count, excess)
         if fallback.spool.depth == 0:
             self._ramp = None
         return _AGAIN if self._drainer.left or fallback.spool.depth else 0.0
+
+    async def _ask(self) -> None:
+        """Find out how long calls take, if nobody here makes any: others may."""
+        fallback = self._fallback
+        if fallback.latency.is_known:
+            return
+        for shard, store in fallback.parts.stores.items():
+            if not fallback.outages.is_away(shard):
+                began = self._clock()
+                with suppress(BrokerError, TimeoutError):
+                    async with asyncio.timeout(fallback.options.silence):
+                        await store.hello()
+                fallback.latency.heard(self._clock() - began)
 
     async def _settle(self) -> None:
         """Settle outcomes of workers that are gone: each second may cost a lease."""

@@ -30,7 +30,8 @@ import msgspec
 from fairlead.broker import LIMIT, Broker, destination_of
 from fairlead.broker.verbs import Call, Settled
 from fairlead.fallback.blocking import in_thread
-from fairlead.fallback.codec import moment_now
+from fairlead.fallback.codec import LaterVersion, moment_now
+from fairlead.fallback.tally import Tally
 from fairlead.model.errors import BrokerError, InvalidInput, OutOfOrder
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.outage import Moment, elapsed, remaining
@@ -42,6 +43,8 @@ __all__ = ("KeptOutcome", "Outcomes", "due", "settle_left")
 log = logging.getLogger("fairlead.fallback")
 
 _VERSION = 1
+_SETTLED = "outcome of a worker that is gone settled"
+_DISK = 10.0  # seconds that it has to take outcomes
 _LOOK = 0.01  # seconds between two looks whether another thread is still settling
 
 
@@ -62,11 +65,21 @@ class KeptOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, payload: bytes) -> KeptOutcome:
-        """Return what ``encode`` made a payload of; raises ``msgspec.DecodeError``."""
-        kept = msgspec.msgpack.decode(payload, type=cls)
-        if kept.version != _VERSION:
-            raise msgspec.DecodeError(f"an outcome of version {kept.version}")
-        return kept
+        """Return what ``encode`` made a payload of.
+
+        Raises ``LaterVersion``, or ``msgspec.DecodeError``.
+        """
+        version = msgspec.msgpack.decode(payload, type=_Head).version
+        if version > _VERSION:
+            text = f"an outcome of version {version}; this release reads {_VERSION}"
+            raise LaterVersion(text)
+        return msgspec.msgpack.decode(payload, type=cls)
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What every version has."""
+
+    version: int
 
 
 def due(settlement: Settlement, moment: Moment, now: Moment) -> Settlement:
@@ -97,6 +110,8 @@ class Outcomes:
         self._is_left = False  # there may be outcomes of workers that are gone
         self._living: set[tuple[int, str]] = set()  # workers by process, which forks
         self._told: set[int] = set()  # sequences of those that fail, which was logged
+        self._is_later_told = False
+        self._tally = Tally(log)
         self._locks: dict[int, threading.Lock] = {}  # by process: held by whoever settles
 
     # -- a worker's own ------------------------------------------------------------------------
@@ -115,9 +130,13 @@ class Outcomes:
     async def keep(self, outcomes: Sequence[KeptOutcome]) -> list[int]:
         """Append outcomes, and return their sequences once all are on the disk.
 
-        Raises ``SpoolFull`` or ``SpoolFailed``; then none is kept.
+        Raises ``SpoolFull`` or ``SpoolFailed``; then none is kept, unless the disk hangs.
         """
-        return await self.spool.aappend([outcome.encode() for outcome in outcomes])
+        try:
+            async with asyncio.timeout(_DISK):
+                return await self.spool.aappend([outcome.encode() for outcome in outcomes])
+        except TimeoutError:
+            raise SpoolFailed(f"the disk of the spool did not answer for {_DISK:g} s") from None
 
     async def answered(self, answers: Iterable[tuple[int, Settled]]) -> None:
         """Take outcomes off that the broker has answered for; the sequence and answer of each.
@@ -181,6 +200,7 @@ class Outcomes:
             self._adopted, self._is_left = adopted, left > 0
             return left
         finally:
+            self._tally.end()
             lock.release()
 
     def _groups(self) -> dict[tuple[str, int], _Group]:
@@ -198,13 +218,23 @@ class Outcomes:
         return groups
 
     def _read(self, record: Record) -> KeptOutcome | None:
-        """Return what a record holds; one that cannot be read is rejected."""
+        """Return what a record holds; None if it cannot be read.
+
+        One of a later release stays for that; any other is rejected.
+        """
         try:
             return KeptOutcome.decode(record.payload)
+        except LaterVersion as error:
+            if not self._is_later_told:
+                self._is_later_told = True
+                log.warning(
+                    "records of a later release stay in the spool until one runs: %s", error
+                )
         except msgspec.DecodeError as error:
-            log.error("an outcome in the spool cannot be read; see `fairlead spool`")  # noqa: TRY400
+            said = "an outcome in the spool cannot be read; see `fairlead spool`"
+            self._tally.tell(logging.ERROR, said, "unreadable", {"code": "unreadable"})
             self._reject(record, "unreadable", f"not an outcome: {type(error).__name__}")
-            return None
+        return None
 
     async def _settle(self, store: Broker, incarnation: str, number: int, group: _Group) -> int:
         """Settle what one exchange carried, or would have; return how many are left."""
@@ -269,11 +299,11 @@ class Outcomes:
         }
         if answer == "applied":
             self.settled += 1
-            log.info("outcome of a worker that is gone settled", extra=fields)
+            self._tally.tell(logging.INFO, _SETTLED, answer, fields)
             return
         self.unknown += answer == "unknown"
         self.fenced += 1
-        log.warning("outcome fenced", extra=fields)
+        self._tally.tell(logging.WARNING, "outcome fenced", answer, fields)
 
     def _record(self, sequence: int) -> Record | None:
         records = self.spool.pending(sequence - 1, 1)
@@ -291,7 +321,8 @@ class Outcomes:
         try:
             self.spool.reject(record.sequence, left.encode())
         except SpoolFailed as error:  # it is pending as before, and looked at again later
-            log.error("record not rejected: %s", error)  # noqa: TRY400 - no trace needed
+            said = f"record not rejected: {error}"
+            self._tally.tell(logging.ERROR, said, code, {"code": code})
 
 
 async def settle_left(root: Path, store: Broker) -> Outcomes:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from fairlead.broker.chunks import Room
-from fairlead.broker.repeats import Limit
+from fairlead.broker.repeats import Limit, late
 from fairlead.broker.verbs import MAX_ENQUEUE, Receipt, Submission
 from fairlead.fallback.fallback import Fallback
 from fairlead.fallback.line import LINKED, Doubt, Line
@@ -26,6 +26,7 @@ __all__ = ("Submitter",)
 
 _LEAST = 0.02  # seconds that a call to the broker has, however late its caller is
 _EARLY = 0.01  # seconds that a timer may be early
+_EXTRA = 1.0  # seconds beyond its time that a call may take for the disk
 _LATE = 0.25  # seconds; a timer that is later shows that this process had no time to listen
 Heard = Callable[[Sequence[Submission], Sequence[Receipt]], None]
 
@@ -155,7 +156,7 @@ class _Lane:
         self.shard = shard
         self._line = Line(fallback, shard)
         self.batcher: Batcher[Submission, Receipt] = Batcher(
-            self._flush, limit=MAX_ENQUEUE, fits=Room()
+            self._flush, limit=MAX_ENQUEUE, fits=Room(), late=late, extra=_EXTRA
         )
 
     async def enter(self, submissions: list[Submission], until: float) -> list[Receipt]:
@@ -164,20 +165,21 @@ class _Lane:
         Raises the first error; the others may have been accepted.
         """
         receipts: list[Receipt] = []
-        for answer in await self._answers(submissions, until):
+        for answer in await self._answers(submissions, Limit(until)):
             if isinstance(answer, Exception):
                 raise answer
             receipts.append(answer)
         return receipts
 
     async def _flush(self, submissions: list[Submission]) -> Sequence[Receipt | Exception]:
-        return await self._answers(submissions, self.batcher.earliest)
+        # The disk may take as long as the last of them has time; the others are told by ``late``.
+        return await self._answers(submissions, Limit(self.batcher.earliest, self.batcher.latest))
 
     async def _answers(
-        self, submissions: list[Submission], until: float
+        self, submissions: list[Submission], limit: Limit
     ) -> Sequence[Receipt | Exception]:
         """Return what came of each: a receipt, or an error of its own."""
-        answers = await self._enter(submissions, until)
+        answers = await self._enter(submissions, limit)
         receipts = [answer for answer in answers if not isinstance(answer, Exception)]
         if len(receipts) == len(submissions):
             self._heard(submissions, receipts)
@@ -187,25 +189,25 @@ class _Lane:
         return answers
 
     async def _enter(
-        self, submissions: list[Submission], until: float
+        self, submissions: list[Submission], limit: Limit
     ) -> Sequence[Receipt | Exception]:
         fallback = self._fallback
         if self._is_away(submissions):
-            return await fallback.keep(submissions)
+            return await fallback.keep(submissions, until=limit.in_doubt)
         spooled = fallback.ids
         if len(spooled):
             # The broker would take a handle that it does not know for completed and forgotten.
             waiting = _behind(submissions, spooled)
             if waiting:
-                return await self._enter_apart(submissions, waiting, until)
+                return await self._enter_apart(submissions, waiting, limit)
         try:
-            return await self._send(spooled.settled(submissions), until)
+            return await self._send(spooled.settled(submissions), limit.until)
         except BrokerError as error:
             if not leads_to_spool(error):
                 raise
             doubt = error if isinstance(error, Doubt) else None
             try:
-                return await fallback.keep(submissions, doubt)
+                return await fallback.keep(submissions, doubt, limit.in_doubt)
             except (SpoolFull, SpoolFailed) as full:
                 if isinstance(error, Ambiguous):  # that nothing was done would be a lie
                     error.add_note(str(full))
@@ -213,7 +215,7 @@ class _Lane:
                 raise
 
     async def _enter_apart(
-        self, submissions: list[Submission], waiting: set[int], until: float
+        self, submissions: list[Submission], waiting: set[int], limit: Limit
     ) -> list[Receipt | Exception]:
         """Send those that nothing in the spool stands before, and keep the others.
 
@@ -224,9 +226,9 @@ class _Lane:
         behind = sorted(waiting)
         answers: dict[int, Receipt | Exception] = {}
         if free:
-            sent = self._enter([submissions[i] for i in free], until)
+            sent = self._enter([submissions[i] for i in free], limit)
             answers.update(zip(free, await _each(sent, len(free)), strict=True))
-        kept = self._fallback.keep([submissions[i] for i in behind])
+        kept = self._fallback.keep([submissions[i] for i in behind], until=limit.in_doubt)
         answers.update(zip(behind, await _each(kept, len(behind)), strict=True))
         return [answers[place] for place in range(len(submissions))]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 __all__ = ("Tally",)
 
@@ -14,7 +15,7 @@ class Tally:
         self._log = log
         self._more: dict[tuple[int, str, str], int] = {}  # those that were not told
 
-    def tell(self, level: int, text: str, kind: str, fields: dict[str, str]) -> None:
+    def tell(self, level: int, text: str, kind: str, fields: Mapping[str, object]) -> None:
         """Log what became of a task, if it is the first of its kind."""
         key = level, text, kind
         if key in self._more:

@@ -22,6 +22,7 @@ _SECONDS = 60.0
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_TASKS = 200_000
 _OVERHEAD = 500  # bytes that a task takes in memory beside its body
+_NONE: frozenset[int] = frozenset()
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):
@@ -57,23 +58,24 @@ class Window:
         receipts: Sequence[Receipt],
     ) -> None:
         """Keep a call until ``seen`` forgets it, or for as long as there is room."""
-        size = _OVERHEAD * len(submissions)
-        for each in submissions:
-            size += len(each.message.body)
+        tasks = tuple(submissions)  # of what the garbage collector does not track: it is left alone
+        size = _OVERHEAD * len(tasks)
+        for task in tasks:
+            size += len(task.message.body)
         now = self._clock()
-        refused = frozenset(
-            place
-            for place, each in enumerate(receipts)
-            if each.code != "accepted" and not _has(each, submissions[place])
-        )
-        made = Acknowledged(now, shard, incarnation, number, submissions, refused, size)
+        refused = _NONE
+        for receipt in receipts:
+            if receipt.code != "accepted":
+                refused = _refused(tasks, receipts)
+                break
+        made = Acknowledged(now, shard, incarnation, number, tasks, refused, size)
         with self._lock:
             calls = self._calls.get(shard)
             if calls is None:
                 calls = self._calls[shard] = deque()
             calls.append(made)
             self._bytes += size
-            self._tasks += len(submissions)
+            self._tasks += len(tasks)
             while self._bytes > _MOST_BYTES or self._tasks > _MOST_TASKS:
                 self._drop(min(filter(None, self._calls.values()), key=lambda each: each[0].at))
 
@@ -116,6 +118,11 @@ class Window:
         self._tasks -= len(gone.submissions)
 
 
-def _has(receipt: Receipt, submission: Submission) -> bool:
-    """Whether the broker has this very task, and not one of the same unique key."""
-    return receipt.code == "duplicate" and receipt.id == submission.message.id
+def _refused(tasks: Sequence[Submission], receipts: Sequence[Receipt]) -> frozenset[int]:
+    """Return the places of those that the broker does not have; another of their unique key may."""
+    return frozenset(
+        place
+        for place, each in enumerate(receipts)
+        if each.code != "accepted"
+        and not (each.code == "duplicate" and each.id == tasks[place].message.id)
+    )

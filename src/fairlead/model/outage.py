@@ -114,36 +114,56 @@ class Outage:
 
 
 class Ramp:
-    """How much of the broker's measured speed a drain takes: little at first, half at most."""
+    """How much of the broker's measured speed a drain takes: little at first, half at most.
+
+    Less while calls take longer than they might: what a drain sends is work for others, too, so it
+    sets the pace at which all of them catch up.
+    """
 
     START, FACTOR, EVERY, MOST = 0.1, 2.0, 5.0, 0.5
     JITTER = 1.0  # seconds at most before the first batch, so that no crowd begins at once
-    LATENCY = 0.015  # seconds that calls may take beside a drain before it gives way
-    FEW = 64  # tasks: a batch of fewer says little about the speed
-    CROWD = 10.0  # times that a wait is longer at most, because others keep the broker busy
+    EXCESS = 0.010  # seconds by which calls may take longer than usual before a drain gives way
+    SLOWER, FASTER = 0.7, 1.1  # factors of the pace, with each batch
+    LEAST = 0.01  # of the broker's time, which a drain takes in any case
+    FEW = 32  # tasks: a batch of fewer says little about the speed
     FORGET = 1.02  # by which the best speed is forgotten with each batch
+    BATCH, BUSY = 256, 0.005  # tasks in a batch, and seconds that it may keep the broker busy
 
     def __init__(self, now: float, dice: float) -> None:
         """``dice`` from [0, 1) says how long to wait before the first batch."""
         self.begins = now + self.JITTER * dice
         self._best = 0.0  # seconds that a task took, when the broker had least to do
+        self._pace = 1.0  # of the share: less where calls are slow
+
+    @property
+    def batch(self) -> int:
+        """How many tasks the next batch may have, so that others need not wait long for it."""
+        if not self._best:
+            return self.FEW
+        return max(min(int(self.BUSY / self._best), self.BATCH), self.FEW)
 
     def share(self, now: float) -> float:
         """Return the part of the broker's speed that may be taken now."""
         steps = max(now - self.begins, 0.0) // self.EVERY
         return float(min(self.START * self.FACTOR ** min(steps, 16.0), self.MOST))
 
-    def wait(self, now: float, busy: float, count: int, latency: float = 0.0) -> float:
+    def wait(self, now: float, busy: float, count: int, excess: float = 0.0) -> float:
         """Return the seconds to wait after so many tasks that took the broker ``busy`` seconds.
 
-        A batch measures the speed: what it took is the share, the wait is the rest. The wait grows
-        where others need the broker: a batch that took longer than before shows it, and calls
-        whose ``latency`` is more than a few milliseconds.
+        A batch measures the speed: what it took is the share, the wait is the rest. It grows where
+        others need the broker: a batch that took longer than before shows it, and calls that take
+        longer than usual, by ``excess`` seconds. It ends where the drain has its least share.
         """
-        crowd = max(self._crowd(busy, count), latency / self.LATENCY, 1.0)
-        return busy / self.share(now) * min(crowd, self.CROWD) - busy
+        if excess > self.EXCESS:
+            self._pace = max(self._pace * self.SLOWER, self.LEAST)
+        elif excess < self.EXCESS / 2.0:
+            self._pace = min(self._pace * self.FASTER, 1.0)
+        crowd = self._crowd(busy, count)
+        longest = busy / crowd / self.LEAST
+        return max(min(busy * crowd / (self.share(now) * self._pace), longest), 2.0 * busy) - busy
 
     def _crowd(self, busy: float, count: int) -> float:
+        """Return how many times the shortest time of a task the last ones took."""
         if count < self.FEW or busy <= 0.0:
             return 1.0
         each = busy / count

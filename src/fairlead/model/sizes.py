@@ -21,5 +21,5 @@ def in_bytes(value: object, least: int = _LEAST) -> int | None:
 
 def size_rule(least: int = _LEAST) -> str:
     """What an amount must be, for an error."""
-    amount = "at least 16 MB" if least == _LEAST else f"{least} or more"
+    amount = f"at least {least // 1024**2} MB"
     return f"{amount}, given in bytes or as text such as '64MB', '512MB', '2GB'"

@@ -35,8 +35,8 @@ class Batcher(Generic[Item, Answer]):
     An item may have a moment by which its caller must have an answer. ``earliest`` and ``latest``
     are those of the batch under way, for ``flush`` to keep to. What it fails with before anything
     was done, says ``again``, is for those whose time is over; the others get into the next batch.
-    Whoever hears nothing in time is told what ``late`` makes of it, which is given whether a flush
-    has the item.
+    Whoever hears nothing in time, and for ``extra`` seconds more, is told what ``late`` makes of
+    it, which is given whether a flush has the item.
     """
 
     def __init__(
@@ -47,12 +47,14 @@ class Batcher(Generic[Item, Answer]):
         fits: Callable[[list[Item], Item], bool] | None = None,
         again: Callable[[Exception], bool] | None = None,
         late: Callable[[bool], Exception] | None = None,
+        extra: float = 0.0,
     ) -> None:
         self._flush = flush
         self._limit = limit
         self._fits = fits
         self._again = again
         self._late = late
+        self._extra = extra
         self._waiting: deque[_Entry[Item, Answer]] = deque()
         self._flying: list[_Entry[Item, Answer]] = []
         self.earliest = self.latest = math.inf
@@ -156,7 +158,11 @@ class Batcher(Generic[Item, Answer]):
     def _look(self) -> None:
         """Tell those who are late. One timer serves all, and most items never touch it."""
         self._timer, now, next = None, asyncio.get_running_loop().time(), math.inf
-        for entries, flying, grace in ((self._flying, True, _GRACE), (self._waiting, False, 0.0)):
+        extra = self._extra
+        for entries, flying, grace in (
+            (self._flying, True, _GRACE + extra),
+            (self._waiting, False, extra),
+        ):
             for _, future, until in entries:
                 if future.done():
                     continue

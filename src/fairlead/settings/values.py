@@ -20,6 +20,7 @@ __all__ = ("FALLBACKS", "Kind", "count", "duration", "fallback", "flag", "path",
 
 FALLBACKS = ("none", "spool", "local")
 
+_LEAST_SIZE = 4 * 1024**2  # bytes: a single task may have one million of them
 _NO = ("", "0", "false", "no", "off")
 
 
@@ -91,10 +92,10 @@ duration = Kind(
 )
 
 size = Kind(
-    read=lambda value: in_bytes(value, 1),
-    of_text=lambda text: in_bytes(text, 1),
-    rule=size_rule(1),
-    example='a size, like {name} = "256MiB"',
+    read=lambda value: in_bytes(value, _LEAST_SIZE),
+    of_text=lambda text: in_bytes(text, _LEAST_SIZE),
+    rule=size_rule(_LEAST_SIZE),
+    example='at least 4 MB, like {name} = "256MiB"',
 )
 
 

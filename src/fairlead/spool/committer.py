@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from fairlead.spool.writer import Draft
 __all__ = ("Committer", "Request")
 
 _GROUP = 4 * 1024 * 1024  # bytes that are written at once; one request may have more
+_HANGS = 5.0  # seconds with one group after which a disk is given nothing more
 
 _Settled = tuple["asyncio.Future[list[int]]", "list[int] | Exception"]
 
@@ -54,17 +56,22 @@ class Committer:
         self._wake = natives.new_lock()
         self._wake.acquire()
         self._is_running = self._is_closed = False
+        self._began = 0.0  # when the disk was given the group that it has; 0: it has none
         self._ended = natives.new_lock()
 
     def submit(self, request: Request) -> None:
         """Have a request written with the next group.
 
-        Raises ``SpoolFailed`` once it is closed, or if the thread cannot be started; then the next
-        request tries to start it again.
+        Raises ``SpoolFailed`` once it is closed, while the disk hangs, or if the thread cannot be
+        started; then the next request tries to start it again.
         """
         with self._lock:
             if self._is_closed:
                 raise SpoolFailed("the spool is closed")
+            if self._began and (hangs := time.monotonic() - self._began) > _HANGS:
+                raise SpoolFailed(
+                    f"the disk of the spool has not answered for {hangs:.0f} s; nothing was written"
+                )
             if not self._is_running:
                 self._start()
             self._waiting.append(request)
@@ -83,14 +90,16 @@ class Committer:
             raise
         self._is_running = True
 
-    def close(self) -> None:
-        """Write what waits, and end the thread."""
+    def close(self) -> bool:
+        """Write what waits, and end the thread; False if the disk hangs, and so does the thread."""
         with self._lock:
             self._is_closed = True
             if self._wake.locked():
                 self._wake.release()
-        with self._ended:
-            pass
+        if not self._ended.acquire(timeout=_HANGS):
+            return False
+        self._ended.release()
+        return True
 
     def _run(self) -> None:
         try:
@@ -117,12 +126,14 @@ class Committer:
         drafts = [draft for request in group for draft in request.drafts]
         error: Exception | None = None
         sequences: Sequence[int] = ()
+        self._began = time.monotonic()
         try:
             sequences = self._append(drafts)
         except SpoolFailed as failed:
             error = failed
         except Exception as unexpected:  # noqa: BLE001 - each caller gets it, and the thread goes on
             error = unexpected
+        self._began = 0.0
         self._release(sum(r.count for r in group), sum(r.size for r in group))
         in_loops: dict[asyncio.AbstractEventLoop, list[_Settled]] = {}
         start = 0

@@ -328,15 +328,19 @@ class Spool:
     def close(self) -> None:
         """Let go of the folder, or remove it if it is empty; calls that wait are finished first.
 
-        What is left in it can be adopted. A second close does nothing.
+        What is left in it can be adopted. A second close does nothing. A disk that hangs is waited
+        for for some seconds; the folder is let go of by the end of the process then.
         """
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
-        if not was_closed:
-            self._committer.close()
-            with self._adopting:
-                is_empty = all([self._work.close(), self._rejected.close()])
-                self._home.close(is_empty=is_empty)
+        if was_closed:
+            return
+        if not self._committer.close():
+            _log.error("the disk of the spool does not answer; what it was given is in doubt")
+            return
+        with self._adopting:
+            is_empty = all([self._work.close(), self._rejected.close()])
+            self._home.close(is_empty=is_empty)
 
     def _leave(self) -> None:
         """In a forked child: close what is the parent's, and begin anew."""

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
 
 from fairlead.broker.verbs import MAX_EXCHANGE
-from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.model.ordering import QueueOrder, StrictOrder, WeightedOrder
 from fairlead.model.registry import Registry
+from fairlead.runtime.component import Outage
 from fairlead.worker.channel import SlotPlan
 
 __all__ = (
-    "check_count", "check_limits", "check_seconds", "place", "queue_order", "slot_plan_of",
-    "versions",
+    "check_count", "check_limits", "check_seconds", "place", "prepared", "queue_order",
+    "slot_plan_of", "versions",
 )  # fmt: skip
 
 _MAX_SLOTS = 10_000
+_PAUSE = 1.0  # seconds between two tries to reach a broker that is away
+
+
+async def prepared(prepare: Callable[[], Awaitable[None]], *, waits: bool) -> None:
+    """Prepare a worker; with ``waits`` again and again, until the broker is there.
+
+    Raises what does not pass by itself.
+    """
+    outage = Outage("worker")
+    while True:
+        try:
+            await prepare()
+        except BrokerError as error:
+            if not (waits and error.passes):
+                raise
+            outage.failed(error)
+            await asyncio.sleep(_PAUSE)
+        else:
+            outage.over()
+            return
 
 
 def queue_order(

@@ -40,7 +40,7 @@ from fairlead.worker.recoverer import Recoverer, give_back_soon
 from fairlead.worker.router import Router
 from fairlead.worker.runner import Raised, Runner
 from fairlead.worker.scheduler import Scheduler
-from fairlead.worker.setup import check_count, check_limits, queue_order
+from fairlead.worker.setup import check_count, check_limits, prepared, queue_order
 from fairlead.worker.slots import Slots
 from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
@@ -240,7 +240,9 @@ class Worker:
     async def _serve(self) -> AsyncIterator[None]:
         async with self._lifespan:  # what it opens outlives everything else
             self.publisher.prepare()
-            await self._prepare()
+            # A child of a supervisor has waited before: it can be told to stop meanwhile.
+            waits = self.outcomes is not None and self._tether is None
+            await prepared(self._prepare, waits=waits)
             # The order of stopping is from the inside out. Whoever serves attempts goes last.
             async with (
                 self._handing_back(),

@@ -2,6 +2,8 @@
 
 The disk alone is a loop that writes as much as a full group has and calls fdatasync. It says what
 could be reached if records cost nothing but the disk; in each round it is measured just before.
+
+Then what an app with a fallback pays while its broker is there, on a server of its own: ``window``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from fairlead.cli.benchmarks import window
+from fairlead.cli.benchmarks.site import serving
 from fairlead.cli.figures import percentile
 from fairlead.spool import Entry, Kind, Spool, SpoolLimits
 from fairlead.spool.files import volatile
@@ -55,6 +59,8 @@ def measure(*, rounds: int, scale: float, say: Callable[[str], None]) -> dict[st
                 say(f"spool, round {number} of {rounds}: {name}")
                 runs.setdefault(name, []).append(load())
         where = volatile(root)
+        with serving() as (url, _):
+            windows = asyncio.run(window.measure(url, root, rounds=rounds, scale=scale, say=say))
     rows = [
         {"name": name, **Figures(*map(median, zip(*each, strict=True)))._asdict()}
         for name, each in runs.items()
@@ -67,6 +73,8 @@ def measure(*, rounds: int, scale: float, say: Callable[[str], None]) -> dict[st
         "volatile": where,
         "rows": rows,
         "aim": _AIM,
+        "windows": windows,
+        "window_aim": window.AIM,
     }
 
 
@@ -145,5 +153,29 @@ def show(found: dict[str, Any]) -> None:
     out.print(f"That is {rate / found['rows'][0]['rate']:.2f} times what the disk does alone.")
     reached = "reached" if rate >= found["aim"] else "missed"
     out.print(f"Aim with {found['callers']} callers: {found['aim']:,} records/s ({reached}).")
+    _show_windows(found)
     if found["volatile"]:
         out.print(f"This was measured in memory ({found['volatile']}), and says nothing of a disk.")
+
+
+def _show_windows(found: dict[str, Any]) -> None:
+    from fairlead.cli.terminal import console, table
+
+    out = console()
+    rows = table(
+        "An app with a fallback while its broker is there, CPU µs a task",
+        "enqueue",
+        "no fallback",
+        "no window",
+        "window",
+        "window costs, CPU",
+        "and speed",
+    )
+    for row in found["windows"]:
+        parts = (f"{row['cpu_us'][each]:.1f}" for each in ("none", "off", "on"))
+        costs = (f"{row[each] - 1:+.1%}" for each in ("window_cpu", "window"))
+        rows.add_row(row["name"], *parts, *costs)
+    out.print(rows)
+    aim = found["window_aim"]
+    reached = all(row["window_cpu"] <= aim for row in found["windows"])
+    out.print(f"Aim: {aim - 1:.0%} of its CPU time at most ({'reached' if reached else 'missed'}).")
