@@ -22,7 +22,7 @@ from fairlead.broker.verbs import (
 )
 from fairlead.broker.views import LimiterState, WorkerRecord
 from fairlead.model.errors import Ambiguous, InvalidInput, InvalidOption, OutOfOrder, Unreachable
-from fairlead.model.lifecycle import State
+from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.broker.redis import test_shards as shards
 from tests.broker.redis.carrying import opened
@@ -33,6 +33,7 @@ from tests.support.store import (
     codes,
     completed,
     dead,
+    drain,
     events,
     ids,
     record,
@@ -67,6 +68,25 @@ async def test_tasks_live_in_the_shard_of_their_queue(
         "default": 2,
         "far": 1,
     }
+
+
+async def test_what_has_ended_already_is_stored_in_the_shard_of_its_queue(
+    broker: ShardedBroker, c: Client
+) -> None:
+    await c.enqueue(submit("far", queue="far"), submit("child", after=["far"]))
+    ends = [
+        Settlement(id=id, token=0, to=State.COMPLETED, result=b"r", reason="local")
+        for id in ("near", "far")
+    ]
+    near = msgspec.structs.replace(submit("near"), ended=ends[0])
+    far = msgspec.structs.replace(submit("far", queue="far"), ended=ends[1])
+    assert codes(await c.enqueue(submit("a"), near, far)) == ["accepted"] * 3
+    assert await states(broker, "near", "far") == [State.COMPLETED] * 2
+    assert (await record(broker, "far")).result == b"r"
+    assert await broker.wait(["default"], 5.0)
+    await drain(broker)
+    assert sorted(ids(await c.fetch(5, BOTH))) == ["a", "child"]
+    assert codes(await c.enqueue(near, far)) == ["duplicate", "duplicate"]
 
 
 async def test_fetch_goes_from_shard_to_shard_until_it_has_enough(

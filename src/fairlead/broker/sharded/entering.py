@@ -59,7 +59,7 @@ class Entering(Frame):
             stages[0][self._default] = []
         receipts: dict[int, Receipt] = {}
         entered: dict[str, str] = {}  # by id of what this batch brought in: its shard
-        linked = False
+        linked = any(each.ended is not None for each in submissions)  # others may wait for one
         for number, stage in enumerate(stages):
             numbered = call if number == 0 else _later(call, number)
             found: _Found = {}
