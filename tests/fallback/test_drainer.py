@@ -176,7 +176,7 @@ async def test_a_record_of_a_later_release_stays_for_that_and_others_go_on(
     assert bench.fallback.state == "healthy"  # it is not the broker that is behind
     said = [each for each in caplog.messages if "later release" in each]
     assert len(said) == 1
-    assert "version 99; this release reads 1" in said[0]
+    assert "version 99; this release reads" in said[0]
 
 
 async def test_a_broker_that_goes_away_again_finds_the_rest_where_it_was(bench: Bench) -> None:
