@@ -8,6 +8,7 @@ __all__ = ("GUARDS",)
 
 _DRAINER = "tests/fallback/test_drain_trouble.py::"
 _SUBMITTER = "tests/fallback/test_submitter.py::"
+_DISK = "tests/fallback/test_hung_disk.py::"
 
 
 def _at(file: str, old: str, new: str) -> tuple[Mutant, ...]:
@@ -87,6 +88,31 @@ GUARDS: tuple[Guard, ...] = (
         "a process drains its spool once, however many loops begin at the same time",
         "tests/fallback/test_fallback.py::test_first_calls_of_several_threads_start_one_keeper",
         _at("fallback.py", "if self._pid != os.getpid() and not self._closed:", "if True:"),
+    ),
+    Guard(
+        "disk that hangs",
+        "a caller waits for the disk no longer than it said",
+        _DISK + "test_a_caller_hears_in_its_time_that_the_task_is_in_doubt",
+        _at("submitter.py", "fits=Room(), late=late, extra=_EXTRA", "fits=Room()"),
+    ),
+    Guard(
+        "probes without a disk",
+        "a broker that is back is found while the disk hangs",
+        _DISK + "test_a_broker_that_is_back_takes_tasks_though_the_disk_hangs",
+        _at("fallback.py", "timeout=patience)", "timeout=None)"),
+    ),
+    Guard(
+        "nothing more for a disk that hangs",
+        "what a disk that hangs is given does not pile up in memory",
+        _DISK + "test_a_disk_that_hangs_is_given_nothing_more_and_the_refusal_is_definite",
+        (Mutant("fairlead/spool/committer.py", (("> _HANGS:", "> 1e9:"),)),),
+    ),
+    Guard(
+        "records of later releases",
+        "an older release does not reject what a later one has spooled",
+        "tests/fallback/test_drainer.py::"
+        "test_a_record_of_a_later_release_stays_for_that_and_others_go_on",
+        _at("codec.py", "raise LaterVersion(text) if version > _ENDED else ", "raise "),
     ),
     Guard(
         "fail fast",

@@ -36,7 +36,19 @@ GUARDS: tuple[Guard, ...] = (
         "ramp",
         "a drain begins slowly",
         _MODEL + "test_a_drain_begins_with_a_tenth_and_takes_half_at_most",
-        _at(_OUTAGE, "return busy / self.share(now) * min(crowd", "return 0.0 * min(crowd"),
+        _at(_OUTAGE, "busy * crowd / (self.share(now) * self._pace)", "0.0 * crowd"),
+    ),
+    Guard(
+        "calls set the pace",
+        "a drain gives way to calls that become slow",
+        _MODEL + "test_a_drain_is_slower_as_long_as_calls_are_and_then_as_fast_as_before",
+        _at(_OUTAGE, "if excess > self.EXCESS:", "if False:"),
+    ),
+    Guard(
+        "moments of a batch",
+        "no batch of a drain keeps a slow broker busy for long",
+        _MODEL + "test_a_batch_of_a_drain_keeps_the_broker_busy_for_moments_only",
+        _at(_OUTAGE, "int(self.BUSY / self._best)", "self.BATCH"),
     ),
     Guard(
         "boot clock",
@@ -222,7 +234,7 @@ GUARDS: tuple[Guard, ...] = (
         "stand-ins are not sent again",
         "a task for which the broker named another one does not run on its own after a failover",
         _REPLAY + "test_a_task_for_which_another_stands_is_not_sent_again",
-        _at("window.py", " and receipt.id == submission.message.id", ""),
+        _at("window.py", " and each.id == tasks[place].message.id", ""),
     ),
     Guard(
         "committed calls in the window",

@@ -23,7 +23,7 @@ from fairlead.fallback.local_ends import is_taken
 from fairlead.fallback.outages import leads_to_spool
 from fairlead.fallback.prober import Prober
 from fairlead.fallback.refusals import Refusals
-from fairlead.fallback.tally import Tally
+from fairlead.fallback.tally import LaterRecords, Tally
 from fairlead.fallback.transfer import transfer_time
 from fairlead.model.errors import BrokerError, InvalidInput
 from fairlead.model.message import task_name
@@ -81,7 +81,7 @@ class Drainer:
         self._behind: set[str] = set()  # tasks that this pass leaves where they are
         self._waiting: set[str] = set()  # shards of these
         self._later = 0  # records of later releases among those that this pass leaves
-        self._is_later_told = False
+        self._later_records = LaterRecords(log)
         self._doubts: dict[int, Doubted] = {}  # by sequence: sent, and no reply came
         self._full: dict[tuple[str, str], float] = {}  # until when a queue is not tried again
         self._refusals = Refusals()
@@ -121,7 +121,8 @@ class Drainer:
                 task = decode_submission(record.payload)
                 item = _Item(record, task.due(now), self._doubts.get(record.sequence, task.doubt))
             except LaterVersion as error:
-                self._leave_later(str(error))
+                self._later += 1
+                self._later_records.found(error)
                 continue
             except InvalidInput as error:
                 await self._reject(record, "unreadable", str(error))
@@ -189,13 +190,6 @@ class Drainer:
     def _leave(self, items: Sequence[_Item], shard: str) -> None:
         self._waiting.add(shard)
         self._behind.update(item.id for item in items)
-
-    def _leave_later(self, why: str) -> None:
-        """Leave a record to the release that wrote it."""
-        self._later += 1
-        if not self._is_later_told:
-            self._is_later_told = True
-            log.warning("records of a later release stay in the spool until one runs: %s", why)
 
     # -- sending --------------------------------------------------------------------------------
 

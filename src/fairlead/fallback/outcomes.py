@@ -31,7 +31,7 @@ from fairlead.broker import LIMIT, Broker, destination_of
 from fairlead.broker.verbs import Call, Settled
 from fairlead.fallback.blocking import in_thread
 from fairlead.fallback.codec import LaterVersion, moment_now
-from fairlead.fallback.tally import Tally
+from fairlead.fallback.tally import LaterRecords, Tally
 from fairlead.model.errors import BrokerError, InvalidInput, OutOfOrder
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.outage import Moment, elapsed, remaining
@@ -110,7 +110,7 @@ class Outcomes:
         self._is_left = False  # there may be outcomes of workers that are gone
         self._living: set[tuple[int, str]] = set()  # workers by process, which forks
         self._told: set[int] = set()  # sequences of those that fail, which was logged
-        self._is_later_told = False
+        self._later_records = LaterRecords(log)
         self._tally = Tally(log)
         self._locks: dict[int, threading.Lock] = {}  # by process: held by whoever settles
 
@@ -225,11 +225,7 @@ class Outcomes:
         try:
             return KeptOutcome.decode(record.payload)
         except LaterVersion as error:
-            if not self._is_later_told:
-                self._is_later_told = True
-                log.warning(
-                    "records of a later release stay in the spool until one runs: %s", error
-                )
+            self._later_records.found(error)
         except msgspec.DecodeError as error:
             said = "an outcome in the spool cannot be read; see `fairlead spool`"
             self._tally.tell(logging.ERROR, said, "unreadable", {"code": "unreadable"})

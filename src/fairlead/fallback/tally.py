@@ -5,7 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-__all__ = ("Tally",)
+__all__ = ("LaterRecords", "Tally")
+
+
+class LaterRecords:
+    """Says once that there are records of a later release."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._is_told = False
+
+    def found(self, why: Exception) -> None:
+        """Take in that a record is left to the release that wrote it."""
+        if not self._is_told:
+            self._is_told = True
+            text = "records of a later release stay in the spool until one runs: %s"
+            self._log.warning(text, why)
 
 
 class Tally:
