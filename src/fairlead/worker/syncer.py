@@ -11,7 +11,6 @@ from fairlead.broker import Broker, Caller
 from fairlead.broker.repeats import Insistence
 from fairlead.broker.verbs import Call, ExchangeReply, Fetch, LeaseRef, Settled
 from fairlead.fallback.outcomes import Outcomes
-from fairlead.fallback.tally import Tally
 from fairlead.model.errors import BrokerError, OutOfOrder, Refused
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.runtime.component import Outage
@@ -67,7 +66,6 @@ class Syncer:
         self.lent_at = 0.0  # when the last fetch began that was answered: it keeps all leases
         self.settled = 0  # outcomes that were applied
         self.fenced = 0  # outcomes that do not count: another worker has the task, or had it
-        self._tally = Tally(log)
 
     @property
     def woken(self) -> Callable[[], None]:
@@ -172,7 +170,6 @@ class Syncer:
                 self.settled += 1
             else:
                 self._refused(settlement, answer)
-        self._tally.end()
         await self._outbox.answered(batch, reply.settled)
         return reply
 
@@ -207,10 +204,12 @@ class Syncer:
 
     def _refused(self, settlement: Settlement, answer: Settled) -> None:
         self.fenced += 1
-        fields = {
-            "component": self.name,
-            "task_id": settlement.id,
-            "token": settlement.token,
-            "answer": answer,
-        }
-        self._tally.tell(logging.WARNING, "outcome fenced", answer, fields)
+        log.warning(
+            "outcome fenced",
+            extra={
+                "component": self.name,
+                "task_id": settlement.id,
+                "token": settlement.token,
+                "answer": answer,
+            },
+        )
