@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from fairlead.broker.verbs import Call, QueueChange, Submission
+from fairlead.broker.verbs import Call, QueueChange, Receipt, Submission
 from fairlead.model.errors import Ambiguous, Refused
 from fairlead.model.options import Dependency
 from fairlead.model.spool_errors import SpoolFailed
@@ -173,6 +174,24 @@ async def test_a_spool_that_waits_is_not_read_all_the_time(
     assert bench.fallback.spool.depth == 0
     await bench.drain()
     assert bench.fallback.outages.state == "healthy"
+
+
+async def test_a_drain_does_not_rest_for_a_broker_that_took_long_to_refuse(bench: Bench) -> None:
+    """A rest is for reading a large spool again, not for waiting."""
+    await spooled(bench, submit("a"))
+    enqueue = bench.broker.enqueue
+
+    async def slow(call: Call, submissions: Sequence[Submission]) -> list[Receipt]:
+        bench.now += 5.0
+        raise Refused("damaged", "its data are damaged")
+
+    bench.broker.enqueue = slow  # type: ignore[method-assign]
+    await bench.drain()
+    assert bench.drainer.left == 1
+    bench.broker.enqueue = enqueue  # type: ignore[method-assign]
+    bench.now += 10.0  # the task itself is tried again after eight seconds
+    await bench.drain()
+    assert await bench.states("a") == ["queued"]
 
 
 async def test_a_change_of_state_ends_the_rest_of_a_drain(bench: Bench) -> None:

@@ -322,12 +322,11 @@ class Drainer:
     async def _enqueue(self, shard: str, items: list[_Item]) -> list[Receipt]:
         """Send tasks in one call, and give it more time if the last ones had too little.
 
-        A batch is large: that its time is over shows a slow link as well as a broker that is away.
-        A probe tells one from the other, and only the latter concerns new calls.
+        A call that is late may have a slow link: a probe tells that from a broker that is away.
         """
         fallback, clock = self._fallback, asyncio.get_running_loop().time
         submissions = fallback.ids.settled([item.submission for item in items])
-        began = clock()
+        began, started = clock(), self._clock()
         silence = fallback.options.silence * fallback.outages.patience(shard)
         until = began + (silence + transfer_time(submissions)) * self._slowness.get(shard, 1.0)
         is_late = False
@@ -342,6 +341,7 @@ class Drainer:
         try:
             receipts = await self._lines[shard].enqueue(submissions, until, failed)
         except BrokerError as error:
+            self._cost -= self._clock() - started  # a wait for the broker is no work of this pass
             if is_late and leads_to_spool(error):
                 self._slowness[shard] = min(self._slowness.get(shard, 1.0) * 2.0, _SLOWEST)
                 await self._probe(shard, error)
