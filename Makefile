@@ -48,7 +48,7 @@ endef
 
 # Everything once, in memory and on Valkey, with a part of the examples of each property.
 test: $(VENV)/.dev ## Run the tests that are not slow (ARGS="..." goes to pytest, JOBS=1 for one process)
-	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1})
+	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1} FAIRLEAD_BROKERS=$${FAIRLEAD_BROKERS:-valkey})
 
 suite: $(VENV)/.dev ## Run all tests: on Redis and Cluster too, the soaks, every example
 	$(call RUN_TESTS,,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1})

@@ -47,7 +47,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
             _import_tests(session.config)
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 

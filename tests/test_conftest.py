@@ -68,7 +68,7 @@ def test_no_two_processes_begin_with_the_same_file() -> None:
 @pytest.mark.slow
 def test_no_file_with_timing_tests_is_left_out_where_they_run() -> None:
     root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:schemathesis"]
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only"]
     files = [path for path in root.glob("tests/**/test_*.py") if "mark.serial" in path.read_text()]
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", "-m", "serial"],
