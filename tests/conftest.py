@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(
 ) -> Generator[None]:
     for item in items:
         parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []
-        one_of_many = item.get_closest_marker("exhaustive") and crc32(item.nodeid.encode()) % 4
+        one_of_many = item.get_closest_marker("exhaustive") and crc32(item.nodeid.encode()) % 8
         if one_of_many or not _SLOW_PARAMETERS.isdisjoint(parameters):
             item.add_marker(pytest.mark.slow)
     yield  # what is not to run is left out
