@@ -36,13 +36,13 @@ bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fair
 	@$(BIN)/fairlead bench $(ARGS)
 
 # $(1): which tests, $(2): the environment. The timing tests come second, in one process for each of
-# two cores: most of what they take is waiting, and the files with the longest come first. pytest
-# answers 5 when a selection is empty, which is fine for one of the two runs but not for both.
+# two cores: most of what they take is waiting. pytest answers 5 when a selection is empty, which is
+# fine for one of the two runs but not for both.
 define RUN_TESTS
 	@parallel=0; serial=0; export $(2); \
 	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist worksteal) --durations=10 $(ARGS) || parallel=$$?; \
 	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
-	$(BIN)/pytest -m "serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n 2 --dist loadfile --no-loadscope-reorder) --durations=10 $(ARGS) || serial=$$?; \
+	$(BIN)/pytest -m "serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n 2 --dist worksteal) --durations=10 $(ARGS) || serial=$$?; \
 	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
 endef
 

@@ -78,6 +78,5 @@ def pytest_collection_modifyitems(
             item.add_marker(pytest.mark.slow)
     yield  # what is not to run is left out
     # One that takes long and starts last is what all the other processes wait for.
-    are_apart = not config.getoption("markexpr").startswith("serial")
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) if are_apart else 1
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = dealt(items, seconds_of, processes)

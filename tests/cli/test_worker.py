@@ -145,7 +145,8 @@ def test_a_worker_waits_for_a_broker_that_is_not_there_yet(folder: Path) -> None
         [*COMMAND, "worker", "shop:app"], cwd=folder, env=environment, stderr=subprocess.PIPE
     )
     try:
-        _wait_for(lambda: fairlead(folder, "check").returncode == 0)
+        found = {"FAIRLEAD_RUN_DIR": environment["FAIRLEAD_RUN_DIR"]}
+        _wait_for(lambda: answered("check", **found).returncode == 0)
         assert fairlead(folder, "check", "--ready").returncode == 3
     finally:
         worker.send_signal(signal.SIGTERM)

@@ -337,6 +337,7 @@ CASES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("what", "site"), CASES)
 async def test_whoever_comes_next_ends_what_a_killed_process_began(
     broker: ShardedBroker, c: Client, url: str, names: tuple[str, str], what: str, site: str
