@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 # Processes for the parallel tests, of which many wait for servers and workers; 1 means none beside
 # pytest itself.
-JOBS   ?= 4
+JOBS   ?= 5
 
 # What is imported is compiled then; most of what the tools bring never is.
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input --no-compile
