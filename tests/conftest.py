@@ -10,6 +10,7 @@ from zlib import crc32
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.support import surroundings  # noqa: F401 - the first of ours
 from tests.support.fair import EXAMPLES
@@ -25,6 +26,11 @@ settings.register_profile(
     max_examples=max(1, round(100 * EXAMPLES)),
 )
 settings.load_profile("fairlead")
+
+# Hypothesis tries constants of our modules, too, and reads all of those first, in each process.
+# That takes longer than the few examples of `make test`.
+if EXAMPLES < 1:
+    providers._get_local_constants = lambda: providers._local_constants
 
 # What runs in memory and on Valkey in `make test` runs on these in `make check`.
 _SLOW_PARAMETERS = {"redis", "cluster"}
