@@ -101,7 +101,7 @@ def test_check_without_a_worker_says_so(folder: Path) -> None:
     done = fairlead(folder, "check")
     assert done.returncode == 4
     assert "no worker" in done.stderr
-    report = json.loads(fairlead(folder, "check", "--json").stdout)
+    report = json.loads(answered("check", "--json", FAIRLEAD_RUN_DIR=str(folder / "run")).stdout)
     assert (report["code"], report["workers"]) == (4, [])
 
 
