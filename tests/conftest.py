@@ -10,6 +10,7 @@ from zlib import crc32
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.support import surroundings  # noqa: F401 - the first of ours
 from tests.support.fair import EXAMPLES
@@ -25,6 +26,11 @@ settings.register_profile(
     max_examples=max(1, round(100 * EXAMPLES)),
 )
 settings.load_profile("fairlead")
+
+# Hypothesis tries constants of our modules, too, and reads all of those first, in each process.
+# That takes longer than the few examples of `make test`.
+if EXAMPLES < 1:
+    providers._get_local_constants = lambda: providers._local_constants
 
 # What runs in memory and on Valkey in `make test` runs on these in `make check`.
 _SLOW_PARAMETERS = {"redis", "cluster"}
@@ -47,7 +53,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
             _import_tests(session.config)
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
@@ -74,11 +79,10 @@ def pytest_collection_modifyitems(
 ) -> Generator[None]:
     for item in items:
         parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else []
-        one_of_many = item.get_closest_marker("exhaustive") and crc32(item.nodeid.encode()) % 4
+        one_of_many = item.get_closest_marker("exhaustive") and crc32(item.nodeid.encode()) % 8
         if one_of_many or not _SLOW_PARAMETERS.isdisjoint(parameters):
             item.add_marker(pytest.mark.slow)
     yield  # what is not to run is left out
     # One that takes long and starts last is what all the other processes wait for.
-    are_apart = not config.getoption("markexpr").startswith("serial")
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) if are_apart else 1
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = dealt(items, seconds_of, processes)

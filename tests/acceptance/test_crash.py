@@ -15,7 +15,7 @@ from fairlead import State
 from fairlead.model.events import Event
 from tests.acceptance.harness import Record, Site
 from tests.support.checker import History
-from tests.support.worker_process import is_alive, moment, until
+from tests.support.worker_process import WorkerProcess, is_alive, moment, until
 
 TASKS = """
 @app.task(name="doze")
@@ -157,6 +157,7 @@ async def test_a_machine_that_is_gone_is_made_up_for_by_another_when_its_lease_e
     assert judged(site, ids).verdict().defects == {}
 
 
+@pytest.mark.slow
 async def test_a_worker_that_starts_on_the_same_host_gives_back_at_once_what_the_dead_held(
     site: Site,
 ) -> None:
@@ -322,6 +323,7 @@ async def test_who_stands_still_beyond_the_lease_and_goes_on_leaves_no_task_behi
     assert judged(site, ids).verdict().defects == {}
 
 
+@pytest.mark.slow
 async def test_a_child_whose_supervisor_is_killed_ends_itself(site: Site) -> None:
     worker = site.worker("-c", "5", "-p", "2")
     children = await worker.ready()
@@ -338,21 +340,23 @@ async def test_a_child_whose_supervisor_is_killed_ends_itself(site: Site) -> Non
     assert worker.tree() == []
 
 
-async def test_the_supervisor_never_imports_the_app(site: Site) -> None:
-    worker = site.worker("-c", "5", "-p", "2")
+async def test_each_child_imports_the_app_and_is_registered_and_the_supervisor_does_neither(
+    site: Site,
+) -> None:
+    worker = site.worker("-q", "default=6,other=1", "-c", "7", "-p", "2", host="box")
     children = await worker.ready()
+    await _are_registered(site, worker, children)
+
     worker.kill_child(children[0])
-    children += await worker.ready(but=children[:1])
+    new = await worker.ready(but=children[:1])
+    await _are_registered(site, worker, new)
 
     importers = {record.pid for record in site.records("import")}
     assert worker.pid not in importers
-    assert set(children) <= importers
+    assert {*children, *new} <= importers
 
 
-async def test_each_child_is_registered_with_its_own_pid(site: Site) -> None:
-    worker = site.worker("-q", "default=6,other=1", "-c", "7", "-p", "2", host="box")
-    children = await worker.ready()
-
+async def _are_registered(site: Site, worker: WorkerProcess, children: list[int]) -> None:
     for pid in children:
         record = await site.registered(pid)
         assert record.host == "box"
@@ -379,7 +383,15 @@ async def test_a_program_of_a_handler_does_not_outlive_a_worker_whose_supervisor
     await until(lambda: not any(map(is_alive, started)), "its programs to end", 2.0)
 
 
-@pytest.mark.parametrize("end", ["supervisor killed", "child killed", "stopped", "all killed"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "all killed",
+        pytest.param("supervisor killed", marks=pytest.mark.slow),
+        pytest.param("child killed", marks=pytest.mark.slow),
+        pytest.param("stopped", marks=pytest.mark.slow),
+    ],
+)
 async def test_what_may_run_only_once_begins_only_once(site: Site, end: str) -> None:
     worker = site.worker("-c", "10", "-p", "1", "--grace", "0")
     [child] = await worker.ready()

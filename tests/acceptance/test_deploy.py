@@ -88,7 +88,9 @@ async def test_after_term_nothing_begins_and_all_that_runs_ends(site: Site) -> N
     assert await site.app.aworkers() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 async def test_what_does_not_end_within_the_grace_is_handed_back_without_a_burnt_attempt(
     site: Site, number: signal.Signals
 ) -> None:
@@ -129,6 +131,7 @@ async def test_a_sync_handler_that_outlasts_the_grace_does_not_hold_up_the_end(s
     assert worker.tree() == []
 
 
+@pytest.mark.slow
 async def test_a_second_int_hands_everything_back_now(site: Site) -> None:
     worker = site.worker("-c", "20", "-p", "2", "--grace", "60")
     await worker.ready()
@@ -211,6 +214,7 @@ async def feeding(site: Site) -> AsyncIterator[list[str]]:
         await task
 
 
+@pytest.mark.slow
 async def test_a_rolling_restart_under_load_loses_and_repeats_nothing(site: Site) -> None:
     worker = site.worker("-c", "20", "-p", "2")
     old = await worker.ready()

@@ -20,7 +20,14 @@ def in_a_process(ctx: Context) -> None: ...
 """
 
 
-@pytest.mark.parametrize(("kind", "count"), [("async", 300), ("thread", 300), ("process", 60)])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        ("async", 300),
+        pytest.param("thread", 300, marks=pytest.mark.slow),
+        pytest.param("process", 60, marks=pytest.mark.slow),
+    ],
+)
 async def test_every_attempt_is_announced_before_it_ends(site: Site, kind: str, count: int) -> None:
     worker = site.worker("-c", "10", "-p", "1", "--threads", "10", "--slots", "2")
     await worker.ready()

@@ -212,6 +212,7 @@ async def test_running_work_of_every_kind_can_be_cancelled(site: Site, kind: str
     await site.stream.ended([other.id], seconds=15.0)
 
 
+@pytest.mark.slow
 async def test_a_slot_process_that_hangs_ends_with_its_worker_without_help_of_the_kernel(
     site: Site,
 ) -> None:

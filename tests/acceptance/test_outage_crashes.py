@@ -71,7 +71,8 @@ async def all_ended(site: Site, producers: list[Producer], seconds: float = BACK
 # -- replies that are lost ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("then", ["away", pytest.param("there", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["away", "there"])
 async def test_a_call_whose_reply_is_lost_makes_one_task(
     running: Running, tmp_path: Path, then: str
 ) -> None:
@@ -150,7 +151,7 @@ async def test_a_call_whose_reply_is_lost_makes_one_task_even_if_that_is_done_an
 @pytest.mark.parametrize(
     ("kills", "count"),
     [
-        pytest.param(2, 200, id="some"),
+        pytest.param(2, 200, id="some", marks=pytest.mark.slow),
         pytest.param(20, 6000, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
     ],
 )
@@ -302,7 +303,8 @@ async def test_what_could_not_be_made_durable_is_refused(
 @pytest.mark.parametrize(
     ("seconds", "periods", "rate"),
     [
-        pytest.param(6.0, (0.1, 1.5), 40, id="shortly", marks=pytest.mark.long(14)),
+        pytest.param(2.5, (0.1, 0.8), 40, id="shortly"),
+        pytest.param(6.0, (0.1, 1.5), 40, id="for some seconds", marks=pytest.mark.slow),
         pytest.param(
             60.0,
             (0.1, 5.0),
@@ -363,6 +365,7 @@ def _is_change(entry: dict[str, object]) -> bool:
     return any(state in words for state in ("suspect", "spooling", "draining", "healthy"))
 
 
+@pytest.mark.slow
 async def test_an_emptied_server_has_all_again_that_was_acknowledged_lately(
     tmp_path: Path,
 ) -> None:

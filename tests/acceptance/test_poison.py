@@ -71,6 +71,7 @@ def per_second(events: list[Event]) -> float:
     return len(ends) / (max(ends) - min(starts))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 async def test_a_segfaulting_task_dies_alone_among_five_hundred_in_its_child(site: Site) -> None:
     worker = site.worker("-c", "20", "-p", "1")

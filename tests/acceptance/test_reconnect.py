@@ -116,7 +116,7 @@ async def fetch_again(
         assert worker.log("child died") == []
 
 
-@pytest.mark.parametrize("load", ["busy", "idle"])
+@pytest.mark.parametrize("load", ["busy", pytest.param("idle", marks=pytest.mark.slow)])
 async def test_workers_fetch_again_after_the_server_was_killed_and_started_again(
     durable: Running, tmp_path: Path, load: Load
 ) -> None:

@@ -48,6 +48,7 @@ async def site(valkey: Running, ledger_dsn: str, tmp_path: Path) -> AsyncIterato
 # -- 1. Leader election -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_one_leads_under_a_lease_of_ten_seconds_and_hands_over_when_it_stops(
     site: LedgerSite,
 ) -> None:
@@ -283,6 +284,7 @@ async def test_priorities_go_to_servers_of_their_own(two: tuple[LedgerSite, Runn
     assert bulk.admin("DBSIZE") > 0, "they are on the other"
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_away_blocks_none_but_its_own_tasks(
     two: tuple[LedgerSite, Running],
 ) -> None:
@@ -427,6 +429,7 @@ async def test_2_two_schedulers_queue_each_task_once(site: LedgerSite, count: in
     assert queue.depth == count
 
 
+@pytest.mark.slow
 async def test_3_an_outage_of_the_broker_leaves_tasks_pending(
     site: LedgerSite, valkey: Running
 ) -> None:
@@ -455,6 +458,7 @@ async def test_3_an_outage_of_the_broker_leaves_tasks_pending(
     assert len(await site.pushed(ids)) == len(ids)
 
 
+@pytest.mark.slow
 async def test_4_the_latency_from_due_time_to_push_is_measured(
     site: LedgerSite, record_property: Callable[[str, object], None]
 ) -> None:

@@ -260,8 +260,8 @@ async def test_a_delay_counts_from_the_call_also_through_an_outage(valkey: Runni
         await app.drain()
         valkey.kill()
         enqueued = time.time()
-        assert (await job.using(delay=3.0).aenqueue()).durability == "spooled"
+        assert (await job.using(delay=1.5).aenqueue()).durability == "spooled"
         valkey.start()
         async with app.worker():
             await until(lambda: len(began) == 2, "the delayed job", PATIENCE)
-    assert 2.9 <= began[1] - enqueued < 5.0
+    assert 1.4 <= began[1] - enqueued < 3.5

@@ -56,7 +56,7 @@ async def test_cont_to_a_worker_that_is_not_quiet_changes_nothing(site: Site) ->
     assert {tuple(site.stream.kinds(id)) for id in ids} == {("enqueued", "started", "completed")}
 
 
-@pytest.mark.parametrize("how", ["HUP", "kill"])
+@pytest.mark.parametrize("how", ["HUP", pytest.param("kill", marks=pytest.mark.slow)])
 async def test_children_that_are_started_while_a_worker_is_quiet_are_quiet_until_cont(
     site: Site, how: str
 ) -> None:
@@ -146,6 +146,7 @@ async def test_a_second_hangup_does_not_hurry_a_worker_that_stops(site: Site) ->
     assert site.stream.count(ids, "released") == 0
 
 
+@pytest.mark.slow
 async def test_nohup_lets_a_worker_outlive_its_terminal(site: Site) -> None:
     worker = prepared(site, "-c", "5", "-p", "1", wrapper=("/usr/bin/env", "nohup"))
     async with terminal(worker):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.cli.running import fairlead
+from tests.cli.running import answered
 
 __all__ = ("Served", "new_token", "served")
 
@@ -58,6 +58,6 @@ def served(*args: str, program: str = "") -> Iterator[Served]:
 def new_token(url: str, *args: str) -> str:
     """A token of ``fairlead token create`` that may do all, unless the arguments say otherwise."""
     scopes = () if "--scopes" in args else ("--scopes", "read,submit,manage,payload")
-    made = fairlead("token", "create", "--url", url, *scopes, *args)
+    made = answered("token", "create", "--url", url, *scopes, *args)
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()

@@ -44,11 +44,12 @@ CLOCK_READS = {"now", "utcnow", "today"}
 
 def strayed_packages(root: Path) -> list[str]:
     """A third-party package is used only in the layers that exist to hide it."""
+    texts = {path: path.read_text(encoding="utf-8") for path in files(root, "src", ".py")}
     return [
         at(root, path, line.line, f"{package} is for {' and '.join(sorted(allowed))} only")
         for package, allowed in CONFINED.items()
-        for path in files(root, "src", ".py")
-        if layer(root, path) not in allowed
+        for path, text in texts.items()
+        if package in text and layer(root, path) not in allowed
         for line in _once_per_line(imports(root, path), package)
     ]
 

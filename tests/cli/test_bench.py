@@ -16,7 +16,7 @@ from fairlead.cli.benchmarks.server_memory import Growth
 from fairlead.cli.benchmarks.server_probe import Meter, Place, Probe, plain_sets
 from fairlead.cli.benchmarks.server_report import aims, show
 from fairlead.model.errors import InvalidOption
-from tests.cli.running import fairlead
+from tests.cli.running import answered, fairlead
 from tests.support.servers import server
 
 HAS_TOOL = bool(shutil.which("redis-benchmark") or shutil.which("valkey-benchmark"))
@@ -215,14 +215,14 @@ async def test_each_feature_is_used_and_nothing_is_left(feature: Feature) -> Non
 def test_a_server_with_tasks_on_it_is_not_touched() -> None:
     with server() as running:
         running.admin("SET", "mine", "1")
-        answer = fairlead("bench", "server", "--quick", "--scale", "0.001", "--url", running.url)
+        answer = answered("bench", "server", "--quick", "--scale", "0.001", "--url", running.url)
         assert answer.returncode == 2
         assert "empty database" in answer.stderr
         assert running.admin("DBSIZE") == 1
 
 
 def test_an_address_is_for_the_server_and_for_one_without_tls() -> None:
-    answer = fairlead("bench", "memory", "--url", "redis://:secret@host")
+    answer = answered("bench", "memory", "--url", "redis://:secret@host")
     assert (answer.returncode, "secret" in answer.stderr) == (2, False)
     for url in ("rediss://:secret@host", "redis+cluster://host", "memory://"):
         with pytest.raises(InvalidOption) as caught:

@@ -20,7 +20,7 @@ from fairlead import Fairlead, Refused
 from fairlead.cli.demo import sentences
 from fairlead.cli.main import cli, run
 from fairlead.embedded import EmbeddedValkey
-from tests.cli.running import fairlead
+from tests.cli.running import answered, fairlead
 from tests.embedded.processes import ended
 
 ESCAPE = "\x1b"
@@ -162,10 +162,10 @@ def test_on_a_server_of_somebody_it_leaves_no_tasks(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_cannot_be_used_is_one_line_and_a_code() -> None:
-    answer = fairlead("demo", "--url", "gopher://host")
+    answer = answered("demo", "--url", "gopher://host")
     assert answer.returncode == 2
     assert "gopher" in answer.stderr.splitlines()[-1]
-    both = fairlead("demo", "--url", "memory://", "--memory")
+    both = answered("demo", "--url", "memory://", "--memory")
     assert both.returncode == 2
     assert "exclude each other" in both.stderr
 
@@ -228,6 +228,6 @@ def test_with_a_ledger_nothing_is_lost_with_the_broker_and_nothing_runs_that_was
 
 
 def test_a_ledger_goes_with_servers_of_its_own_only() -> None:
-    answer = fairlead("demo", "--ledger", "--memory")
+    answer = answered("demo", "--ledger", "--memory")
     assert answer.returncode == 2
     assert "--ledger starts servers of its own" in answer.stderr

@@ -101,7 +101,7 @@ def test_check_without_a_worker_says_so(folder: Path) -> None:
     done = fairlead(folder, "check")
     assert done.returncode == 4
     assert "no worker" in done.stderr
-    report = json.loads(fairlead(folder, "check", "--json").stdout)
+    report = json.loads(answered("check", "--json", FAIRLEAD_RUN_DIR=str(folder / "run")).stdout)
     assert (report["code"], report["workers"]) == (4, [])
 
 
@@ -145,7 +145,8 @@ def test_a_worker_waits_for_a_broker_that_is_not_there_yet(folder: Path) -> None
         [*COMMAND, "worker", "shop:app"], cwd=folder, env=environment, stderr=subprocess.PIPE
     )
     try:
-        _wait_for(lambda: fairlead(folder, "check").returncode == 0)
+        found = {"FAIRLEAD_RUN_DIR": environment["FAIRLEAD_RUN_DIR"]}
+        _wait_for(lambda: answered("check", **found).returncode == 0)
         assert fairlead(folder, "check", "--ready").returncode == 3
     finally:
         worker.send_signal(signal.SIGTERM)

@@ -16,6 +16,7 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.broker import connect
+from tests.cli.running import answered
 from tests.embedded import processes
 from tests.support.servers import Running, server
 from tests.support.worker_process import PATIENCE, WorkerProcess, until
@@ -112,7 +113,7 @@ async def test_the_broker_is_named_in_the_log_and_to_probes(folder: Path, valkey
         assert shown == f"redis://127.0.0.1:{valkey.port}"
 
         def checked() -> bool:
-            done = subprocess.run([*COMMAND, "check"], capture_output=True, text=True)
+            done = answered("check")
             assert "hunter2" not in done.stdout
             return f"jobs:app  {shown}  1 of 1" in done.stdout
 

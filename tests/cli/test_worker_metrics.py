@@ -75,6 +75,7 @@ class Scraper:
         )
 
 
+@pytest.mark.slow
 async def test_children_are_added_up_and_a_dead_one_is_not_forgotten(
     worker: WorkerProcess, url: str
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.test_readme import blocks
 
+pytestmark = pytest.mark.slow  # mypy reads everything anew: with `make types` in `make check`
+
 PROGRAM = """\
 from fairlead import Context, Fairlead
 

@@ -326,7 +326,10 @@ async def test_a_worker_outlives_an_outage(caplog: pytest.LogCaptureFixture) -> 
     assert "broker failed" in [line.message for line in caplog.records]
 
 
-async def test_outcomes_that_cannot_be_told_do_not_keep_a_worker_from_stopping() -> None:
+async def test_outcomes_that_cannot_be_told_do_not_keep_a_worker_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.worker.processor._LAST_WORDS", 0.3)
     broker = Flaky()
     rig = Rig(broker)
     go = asyncio.Event()

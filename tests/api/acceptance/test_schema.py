@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pytest
-import schemathesis
-from schemathesis.config import (
-    GenerationConfig,
-    ProjectConfig,
-    ProjectsConfig,
-    SchemathesisConfig,
-)
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from fairlead.api.mount import Connection, Receive, Send
 from fairlead.api.openapi import document
 from tests.api.acceptance.world import World, opened_world
 from tests.support.fair import EXAMPLES
+
+if TYPE_CHECKING:  # it is imported by the process that runs these tests, not by all that collect
+    import schemathesis
+
+# Of a path in the description, what is no method.
+_SHARED = {"parameters", "summary", "description", "servers", "$ref"}
 
 
 class Application:
@@ -46,24 +44,21 @@ class Application:
 
 
 APPLICATION = Application()
-GENERATION = GenerationConfig(max_examples=max(2, round(30 * EXAMPLES)), deterministic=True)
-CONFIG = SchemathesisConfig(
-    projects=ProjectsConfig(default=ProjectConfig(generation=GENERATION)),
-)
-whole = schemathesis.openapi.from_dict(dict(document()), config=CONFIG)
-whole.app = APPLICATION
 
 
-def is_tried(context: Any) -> bool:
+def is_tried(label: str) -> bool:
     """Whether an operation is among those of a run: some of them in `make test`."""
-    label: str = context.operation.label
     return EXAMPLES >= 1 or crc32(label.encode()) % 8 == 0 or label.endswith("POST /api/v1/tasks")
 
 
-schema = whole.include(is_tried)
+OPERATIONS = [
+    f"{method.upper()} {path}"
+    for path, item in document()["paths"].items()
+    for method in item
+    if method not in _SHARED
+]
 
 
-@schema.auth()
 class Token:
     """Puts a token that may do all into each request, unless a check leaves it out."""
 
@@ -78,6 +73,28 @@ class Token:
     ) -> None:
         """Put it in."""
         case.headers["Authorization"] = data
+
+
+@pytest.fixture(scope="module")
+def whole() -> schemathesis.BaseSchema:
+    """The description, as schemathesis reads it."""
+    import schemathesis
+    from schemathesis.checks import load_all_checks
+    from schemathesis.config import (
+        GenerationConfig,
+        ProjectConfig,
+        ProjectsConfig,
+        SchemathesisConfig,
+    )
+
+    load_all_checks()
+    generation = GenerationConfig(max_examples=max(2, round(30 * EXAMPLES)), deterministic=True)
+    config = SchemathesisConfig(
+        projects=ProjectsConfig(default=ProjectConfig(generation=generation)),
+    )
+    whole = schemathesis.openapi.from_dict(dict(document()), config=config)
+    whole.app = APPLICATION
+    return whole
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +122,56 @@ def world(orderly: None) -> Iterator[World]:
 
 
 @pytest.mark.filterwarnings("ignore:Skipped test cases:UserWarning")  # lines are tried elsewhere
-@schema.parametrize()
+@pytest.mark.parametrize("label", [*filter(is_tried, OPERATIONS)])
 def test_every_operation_keeps_to_its_description(
-    case: schemathesis.Case[Any], world: World
+    label: str, whole: schemathesis.BaseSchema, world: World
 ) -> None:
-    case.call_and_validate(excluded_checks=[positive_data_acceptance])
-    if APPLICATION.calls % 50 == 0:
-        gc.collect()
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    def keeps_to_it(case: schemathesis.Case[Any]) -> None:
+        case.call_and_validate(excluded_checks=[positive_data_acceptance])
+        if APPLICATION.calls % 50 == 0:
+            gc.collect()
+
+    before = APPLICATION.calls
+    run_one(whole, label, keeps_to_it)
+    assert APPLICATION.calls > before
+
+
+def run_one(
+    whole: schemathesis.BaseSchema, label: str, check: Callable[[schemathesis.Case[Any]], None]
+) -> None:
+    """Run a check with all cases of one operation, as the plugin for pytest does.
+
+    The plugin itself would be loaded by every process and make all cases of all operations there.
+    """
+    from schemathesis.core.failures import FailureGroup, as_reported_failure
+    from schemathesis.core.result import Ok
+    from schemathesis.generation.hypothesis.builder import (
+        InvalidHeadersExampleMark,
+        MissingPathParameters,
+    )
+    from schemathesis.generation.hypothesis.reporting import ignore_hypothesis_output
+    from schemathesis.pytest.lazy import get_all_tests
+
+    one = whole.include(name=label)
+    one.auth()(Token)
+    [built] = get_all_tests(schema=one, test_func=check, settings=None, given_kwargs=None)
+    assert isinstance(built, Ok)
+    _, run = built.ok()
+    try:
+        with ignore_hypothesis_output():
+            run()
+    except FailureGroup as failures:
+        raise as_reported_failure(failures) from None
+    assert InvalidHeadersExampleMark.get(run) is None
+    assert MissingPathParameters.get(run) is None
+
+
+def test_every_operation_of_the_description_is_among_these(
+    whole: schemathesis.BaseSchema,
+) -> None:
+    from schemathesis.core.result import Ok
+
+    found = whole.get_all_operations()
+    assert [isinstance(each, Ok) and each.ok().label for each in found] == OPERATIONS

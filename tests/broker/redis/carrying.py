@@ -1,4 +1,4 @@
-"""A process that is killed on its way: ``python -m tests.broker.redis.carrying WHAT URL NEAR FAR``.
+"""A process that is killed on its way, see ``tests.support.deaths``.
 
 Two shards, of which the queue ``far`` is in the second. ``link`` stores a child whose parent is in
 the other shard; ``told`` completes that parent. Both carry what is in the outboxes then.
@@ -6,11 +6,11 @@ the other shard; ``told`` completes that parent. Both carry what is in the outbo
 
 from __future__ import annotations
 
-import asyncio
-import sys
+from typing import Any
 
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.sharded import ShardedBroker
+from tests.support.deaths import serve
 from tests.support.store import NOW, Client, completed, drain, submit
 
 
@@ -23,10 +23,10 @@ def opened(url: str, near: str, far: str, *, test_clock: bool = True) -> Sharded
     return ShardedBroker(stores, {"far": far}, default=near)
 
 
-async def main(what: str, url: str, near: str, far: str) -> None:
-    broker = opened(url, near, far)
-    c = Client(broker, f"carrying-{what}")
-    if what == "link":
+async def _carry(order: dict[str, Any]) -> None:
+    broker = opened(order["url"], order["near"], order["far"])
+    c = Client(broker, f"carrying-{order['what']}")
+    if order["what"] == "link":
         await c.enqueue(submit("child", after=["parent"]))
     else:
         (lease,) = await c.fetch(1, ["far"])
@@ -36,4 +36,4 @@ async def main(what: str, url: str, near: str, far: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    serve(_carry)

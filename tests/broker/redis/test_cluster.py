@@ -55,7 +55,7 @@ pytestmark = pytest.mark.slow
 
 NODES = 3
 
-broker, c = shards.broker, shards.c
+broker, c, dying = shards.broker, shards.c, shards.dying
 
 
 @pytest.fixture(scope="module")

@@ -94,6 +94,7 @@ def kept(made: Shard) -> dict[bytes, bytes]:
     return {key: digest for key, digest in made.digests().items() if key not in named}
 
 
+@pytest.mark.slow
 async def test_a_user_who_may_not_load_functions_gets_the_same_from_every_verb() -> None:
     """Each verb is run as a function and as a script; what it leaves behind is the same."""
     with server() as running:

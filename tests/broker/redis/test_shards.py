@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
@@ -24,6 +21,7 @@ from fairlead.model.message import Leased
 from fairlead.model.options import Dependency
 from fairlead.runtime import faults
 from tests.broker.redis.carrying import opened
+from tests.support.deaths import Deaths, deaths
 from tests.support.servers import Running, server
 from tests.support.store import (
     NOW,
@@ -337,22 +335,29 @@ CASES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def dying() -> Iterator[Deaths]:
+    with deaths("tests.broker.redis.carrying") as process:
+        yield process
+
+
 @pytest.mark.parametrize(("what", "site"), CASES)
 async def test_whoever_comes_next_ends_what_a_killed_process_began(
-    broker: ShardedBroker, c: Client, url: str, names: tuple[str, str], what: str, site: str
+    broker: ShardedBroker,
+    c: Client,
+    url: str,
+    names: tuple[str, str],
+    dying: Deaths,
+    what: str,
+    site: str,
 ) -> None:
+    near, far = names
     await c.enqueue(submit("parent", queue="far"))
     if what == "told":
         await c.enqueue(submit("child", after=["parent"]))
         await drain(broker)
-    killed = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "tests.broker.redis.carrying", what, url, *names],
-        env={**os.environ, faults.VARIABLE: f"{site}:1:kill"},
-        capture_output=True,
-        timeout=30,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    status = await asyncio.to_thread(dying.at, site, 1, what=what, url=url, near=near, far=far)
+    assert status == -signal.SIGKILL
     assert await broker.audit(now=NOW) == []
 
     await drain(broker)
