@@ -93,8 +93,8 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         Path(folder).chmod(0o711)  # PostgreSQL runs as another account, if this is root
         slots: SimpleQueue[_Slot] = SimpleQueue()
-        for number in range(_AT_ONCE):
-            slot = _Slot(Path(shutil.copytree(ROOT / "src", Path(folder, str(number)))))
+        for number in range(min(_AT_ONCE, len(work))):
+            slot = _Slot(_copied(ROOT / "src", Path(folder, str(number))))
             stack.callback(slot.close)
             slots.put(slot)
         if not is_after_suite:
@@ -113,11 +113,23 @@ def main(names: list[str]) -> int:
             line = f"{guard.name:16} {mutant.where:7} {said:8} {seconds:5.1f}  {test}"
             print(line, flush=True)
             spent.append((seconds, line))
-        shutil.rmtree(Path(sys.prefix, ".bytecode", *Path(folder).parts[1:]), ignore_errors=True)
+        shutil.rmtree(_bytecode(Path(folder)), ignore_errors=True)
     print(f"the {_SLOWEST} that took longest:")
     print("\n".join(line for _, line in sorted(spent, reverse=True)[:_SLOWEST]))
     print(f"{len(work) - survivors} of {len(work)} mutants noticed")
     return 1 if survivors else 0
+
+
+def _copied(source: Path, copy: Path) -> Path:
+    """Copy a folder of modules with what is compiled of them, which may lie apart."""
+    shutil.copytree(source, copy)
+    if _bytecode(source).is_dir():
+        shutil.copytree(_bytecode(source), _bytecode(copy))
+    return copy
+
+
+def _bytecode(folder: Path) -> Path:
+    return Path(sys.prefix, ".bytecode", *folder.parts[1:])
 
 
 def _each(
