@@ -45,8 +45,12 @@ def serve(copy: Path, orders: Connection) -> None:
     """
     said = copy.with_suffix(".said")
     os.chdir(ROOT)
-    # Of a process that was forked nobody tidies up: what it leaves lies beside the copy.
-    os.environ.update(PYTHONPATH=str(copy), TMPDIR=str(copy.parent))
+    # Of a process that was forked nobody tidies up: what it leaves lies beside the copy. Two that
+    # tidy up in one folder disturb each other.
+    temporary = copy.with_suffix(".tmp")
+    temporary.mkdir()
+    temporary.chmod(0o711)  # PostgreSQL runs as another account, if this is root
+    os.environ.update(PYTHONPATH=str(copy), TMPDIR=str(temporary))
     tempfile.tempdir = None
     sys.path.insert(0, str(copy))
     read: set[str] = set()
