@@ -3,6 +3,7 @@
 import gc
 import json
 import shutil
+from typing import Any
 
 import pytest
 
@@ -84,93 +85,7 @@ async def test_the_collector_is_as_it_was_afterwards() -> None:
     assert gc.get_freeze_count() == 0
 
 
-# -- worker processes -------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(360)
-def test_worker_processes_are_measured_from_first_start_to_last_outcome(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    answer = fairlead("bench", "worker", "--quick", "--json", "--scale", "0.1", seconds=300.0)
-    assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout)
-    assert [row["name"] for row in found["rows"]] == [row.name for row in workers.ROWS]
-    for row in found["rows"]:
-        assert min(row[key] for key in ("rate", "worker_us", "server_us")) > 0
-        assert row["cores"] >= 0  # the machine counts these in hundredths of a second
-    assert 0 <= found["idle_cores"] < 1
-    assert found["aims"] == workers.aims(found)
-
-    workers.show(found)
-    out = capsys.readouterr().out
-    assert "cores of an idle worker" in out
-
-
-@pytest.mark.slow
-def test_a_flow_is_measured_beside_plain_tasks(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = fairlead("bench", "flow", "--quick", "--json", "--scale", "0.02")
-    assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout)
-    assert found["tasks"] == 10 * (20 + 2) + 1
-    assert [row["name"] for row in found["rows"]] == ["plain tasks", "10 fan-outs of 20, joined"]
-    for row in found["rows"]:
-        assert min(row[key] for key in ("enqueued", "rate", "p99_ms", "calls")) > 0
-        assert 0 <= row["slow"] <= row["calls"]
-    plain, flow = found["rows"]
-    assert found["ratio"] == pytest.approx(flow["rate"] / plain["rate"])
-
-    flows.show(found)
-    assert "of the speed of plain tasks" in capsys.readouterr().out
-
-
 # -- on a server ------------------------------------------------------------------------------
-
-
-@pytest.mark.long(30)
-@pytest.mark.slow
-@pytest.mark.timeout(360)
-def test_without_a_choice_everything_is_measured() -> None:
-    answer = fairlead("bench", "--quick", "--json", "--scale", "0.001", seconds=300.0)
-    assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout)
-    assert found.keys() == {"memory", "worker", "flow", "api", "ledger", "spool", "server"}
-    assert [found[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
-
-
-@pytest.mark.slow
-def test_a_server_of_its_own_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = fairlead("bench", "server", "--quick", "--json", "--scale", "0.001")
-    assert answer.returncode == 0, answer.stderr
-    assert "bench: server, features: round 3 of 3\n" in answer.stderr
-    found = json.loads(answer.stdout)
-    assert len(found["rows"]) == 7
-    for row in found["rows"]:
-        assert min(row[key] for key in ("tasks_per_second", "function_us", "python_us")) > 0
-        assert (row["set_ratio"] is not None) == HAS_TOOL
-    assert len(found["sets"]) == (2 if HAS_TOOL else 0)
-    assert len(found["lives"]) == 7
-    assert all(life["server_us"] > 0 and life["function_us"] > 0 for life in found["lives"])
-    assert found["growth"]["ratio"] == pytest.approx(
-        found["growth"]["to_us"] / found["growth"]["from_us"], rel=0.01
-    )
-    assert [each["name"] for each in found["features"]] == [each.name for each in FEATURES]
-    assert found["features"][0]["more_function_us"] == 0
-    assert found["memory"]["bytes_per_task"] > 100
-    assert found["latency"]["p50_ms"] > 0
-    proof = found["proof"]
-    assert (proof["appendonly"], proof["appendfsync"]) == ("yes", "everysec")
-    assert proof["event_entries_written"] > 0
-    assert proof["events_readable"]
-    assert proof["finished_tasks_kept"] > 0
-    assert found["aims"] == aims(found)
-    assert len(found["aims"]) == 12
-
-    show(found)
-    out = capsys.readouterr().out
-    assert "appendonly yes, appendfsync everysec" in out
-    assert "x SET" in out
-    assert ("redis-benchmark not found: no ratios" in out) != HAS_TOOL
 
 
 def test_without_the_tool_there_are_no_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,11 +166,62 @@ def test_memory_may_grow_by_a_twentieth_or_two_megabytes() -> None:
     assert Growth(10, 8).bytes == -2
 
 
+# -- everything -------------------------------------------------------------------------------
+
+
+@pytest.mark.long(80)
 @pytest.mark.slow
-def test_the_api_is_measured_as_a_whole() -> None:
-    answer = fairlead("bench", "api", "--quick", "--scale", "0.02", "--json")
+@pytest.mark.timeout(360)
+def test_without_a_choice_everything_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """One run for all: most of what each part takes is the start of servers and workers."""
+    answer = fairlead("bench", "--quick", "--json", "--scale", "0.02", seconds=300.0)
     assert answer.returncode == 0, answer.stderr
+    assert "bench: server, features: round 3 of 3\n" in answer.stderr
     found = json.loads(answer.stdout)
+    assert found.keys() == {"memory", "worker", "flow", "api", "ledger", "spool", "server"}
+    assert [found[part]["broker"] for part in ("memory", "server")] == ["memory", "server"]
+    worker_is_measured(found["worker"])
+    flow_is_measured(found["flow"])
+    api_is_measured(found["api"])
+    ledger_is_measured(found["ledger"])
+    server_is_measured(found["server"])
+
+    workers.show(found["worker"])
+    flows.show(found["flow"])
+    ledger.show(found["ledger"])
+    show(found["server"])
+    out = capsys.readouterr().out
+    assert "cores of an idle worker" in out
+    assert "of the speed of plain tasks" in out
+    assert "From commit to start" in out
+    assert "appendonly yes, appendfsync everysec" in out
+    assert "x SET" in out
+    assert ("redis-benchmark not found: no ratios" in out) != HAS_TOOL
+
+
+def worker_is_measured(found: dict[str, Any]) -> None:
+    """From the first start to the last outcome."""
+    assert [row["name"] for row in found["rows"]] == [row.name for row in workers.ROWS]
+    for row in found["rows"]:
+        assert min(row[key] for key in ("rate", "worker_us", "server_us")) > 0
+        assert row["cores"] >= 0  # the machine counts these in hundredths of a second
+    assert 0 <= found["idle_cores"] < 1
+    assert found["aims"] == workers.aims(found)
+
+
+def flow_is_measured(found: dict[str, Any]) -> None:
+    """Beside plain tasks."""
+    assert found["tasks"] == 10 * (20 + 2) + 1
+    assert [row["name"] for row in found["rows"]] == ["plain tasks", "10 fan-outs of 20, joined"]
+    for row in found["rows"]:
+        assert min(row[key] for key in ("enqueued", "rate", "p99_ms", "calls")) > 0
+        assert 0 <= row["slow"] <= row["calls"]
+    plain, flow = found["rows"]
+    assert found["ratio"] == pytest.approx(flow["rate"] / plain["rate"])
+
+
+def api_is_measured(found: dict[str, Any]) -> None:
+    """As a whole."""
     post, get, lines, many, event = found["rows"]
     assert all(row["rate"] > 0 for row in (post, get, lines, many))
     assert post["p50_ms"] <= post["p95_ms"] <= post["p99_ms"]
@@ -266,12 +232,9 @@ def test_the_api_is_measured_as_a_whole() -> None:
     ]
 
 
-@pytest.mark.slow
-def test_the_ledger_is_measured_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = fairlead("bench", "ledger", "--quick", "--scale", "0.03", "--json")
-    assert answer.returncode == 0, answer.stderr
-    found = json.loads(answer.stdout)
-    assert found["tasks"] == 600
+def ledger_is_measured(found: dict[str, Any]) -> None:
+    """Step by step."""
+    assert found["tasks"] == 500
     assert len(found["rows"]) == 4
     for row in found["rows"]:
         assert min(row["rate"], row["python_us"]) > 0
@@ -281,5 +244,27 @@ def test_the_ledger_is_measured_step_by_step(capsys: pytest.CaptureFixture[str])
     assert 0 < found["commit_to_start"]["p50_ms"] <= found["commit_to_start"]["p99_ms"]
     assert found["aims"] == ledger.aims(found)
 
-    ledger.show(found)
-    assert "From commit to start" in capsys.readouterr().out
+
+def server_is_measured(found: dict[str, Any]) -> None:
+    """With the proof that it keeps what a server must keep."""
+    assert len(found["rows"]) == 7
+    for row in found["rows"]:
+        assert min(row[key] for key in ("tasks_per_second", "function_us", "python_us")) > 0
+        assert (row["set_ratio"] is not None) == HAS_TOOL
+    assert len(found["sets"]) == (2 if HAS_TOOL else 0)
+    assert len(found["lives"]) == 7
+    assert all(life["server_us"] > 0 and life["function_us"] > 0 for life in found["lives"])
+    assert found["growth"]["ratio"] == pytest.approx(
+        found["growth"]["to_us"] / found["growth"]["from_us"], rel=0.01
+    )
+    assert [each["name"] for each in found["features"]] == [each.name for each in FEATURES]
+    assert found["features"][0]["more_function_us"] == 0
+    assert found["memory"]["bytes_per_task"] > 100
+    assert found["latency"]["p50_ms"] > 0
+    proof = found["proof"]
+    assert (proof["appendonly"], proof["appendfsync"]) == ("yes", "everysec")
+    assert proof["event_entries_written"] > 0
+    assert proof["events_readable"]
+    assert proof["finished_tasks_kept"] > 0
+    assert found["aims"] == aims(found)
+    assert len(found["aims"]) == 12

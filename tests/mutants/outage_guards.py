@@ -6,8 +6,6 @@ from tests.mutants.mutant import Guard, Mutant
 
 __all__ = ("GUARDS",)
 
-_TESTS = "tests/acceptance/test_seed_001.py::"
-
 
 def _at(file: str, old: str, new: str) -> tuple[Mutant, ...]:
     return (Mutant(file, ((old, new),)),)
@@ -17,7 +15,8 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "servers that are away",
         "one server that is away keeps no manager from sending to the others",
-        _TESTS + "test_a_server_that_is_away_blocks_none_but_its_own_tasks",
+        "tests/broker/redis/test_shards_away.py::"
+        "test_the_first_call_of_a_later_term_needs_no_shard_that_is_away",
         _at(
             "fairlead/broker/sharded/frame.py",
             "self._most({shard: partial(configure",

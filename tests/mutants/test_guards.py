@@ -6,7 +6,7 @@ from functools import cache
 
 from tests.mutants.guards import GUARDS
 from tests.mutants.mutant import mutants
-from tests.mutants.run import ROOT
+from tests.mutants.preloaded import ROOT
 
 EACH = [(guard.name, mutant, test) for guard in GUARDS for mutant, test in mutants(guard)]
 

@@ -27,12 +27,16 @@ def shares(count: int, processes: int) -> list[int]:
 
 
 def dealt(items: Sequence[T], seconds: Callable[[T], float], processes: int) -> list[T]:
-    """Return the items so that the piece of each process begins with some that take long."""
+    """Return the items so that the pieces of half the processes begin with those that take long.
+
+    Most of these wait. The other processes have something to do meanwhile.
+    """
     long = sorted((each for each in items if seconds(each)), key=seconds, reverse=True)
+    waiting = (processes + 1) // 2 if 2 * len(long) <= len(items) else processes
     rest = iter([each for each in items if not seconds(each)])
     found: list[T] = []
     for place, size in enumerate(shares(len(items), processes)):
-        first = long[place::processes]
+        first = long[place::waiting] if place < waiting else []
         found += first
         found += islice(rest, max(size - len(first), 0))
     return [*found, *rest]

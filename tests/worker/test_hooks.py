@@ -167,6 +167,10 @@ async def test_each_event_is_handled_by_one_of_several_processes() -> None:
     runners = [runner_of(app) for app in apps]
     tasks = [asyncio.ensure_future(runner.run()) for runner in runners]
     await until(lambda: kept(apps[0], "hook"))
+    await until(lambda: sum(len(runner._held) for runner in runners) == 1)
+    for runner in runners:
+        await runner.look()
+    assert sum(len(runner._held) for runner in runners) == 1
     ids = await run(apps[0], 20)
     await until(lambda: len(seen) >= 20)
     await asyncio.sleep(0.1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlead.broker import destination_of
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.views import Hello
+from fairlead.broker.views import Hello, TaskRecord
 from fairlead.fallback.outcomes import Outcomes
 from fairlead.model.errors import Unreachable
 from fairlead.model.lifecycle import State
@@ -46,7 +47,14 @@ async def test_outcomes_of_a_dead_child_are_settled(tmp_path: Path) -> None:
 async def test_a_supervisor_waits_for_whoever_adopted_the_outcomes_before_it(
     tmp_path: Path,
 ) -> None:
-    scene = Scene(MemoryBroker(), tmp_path)
+    asked = asyncio.Event()
+
+    class Watched(MemoryBroker):
+        async def find(self, *args: Any, **options: Any) -> list[TaskRecord | None]:
+            asked.set()
+            return await super().find(*args, **options)
+
+    scene = Scene(Watched(), tmp_path)
     [lease] = await scene.leases()
     scene.keep(2, done(lease))
     scene.spool.close()
@@ -54,8 +62,9 @@ async def test_a_supervisor_waits_for_whoever_adopted_the_outcomes_before_it(
     assert sibling.adopt() == 1
     row = Row("t0", lease.token, 0, True, spooled=True)
     waiting = asyncio.ensure_future(settle_spooled(str(tmp_path), WORKER, [row], scene.store))
-    await asyncio.sleep(0.3)
-    assert not waiting.done()
+    looking = asyncio.ensure_future(asked.wait())
+    await asyncio.wait({waiting, looking}, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
+    assert (looking.done(), waiting.done()) == (True, False)
     await Outcomes(sibling).settle(scene.store)
     await asyncio.wait_for(waiting, 5.0)
     assert await scene.states() == [State.COMPLETED, None, None]

@@ -15,7 +15,7 @@ from fairlead.broker import Store
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.verbs import Call, Fetch
-from fairlead.model.errors import Ambiguous, Refused, Unreachable
+from fairlead.model.errors import Ambiguous, OutOfOrder, Refused, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.proxy import proxy
 from tests.support.servers import Running, server
@@ -176,6 +176,17 @@ async def test_all_shards_away_is_an_error_and_the_number_is_repeated(
         await back(broker)
         reply = await broker.exchange(call, fetch=fetch, now=NOW)
         assert "f" in ids(reply.leased)
+
+
+async def test_the_first_call_of_a_later_term_needs_no_shard_that_is_away(
+    near: Running, far: Running
+) -> None:
+    async with opened(near.url, far.url) as broker:
+        await broker.enqueue(Call("manager", 1_000), [submit("a")], now=NOW)
+        far.admin("CONFIG", "SET", "min-replicas-to-write", "1")
+        await broker.configure(Call("manager", 2_000), [], now=NOW)
+        with pytest.raises(OutOfOrder):
+            await broker.enqueue(Call("manager", 1_001), [submit("b")], now=NOW)
 
 
 async def test_a_worker_goes_on_with_other_shards_and_settles_when_one_is_back(
