@@ -135,6 +135,17 @@ async def test_deadlines_expire_in_order_and_removed_ones_never() -> None:
     assert len(deadlines) == 0
 
 
+async def test_deadlines_that_are_over_at_one_look_expire_in_their_order() -> None:
+    notes: list[str] = []
+    deadlines = Deadlines()
+    now = asyncio.get_running_loop().time()
+    for name, before in (("late", 0.01), ("early", 0.03), ("between", 0.02)):
+        deadlines.add(Timed(name, notes), now - before)
+
+    await until(lambda: len(notes) == 3)
+    assert notes == ["early", "between", "late"]
+
+
 class Job:
     def __init__(
         self, threads: Threads, gate: threading.Event | None = None, *, quick: bool = False

@@ -59,7 +59,8 @@ class Deadlines:
     def _tick(self) -> None:
         now = asyncio.get_running_loop().time()
         due = self._next  # the timer may come a tick of the clock early
-        for timed in [timed for timed, at in self._at.items() if at <= max(now, due)]:
+        over = [timed for timed, at in self._at.items() if at <= max(now, due)]
+        for timed in sorted(over, key=self._at.__getitem__):
             del self._at[timed]
             timed.expire()
         self._arm(min(self._at.values(), default=math.inf))

@@ -152,6 +152,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 async def _measure(url: str, size: Sizes, say: Callable[[str], None]) -> dict[str, Any]:
     probe = Probe(url)
     if probe.ask("DBSIZE"):
+        probe.close()
         shown = url.rpartition("@")[2].partition("?")[0]
         wanted = "that of an empty database: what is in it in the end is removed"
         raise InvalidOption("url", shown, wanted)
