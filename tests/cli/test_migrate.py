@@ -130,6 +130,31 @@ def test_a_task_of_the_layout_before_goes_on_in_this_one(
     assert running.admin("HGET", META, "least") == str(LAYOUT).encode()
 
 
+def test_numbers_that_the_layout_before_kept_as_texts_go_on_in_this_one(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if the conversion is done twice, because it was interrupted behind its last write."""
+    with Fairlead(running.url) as app:
+        app.task(name="work")(print).enqueue()
+    before = running.numbers()
+    texts = [each for name, number in before.items() for each in (name, f"{number:.17g}")]
+    running.admin("HSET", META, *texts)
+    running.admin("HDEL", META, "numbers")
+    for _ in range(2):
+        running.admin("HSET", META, "layout", 3, "least", 3)
+        with Fairlead(running.url) as app, pytest.raises(Refused, match="layout 3"):
+            app.snapshot()
+        assert migrate(running, capsys, "--yes")[0] == 0
+        assert running.numbers() == before
+        assert not set(before) & {name.decode() for name in running.admin("HKEYS", META)}
+    with Fairlead(running.url) as app:
+        app.task(name="work")(print).enqueue()
+        assert app.snapshot().ready == 2
+    assert run(cli, ["doctor", "--audit", "--url", running.url]) < 2
+    later = running.numbers()
+    assert all(later[name] > before[name] for name in ("now", "entry", "entries", "bytes"))
+
+
 def test_a_conversion_that_was_interrupted_is_done_again_and_keeps_everybody_out(
     running: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,23 @@ __all__ = ("GUARDS",)
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
+        "allocator",
+        "no library is loaded from a folder that others can write to",
+        "tests/embedded/test_allocator.py::"
+        "test_a_folder_that_others_can_write_to_is_no_place_for_it[511]",
+        (
+            Mutant(
+                "fairlead/embedded/allocator.py",
+                (
+                    (
+                        "if shared and not (above and found.st_mode & stat.S_ISVTX):",
+                        "if False:",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Guard(
         "containers",
         "the pid of another container says nothing about its process",
         "tests/runtime/test_identity.py::"

@@ -39,6 +39,7 @@ from tests.mutants import (
     servers_guards,
     settings_guards,
     spool_guards,
+    straight_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -409,4 +410,5 @@ GUARDS: tuple[Guard, ...] = (
     *local_guards.GUARDS,
     *outcome_guards.GUARDS,
     *spool_guards.GUARDS,
+    *straight_guards.GUARDS,
 )

@@ -126,7 +126,7 @@ GUARDS: tuple[Guard, ...] = (
             lua(
                 "lib/once.lua",
                 (
-                    "  call('HSET', P .. 'meta', 'now', exact(now), 'ahead', exact(M.ahead))\n",
+                    "  call('HSET', P .. 'meta', 'numbers', packed_numbers())\n",
                     "",
                 ),
             ),

@@ -26,12 +26,15 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from fairlead.broker.redis.numbers import FIELD, pack_numbers, unpack_numbers
+
 Kind = Literal["valkey", "redis"]
 
 SLOTS = 16384
 AT_ONCE = {"repl-diskless-sync-delay": "0"}  # else a replica is served after five seconds
 SERVICE = "main"  # what the sentinels call the primary
 
+_META = "fl1:{0}:meta"
 _PATIENCE = 60.0  # seconds for anything a server is asked to become, on a busy machine too
 _STEP = 0.02  # seconds between two looks
 _PR_SET_PDEATHSIG = 1
@@ -96,6 +99,14 @@ class Running:
         """A command over a connection of its own."""
         with self.client() as client:
             return client.execute_command(*args)
+
+    def numbers(self) -> dict[str, float]:
+        """The first shard's own numbers."""
+        return unpack_numbers(self.admin("HGET", _META, FIELD))
+
+    def set_numbers(self, **changes: float) -> None:
+        """Write some of these past the broker."""
+        self.admin("HSET", _META, FIELD, pack_numbers({**self.numbers(), **changes}))
 
     def client(self, database: int = 0, **options: Any) -> redis.Redis:
         """A client that asks nothing by itself, nor looks up what it should say it is."""

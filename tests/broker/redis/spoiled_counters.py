@@ -47,7 +47,7 @@ COUNTED: dict[str, tuple[Callable[[Spoiler], Any], str]] = {
         "tenant r counts 7 bytes of XCom values, there are",
     ),
     "bytes that are reserved in all": (
-        lambda s: s.do("HSET", "meta", "reserved", 7),
+        lambda s: s.number("reserved", 7),
         "'meta' counts 7 bytes that are reserved, there are",
     ),
     "garbage for a tally": (

@@ -100,15 +100,15 @@ SPOILED_FLOWS: dict[str, tuple[Spoil, str]] = {
         "room for 7 bytes of a in flow is wrong",
     ),
     "flows that nobody counts": (
-        lambda s: s.do("HSET", "meta", "laying", 0),
+        lambda s: s.number("laying", 0),
         "'meta' counts 0 for laying, there are 1",
     ),
     "finished flows that nobody counts": (
-        lambda s: s.do("HSET", "meta", "flows_kept", 5),
+        lambda s: s.number("flows_kept", 5),
         "'meta' counts 5 for flows_kept, there are 1",
     ),
     "members that nobody counts": (
-        lambda s: s.do("HSET", "meta", "members_kept", 5),
+        lambda s: s.number("members_kept", 5),
         "'meta' counts 5 for members_kept, there are 1",
     ),
     "a member that nobody lets go": (

@@ -92,7 +92,7 @@ SPOILED_PINS: dict[str, tuple[Spoil, str]] = {
         "queue pins counts 7 tasks aside, there are 22",
     ),
     "tasks aside that are not counted": (
-        lambda s: s.do("HSET", "meta", "aside", "7"),
+        lambda s: s.number("aside", 7),
         "'meta' counts 7 under 'aside', there are 22",
     ),
     "an XCom value that cannot be read": (

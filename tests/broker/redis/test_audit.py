@@ -12,6 +12,7 @@ from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.audit import audit
 from fairlead.broker.redis.keys import KINDS
 from fairlead.broker.verbs import QueueChange
+from fairlead.model.errors import Refused
 from tests.broker.redis.sample import MADE, PREFIX, Spoiler, fill
 from tests.broker.redis.spoiled import SPOILED
 from tests.broker.redis.spoiled_documents import SPOILED_DOCUMENTS
@@ -74,6 +75,17 @@ async def test_what_is_spoiled_is_named(
     found = await broker.audit()
     assert any(finding in each for each in found), found
     assert all(each == each.strip() and "\n" not in each for each in found)
+
+
+async def test_numbers_of_the_shard_that_are_none_are_refused_and_named(
+    broker: RedisBroker, client: redis.Redis, running: Running
+) -> None:
+    Spoiler(client).do("HSET", "meta", "numbers", "?")
+    live = RedisBroker(running.url)  # with a test's clock an audit is a verb, too
+    with pytest.raises(Refused, match="doctor --audit"):
+        await Client(broker).enqueue(submit("t"))
+    assert "'meta' holds what cannot be read for 'numbers'" in await live.audit()
+    await live.close()
 
 
 async def test_what_only_one_of_two_walks_sees_is_no_finding(

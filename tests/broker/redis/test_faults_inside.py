@@ -547,7 +547,7 @@ async def test_time_goes_on_a_tenth_slower_when_the_servers_clock_was_set_back(
         await enqueue(0.0)
         seconds, micros = valkey.admin("TIME")
         set_to = float(seconds) + float(micros) / 1e6 + ahead
-        valkey.admin("HSET", f"{PREFIX}meta", "now", repr(set_to))
+        valkey.set_numbers(now=set_to)
         await enqueue(0.3)
         asked = time.monotonic()
         first = (await broker.promote()).now

@@ -202,7 +202,7 @@ async def test_chosen_ids_run_after_the_counter_of_their_lives_has_gone_round(
     broker = RedisBroker(valkey.url, test_clock=True)
     c = Client(broker)
     await broker.hello()
-    valkey.admin("HSET", META, "life", 2**32 - 3)
+    valkey.set_numbers(life=2**32 - 3)
     names = [f"order-{n}" for n in range(4)]
     options = [f"paid-{n}" for n in range(4)]  # those with options go another way in
 

@@ -15,7 +15,6 @@ from tests.support.fair import LiveClient
 from tests.support.servers import Running
 from tests.support.store import NOW, submit
 
-META = "fl1:{0}:meta"
 HOUR = 3600.0
 DAY = 24 * HOUR
 
@@ -62,14 +61,14 @@ async def test_reads_after_a_leap_do_not_take_it_for_time(valkey: Running) -> No
     clock.set_by(8 * DAY)
 
     assert (await broker.snapshot()).now == pytest.approx(NOW)
-    assert valkey.admin("HGET", META, "now") == b"1800000000"
+    assert valkey.numbers()["now"] == 1_800_000_000
     await broker.close()
 
 
 async def test_the_servers_own_clock_is_judged_likewise(valkey: Running) -> None:
     broker = RedisBroker(valkey.url)
     await broker.promote()
-    valkey.admin("HSET", META, "now", time.time() - HOUR, "ahead", 0)  # as if it leapt since
+    valkey.set_numbers(now=time.time() - HOUR, ahead=0)  # as if it leapt since
 
     assert (await broker.promote()).now == pytest.approx(time.time() - HOUR, abs=5.0)
     assert (await broker.hello()).ahead == pytest.approx(-HOUR, abs=5.0)
@@ -79,7 +78,7 @@ async def test_the_servers_own_clock_is_judged_likewise(valkey: Running) -> None
 async def test_time_that_is_ahead_of_the_servers_clock_loses_a_tenth(valkey: Running) -> None:
     broker = RedisBroker(valkey.url)
     await broker.promote()
-    valkey.admin("HSET", META, "now", time.time() + HOUR)
+    valkey.set_numbers(now=time.time() + HOUR)
     first = await broker.promote()
     began = (await broker.hello()).ahead
     await asyncio.sleep(0.5)

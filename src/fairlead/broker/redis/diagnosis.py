@@ -8,6 +8,7 @@ from typing import Any
 
 from fairlead.broker.redis.audit.walk import Command
 from fairlead.broker.redis.keys import Keys
+from fairlead.broker.redis.numbers import FIELD, unpack_numbers
 from fairlead.broker.views import Finding
 from fairlead.model.clock import SLEW, follow
 from fairlead.model.errors import Refused
@@ -116,7 +117,7 @@ async def _clock(command: Command, keys: Keys) -> list[Finding]:
     after = time.time()
     there = int(seconds) + int(micros) / 1e6
     ahead = there - (before + after) / 2
-    off = _off(there, *await command("HMGET", keys.meta, "now", "ahead"))
+    off = _off(there, await command("HGET", keys.meta, FIELD))
     if abs(off) > _CLOCKS:
         way = ("back", "ahead of", "slower") if off > 0 else ("forward", "behind", "faster")
         text = (
@@ -135,11 +136,15 @@ async def _clock(command: Command, keys: Keys) -> list[Finding]:
     ]
 
 
-def _off(clock: float, now: bytes | None, ahead: bytes | None) -> float:
+def _off(clock: float, stored: bytes | None) -> float:
     """By how much the broker's time is ahead of its server's clock."""
-    if not now:
+    try:
+        numbers = unpack_numbers(stored)
+    except ValueError as error:
+        raise Refused("corrupt", f"'numbers' of the shard's 'meta' is damaged: {error}") from None
+    last, known = numbers["now"], numbers["ahead"]
+    if not last:
         return 0.0
-    last, known = float(now), float(ahead or 0)
     silence = max(clock - (last - known), 0.0)  # its next caller will say whether that is true
     return follow(last, known, clock, silence)[1]
 

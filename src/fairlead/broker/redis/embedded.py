@@ -15,6 +15,7 @@ from fairlead.broker.redis.broker import RedisBroker
 from fairlead.broker.redis.frame import Session
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import SHARD, Call
+from fairlead.broker.views import Finding
 from fairlead.embedded import SCHEME, EmbeddedValkey, Endpoint, parse_embedded
 from fairlead.model.errors import Refused, Unreachable
 from fairlead.runtime.natives import are_threads_patched
@@ -132,6 +133,22 @@ class EmbeddedBroker(RedisBroker):
             if changed:  # connections made so far know only the old password
                 self._sessions.clear()
         return changed
+
+    async def diagnose(self) -> list[Finding]:
+        """As always, and which allocator the server has."""
+        found = await super().diagnose()
+        try:
+            library = await _in_thread(self._valkey.jemalloc)
+        except OSError:  # it runs where nobody here can look
+            return found
+        if library is not None:
+            text = f"jemalloc, from {library}"
+        else:
+            text = (
+                "the C library's; with jemalloc (libjemalloc2 of Debian, jemalloc elsewhere) the "
+                "server of the wheel takes a fifth less processor time from its next start on"
+            )
+        return [*found, Finding(name="allocator", status="ok", text=text)]
 
     async def close(self) -> None:
         """As always, and then leave the server, which ends if nobody else uses it."""

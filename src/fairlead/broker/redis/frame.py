@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -105,10 +106,12 @@ class Frame:
         patience: float = LIMIT,
         clock: Clock | None = None,
         revive: Callable[[], Awaitable[None]] | None = None,
+        lua: Path | None = None,
     ) -> None:
         """``patience`` and ``revive`` are those of ``connection.Server``.
 
-        ``clock`` is for tests: it stands for the server's clock as well.
+        ``clock`` and ``lua`` are for tests: one stands for the server's clock as well, the other
+        is a folder of scripts instead of ours.
         """
         self.address = parse(url) if isinstance(url, str) else url
         self.shard = shard
@@ -121,6 +124,7 @@ class Frame:
         self._event_bytes = event_bytes
         self._patience = patience
         self._revive = revive
+        self._lua = lua
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
         self._lock = threading.Lock()  # around what loops share: the sessions, the two below
         self._generation = ""
@@ -146,7 +150,7 @@ class Frame:
         ``writes``: this call of a verb that usually reads changes something.
         """
         session = await self._session()
-        script = load(verb, reads=not (writes or self._test_clock))
+        script = load(verb, self._lua, reads=not (writes or self._test_clock))
         until, hasty = (None, False) if call is None else (call.until, call.hasty)
         owner = call.incarnation if call is not None and call.bound else None
         session.calls += 1

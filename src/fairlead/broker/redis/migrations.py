@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol
 
 from fairlead.broker.redis.keys import Keys
+from fairlead.broker.redis.numbers import NUMBERS
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import LAYOUT, LEAST_LAYOUT, MOVING
 from fairlead.broker.views import ShardLayout
@@ -50,8 +51,24 @@ async def _nothing(command: Command, keys: Keys, progress: Progress) -> None:
     """
 
 
+_PACK = """\
+local numbers = {}
+for i, name in ipairs(ARGV) do numbers[i] = tonumber(redis.call('HGET', KEYS[1], name) or 0) end
+if redis.call('HDEL', KEYS[1], unpack(ARGV)) > 0 then
+  local form = '<' .. ('d'):rep(#ARGV)
+  redis.call('HSET', KEYS[1], 'numbers', struct.pack(form, unpack(numbers)))
+end
+"""
+
+
+async def _pack_numbers(command: Command, keys: Keys, progress: Progress) -> None:
+    """Layout 4 has the shard's own numbers in one field of ``meta``, where layout 3 has texts."""
+    await command("EVAL", _PACK, 1, keys.meta, *NUMBERS)
+    progress(1)
+
+
 #: How a layout becomes the next one. None: there is no way. Layout 1 was never released.
-STEPS: Mapping[int, Step | None] = {1: None, 2: _nothing}
+STEPS: Mapping[int, Step | None] = {1: None, 2: _nothing, 3: _pack_numbers}
 
 
 async def layout_of(command: Command, keys: Keys, shard: str) -> ShardLayout:

@@ -13,7 +13,7 @@ call of ``EVALSHA`` takes.
   defines as ``function name`` and the names on its lines ``-- @share a b``. Where parts share too
   many names, the functions that are named least are fields of a table.
 * What has to be done at the beginning of each call stands between ``-- @each`` and ``-- @end``; a
-  value that it returns is the reply.
+  value that it returns is the reply. ``VERB`` is the name of the verb that is called.
 * Numbers with a name, ``-- @const A=1 B=2``, are put in where the name stands.
 * ``-- @flags allow-oom`` of a verb tells the server when it may be run.
 * ``-- @reads`` of a verb says that it changes nothing but a test's clock. It is registered twice:
@@ -115,7 +115,7 @@ def evaluated(script: Script) -> Evaluated:
     lines = [
         f"#!lua flags={flags}" if flags else "#!lua",
         *assembly.lines(),
-        f"return verbs.run(verbs.{script.name})",
+        f"return verbs.run('{script.name}')",
     ]
     source = ("\n".join(lines) + "\n").encode()
     return Evaluated(source=source, sha=hashlib.sha1(source, usedforsecurity=False).hexdigest())
@@ -160,7 +160,7 @@ def _assembled(library: str, verbs: tuple[str, ...], folder: Traversable) -> tup
     lines = [f"#!lua name=fairlead_{library}_{digest}", body]
     for form, verb, flags in forms:
         told = ", ".join(f"'{flag}'" for flag in flags)
-        run = f"callback = verbs.run(verbs.{verb}), flags = {{ {told} }}"
+        run = f"callback = verbs.run('{verb}'), flags = {{ {told} }}"
         lines.append(
             f"redis.register_function{{ function_name = 'fairlead_{form}_{digest}', {run} }}"
         )
@@ -188,24 +188,29 @@ def _read(folder: Traversable, file: str, within: tuple[str, ...]) -> str:
         raise LookupError(f"{within[-1]} includes {file}, which does not exist") from None
 
 
-_OPENING = ["local KEYS, ARGV", "local begins, after, verbs = {}, {}, {}"]
+_OPENING = ["local KEYS, ARGV, VERB", "local begins, after, verbs = {}, {}, {}"]
 # A script for EVAL finds KEYS and ARGV as globals, and must not set them.
-_STANDALONE = ["local begins, after, verbs = {}, {}, {}"]
+_STANDALONE = ["local VERB", "local begins, after, verbs = {}, {}, {}"]
 _ONCE = """\
-function verbs.run(verb)
+function verbs.run(name)
+  VERB = name
   for i = 1, #begins do
     local reply = begins[i]()
     if reply then return reply end
   end
-  return verb()
+  return verbs[name]()
 end"""
 _CLOSING = """\
-function verbs.run(verb)
+function verbs.run(name)
+  local verb = verbs[name]
   return function(keys, args)
-    KEYS, ARGV = keys, args
+    KEYS, ARGV, VERB = keys, args, name
     for i = 1, #begins do
       local reply = begins[i]()
-      if reply then return reply end
+      if reply then
+        KEYS, ARGV = nil, nil
+        return reply
+      end
     end
     local reply = verb()
     for i = 1, #after do after[i]() end

@@ -25,6 +25,7 @@ from fairlead.broker.redis.audit.values import (
     Tenant,
 )
 from fairlead.broker.redis.keys import KINDS, Keys
+from fairlead.broker.redis.numbers import FIELD, unpack_numbers
 from fairlead.broker.redis.schedules import decoded
 from fairlead.broker.redis.stored import read_edges
 
@@ -85,6 +86,7 @@ class Shard(msgspec.Struct):
 
 # What is kept of the values of a hash. Those that are not here are kept as text.
 _READERS: dict[str, Callable[[bytes], Any]] = {
+    "meta": bytes,
     "tasks": reading.read_message,
     "records": reading.read_record,
     "errors": reading.read_error,
@@ -280,10 +282,10 @@ def _text(shard: Shard, raw: bytes) -> str | None:
 
 def _put_together(shard: Shard) -> None:
     """Make tasks of messages and records, and give the parts that all checks need a name."""
-    for name, text in shard.hash("meta").items():
+    for name, value in shard.hash("meta").items():
         if name != "generation":
             try:
-                shard.meta[name] = float(text)
+                shard.meta |= unpack_numbers(value) if name == FIELD else {name: float(value)}
             except ValueError:
                 shard.findings.append(f"'meta' holds what cannot be read for {name!r}")
     messages: dict[str, Message] = shard.hashes.pop("tasks", {})

@@ -6,6 +6,10 @@
 --          count, and seven for each of those that have ended already, see lib/past_end
 -- Returns  the receipts, separated by RS; of a repeated call also, behind GS, the ids
 -- @library entry
+-- @include text
+-- @include base
+-- @include record
+-- @include straight_entry
 -- @include engine
 -- @include once
 -- @include accept

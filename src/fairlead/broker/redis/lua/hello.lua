@@ -9,14 +9,15 @@
 -- @reads
 -- @include clock
 local key = KEYS[1] .. 'meta'
-local stored = redis.call('HMGET', key, 'generation', 'layout', 'least', 'now', 'ahead')
+local stored = redis.call('HMGET', key, 'generation', 'layout', 'least', 'numbers')
 if not stored[1] then
   stored[1], stored[2], stored[3] = ARGV[2], ARGV[3], ARGV[4]
   if ARGV[2] ~= '' then
     redis.call('HSET', key, 'generation', ARGV[2], 'layout', ARGV[3], 'least', ARGV[4], 'cap', ARGV[5])
   end
 end
-local last, ahead = tonumber(stored[4] or 0), tonumber(stored[5] or 0)
+local last, ahead = 0, 0
+if stored[4] and #stored[4] >= 16 then last, ahead = struct.unpack('<dd', stored[4]) end -- see lib/base
 local now = last
 if string.sub(ARGV[1], 1, 1) == 't' then
   now = math.max(last, tonumber(string.sub(ARGV[1], 2)) or 0)

@@ -33,7 +33,7 @@ if found == 0 then
   local at = min(least or huge, wakes)
   -- Nobody else has an alarm that is still to come and early enough: this one takes it.
   if M.alarm <= now or at < M.alarm - 0.001 then
-    M.alarm, before.alarm = at, M.alarm
+    M.alarm = at
     holds = 1
   end
 end

@@ -3,13 +3,20 @@
 -- Reads KEYS[1] only, no ARGV. Returns nothing by itself. Order is (number, member), bytes.
 -- @include firsts
 -- @share agendas
+-- Those that every call looks at, and few change: one in which a call changed nothing is used by the next.
+local standing = { due = false, deadlines = false, alarms = false, windows = false, jobs = false, leases = false }
 -- @each
 agendas = {}
 -- @end
 function agenda(name)
   local a = agendas[name]
   if not a then
-    a = { key = P .. name, over = {}, gone = 0, low = false, changed = false, timed = false }
+    a = standing[name]
+    if not a or a.changed or a.key ~= P .. name then
+      local stands = a ~= nil
+      a = { key = P .. name, over = {}, gone = 0, low = false, changed = false, timed = false }
+      if stands then standing[name] = a end
+    end
     agendas[name] = a
   end
   return a

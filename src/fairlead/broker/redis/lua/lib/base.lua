@@ -7,7 +7,7 @@
 -- @share P SEP call pack unpacked format find match sub floor max min huge concat sort NAMES WAITS plan sound writers M before now
 SEP = '\31'
 -- What one call of upkeep moves at most: MAX_STEP in broker/verbs.py.
--- @const STEP=50 LAYOUT=3
+-- @const STEP=50 LAYOUT=4
 -- Bytes that one call moves, MAX_BYTES there; what counts as large, so that a call of small ones never moves
 -- more; and bytes of bodies that one call replaces by their digests.
 -- @const BUDGET=4194304 LARGE_BODY=32768 DIGESTED=1048576
@@ -28,20 +28,20 @@ function write(command, key, ...) write_all(command, key, { ... }) end
 -- that was emptied, or a promoted one that lost its last writes, gives none of them out again.
 function next_number(last) return max(last + 1, floor(now * 1000000)) end
 
--- The shard's own record: one HMGET, and at the end one HSET of what changed. It has other fields as well,
--- which few verbs need.
-local FIELDS = { 'now', 'ahead', 'token', 'letters', 'entry', 'entries', 'bytes',
-  'life', 'edges', 'jobs', 'sweep', 'guard', 'alarm', 'settings', 'next', 'cap', 'layout', 'laying',
-  'flows_kept', 'members_kept', 'unpins', 'aside', 'orphans', 'tombs', 'reserved' }
+-- The shard's own numbers: one field of 'meta', read at the beginning and written at the end if one of them changed. Behind
+-- them may stand those of a later layout. 'meta' has other fields as well, which few verbs need. stored.py reads the same.
+local NUMBERS, LENGTH = '<' .. ('d'):rep(23), 184
+local NONE = ('\0'):rep(LENGTH)
+local stored, more -- as it was read; what stands behind
+M, before = {}, {} -- every field is set in each call
+function packed_numbers()
+  return pack(NUMBERS, M.now, M.ahead, M.token, M.letters, M.entry, M.entries, M.bytes, M.life, M.edges, M.jobs, M.sweep,
+    M.guard, M.alarm, M.settings, M.next, M.laying, M.flows_kept, M.members_kept, M.unpins, M.aside, M.orphans, M.tombs,
+    M.reserved) .. more
+end
 function write_meta()
-  local args, n = {}, 0
-  for _, name in ipairs(FIELDS) do
-    if M[name] ~= before[name] then
-      args[n + 1], args[n + 2] = name, exact(M[name])
-      n = n + 2
-    end
-  end
-  if n > 0 then write_all('HSET', P .. 'meta', args) end
+  local text = packed_numbers()
+  if text ~= stored then write('HSET', P .. 'meta', 'numbers', text) end
 end
 
 -- @each
@@ -51,14 +51,17 @@ pack, unpacked = struct.pack, struct.unpack
 format, find, match, sub = string.format, string.find, string.match, string.sub
 floor, max, min, huge = math.floor, math.max, math.min, math.huge
 concat, sort = table.concat, table.sort
-P, plan, M, before = KEYS[1], {}, {}, {}
+P, plan = KEYS[1], {}
 sound = { [P .. 'meta'] = true } -- keys that were read in this call, so their types are right
 do
-  local values = call('HMGET', P .. 'meta', unpack(FIELDS))
-  for i, name in ipairs(FIELDS) do
-    M[name] = tonumber(values[i] or 0)
-    before[name] = M[name]
-  end
+  local values = call('HMGET', P .. 'meta', 'numbers', 'layout', 'cap')
+  stored, M.layout, M.cap = values[1] or NONE, tonumber(values[2] or 0), tonumber(values[3] or 0)
+  if #stored < LENGTH then return redis.error_reply('WRONGTYPE ' .. P .. 'meta holds no numbers') end
+  more = sub(stored, LENGTH + 1)
+  M.now, M.ahead, M.token, M.letters, M.entry, M.entries, M.bytes, M.life, M.edges, M.jobs, M.sweep, M.guard, M.alarm,
+    M.settings, M.next, M.laying, M.flows_kept, M.members_kept, M.unpins, M.aside, M.orphans, M.tombs, M.reserved
+    = unpacked(NUMBERS, stored)
+  before.now, before.jobs, before.laying, before.unpins = M.now, M.jobs, M.laying, M.unpins
 end
 -- What a release stores has a number, LAYOUT, which grows with every change. An older release goes on beside a
 -- newer one as long as it knows the least layout that may write; a newer one needs `fairlead migrate` first.

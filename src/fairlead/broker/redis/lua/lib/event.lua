@@ -38,7 +38,8 @@ function emit(kind, t, reason, attempt, token)
   row(kind, t.state, t.h.queue, t.h.tenant, token or 0, attempt or 0, reason or '', t.id)
 end
 
-local BLOCKS = 16 -- the stream is trimmed by a sixteenth of its cap at a time
+-- The stream is trimmed by a sixteenth of its cap at a time.
+-- @const BLOCKS=16
 
 function write_events()
   if rows == 0 then return end

@@ -7,7 +7,8 @@ local held -- by incarnation: ids lent in this call, and the loans that ended
 lease_ends, idle_ends = agenda('leases'), agenda('idle')
 held = {}
 -- @end
-local KEPT = 3600 -- seconds
+-- Seconds for which the last answer to an incarnation is kept.
+-- @const KEPT=3600
 
 function keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 

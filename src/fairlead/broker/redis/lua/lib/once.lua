@@ -18,7 +18,7 @@ function once(name, again)
   if made_by ~= verb then return redis.error_reply('FAIRLEAD other ' .. made_by) end
   call('ZADD', idle_ends.key, now + 3600, CALLER)
   -- Whoever is answered testifies that the time was written then.
-  call('HSET', P .. 'meta', 'now', exact(now), 'ahead', exact(M.ahead))
+  call('HSET', P .. 'meta', 'numbers', packed_numbers())
   return again(sub(kept, start))
 end
 

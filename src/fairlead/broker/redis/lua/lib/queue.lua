@@ -6,7 +6,8 @@
 -- MAX_TENANT_PINNED in broker/verbs.py.
 -- @const TENANT_BYTES=268435456 PINNED_BYTES=134217728
 CONF = '<BdddddddIBddddd' -- as configured; a queue that never was has the values below
-local STATE = '<ddIIIIIIIIdddBdddIIdd' -- as it stands
+local STATE = '<ddIIIIIIIIdddBdddIIdd' -- as it stands; behind it, at TAIL_AT, what lib/stats counts
+-- @const TAIL_AT=121
 local IDLE_FOR = 3600 -- seconds that a queue without a task is kept, if nobody configured it
 -- @each
 queues = {} -- name -> queue; false: unknown

@@ -3,8 +3,8 @@
 -- A tenant is an array, because a table of named fields costs more than all else that is done to
 -- it: what it is (1 to 4), then what few have, which is stored at the end, if at all, then the rest of what is
 -- stored. Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share GATE apply_settings gates
-local TENANT, LENGTH = '<IIIIIIIIIIIIIdIBBBBBIIIIIIddd', 117
+-- @share GATE TENANT TENANT_LENGTH apply_settings gates
+TENANT, TENANT_LENGTH = '<IIIIIIIIIIIIIdIBBBBBIIIIIIddd', 117
 local RARE = '<Bc0Bc0ddB'
 -- Counts stand at COUNT + state, lengths of lines at LEN + level; SPECIAL counts the special
 -- ones that are queued.
@@ -44,7 +44,7 @@ function load_tenants(q, names)
     local r = found[i]
     if r then
       local t = { missing[i], q, false, false, '', '', 0, 0, 0, unpacked(TENANT, r) }
-      if #r > LENGTH then t[SPOT], t[WOKEN], t[DEAD_BYTES], t[PIN_BYTES], t[OWNS] = unpacked(RARE, r, LENGTH + 1) end
+      if #r > TENANT_LENGTH then t[SPOT], t[WOKEN], t[DEAD_BYTES], t[PIN_BYTES], t[OWNS] = unpacked(RARE, r, TENANT_LENGTH + 1) end
       cache[missing[i]] = t
     end
   end

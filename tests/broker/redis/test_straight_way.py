@@ -1,0 +1,468 @@
+"""The straight way into a server stores, byte for byte, what the engine stores for the same calls.
+
+Each test asks two brokers the same, on two databases: one has the straight way, the other not.
+Whatever either answers, and every key of both, must be the same after each step.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+
+from fairlead.broker.redis import RedisBroker
+from fairlead.broker.verbs import (
+    LAYOUT,
+    Alter,
+    Call,
+    Fetch,
+    LimiterChange,
+    QueueChange,
+    Submission,
+    TenantChange,
+)
+from fairlead.model.errors import FairleadError
+from fairlead.model.message import Leased
+from fairlead.model.options import Unique
+from tests.support.long_way import COUNTER, counted_lua, long_lua
+from tests.support.store import NOW, Client, completed, dead, failed, released, submit
+from tests.support.twins import emptied
+
+PREFIX = "fl1:{0}:"
+LARGE = b"x" * 40_000
+# A broker's own calls, of its upkeep, have a name that is drawn anew for each.
+_OWN = re.compile(rb"^[0-9a-f]{16}(?=:[a-z]+$)")
+
+Ask = Callable[[Client], Awaitable[Any]]
+
+
+def made(number: int) -> str:
+    """An id as Fairlead makes them."""
+    return f"{number:032x}"
+
+
+class Pair:
+    """A broker with the straight way and one without, asked alike and compared after each step."""
+
+    def __init__(self, event_bytes: int = 1_000_000) -> None:
+        self.clients: list[Client] = []
+        self.servers: list[Any] = []  # a client of each
+        for lua in (counted_lua(), long_lua()):
+            url = emptied("valkey")
+            broker = RedisBroker(url, test_clock=True, event_bytes=event_bytes, lua=lua)
+            self.clients.append(Client(broker))
+            place, _, query = url.partition("?db=")
+            self.servers.append(
+                redis.Redis(unix_socket_path=place.removeprefix("unix://"), db=int(query))
+            )
+            meta = {"generation": "g", "layout": LAYOUT, "least": LAYOUT, "cap": event_bytes}
+            self.servers[-1].hset(f"{PREFIX}meta", mapping=meta)  # or it would be another one
+
+    @property
+    def taken(self) -> int:
+        """How often the straight way was taken."""
+        return int(self.servers[0].get(COUNTER) or 0)
+
+    async def do(self, ask: Ask) -> Any:
+        """Ask both; what they answer, or the error that they raise."""
+        answers = [await _answered(ask, client) for client in self.clients]
+        assert answers[0] == answers[1]
+        stored = [_everything(server) for server in self.servers]
+        assert stored[0].keys() == stored[1].keys()
+        for key, value in stored[0].items():
+            assert value == stored[1][key], key
+        return answers[0]
+
+    async def enqueue(self, *submissions: Submission, now: float = NOW) -> int:
+        """Enqueue; how often the straight way was taken for it."""
+        before = self.taken
+        await self.do(lambda client: client.enqueue(*submissions, now=now))
+        return self.taken - before
+
+    async def again(self, back: int, tasks: list[Submission], now: float = NOW + 1) -> Any:
+        """Enqueue under the last number, or one before it."""
+        return await self.do(
+            lambda c: c.broker.enqueue(Call(c.incarnation, c.number - back), tasks, now=now)
+        )
+
+    def spoil(self, *command: Any) -> None:
+        for server in self.servers:
+            server.execute_command(*command)
+
+    async def close(self) -> None:
+        for client, server in zip(self.clients, self.servers, strict=True):
+            await client.broker.close()
+            server.close()
+
+
+async def _answered(ask: Ask, client: Client) -> Any:
+    try:
+        return await ask(client)
+    except FairleadError as error:
+        return type(error), str(error)
+
+
+def _everything(server: Any) -> dict[bytes, Any]:
+    """All that a database holds but for the count of the test, in a form that compares."""
+    found: dict[bytes, Any] = {}
+    for key in server.keys("*"):
+        if key == COUNTER.encode():
+            continue
+        kind = server.type(key)
+        if kind == b"hash":
+            value: Any = {_OWN.sub(b"", each): v for each, v in server.hgetall(key).items()}
+        elif kind == b"zset":
+            scores = server.zrange(key, 0, -1, withscores=True)
+            value = sorted((score, _OWN.sub(b"", each)) for each, score in scores)
+        elif kind == b"list":
+            value = server.lrange(key, 0, -1)
+        elif kind == b"set":
+            value = server.smembers(key)
+        elif kind == b"stream":
+            value = server.xrange(key)
+        else:
+            value = server.get(key)
+        found[key] = kind, value, server.pttl(key)
+    return found
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    """Both know the queue, and in it the tenants a and b; a has something to do, b has not."""
+    made_pair = Pair()
+    try:
+        await made_pair.enqueue(submit(made(1)), submit(made(2), "b"))
+        leases = await made_pair.do(lambda client: client.fetch(2))
+        mine = [lease for lease in leases if lease.message.tenant == "b"]
+        await made_pair.do(lambda client: client.settle(*map(completed, mine)))
+        await made_pair.enqueue(submit(made(3)))
+        assert made_pair.taken == 1
+        yield made_pair
+        for client in made_pair.clients:
+            assert await client.broker.audit() == []
+    finally:
+        await made_pair.close()
+
+
+# -- what goes straight ------------------------------------------------------------------------
+
+PLAIN: dict[str, tuple[Submission, ...]] = {
+    "one task": (submit(made(10)),),
+    "of a tenant that had nothing to do": (submit(made(10), "b"),),
+    "several": tuple(submit(made(n)) for n in range(10, 30)),
+    "of several tenants": tuple(submit(made(n), "ab"[n % 2]) for n in range(10, 30)),
+    "of several levels": tuple(submit(made(n), level=n % 4) for n in range(10, 30)),
+    "with a cost": (submit(made(10), cost=2.5), submit(made(11))),
+    "with a limiter": (submit(made(10), limiters=("gpu",)),),
+    "with a trace": (submit(made(10), trace=b"00-abc"),),
+    "as many as a call may have": tuple(submit(made(n)) for n in range(10, 510)),
+}
+
+
+@pytest.mark.parametrize("what", PLAIN)
+async def test_plain_tasks_go_straight(pair: Pair, what: str) -> None:
+    assert await pair.enqueue(*PLAIN[what]) == 1
+    await pair.do(lambda client: client.fetch(50))
+
+
+async def test_settings_without_a_limit_are_not_in_the_way(pair: Pair) -> None:
+    change = QueueChange(queue="default", keep_completed=60.0, max_tenant_bytes=10_000)
+    await pair.do(lambda client: client.configure(change))
+    assert await pair.enqueue(submit(made(10)), submit(made(11), "b")) == 1
+
+
+async def test_neither_is_an_incarnation_that_is_new(pair: Pair) -> None:
+    before = pair.taken
+    await pair.do(lambda c: c.broker.enqueue(Call("other", 1), [submit(made(10))], now=NOW))
+    assert pair.taken == before + 1
+
+
+async def test_a_repeated_call_gets_the_same_answer_and_stores_nothing(pair: Pair) -> None:
+    tasks = [submit(made(n), "ab"[n % 2]) for n in range(10, 20)]
+    assert await pair.enqueue(*tasks) == 1
+    before = pair.taken, _everything(pair.servers[0])[b"fl1:{0}:tasks"]
+    again = await pair.again(0, tasks)
+    assert [receipt.code for receipt in again] == ["accepted"] * 10
+    others = [submit(made(n)) for n in range(20, 30)]  # what the number was for counts, not this
+    for back, told in ((0, "accepted"), (1, "OutOfOrder")):
+        assert told in str(await pair.again(back, others))
+    assert (pair.taken, _everything(pair.servers[0])[b"fl1:{0}:tasks"]) == before
+
+
+# -- what is left to the engine ----------------------------------------------------------------
+
+LEFT: dict[str, tuple[Submission, ...]] = {
+    "a chosen id": (submit("order-1"),),
+    "a chosen id of the same length": (submit("order:1".ljust(32, "-")),),
+    "a known id": (submit(made(3)),),
+    "an id that comes twice": (submit(made(10)), submit(made(10))),
+    "a delay": (submit(made(10), delay=5.0),),
+    "a deadline": (submit(made(10), deadline=5.0),),
+    "a unique key": (submit(made(10), unique=Unique(key="k")),),
+    "a dependency": (submit(made(10), after=[made(3)]),),
+    "one of several": (submit(made(10)), submit(made(11), delay=5.0)),
+    "a large body": (submit(made(10), body=LARGE),),
+    "a tenant that is new": (submit(made(10), "c"),),
+    "a queue that is new": (submit(made(10), queue="other"),),
+    "two queues": (submit(made(10)), submit(made(11), queue="other")),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+async def test_what_is_not_plain_is_left_to_the_engine(pair: Pair, what: str) -> None:
+    assert await pair.enqueue(*LEFT[what]) == 0
+
+
+LIMITS: dict[str, QueueChange | TenantChange] = {
+    "a pause of the queue": QueueChange(queue="default", paused=True),
+    "a queue that may be full": QueueChange(queue="default", max_waiting=2),
+    "a tenant that may be": QueueChange(queue="default", max_tenant_waiting=2),
+    "bytes of a tenant": QueueChange(queue="default", max_tenant_bytes=300),
+    "a depth to warn of": QueueChange(queue="default", warn_depth=2),
+    "a limit on what runs": QueueChange(queue="default", concurrency=1),
+    "a rate": QueueChange(queue="default", rate=0.1),
+    "a pause of the tenant": TenantChange(tenant="a", paused=True),
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+async def test_limits_and_pauses_are_the_engines(pair: Pair, what: str) -> None:
+    assert await pair.enqueue(submit(made(9), "b")) == 1  # it may run, whatever comes
+    await pair.do(lambda client: client.configure(LIMITS[what]))
+    assert await pair.enqueue(*(submit(made(n)) for n in range(10, 14))) == 0
+
+
+async def test_bytes_are_counted_up_to_the_limit(pair: Pair) -> None:
+    """The last task that fits goes straight, and is one byte too large for the engine."""
+    change = QueueChange(queue="default", max_tenant_bytes=1_000)
+    await pair.do(lambda client: client.configure(change))
+    held = 2 * (100 + 1)  # one runs, one waits
+    for n, body in ((10, 1_000 - held - 100 + 1), (11, 1_000 - held - 100)):
+        assert await pair.enqueue(submit(made(n), body=b"x" * body)) == n - 10
+
+
+async def test_a_tenant_at_a_limiter_is_the_engines(pair: Pair) -> None:
+    await pair.do(lambda client: client.configure(LimiterChange(name="gpu", concurrency=1)))
+    tasks = (submit(made(n), "b", limiters=("gpu",)) for n in (10, 11))
+    assert await pair.enqueue(*tasks) == 1
+    await pair.do(lambda client: client.fetch(5))
+    assert await pair.enqueue(submit(made(12))) == 1
+    assert await pair.enqueue(submit(made(13), "b")) == 0
+
+
+async def test_another_hour_is_begun_by_the_engine(pair: Pair) -> None:
+    assert await pair.enqueue(submit(made(10)), now=NOW + 3600) == 0
+    assert await pair.enqueue(submit(made(11)), now=NOW + 3600) == 1
+
+
+async def test_a_block_of_events_is_closed_by_the_engine() -> None:
+    pair = Pair(event_bytes=16 * 400)
+    taken = [await pair.enqueue(submit(made(n))) for n in range(1, 40)]
+    assert 0 in taken[1:]
+    assert 1 in taken
+    await pair.close()
+
+
+# -- what the server refuses -------------------------------------------------------------------
+
+STRANGE: dict[str, tuple[str, ...]] = {
+    "a line": ("line:default:2:a",),
+    "the second line": ("line:default:2:b",),
+    "who is known": ("idle",),
+    "who may run": ("ready:default",),
+    "who has work": ("active:default",),
+    "events": ("events",),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+async def test_keys_of_another_type_leave_all_as_it_was(what: str) -> None:
+    pair = Pair()
+    await pair.enqueue(submit(made(1)), submit(made(2), "b"))
+    await pair.do(lambda c: c.settle(*map(completed, [])))
+    leases: list[Leased] = await pair.do(lambda client: client.fetch(2))
+    await pair.do(lambda client: client.settle(*map(completed, leases)))
+    for name in STRANGE[what]:
+        pair.spoil("DEL", PREFIX + name)
+        pair.spoil("SET", PREFIX + name, "strange")
+    before = _everything(pair.servers[0])
+    answer = await pair.do(lambda c: c.enqueue(submit(made(10)), submit(made(11), "b")))
+    assert "another type" in answer[1]
+    assert _everything(pair.servers[0]) == before
+    await pair.close()
+
+
+async def test_an_entry_that_the_server_refuses_leaves_all_as_it_was() -> None:
+    pair = Pair()
+    await pair.enqueue(submit(made(1)), submit(made(2), "b"))
+    pair.spoil("XADD", f"{PREFIX}events", f"{2**60}-0", "at", "0", "rows", "")
+    before = _everything(pair.servers[0])
+    answer = await pair.do(lambda c: c.enqueue(submit(made(10)), submit(made(11), "b")))
+    assert "equal or smaller" in answer[1]
+    assert _everything(pair.servers[0]) == before
+    await pair.close()
+
+
+# -- histories ---------------------------------------------------------------------------------
+
+
+class History:
+    """What happens to a pair, drawn from a seed: mostly plain tasks, and a bit of everything."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.pair = Pair(event_bytes=self.draw.choice((6_400, 1_000_000)))
+        self.now = NOW
+        self.number = 0
+        self.held: list[Leased] = []
+        self.last: list[Submission] = []
+
+    def submission(self) -> Submission:
+        draw = self.draw
+        self.number += 1
+        id = made(self.number)
+        if draw.random() < 0.03:
+            id = made(draw.randint(1, self.number))
+        elif draw.random() < 0.03:
+            id = f"order-{draw.randint(1, 20)}"
+        options: dict[str, Any] = {}
+        if draw.random() < 0.04:
+            options = draw.choice(
+                (
+                    {"delay": draw.choice((0.5, 2.0))},
+                    {"deadline": 3.0},
+                    {"unique": Unique(key=draw.choice("xy"))},
+                    {"after": [made(draw.randint(1, self.number))]},
+                    {"body": LARGE},
+                    {"limiters": ("gpu",)},
+                )
+            )
+        return submit(
+            id,
+            draw.choice("aaabbc"),
+            draw.choice(("default",) * 9 + ("mail",)),
+            level=draw.choice((2, 2, 2, 0, 1, 3)),
+            cost=draw.choice((1.0, 1.0, 3.0)),
+            **options,
+        )
+
+    async def enqueue(self) -> None:
+        count = self.draw.choice((1, 1, 1, 2, 5, 20))
+        if self.draw.random() < 0.5:  # of one kind, as programs send them
+            one = self.submission().message
+            self.last = [
+                submit(made(self.number + n), one.tenant, one.queue, level=one.level)
+                for n in range(count)
+            ]
+            self.number += count
+        else:
+            self.last = [self.submission() for _ in range(count)]
+        await self.pair.do(lambda client: client.enqueue(*self.last, now=self.now))
+
+    async def again(self) -> None:
+        await self.pair.again(self.draw.choice((0, 0, 1)), self.last, self.now)
+
+    async def exchange(self) -> None:
+        ends = [
+            self.draw.choice((completed, completed, completed, failed, dead, released))(lease)
+            for lease in self.held
+        ]
+        fetch = Fetch(queues=("default", "mail"), max=self.draw.choice((1, 5, 20)))
+        reply = await self.pair.do(lambda c: c.exchange(ends, fetch=fetch, now=self.now))
+        self.held = reply.leased
+
+    async def configure(self) -> None:
+        draw = self.draw
+        queue: dict[str, Any] = draw.choice(
+            (
+                {"paused": draw.random() < 0.3},
+                {"max_waiting": draw.choice((None, 5, 50))},
+                {"max_tenant_waiting": draw.choice((None, 5))},
+                {"max_tenant_bytes": draw.choice((None, 3_000, 100_000))},
+                {"warn_depth": draw.choice((None, 10))},
+                {"concurrency": draw.choice((None, 3))},
+                {"rate": draw.choice((None, 5.0))},
+                {"keep_completed_count": 20},
+            )
+        )
+        tenant: dict[str, Any] = draw.choice(
+            (
+                {"paused": draw.random() < 0.3},
+                {"weight": draw.choice((0.5, 1.0, 3.0))},
+                {"concurrency": draw.choice((None, 2))},
+            )
+        )
+        change = draw.choice(
+            (
+                QueueChange(queue="default", **queue),
+                TenantChange(tenant=draw.choice("abc"), **tenant),
+                LimiterChange(name="gpu", concurrency=draw.choice((None, 1))),
+            )
+        )
+        await self.pair.do(lambda client: client.configure(change, now=self.now))
+
+    async def free(self) -> None:
+        """Lift all limits of the queue: else it would have one for the rest of its history."""
+        change = QueueChange(
+            queue="default",
+            paused=False,
+            max_waiting=None,
+            max_tenant_waiting=None,
+            warn_depth=None,
+            concurrency=None,
+            rate=None,
+        )
+        await self.pair.do(lambda client: client.configure(change, now=self.now))
+
+    async def alter(self) -> None:
+        action: Any = self.draw.choice(("cancel", "requeue", "delete", "run", "prioritize"))
+        level = 1 if action == "prioritize" else None
+        order = Alter(id=made(self.draw.randint(1, self.number + 1)), action=action, level=level)
+        await self.pair.do(lambda client: client.alter(order, now=self.now))
+
+    async def upkeep(self) -> None:
+        verb = self.draw.choice(("promote", "tidy", "sweep", "deliver"))
+        await self.pair.do(lambda client: getattr(client.broker, verb)(now=self.now))
+
+    async def ready(self) -> None:
+        """Somebody pops the bell."""
+        self.pair.spoil("DEL", f"{PREFIX}bell:default")
+
+    async def run(self, steps: int) -> int:
+        """How often the straight way was taken."""
+        ways = {
+            self.enqueue: 10,
+            self.again: 1,
+            self.exchange: 5,
+            self.configure: 1,
+            self.free: 1,
+            self.alter: 1,
+            self.upkeep: 1,
+            self.ready: 1,
+        }
+        try:
+            await self.enqueue()
+            for _ in range(steps):
+                self.now += self.draw.choice((0.0, 0.001, 0.3, 0.3, 5.0))
+                if self.draw.random() < 0.01:
+                    self.now += 3600.0
+                (way,) = self.draw.choices(list(ways), list(ways.values()))
+                await way()
+            return self.pair.taken
+        finally:
+            await self.pair.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_history_leaves_the_same_with_and_without_it(seed: int) -> None:
+    assert await History(seed).run(80) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+async def test_long_histories_do_as_well(seed: int) -> None:
+    assert await History(seed).run(300) > 30
