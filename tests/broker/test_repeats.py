@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from fairlead.broker import Caller
-from fairlead.broker.repeats import Insistence, Limit
+from fairlead.broker.repeats import Insistence, Limit, Rounds
 from fairlead.broker.verbs import Call
 from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
 
@@ -94,6 +94,14 @@ async def test_the_time_limit_is_told_to_whoever_carries_the_call() -> None:
     verb, limit = Verb([Unreachable("x")]), within(7.0)
     await Caller("c").call(verb, limit)
     assert [call.until for call in verb.calls] == [limit.until] * 2
+
+
+def test_a_refusal_that_is_sure_is_not_made_a_doubt_by_a_last_round_without_time() -> None:
+    refused, lost = Refused("noreplicas", "x"), Ambiguous("lost")
+    assert Rounds(Limit(10.0)).failed(refused, now=9.9, wait=0.0) == 0.0
+    with pytest.raises(Refused):
+        Rounds(Limit(10.0)).failed(refused, now=9.96, wait=0.0)
+    assert Rounds(Limit(10.0)).failed(lost, now=9.96, wait=0.0) == 0.0  # it may find out
 
 
 async def test_the_time_limit_holds_while_others_are_before_it() -> None:

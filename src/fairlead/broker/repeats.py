@@ -41,6 +41,7 @@ LIMIT = 10.0  # seconds that a call may take, unless its caller says otherwise
 _FIRST_PAUSE = 0.05  # seconds; doubles with each failure in a row
 _LONGEST_PAUSE = 1.0
 _MOST_DOUBLINGS = 10
+_LEAST = 0.05  # seconds that the last round of a call has, if nothing can have been done before
 
 
 def pause(failures: int) -> float:
@@ -115,7 +116,9 @@ class Rounds:
             if self.count >= self._limit.tries:
                 self.give_up()
         wait = pause(self.count) if wait is None else wait
-        if now + wait >= self.until or not self._worth_repeating(error):
+        # So late a round would end without a reply, and make a refusal that is sure a doubt.
+        least = 0.0 if self.doubtful else _LEAST
+        if now + wait + least >= self.until or not self._worth_repeating(error):
             self.give_up()
         return wait
 
