@@ -94,6 +94,7 @@ async def test_what_a_killed_child_ran_is_running_again_within_a_second_of_its_r
     assert judged(site, ids).verdict().defects == {}
 
 
+@pytest.mark.slow
 async def test_the_log_names_what_ran_in_a_child_that_died(site: Site) -> None:
     worker = site.worker("-c", "30", "-p", "1")
     [old] = await worker.ready()

@@ -118,7 +118,7 @@ def hear(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"it ended without saying {words!r}")
 
 
-@pytest.mark.parametrize("chosen", ["--memory", "server"])
+@pytest.mark.parametrize("chosen", [pytest.param("--memory", marks=pytest.mark.slow), "server"])
 def test_an_interrupt_ends_it_with_130_and_no_traceback(chosen: str) -> None:
     with running(*([chosen] if chosen == "--memory" else [])) as process:
         where = SERVER.match(hear(process, "demo: "))
@@ -135,7 +135,9 @@ def test_an_interrupt_ends_it_with_130_and_no_traceback(chosen: str) -> None:
         assert not Path(where[2]).exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_its_server_does_not_outlive_it(number: signal.Signals) -> None:
     with running() as process:
         where = SERVER.match(hear(process, "demo: "))

@@ -54,6 +54,7 @@ def fairlead(
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("target", "code", "words"),
     [

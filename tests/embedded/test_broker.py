@@ -187,7 +187,7 @@ def test_a_call_of_a_thread_that_is_under_way_at_exit_is_finished(home: Path) ->
         assert count(app) == 1
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_an_exit_handler_may_still_enqueue(home: Path, when: str) -> None:
     # Registered before Fairlead is imported, it runs after the server was stopped: which is said.
     register = (

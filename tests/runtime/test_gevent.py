@@ -34,7 +34,7 @@ def valkey() -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture(params=["memory", "valkey"])
+@pytest.fixture(params=["memory", pytest.param("valkey", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest) -> str:
     if request.param == "memory":
         return "memory://"

@@ -192,13 +192,19 @@ async def test_an_async_handler_runs_there_too(app: App) -> None:
             (3,),
             "exhausted: ProcessDied: the process of the attempt ended with exit code 3",
         ),
-        (
+        pytest.param(
             "leave",
             (0,),
             "exhausted: ProcessDied: the process of the attempt ended with exit code 0",
+            marks=pytest.mark.slow,
         ),
         ("eat", (2000,), "exhausted: MemoryError: the attempt took more than 33,554,432 bytes"),
-        ("spin", (), "exhausted: TimeoutError: the attempt took longer than 0.3 s"),
+        pytest.param(
+            "spin",
+            (),
+            "exhausted: TimeoutError: the attempt took longer than 0.3 s",
+            marks=pytest.mark.slow,
+        ),
         ("patient", (), "exhausted: TimeoutError: the attempt took longer than 0.3 s"),
         ("fails", (), "exhausted: LookupError: nothing there"),
         ("gives_up", (), "rejected: LookupError: never"),

@@ -6,7 +6,6 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import pytest
 
@@ -18,6 +17,12 @@ from tests.support.fair import EXAMPLES
 if TYPE_CHECKING:  # it is imported by the process that runs these tests, not by all that collect
     import schemathesis
 
+_IN_MAKE_TEST = {
+    "GET /api/v1/tasks/{id}/explain",
+    "PATCH /api/v1/tenants/{tenant}",
+    "POST /api/v1/tasks",
+    "POST /api/v1/workers/{id}/stop",
+}
 # Of a path in the description, what is no method.
 _SHARED = {"parameters", "summary", "description", "servers", "$ref"}
 
@@ -48,7 +53,7 @@ APPLICATION = Application()
 
 def is_tried(label: str) -> bool:
     """Whether an operation is among those of a run: some of them in `make test`."""
-    return EXAMPLES >= 1 or crc32(label.encode()) % 8 == 0 or label.endswith("POST /api/v1/tasks")
+    return EXAMPLES >= 1 or label in _IN_MAKE_TEST
 
 
 OPERATIONS = [

@@ -41,6 +41,7 @@ def forget(running: Running) -> None:
     running.admin("SCRIPT", "FLUSH")
 
 
+@pytest.mark.slow
 async def test_a_full_server_that_never_saw_this_release_is_drained_and_steered_by_it(
     full: Full,
 ) -> None:

@@ -457,7 +457,9 @@ class History:
             await self.pair.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 async def test_a_history_leaves_the_same_with_and_without_it(seed: int) -> None:
     assert await History(seed).run(80) > 10
 
