@@ -10,6 +10,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,10 @@ async def test_a_producer_that_is_killed_while_it_drains_loses_nothing_and_doubl
             once(site, [producer])
 
 
+def has_acknowledged(producer: Producer, count: int) -> bool:
+    return len(producer.ids("spooled")) >= count
+
+
 @pytest.mark.slow
 async def test_a_producer_that_is_killed_while_it_appends_keeps_what_it_acknowledged(
     running: Running, tmp_path: Path
@@ -195,8 +200,10 @@ async def test_a_producer_that_is_killed_while_it_appends_keeps_what_it_acknowle
         running.kill()
         async with producing(tmp_path, running.url, "p") as [producer]:
             for _ in range(8):
+                more = len(producer.ids("spooled")) + 20
                 producer.tell("enqueue", count=100_000, args=[0.0])
-                await asyncio.sleep(dice.uniform(0.05, 0.5))
+                await until(partial(has_acknowledged, producer, more), "tasks to be acknowledged")
+                await asyncio.sleep(dice.uniform(0.0, 0.3))
                 producer.kill()
                 await producer.start()
             print(f"{len(producer.ids('spooled'))} acknowledged")

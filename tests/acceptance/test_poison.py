@@ -124,7 +124,9 @@ async def test_a_fleet_keeps_four_fifths_of_its_speed_with_a_poisonous_task(site
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["segfault", "exit", "memory", "loop"])
+@pytest.mark.parametrize(
+    "kind", ["segfault", "exit", "memory", pytest.param("loop", marks=pytest.mark.serial)]
+)
 async def test_what_a_task_does_in_its_own_process_is_charged_to_it_alone(
     site: Site, kind: str
 ) -> None:

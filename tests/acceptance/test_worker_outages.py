@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.spool import Kind, Rejection, Spool
+from fairlead.spool.inspection import folders
 from tests.acceptance.harness import Site, opened
 from tests.acceptance.test_crash import judged
 from tests.support.servers import Running, server
@@ -31,6 +32,11 @@ def durable() -> Iterator[Running]:
     """A server that has its data when it comes back."""
     with server(aof=True, config={"appendfsync": "always"}) as running:
         yield running
+
+
+def rejected_in(root: Path) -> int:
+    """How many records the spools below a root have set aside."""
+    return sum(folder.rejected for folder in folders(root))
 
 
 def spooling(site: Site, *arguments: str, host: str = "here") -> WorkerProcess:
@@ -177,6 +183,8 @@ async def test_outcomes_that_an_emptied_server_does_not_know_are_kept_to_be_seen
                 lambda: len(worker.log("outcome fenced", answer="unknown")) == MANY,
                 "the outcomes to be unknown",
             )
+            # They are logged before they are on the disk.
+            await until(lambda: rejected_in(tmp_path / "spool") == MANY, "them to be kept")
             worker.kill_tree()
         finally:
             for each in site.workers:

@@ -41,7 +41,7 @@ LIMIT = 10.0  # seconds that a call may take, unless its caller says otherwise
 _FIRST_PAUSE = 0.05  # seconds; doubles with each failure in a row
 _LONGEST_PAUSE = 1.0
 _MOST_DOUBLINGS = 10
-_LEAST = 0.05  # seconds that the last round of a call has, if nothing can have been done before
+_LEAST = 0.05  # seconds that another round has at least after one that was refused
 
 
 def pause(failures: int) -> float:
@@ -117,7 +117,7 @@ class Rounds:
                 self.give_up()
         wait = pause(self.count) if wait is None else wait
         # So late a round would end without a reply, and make a refusal that is sure a doubt.
-        least = 0.0 if self.doubtful else _LEAST
+        least = _LEAST if isinstance(error, Refused) and not self.doubtful else 0.0
         if now + wait + least >= self.until or not self._worth_repeating(error):
             self.give_up()
         return wait
