@@ -7,9 +7,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# Processes for the parallel tests, of which many wait for servers and workers: 5 for `make test`, 6
-# for `make suite`, where more of them wait for real seconds. 1 means none beside pytest itself.
-JOBS   ?=
+# Processes for the parallel tests, of which many wait for servers and workers; 1 means none beside
+# pytest itself. More than 4 gain nothing on two cores, and tests that wait for each other fail then.
+JOBS   ?= 4
 
 # What is imported is compiled then; most of what the tools bring never is.
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input --no-compile
@@ -35,23 +35,23 @@ run: $(VENV)/.core ## Run the demo (ARGS="..." goes to `fairlead demo`)
 bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fairlead bench`)
 	@$(BIN)/fairlead bench $(ARGS)
 
-# $(1): which tests, $(2): the environment, $(3): processes. The timing tests come second, in one
-# process for each of two cores: most of what they take is waiting. pytest answers 5 when a selection
-# is empty, which is fine for one of the two runs but not for both.
+# $(1): which tests, $(2): the environment. The timing tests come second, in one process for each of
+# two cores: most of what they take is waiting. pytest answers 5 when a selection is empty, which is
+# fine for one of the two runs but not for both.
 define RUN_TESTS
 	@parallel=0; serial=0; export $(2); \
-	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(3)),-n $(3) --dist worksteal) --durations=10 $(ARGS) || parallel=$$?; \
+	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist worksteal) --durations=10 $(ARGS) || parallel=$$?; \
 	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
-	$(BIN)/pytest -m "serial$(1)" $(if $(filter-out 0 1,$(3)),-n 2 --dist worksteal) --durations=10 $(ARGS) || serial=$$?; \
+	$(BIN)/pytest -m "serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n 2 --dist worksteal) --durations=10 $(ARGS) || serial=$$?; \
 	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
 endef
 
 # Everything once, in memory and on Valkey, with a part of the examples of each property.
 test: $(VENV)/.dev ## Run the tests that are not slow (ARGS="..." goes to pytest, JOBS=1 for one process)
-	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1} FAIRLEAD_BROKERS=$${FAIRLEAD_BROKERS:-valkey},$(or $(JOBS),5))
+	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1} FAIRLEAD_BROKERS=$${FAIRLEAD_BROKERS:-valkey})
 
 suite: $(VENV)/.dev ## Run all tests: on Redis and Cluster too, the soaks, every example
-	$(call RUN_TESTS,,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1},$(or $(JOBS),6))
+	$(call RUN_TESTS,,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1})
 
 # Longer than in `make check`. A run prints its seed; the same one again: make soak SEED=1234
 SOAK ?= 600
@@ -60,9 +60,7 @@ soak: $(VENV)/.dev ## Kill, stop and restart everything at random for SOAK=600 s
 	@FAIRLEAD_SOAK_SECONDS=$(SOAK) FAIRLEAD_SEED=$(SEED) $(BIN)/pytest -s \
 	    --timeout $$(( $(SOAK) + 600 )) tests/acceptance/test_soak.py $(ARGS)
 
-# mypy keeps one core busy for as long as many tests wait: the two run side by side.
-check: lint imports ## The gate: lint, types, imports, all tests, mutants
-	@$(MAKE) --no-print-directory -j2 types suite
+check: lint types imports suite ## The gate: lint, types, imports, all tests, mutants
 	@$(MAKE) --no-print-directory mutants ARGS=$(if $(ARGS),,--after-suite)
 	@echo "check: all passed"
 
