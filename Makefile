@@ -8,7 +8,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
 # Processes for the parallel tests, of which many wait for servers and workers; 1 means none beside
-# pytest itself. More than 4 gain nothing on two cores, and tests that wait for each other fail then.
+# pytest itself. More gain nothing on two cores, and cost tests with time limits the time they need.
 JOBS   ?= 4
 
 # What is imported is compiled then; most of what the tools bring never is.
