@@ -203,7 +203,7 @@ async def test_a_producer_that_is_killed_while_it_appends_keeps_what_it_acknowle
                 more = len(producer.ids("spooled")) + 20
                 producer.tell("enqueue", count=100_000, args=[0.0])
                 await until(partial(has_acknowledged, producer, more), "tasks to be acknowledged")
-                await asyncio.sleep(dice.uniform(0.0, 0.3))
+                await asyncio.sleep(dice.uniform(0.0, 0.05))
                 producer.kill()
                 await producer.start()
             print(f"{len(producer.ids('spooled'))} acknowledged")
