@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import (
-    create_queue,
-)
+from fairlead import create_queue
 from tests.acceptance.seed_004 import (  # noqa: F401 - two are fixtures
     PATIENCE,
     QueueSettings,
