@@ -22,7 +22,7 @@ import redis
 
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import Call, Fetch, Submission
-from fairlead.embedded import find_binary
+from fairlead.embedded.server import find_binary
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased, Message
 

@@ -82,3 +82,54 @@ for url in ("embedded://", ""):
 """
     )
     assert said.count("embedded:// needs Linux or macOS") == 2
+
+
+def test_a_program_that_enqueues_loads_nothing_that_it_does_not_use(valkey: Running) -> None:
+    said = run(
+        f"""
+import sys
+from fairlead import Fairlead
+
+app = Fairlead({valkey.url!r})
+
+@app.task(name="work")
+def work(number: int) -> int:
+    return number
+
+work.enqueue(1)
+app.close()
+print(*sys.modules)
+"""
+    ).split()
+    unused = (
+        "fairlead.broker.memory",
+        "fairlead.broker.sharded",
+        "fairlead.embedded.server",
+        "fairlead.fallback.fallback",
+        "fairlead.ledger.ledger",
+        "fairlead.spool",
+        "fairlead.worker.worker",
+        "click",
+        "psycopg",
+        "tomllib",
+    )
+    assert "fairlead.broker.redis.broker" in said
+    assert [name for name in unused if name in said] == []
+
+
+def test_what_is_loaded_later_is_offered_all_the_same() -> None:
+    said = run(
+        """
+import fairlead
+missing = [name for name in fairlead.__all__ if not hasattr(fairlead, name)]
+print(missing, fairlead.Worker.__module__)
+try:
+    fairlead.Wroker
+except AttributeError as error:
+    print(error)
+"""
+    )
+    assert said.splitlines() == [
+        "[] fairlead.worker.worker",
+        "module 'fairlead' has no attribute 'Wroker'",
+    ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from fairlead.app import Fairlead, create_queue
 from fairlead.client import (
     Enqueuing,
@@ -81,7 +84,12 @@ from fairlead.model.schedule import Timing
 from fairlead.model.spool_errors import SpoolFailed, SpoolFull
 from fairlead.runtime.breaker import Breaker
 from fairlead.runtime.correlation import correlation
-from fairlead.worker import Context, Raised, Results, Worker, current_context
+from fairlead.worker.context import Context, current_context
+from fairlead.worker.results import Results
+
+if TYPE_CHECKING:
+    from fairlead.worker.runner import Raised
+    from fairlead.worker.worker import Worker
 
 __all__ = (
     # what programs are made of
@@ -171,3 +179,12 @@ __all__ = (
     "ResultGone",
     "ResultTimeout",
 )
+
+#: What only programs that run tasks need, and where it is: others do not wait for it to load.
+_LATER = {"Raised": "fairlead.worker.runner", "Worker": "fairlead.worker.worker"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -18,7 +18,7 @@ from fairlead.api.service import Service
 from fairlead.api.token_cache import _STALE, TokenCache
 from fairlead.api.token_store import revoke_token
 from fairlead.client import Client
-from fairlead.fallback import Fallback
+from fairlead.fallback.fallback import Fallback
 from tests.api.app import Api, problem
 from tests.support.patience import patient
 from tests.support.servers import Running, server

@@ -19,7 +19,7 @@ import pytest
 from fairlead import Fairlead, Refused
 from fairlead.cli.demo import sentences
 from fairlead.cli.main import cli, run
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from tests.cli.running import answered, fairlead
 from tests.embedded.processes import ended
 

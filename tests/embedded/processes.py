@@ -13,8 +13,8 @@ from pathlib import Path
 
 import redis
 
-from fairlead.embedded import Endpoint
 from fairlead.embedded.directory import Holder, LockFile
+from fairlead.embedded.endpoint import Endpoint
 from fairlead.runtime.identity import is_same
 
 PATIENCE = 20.0  # seconds
@@ -22,7 +22,7 @@ PATIENCE = 20.0  # seconds
 # Obeys one line at a time, and says where the server is after each.
 _USER = """
 import sys
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 
 server = None
 for line in sys.stdin:

@@ -11,9 +11,9 @@ import pytest
 
 from fairlead.broker.redis.embedded import EmbeddedBroker
 from fairlead.broker.views import Finding
-from fairlead.embedded import EmbeddedValkey, find_binary
 from fairlead.embedded.allocator import FILE, find_allocator, loaded_by
-from fairlead.embedded.server import is_bundled
+from fairlead.embedded.server import find_binary, is_bundled
+from fairlead.embedded.valkey import EmbeddedValkey
 from tests.embedded.processes import client
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is of Linux")

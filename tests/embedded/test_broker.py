@@ -16,7 +16,7 @@ import pytest
 
 from fairlead import BrokerError, Fairlead, InvalidOption, State, Unreachable
 from fairlead.broker import Store, connect
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from tests.embedded.processes import ended, holder_of, kill, users
 from tests.runtime.programs import run
 

@@ -19,7 +19,7 @@ from tests.embedded.processes import PATIENCE, ended, until
 # Obeys one line at a time, and says after each where the server is, or what went wrong.
 _USER = """
 import json, subprocess, sys
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.embedded import server as module
 from fairlead.model.errors import FairleadError
 import redis

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.embedded import EmbeddedValkey, parse_embedded
+from fairlead.embedded.options import parse_embedded
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import InvalidOption
 
 

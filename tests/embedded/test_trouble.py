@@ -14,8 +14,9 @@ from typing import NoReturn
 
 import pytest
 
-from fairlead.embedded import EmbeddedValkey, server
+from fairlead.embedded import server
 from fairlead.embedded.directory import Directory, LockFile
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import Refused, Unreachable
 from fairlead.runtime.identity import identity
 from tests.embedded.processes import client, ended, holder_of, kill, until
@@ -96,7 +97,7 @@ def test_something_else_in_its_place_is_refused(home: Path) -> None:
 def test_a_directory_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     program = f"""
 import os
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import Refused
 
 if os.geteuid() == 0:

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from tests.embedded.processes import client, ended, is_gone, kill, users
 
 
@@ -262,7 +262,7 @@ def test_a_tied_server_does_not_end_with_the_thread_that_started_it(home: Path) 
 def test_a_forked_child_has_no_part_in_its_parents_use(home: Path, tied: bool) -> None:
     program = f"""
 import os, signal, sys
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 
 server = EmbeddedValkey({str(home)!r}, dies_with_owner={tied})
 mine = server.start()

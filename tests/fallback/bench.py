@@ -9,8 +9,9 @@ from typing import Any, cast
 from fairlead.broker import Store, connect
 from fairlead.broker.verbs import Call, Fetch, LeaseRef, QueueChange, Receipt, Submission
 from fairlead.client.client import Client
-from fairlead.fallback import Fallback, FallbackOptions, MakeHandlers
 from fairlead.fallback.drainer import Drainer
+from fairlead.fallback.fallback import Fallback, FallbackOptions
+from fairlead.fallback.local import MakeHandlers
 from fairlead.fallback.prober import Prober
 from fairlead.model.errors import Unreachable
 from fairlead.model.message import Body, Message

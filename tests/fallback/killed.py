@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.broker import connect
-from fairlead.fallback import Fallback, FallbackOptions
 from fairlead.fallback.drainer import Drainer
+from fairlead.fallback.fallback import Fallback, FallbackOptions
 from tests.support.deaths import serve
 
 

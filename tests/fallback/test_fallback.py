@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.broker import connect
-from fairlead.fallback import Fallback, FallbackOptions
 from fairlead.fallback import fallback as module
+from fairlead.fallback.fallback import Fallback, FallbackOptions
 from fairlead.fallback.keeper import Keeper
 
 

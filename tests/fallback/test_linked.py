@@ -10,8 +10,8 @@ import pytest
 from fairlead.broker import Store, connect
 from fairlead.broker.verbs import Submission
 from fairlead.client.client import Client
-from fairlead.fallback import Fallback, FallbackOptions
 from fairlead.fallback.drainer import Drainer
+from fairlead.fallback.fallback import Fallback, FallbackOptions
 from tests.fallback.bench import submit
 from tests.support.servers import Running, server
 

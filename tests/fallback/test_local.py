@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fairlead.broker.verbs import Call, Fetch, LeaseRef, Submission
-from fairlead.fallback import Finished
 from fairlead.fallback.codec import SpooledTask, decode_submission, encode_submission, moment_now
+from fairlead.fallback.local import Finished
 from fairlead.model.errors import Ambiguous
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import ErrorInfo, Leased, Message

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from fairlead import Context, Fairlead, Retry, TaskFailed
-from fairlead.fallback import Fallback
+from fairlead.fallback.fallback import Fallback
 from fairlead.model.errors import InvalidOption
 from tests.fallback.test_servers import BACK, until
 from tests.support.servers import Running, server

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fairlead import Fairlead, Handle, Unreachable
-from fairlead.fallback import Fallback
+from fairlead.fallback.fallback import Fallback
 from fairlead.model.errors import InvalidOption, Refused, ResultTimeout
 from tests.support.proxy import proxy
 from tests.support.servers import Running, server

@@ -11,8 +11,8 @@ import pytest
 from fairlead.broker import connect
 from fairlead.broker.verbs import Receipt
 from fairlead.client.client import Client
-from fairlead.fallback import Fallback, FallbackOptions
 from fairlead.fallback.drainer import Drainer
+from fairlead.fallback.fallback import Fallback, FallbackOptions
 from fairlead.fallback.prober import Prober
 from tests.fallback.bench import submit
 from tests.support.servers import Running, server

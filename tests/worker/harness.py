@@ -18,7 +18,8 @@ from fairlead.model.message import Body, Message, Trace
 from fairlead.model.options import Options
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import pack_arguments, unpack
-from fairlead.worker import Context, Worker
+from fairlead.worker.context import Context
+from fairlead.worker.worker import Worker
 
 __all__ = ("AT_ONCE", "NOW", "Crowd", "Rig", "until")
 

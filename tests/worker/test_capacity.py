@@ -14,9 +14,9 @@ from fairlead.broker.verbs import Call, Fetch
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Options
 from fairlead.model.registry import TaskSpec
-from fairlead.worker import Context
 from fairlead.worker.capacity import Ask
 from fairlead.worker.channel import SlotPlan
+from fairlead.worker.context import Context
 from tests.worker.harness import Rig, until
 
 

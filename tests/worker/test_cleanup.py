@@ -13,7 +13,7 @@ import pytest
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
-from fairlead.worker import Context, current_context
+from fairlead.worker.context import Context, current_context
 from tests.worker.harness import Rig, until
 
 ONCE = RetryPolicy(max_retries=0)

@@ -17,7 +17,7 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message
 from fairlead.model.values import pack_arguments, unpack
 from fairlead.runtime.correlation import correlation, correlation_id
-from fairlead.worker import Context, current_context
+from fairlead.worker.context import Context, current_context
 from tests.worker.harness import NOW, Rig, until
 
 

@@ -17,7 +17,7 @@ from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import Reject, Retry, Snooze, TaskCancelled
 from fairlead.model.lifecycle import State
 from fairlead.model.values import pack_arguments
-from fairlead.worker import Context, current_context
+from fairlead.worker.context import Context, current_context
 from tests.worker.harness import AT_ONCE, NOW, Rig, until
 
 

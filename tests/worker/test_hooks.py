@@ -16,9 +16,9 @@ from fairlead.broker import Caller
 from fairlead.broker.documents import DocumentChange
 from fairlead.broker.memory import MemoryBroker
 from fairlead.model.errors import InvalidInput, InvalidOption, Refused, Unreachable
-from fairlead.worker import HookRunner
 from fairlead.worker import hooks as module
 from fairlead.worker.hook_calls import MOST_HANGING
+from fairlead.worker.hooks import HookRunner
 from tests.client.stores import Counting
 from tests.worker.harness import until
 

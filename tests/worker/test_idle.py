@@ -9,7 +9,7 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.broker.verbs import Mail, Moved
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from tests.embedded.processes import client
 from tests.worker.harness import Rig, until
 

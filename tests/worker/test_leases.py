@@ -17,7 +17,7 @@ from fairlead.model.errors import Ambiguous, Refused, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Message
 from fairlead.model.options import Dependency
-from fairlead.worker import Context
+from fairlead.worker.context import Context
 from tests.worker.harness import NOW, Rig, until
 
 

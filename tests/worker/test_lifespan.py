@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fairlead import Context, Fairlead, InvalidInput
-from fairlead.worker import Lifespan
+from fairlead.worker.lifespan import Lifespan
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 
 from fairlead.broker import Caller, connect
 from fairlead.model.lifecycle import State
-from fairlead.worker import Worker
 from fairlead.worker.channel import Plan
 from fairlead.worker.child import Child
 from fairlead.worker.supervisor import Supervisor
+from fairlead.worker.worker import Worker
 from tests.worker.harness import Rig, until
 
 

@@ -14,7 +14,7 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import pack_arguments
-from fairlead.worker import Context
+from fairlead.worker.context import Context
 from fairlead.worker.router import Assignment, Router
 from tests.worker.harness import Crowd, Rig, until
 

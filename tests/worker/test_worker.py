@@ -13,7 +13,7 @@ from fairlead.broker.verbs import TenantChange
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
 from fairlead.model.ordering import StrictOrder
-from fairlead.worker import Context
+from fairlead.worker.context import Context
 from tests.worker.harness import Crowd, Rig, until
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fairlead.broker import with_routes, with_shards
-from fairlead.embedded import SCHEME, find_binary
+from fairlead.embedded.options import SCHEME
 from fairlead.ledger.address import parse_address
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.settings import FILE, REQUIRE, VARIABLE, Configured, configured_ledger, requires_url
@@ -61,5 +61,8 @@ def own_server() -> str:
             f"no broker was named, and {REQUIRE} is set: give Fairlead a URL, set {VARIABLE}, or "
             f"write url into {str(Path(FILE).absolute())!r}"
         )
+    # Here: most programs name their broker.
+    from fairlead.embedded.server import find_binary
+
     find_binary()  # looked for now: at the first call, the error would come from deep within
     return f"{SCHEME}://"

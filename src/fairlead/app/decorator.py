@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from fairlead.client import AsyncTask, SyncTask, Task
-from fairlead.worker import Context
+from fairlead.worker.context import Context
 
 __all__ = ("TaskDecorator",)
 

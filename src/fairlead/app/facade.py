@@ -19,10 +19,10 @@ from fairlead.app.manager import manager_of
 from fairlead.app.middleware import EnqueueMiddleware, RunMiddleware
 from fairlead.app.opening import open_clients
 from fairlead.app.run_all import run_all
+from fairlead.app.worker import worker_of
 from fairlead.broker import Store
 from fairlead.client import (
     AsyncTask,
-    Children,
     EventInfo,
     Flowing,
     Handle,
@@ -40,26 +40,26 @@ from fairlead.client import (
     declared,
     enqueue_calls,
 )
-from fairlead.client.declared_limits import DeclaredLimits, declare_all
+from fairlead.client.declared_limits import DeclaredLimits
 from fairlead.client.ledger_handle import handle_of
 from fairlead.client.transactions import Connection
-from fairlead.model.catalog import published
 from fairlead.model.durations import Duration
-from fairlead.model.errors import InvalidInput
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
 from fairlead.model.options import Priorities, Priority, seconds
 from fairlead.model.registry import Registry
-from fairlead.runtime.ids import new_id
-from fairlead.runtime.natives import are_threads_patched
 from fairlead.runtime.surrounding import surrounding
 from fairlead.settings import Fallback
 from fairlead.telemetry.counters import Counters
-from fairlead.worker import AroundRun, Context, Extras, Lifespan, Raised, Worker, slot_plan_of
+from fairlead.worker.context import Context
+from fairlead.worker.extras import AroundRun
+from fairlead.worker.lifespan import Lifespan
 
 if TYPE_CHECKING:
     from fairlead.api.server import Server
     from fairlead.api.settings import ApiSettings
     from fairlead.manager.manager import Manager
+    from fairlead.worker.runner import Raised
+    from fairlead.worker.worker import Worker
 
 __all__ = ("Fairlead",)
 
@@ -339,33 +339,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         """What this process enqueued and ran; see ``fairlead.telemetry.metrics.export``."""
         return self._clients.counters
 
-    def _worker(self, *, log_tasks: bool = False, hooks: bool = True, **options: Any) -> Worker:
-        if are_threads_patched():
-            raise InvalidInput(
-                "gevent has replaced the threads of this process, which a worker needs for its "
-                "handlers; run `fairlead worker`, and patch only in the program that enqueues"
-            )
-        options.setdefault("incarnation", new_id())
-        options.setdefault("slot_plan", lambda: slot_plan_of(self))
-        options["task_timeout"] = options.get("task_timeout") or self._task_timeout
-        return Worker(
-            self._clients.store,
-            self._registry,
-            exceptions=self._raised,
-            extras=Extras(
-                enqueuer=Children(self._clients, self._registry),
-                around=self._around,
-                lifespan=self._lifespan,
-                log_tasks=log_tasks,
-                declare=partial(declare_all, self._clients, self._limits, self._schedules),
-                limit=self._clients.limit,
-                counters=self._clients.counters,
-                hooks=self._hooks.made() if hooks else (),
-                catalog=partial(published, self._registry, self._priorities),
-                outcomes=self._clients.outcomes,
-            ),
-            **options,
-        )
+    def _worker(self, **options: Any) -> Worker:
+        return worker_of(self, **options)
 
     async def _all_queues(self) -> list[str]:
         said = (spec.options.queue for spec in self._registry)

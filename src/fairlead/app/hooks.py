@@ -14,7 +14,7 @@ from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
 from fairlead.model.names import check_key
 from fairlead.model.options import seconds
-from fairlead.worker import Hook
+from fairlead.worker.hooks import Hook
 
 __all__ = ("HookOptions", "Hooks")
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.fallback import Finished, Handlers
-from fairlead.worker import Extras, LocalHandlers
+from fairlead.worker.extras import Extras
 
 if TYPE_CHECKING:
     from fairlead.app.facade import Fairlead
+    from fairlead.fallback.local import Finished, Handlers
 
 __all__ = ("local_handlers_of",)
 
 
 def local_handlers_of(app: Fairlead, concurrency: int, finished: Finished) -> Handlers:
     """Return what runs tasks of an app, so many at a time. Nothing is open before it is used."""
+    # Here: most programs run no tasks of their own.
+    from fairlead.worker.local import LocalHandlers
+
     clients = app._clients
     return LocalHandlers(
         clients.store,

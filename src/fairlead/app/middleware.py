@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from fairlead.client import Enqueuing
-from fairlead.worker import Context
+from fairlead.worker.context import Context
 
 __all__ = ("EnqueueMiddleware", "RunMiddleware")
 

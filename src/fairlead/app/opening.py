@@ -6,19 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from fairlead.app.broker_url import ledger_url, whole_url
 from fairlead.broker import LIMIT, Store, call_limit, connect, split_limit
 from fairlead.client import Clients
-from fairlead.fallback import Fallback, FallbackOptions, Finished, Handlers
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.runtime.natives import are_threads_patched
 from fairlead.settings import Configured, configured, configured_fallback, configured_timeout
-from fairlead.spool import SpoolLimits
+
+if TYPE_CHECKING:
+    from fairlead.fallback.fallback import Fallback
+    from fairlead.fallback.local import Finished, Handlers
 
 __all__ = ("Opened", "open_clients")
 
@@ -71,6 +73,10 @@ def _fallback(
     said = configured_fallback(fallback, spool, local_queues)
     if said.fallback == "none":
         return None
+    # Here: most programs have none.
+    from fairlead.fallback.fallback import Fallback, FallbackOptions
+    from fairlead.spool import SpoolLimits
+
     own = said.spool
     limits = SpoolLimits(max_bytes=own.max_bytes, max_count=own.max_count, max_age=own.max_age)
     options = FallbackOptions(directory=Path(own.directory), limits=limits)

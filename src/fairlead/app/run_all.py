@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from fairlead.model.errors import FairleadError
-from fairlead.worker import Worker
+
+if TYPE_CHECKING:
+    from fairlead.worker.worker import Worker
 
 __all__ = ("run_all",)
 

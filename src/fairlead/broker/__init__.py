@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.broker.caller import Caller
 from fairlead.broker.inspector import Inspector
-from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.parts import Parts, destination_of, parts_of
 from fairlead.broker.protocol import Broker
 from fairlead.broker.repeats import LIMIT
@@ -81,6 +80,8 @@ def connect(
         return RedisBroker(server.url, shard=shard, patience=limit)
 
     if scheme_of(url) == MEMORY:
+        from fairlead.broker.memory import MemoryBroker
+
         return MemoryBroker()
     if topology.is_single:
         return opened(topology.default)

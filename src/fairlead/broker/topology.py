@@ -17,8 +17,8 @@ from fairlead.broker.routes import Route, check_routes, shown_url, split_routes
 from fairlead.broker.shards import check_shard, split_shards
 from fairlead.broker.time_limit import split_limit
 from fairlead.broker.verbs import SHARD
-from fairlead.embedded import SCHEME as EMBEDDED
-from fairlead.embedded import parse_embedded
+from fairlead.embedded.options import SCHEME as EMBEDDED
+from fairlead.embedded.options import parse_embedded
 from fairlead.model.errors import InvalidOption
 from fairlead.model.message import LEVELS
 

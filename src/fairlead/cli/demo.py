@@ -18,7 +18,8 @@ import click
 from fairlead.app import Fairlead
 from fairlead.cli.commands import Command, Number, talk
 from fairlead.cli.figures import Journal, percentile
-from fairlead.embedded import EmbeddedValkey, find_binary
+from fairlead.embedded.server import find_binary
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import BrokerError, Refused
 
 __all__ = ("Plan", "Run", "Stage", "demo", "planned", "report", "sentences")

@@ -16,8 +16,8 @@ from fairlead.app import Fairlead
 from fairlead.app.manager import ledger_of
 from fairlead.cli.benchmarks.server_probe import Probe
 from fairlead.cli.figures import percentile
-from fairlead.embedded import EmbeddedValkey
 from fairlead.embedded.postgres import EmbeddedPostgres
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.ledger.address import psycopg_of
 
 __all__ = ("play_ledger", "sentences_of_ledger")

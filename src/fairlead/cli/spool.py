@@ -19,9 +19,9 @@ from fairlead.broker import Store, destination_of
 from fairlead.cli.codes import FAILURE, OK
 from fairlead.cli.commands import Command, Group, talk
 from fairlead.cli.target import look, url_option
-from fairlead.fallback import Fallback, FallbackOptions
 from fairlead.fallback.codec import decode_submission
 from fairlead.fallback.drainer import Drainer
+from fairlead.fallback.fallback import Fallback, FallbackOptions
 from fairlead.fallback.outcomes import KeptOutcome
 from fairlead.model.errors import InvalidInput
 from fairlead.model.message import task_name

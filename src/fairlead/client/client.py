@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.chunks import chunks
@@ -47,13 +47,15 @@ from fairlead.client.page_selection import PageSelection, page_arguments
 from fairlead.client.presence import PresentCaller, present_store
 from fairlead.client.receipts import about
 from fairlead.client.waiter import Waiter
-from fairlead.fallback import Fallback
 from fairlead.model.errors import BrokerError, QueueInUse
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import State
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.ids import new_id
 from fairlead.telemetry.counters import Counters
+
+if TYPE_CHECKING:
+    from fairlead.fallback.fallback import Fallback
 
 __all__ = ("Client",)
 

@@ -10,20 +10,22 @@ import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from fairlead.broker import Store
 from fairlead.broker.repeats import LIMIT
 from fairlead.client.client import Client
 from fairlead.client.enqueuing import AroundEnqueue
-from fairlead.fallback import Fallback, Outcomes
-from fairlead.fallback.figures import figures_of
-from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import InvalidInput
 from fairlead.runtime.forks import at_fork
 from fairlead.runtime.portal import portal
 from fairlead.telemetry.counters import Counters
+
+if TYPE_CHECKING:
+    from fairlead.fallback.fallback import Fallback
+    from fairlead.fallback.outcomes import Outcomes
+    from fairlead.ledger.ledger import Ledger
 
 __all__ = ("Clients",)
 
@@ -57,6 +59,9 @@ class Clients:
         self.around: list[AroundEnqueue] = []  # middleware; the first is outermost
         self.counters = Counters()  # of what was enqueued, and of what workers of the app ran
         if fallback is not None:
+            # Here: most programs have none.
+            from fairlead.fallback.figures import figures_of
+
             self.counters.observe_spool(partial(figures_of, fallback))
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._ledgers: WeakKeyDictionary[asyncio.AbstractEventLoop, Ledger] = WeakKeyDictionary()
@@ -99,6 +104,9 @@ class Clients:
                 'this app has no ledger; give it one: Fairlead(url, ledger="postgresql://..."), '
                 "FAIRLEAD_LEDGER, or ledger in fairlead.toml"
             )
+        # Here: most programs have none.
+        from fairlead.ledger.ledger import Ledger
+
         loop = asyncio.get_running_loop()
         with self._lock:
             ledger = self._ledgers.get(loop)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.chunks import Room
 from fairlead.broker.repeats import Limit, late, undone
 from fairlead.broker.verbs import MAX_ENQUEUE, Durability, Receipt, Submission
-from fairlead.fallback import Fallback, Submitter
 from fairlead.model.errors import BrokerError
 from fairlead.model.message import task_name
 from fairlead.runtime.batcher import Batcher
 from fairlead.telemetry.counters import Counters
+
+if TYPE_CHECKING:
+    from fairlead.fallback.fallback import Fallback
+    from fairlead.fallback.submitter import Submitter
 
 __all__ = ("DirectEntrance", "Entrance", "Entrances", "counted")
 
@@ -113,6 +116,9 @@ class Entrances:
         self._counters = counters
         self._submitter: Submitter | None = None
         if fallback is not None:
+            # Here: most programs have none.
+            from fairlead.fallback.submitter import Submitter
+
             self._submitter = Submitter(fallback, limit=caller.limit, heard=self._heard)
         self._direct = DirectEntrance(store, caller, self._heard, self._submitter)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import msgspec
 
@@ -17,13 +17,15 @@ from fairlead.client.attempts import Attempt, StateChange, attempts_of, changes_
 from fairlead.client.client import Client
 from fairlead.client.page_selection import PageSelection
 from fairlead.client.stated import check_stated
-from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import TaskRow
 from fairlead.ledger.task_log import is_full, unpack_log
 from fairlead.model.errors import InvalidName, InvalidOption
 from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVELS, task_name
 from fairlead.model.names import check_queue, check_task_name, check_tenant
+
+if TYPE_CHECKING:
+    from fairlead.ledger.ledger import Ledger
 
 __all__ = (
     "HISTORY_STATES",

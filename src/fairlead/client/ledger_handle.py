@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.verbs import Alter
@@ -19,7 +19,6 @@ from fairlead.client.flow_handle import FlowHandle, FlowInfo
 from fairlead.client.handle import Handle
 from fairlead.client.info import TaskInfo, info_in_ledger
 from fairlead.client.spooled_handle import SpooledHandle
-from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import Standing
 from fairlead.model.errors import (
     FlowCancelled,
@@ -34,6 +33,9 @@ from fairlead.model.ledger_errors import LedgerError, TaskRefused
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.outbox_state import OutboxState
 from fairlead.model.outputs import Output
+
+if TYPE_CHECKING:
+    from fairlead.ledger.ledger import Ledger
 
 __all__ = ("LedgerFlowHandle", "LedgerHandle", "handle_of")
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from fairlead.client.client import Client
-from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import Place
 from fairlead.model.errors import BrokerError
 from fairlead.model.event_places import places_of, reached
 from fairlead.model.events import EventId
+
+if TYPE_CHECKING:
+    from fairlead.ledger.ledger import Ledger
 
 __all__ = ("LedgerLag", "read_lag")
 

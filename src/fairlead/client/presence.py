@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.repeats import Limit
 from fairlead.broker.verbs import Call
-from fairlead.fallback import Fallback
 from fairlead.model.errors import BrokerError, Unreachable
+
+if TYPE_CHECKING:
+    from fairlead.fallback.fallback import Fallback
 
 __all__ = ("PresentCaller", "present_store")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.broker.views import Snapshot
 from fairlead.client.client import Client
-from fairlead.fallback import Fallback
 from fairlead.fallback.outages import leads_to_spool
 from fairlead.model.errors import BrokerError
+
+if TYPE_CHECKING:
+    from fairlead.fallback.fallback import Fallback
 
 __all__ = ("read_snapshot",)
 

@@ -1,11 +1,9 @@
 """PostgreSQL as the record of tasks: what was committed, what became of it, who sends it.
 
-``Ledger`` has one method for each named statement in ``sql/``; ``migrator`` brings the schema up to
-date. Nothing here speaks to a broker.
+``ledger.Ledger`` has one method for each named statement in ``sql/``; ``migrator`` brings the
+schema up to date. Nothing here speaks to a broker.
 """
 
 from __future__ import annotations
 
-from fairlead.ledger.ledger import Ledger
-
-__all__ = ("Ledger",)
+__all__ = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -60,6 +59,8 @@ def statement(name: str) -> Statement:
 @cache
 def statements() -> dict[str, Statement]:
     """Return all statements by name."""
+    from importlib.resources import files  # here: it takes long to load
+
     found: dict[str, Statement] = {}
     for file in sorted(files("fairlead.ledger").joinpath("sql").iterdir(), key=lambda x: x.name):
         if file.name.endswith(".sql"):

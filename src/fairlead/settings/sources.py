@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,10 +117,12 @@ class Sources:
         try:
             text = self._file.read_bytes().decode()
         except FileNotFoundError:
-            return {}
+            return {}  # as with most programs
         except (OSError, UnicodeDecodeError) as error:
             what = f"cannot be read ({error}); make it a readable text, or remove it"
             raise self._wrong(what) from error
+        import tomllib  # here: it takes long to load
+
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fairlead.broker import LIMIT
 from fairlead.broker.verbs import LeaseRef, Receipt, Submission
-from fairlead.fallback.outcomes import Outcomes
 from fairlead.telemetry.counters import Counters
 from fairlead.worker.hooks import Hook
 from fairlead.worker.lifespan import Lifespan
 
 if TYPE_CHECKING:
+    from fairlead.fallback.outcomes import Outcomes
     from fairlead.worker.context import Context
 
 __all__ = ("NO_EXTRAS", "AroundRun", "Child", "Enqueuer", "Extras")

@@ -20,7 +20,7 @@ import pytest
 
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import Call, Fetch, LeaseRef, Submission
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import Ambiguous, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased

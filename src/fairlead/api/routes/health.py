@@ -11,7 +11,7 @@ import msgspec
 from fairlead.api.moments import moment
 from fairlead.api.route import Request, Route
 from fairlead.api.shapes import about
-from fairlead.fallback import Fallback
+from fairlead.fallback.fallback import Fallback
 from fairlead.model.errors import BrokerError
 from fairlead.model.outage import BrokerState
 

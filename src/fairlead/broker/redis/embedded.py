@@ -16,7 +16,9 @@ from fairlead.broker.redis.frame import Session
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import SHARD, Call
 from fairlead.broker.views import Finding
-from fairlead.embedded import SCHEME, EmbeddedValkey, Endpoint, parse_embedded
+from fairlead.embedded.endpoint import Endpoint
+from fairlead.embedded.options import SCHEME, parse_embedded
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import Refused, Unreachable
 from fairlead.runtime.natives import are_threads_patched
 from fairlead.settings import VARIABLE

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fairlead.app import Fairlead
 from fairlead.cli.figures import percentile
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 
 __all__ = ("TASKS", "Latency", "latency", "measure")
 

@@ -34,7 +34,7 @@ from fairlead.cli.benchmarks.server_load import (
 )
 from fairlead.cli.benchmarks.server_probe import Cost, Meter, Probe, plain_sets
 from fairlead.cli.benchmarks.server_report import aims
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import InvalidOption
 
 __all__ = ("Sizes", "measure", "sizes")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from fairlead.broker import Store
 from fairlead.broker.views import Snapshot
-from fairlead.embedded import EmbeddedValkey
+from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import FairleadError
 from fairlead.model.events import EventId
 from fairlead.settings import VARIABLE
