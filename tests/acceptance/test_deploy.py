@@ -168,6 +168,14 @@ async def test_what_was_handed_back_is_done_by_the_next_worker(site: Site) -> No
 # -- TSTP ---------------------------------------------------------------------------------------
 
 
+async def quiet(site: Site, children: int) -> None:
+    """Wait until so many children say that they fetch no more."""
+    await site.eventually(
+        lambda found: len(found) == children and all(each.details["quiet"] for each in found),
+        f"{children} children to say that they are quiet",
+    )
+
+
 @pytest.mark.slow
 async def test_a_quiet_worker_goes_on_with_what_it_has_and_takes_no_more(site: Site) -> None:
     worker = site.worker("-c", "10", "-p", "2")
@@ -176,7 +184,7 @@ async def test_a_quiet_worker_goes_on_with_what_it_has_and_takes_no_more(site: S
     await site.recorded("begin", 10)
 
     told = await send(worker, signal.SIGTSTP)
-    await asyncio.sleep(0.3)  # there is no event for what does not happen
+    await quiet(site, 2)
     waiting = await site.enqueue("nap", 10, 0.1)
     await site.stream.ended(running)
 
@@ -299,12 +307,13 @@ async def test_children_are_replaced_at_their_age_one_at_a_time(site: Site) -> N
     old = await worker.ready()
 
     async with feeding(site) as ids:
-        new = await worker.ready(but=old)
+        await worker.ready(but=old)
     await site.stream.ended(ids)
 
     whys = [worker.log("child retires", pid=pid)[0]["why"] for pid in old]
     assert all(re.fullmatch(r"it is [3-9] seconds old", why) for why in whys), whys
-    born = sorted(moment(worker.born()[pid]) for pid in new)
+    # Those that came in their places are soon replaced themselves.
+    born = sorted(moment(line) for pid, line in worker.born().items() if pid not in old)
     ended = sorted(moment(worker.log("child ended", pid=pid)[0]) for pid in old)
     assert born[0] <= ended[0] <= born[1] <= ended[1]
     assert site.stream.count(ids, *TROUBLE) == 0

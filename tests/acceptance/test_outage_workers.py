@@ -131,7 +131,7 @@ async def test_an_outcome_that_comes_after_another_worker_had_the_task_changes_n
         await asyncio.sleep(1.0)
         print("fenced", site.stream.count(ids, "fenced"), _logged(cut_off))
         _told_once(site, ids)
-        assert {runs(site)[id] for id in ids} == {2}  # at least once: it was the lease that ended
+        assert min(runs(site)[id] for id in ids) >= 2  # at least once: it was the lease that ended
         assert site.stream.count(ids, "completed") == 5
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead import State
 from tests.acceptance.harness import Site
-from tests.acceptance.test_deploy import TROUBLE, send
+from tests.acceptance.test_deploy import TROUBLE, quiet, send
 from tests.support.worker_process import WorkerProcess, is_alive, until
 
 # -- TSTP and CONT ------------------------------------------------------------------------------
@@ -25,10 +25,7 @@ async def test_a_quiet_worker_fetches_again_after_cont(site: Site) -> None:
     children = await worker.ready()
     await send(worker, signal.SIGTSTP)
     await worker.logged("worker is quiet: it fetches no more")
-    await site.eventually(
-        lambda found: len(found) == 2 and all(each.details["quiet"] for each in found),
-        "both children to say that they are quiet",
-    )
+    await quiet(site, 2)
     ids = await site.enqueue("nap", 20, 0.1)
 
     assert {record.state for record in await site.found(ids)} == {State.QUEUED}

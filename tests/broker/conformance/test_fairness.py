@@ -148,6 +148,7 @@ async def test_run_time_is_not_charged_unless_asked_for(c: Client) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 async def test_a_quiet_tenant_waits_at_most_three_dispatches_behind_200_000_tasks(
     c: Client,
 ) -> None:
