@@ -59,8 +59,8 @@ def test_ids_of_many_threads_differ() -> None:
     assert len(set(made)) == 16_000
 
 
-def test_a_forked_child_makes_other_ids() -> None:
-    assert run(FORK).split() == ["200"]
+def test_a_forked_child_makes_other_ids_with_randomness_of_its_own() -> None:
+    assert run(FORK).split() == ["200", "200"]
 
 
 FORK = """
@@ -78,5 +78,6 @@ own = {new_id() for _ in range(100)}
 with os.fdopen(reading) as pipe:
     text = pipe.read()
 assert os.waitpid(child, 0)[1] == 0
-print(len({text[i : i + 32] for i in range(0, len(text), 32)} | own))
+both = {text[i : i + 32] for i in range(0, len(text), 32)} | own
+print(len(both), len({id[16:] for id in both}))
 """

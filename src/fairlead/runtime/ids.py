@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
+
+from fairlead.runtime.forks import at_fork
 
 __all__ = ("new_id",)
 
-_VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
 _RANDOM = (1 << 62) - 1
+_MANY = struct.Struct("256Q")  # drawn at once: a draw is a system call, whatever its size
+
+_drawn: list[int] = []  # randomness in stock; each number goes into one id
+at_fork(after_in_child=_drawn.clear)  # or a child would make ids of its parent's
 
 
 def new_id() -> str:
@@ -17,10 +23,20 @@ def new_id() -> str:
 
     Behind the milliseconds stand twelve bits of what is left of the time, a quarter of a
     microsecond each: tasks that are due at the same moment run in the order of their ids. The rest
-    is the operating system's randomness, read anew each time: nothing here is shared with a forked
-    child that could then make the same ids.
+    is the operating system's randomness.
     """
+    try:
+        chance = _drawn.pop()  # one step: no two threads get the same
+    except IndexError:
+        chance = _draw()
     milliseconds, rest = divmod(time.time_ns(), 1_000_000)
-    fraction = (rest << 12) // 1_000_000
-    chance = int.from_bytes(os.urandom(8), "big") & _RANDOM
-    return f"{milliseconds << 80 | _VERSION | fraction << 64 | _VARIANT | chance:032x}"
+    return "%012x7%03x%016x" % (milliseconds, (rest << 12) // 1_000_000, chance)  # noqa: UP031 - quicker
+
+
+def _draw() -> int:
+    """Fill the stock, and take one out."""
+    first, *others = (
+        number & _RANDOM | _VARIANT for number in _MANY.unpack(os.urandom(_MANY.size))
+    )
+    _drawn.extend(others)
+    return first
