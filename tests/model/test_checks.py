@@ -130,12 +130,13 @@ WRONG: dict[str, tuple[type[InvalidInput], list[Any]]] = {
 }
 
 
+@pytest.mark.parametrize("like", [None, message()], ids=["alone", "behind one that passed"])
 @pytest.mark.parametrize("field", WRONG)
-def test_what_is_wrong_is_refused_by_name(field: str) -> None:
+def test_what_is_wrong_is_refused_by_name(field: str, like: Message | None) -> None:
     error, values = WRONG[field]
     for value in values:
         with pytest.raises(InvalidInput) as caught:
-            check_message(message(**{field: value}))
+            check_message(message(**{field: value}), like)
         assert type(caught.value) is error
         assert str(caught.value).startswith("task id" if field == "id" else field)
         assert len(str(caught.value).splitlines()) == 1
@@ -160,9 +161,10 @@ def test_what_is_wrong_is_refused_by_name(field: str) -> None:
     ids=repr,
 )
 def test_limiters_are_a_tuple_of_different_names(limiters: Any, error: type[InvalidInput]) -> None:
-    with pytest.raises(InvalidInput, match="limiter") as caught:
-        check_message(message(limiters=limiters))
-    assert type(caught.value) is error
+    for like in (None, message()):
+        with pytest.raises(InvalidInput, match="limiter") as caught:
+            check_message(message(limiters=limiters), like)
+        assert type(caught.value) is error
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_limiters_are_a_tuple_of_different_names(limiters: Any, error: type[Inva
 )
 def test_bodies_and_traces_are_bounded(field: str, limit: int) -> None:
     with pytest.raises(TooLarge, match=f"the {field} is {limit + 1} bytes") as caught:
-        check_message(message(**{field: bytes(limit + 1)}))
+        check_message(message(**{field: bytes(limit + 1)}), message())
     assert (caught.value.size, caught.value.limit) == (limit + 1, limit)
 
 

@@ -11,7 +11,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairlead.model.errors import InvalidInput
-from fairlead.model.message import VERSION, Body, ErrorInfo, Leased, Message, Trace
+from fairlead.model.message import (
+    VERSION,
+    Body,
+    BodyFrame,
+    ErrorInfo,
+    Leased,
+    Message,
+    Trace,
+    encoded_origin,
+)
 
 HEADER = 10  # fields of a stored message of version 1
 
@@ -355,3 +364,17 @@ def test_a_fresh_lease_has_neither_crashes_nor_hand_backs() -> None:
     assert (lease.generation, lease.crashes, lease.unroutable) == (0, 0, 0)
     assert lease.started
     assert lease.deadline_at is None
+
+
+@given(bodies, st.binary(max_size=300), st.lists(st.tuples(text, text), max_size=3).map(tuple))
+@example(Body(task="t", arguments=b""), bytes(70_000), ())
+def test_a_frame_makes_the_bytes_of_a_body(
+    body: Body, arguments: bytes, depends_on: tuple[tuple[str, str], ...]
+) -> None:
+    whole = msgspec.structs.replace(body, arguments=arguments, depends_on=depends_on)
+    assert BodyFrame(body, depends_on).around(arguments) == whole.encode()
+
+
+@given(text)
+def test_an_origin_makes_the_bytes_of_a_trace(origin: str) -> None:
+    assert encoded_origin(origin) == Trace(correlation_id=origin).encode()

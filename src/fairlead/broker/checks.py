@@ -40,7 +40,7 @@ from fairlead.model.checks import check_message
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, Refused, TooLarge
 from fairlead.model.lifecycle import TRANSITIONS, DependencyPolicy, Settlement, State
 from fairlead.model.limits import NO_BREAKER, UNLIMITED, Breaker, Limit
-from fairlead.model.message import LEVELS, ErrorInfo
+from fairlead.model.message import LEVELS, ErrorInfo, Message
 from fairlead.model.names import (
     check_key,
     check_limiter,
@@ -108,19 +108,23 @@ def check_submissions(submissions: Sequence[Submission]) -> None:
     if len(submissions) > MAX_ENQUEUE:
         raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
     tenants = set()
+    like: Message | None = None
     for submission in submissions:
-        check_submission(submission)
-        tenants.add(submission.message.tenant)
+        message = submission.message
+        check_submission(submission, like)
+        if like is None or message.tenant is not like.tenant:
+            tenants.add(message.tenant)
+        like = message
     if len(tenants) > MAX_TENANTS:
         raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
 
 
-def check_submission(submission: Submission) -> None:
-    """Refuse one that no broker takes, whatever comes with it."""
-    check_message(submission.message)
+def check_submission(submission: Submission, like: Message | None = None) -> None:
+    """Refuse one that no broker takes, whatever comes with it; ``like`` is for its message."""
+    check_message(submission.message, like)
     if submission.delay != 0.0 or submission.deadline is not None or submission.unique is not None:
         _check_times(submission)
-    if len(submission.depends_on) > MAX_DEPENDENCIES:
+    if submission.depends_on and len(submission.depends_on) > MAX_DEPENDENCIES:
         raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
     if submission.ended is not None:
         _check_ended(submission, submission.ended)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fairlead.broker.verbs import MAX_ENQUEUE, MAX_TENANTS, Submission
 
@@ -17,25 +17,30 @@ class Room:
 
     def __init__(self) -> None:
         self._tenants: set[str] = set()
+        self._tenant = ""  # of the item before
         self._bytes = self._extras = 0
 
     def __call__(self, batch: list[Submission], item: Submission) -> bool:
+        message = item.message
         if not batch:
             self._tenants = set()
+            self._tenant = ""
             self._bytes = self._extras = 0
-        self._tenants.add(item.message.tenant)
-        self._bytes += len(item.message.body)
-        if item.delay or item.deadline is not None or item.unique is not None:
-            self._extras += 1
-        self._extras += len(item.depends_on)
+        if message.tenant is not self._tenant:
+            self._tenant = message.tenant
+            self._tenants.add(message.tenant)
+        self._bytes += len(message.body)
+        if item.delay or item.deadline is not None or item.unique is not None or item.depends_on:
+            is_special = item.delay or item.deadline is not None or item.unique is not None
+            self._extras += bool(is_special) + len(item.depends_on)
         return (
-            len(self._tenants) <= MAX_TENANTS
-            and self._bytes <= _MAX_BYTES
+            self._bytes <= _MAX_BYTES
+            and len(self._tenants) <= MAX_TENANTS
             and self._extras <= _MAX_EXTRAS
         )
 
 
-def chunks(submissions: list[Submission]) -> Iterator[list[Submission]]:
+def chunks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
     room, chunk = Room(), list[Submission]()
     for submission in submissions:
         if not (room(chunk, submission) and len(chunk) < MAX_ENQUEUE) and chunk:

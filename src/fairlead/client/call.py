@@ -24,11 +24,11 @@ from fairlead.client.flow import Part
 from fairlead.client.handle import Handle
 from fairlead.client.spooled_handle import SpooledHandle
 from fairlead.client.stated import check_stated
+from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
-from fairlead.model.message import Body, Message, Trace, run_flags
-from fairlead.model.names import DEFAULT_TENANT, check_key, check_tenant, scoped_id
+from fairlead.model.names import DEFAULT_TENANT, check_tenant, scoped_id
 from fairlead.model.options import (
     MAX_DEPENDENCIES,
     Dependency,
@@ -37,7 +37,6 @@ from fairlead.model.options import (
     Options,
     Priorities,
     Priority,
-    Resolved,
     merged,
     resolved,
     seconds,
@@ -45,7 +44,6 @@ from fairlead.model.options import (
 from fairlead.model.outputs import Output
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import pack_arguments
-from fairlead.runtime.correlation import correlation_id
 from fairlead.runtime.ids import new_id
 
 __all__ = ("CallOptions", "Kind", "TaskCall")
@@ -82,7 +80,8 @@ class Kind:
     """A task with what was said about its calls so far."""
 
     __slots__ = (
-        "_found", "durability", "enqueue_timeout", "options", "priorities", "said", "spec", "tx",
+        "_template", "durability", "enqueue_timeout", "is_named", "options", "priorities", "said",
+        "spec", "tx",
     )  # fmt: skip
 
     def __init__(
@@ -101,16 +100,19 @@ class Kind:
         self.tx = tx  # where it is enqueued; None: at the broker
         self.durability = durability  # the least that will do
         self.options = merged(spec.options, self.said)
-        self._found: Resolved | None = None
+        self.is_named = self.options.id is not UNSET  # by the caller
+        self._template: Template | None = None
 
-    def resolved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Resolved:
-        """The options of a call, checked. Only a priority function makes them differ by call."""
-        found = self._found
-        if found is None:
-            found = resolved(self.options, self.priorities, args, kwargs, task=self.spec.name)
+    def template(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Template:
+        """What calls have in common, checked. Only a priority function makes them differ."""
+        template = self._template
+        if template is None:
+            name = self.spec.name
+            found = resolved(self.options, self.priorities, args, kwargs, task=name)
+            template = Template(self.spec, self.said, found)
             if not callable(self.options.priority):
-                self._found = found
-        return found
+                self._template = template
+        return template
 
     def using(self, options: CallOptions) -> Kind:
         """The same with more said. Values are checked together, when a call is enqueued."""
@@ -151,7 +153,7 @@ class TaskCall(Part, Generic[R]):
 
     def __init__(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args, self.kwargs = args, kwargs
-        self.id = new_id() if kind.options.id is UNSET else _chosen_id(kind.options)
+        self.id = _chosen_id(kind.options) if kind.is_named else new_id()
         self._kind = kind
 
     @property
@@ -196,54 +198,24 @@ class TaskCall(Part, Generic[R]):
     def _made(
         self, kind: Kind, fence: LeaseRef | None, after: Sequence[TaskCall[Any]]
     ) -> Submission:
-        spec, over = kind.spec, kind.said
+        spec = kind.spec
         spec.check_call(self.args, self.kwargs)
-        found = kind.resolved(self.args, self.kwargs)
+        template = kind.template(self.args, self.kwargs)
+        found = template.found
         outputs: dict[str, Output] = {}
         arguments = pack_arguments(self.args, self.kwargs, outputs)
-        depends_on = _dependencies(over.depends_on, found.depends_on)
+        if not (found.depends_on or after or outputs):
+            return template.submission(self.id, arguments, fence, (), None)
+        depends_on = _dependencies(kind.said.depends_on, found.depends_on)
         if after:
             edges = {each.id: Dependency(each.id) for each in after}
             depends_on = (*edges.values(), *(d for d in depends_on if d.id not in edges))
         if outputs:
             depends_on = _with_outputs(depends_on, outputs, found.tenant)
-        uses_results = bool(depends_on) and (bool(outputs) or spec.takes_context)
-        body = Body(
-            task=spec.name,
-            arguments=arguments,
-            task_version=spec.version,
-            # What the call did not say stays with the registered task, which may change meanwhile.
-            max_retries=None if over.max_retries is UNSET else found.max_retries,
-            timeout=None if over.timeout is UNSET else found.timeout,
-            retention=None if over.retention is UNSET else found.retention,
-            depends_on=_named(depends_on, kind.options, outputs, after) if uses_results else (),
-        )
-        inherited = found.correlation_id or correlation_id.get()
-        origin = check_key("correlation id", inherited) if inherited else self.id
-        message = Message(
-            id=self.id,
-            queue=found.queue,
-            tenant=found.tenant,
-            level=found.level,
-            cost=found.cost,
-            limiters=found.limiters,
-            flags=run_flags(
-                spec.policy.max_retries if found.max_retries is None else found.max_retries,
-                spec.max_crashes,
-            ),
-            body=body.encode(),
-            trace=Trace(correlation_id=origin).encode(),
-        )
-        return Submission(
-            message=message,
-            delay=found.delay,
-            deadline=found.deadline,
-            depends_on=depends_on,
-            on_dependency_failure=found.on_dependency_failure,
-            uses_results=uses_results,
-            unique=found.unique,
-            fence=fence,
-        )
+        results_of = None
+        if outputs or spec.takes_context:
+            results_of = _named(depends_on, kind.options, outputs, after)
+        return template.submission(self.id, arguments, fence, depends_on, results_of)
 
     def accepted(
         self,

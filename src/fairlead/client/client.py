@@ -9,8 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.chunks import chunks
-from fairlead.broker.dependency_order import ordered, redirected
 from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
 from fairlead.broker.flows import FlowMember, FlowOrder, FlowRecord
 from fairlead.broker.repeats import LIMIT, Limit
@@ -39,6 +37,7 @@ from fairlead.broker.views import (
     TaskRecord,
     WorkerRecord,
 )
+from fairlead.client.bulk import enter_all
 from fairlead.client.catalog import Catalogs
 from fairlead.client.enqueuing import AroundEnqueue, through
 from fairlead.client.entrance import Entrances, counted
@@ -153,35 +152,14 @@ class Client:
         the broker knows the ids it has accepted; the error has those of the call that failed.
         ``limit`` is for all of it; without one each call has the usual time.
         """
-        send = partial(self._submit_many, limit=self._in_all(limit), durability=durability)
+        entrances, in_all = self._entrances, self._in_all(limit)
+
+        async def send(submissions: Sequence[Submission]) -> list[Receipt]:
+            return await enter_all(entrances, submissions, in_all, durability)
+
         if self._around:
             return await through(self._around, submissions, send)
         return await send(submissions)
-
-    async def _submit_many(
-        self, submissions: Sequence[Submission], limit: Limit | None, durability: Durability
-    ) -> list[Receipt]:
-        todo = ordered(submissions)
-        receipts: dict[str, list[Receipt]] = {}
-        chunk: list[Submission] = []
-        try:
-            while todo:
-                for chunk in chunks(todo):
-                    entrance = self._entrances.choose(durability, chunk)
-                    sent = await entrance.enqueue(chunk, limit)
-                    for submission, receipt in zip(chunk, sent, strict=True):
-                        receipts.setdefault(submission.message.id, []).append(receipt)
-                todo = redirected(todo, receipts)
-        except BrokerError as error:
-            error.ids = tuple(submission.message.id for submission in chunk)
-            error.add_note(
-                "Some of the tasks may have been accepted. The same calls may be enqueued again: "
-                "those that were accepted are recognized by their ids."
-            )
-            raise
-        # Equal ids were submitted in the order given, so their receipts come in that order too.
-        taken = {id: iter(found) for id, found in receipts.items()}
-        return [next(taken[submission.message.id]) for submission in submissions]
 
     async def alter(self, orders: Sequence[Alter]) -> list[Altered]:
         """Cancel, requeue or delete tasks; one answer per order."""

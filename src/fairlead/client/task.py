@@ -141,9 +141,9 @@ def handles_of(
     kind: Callable[..., Handle[Any]] = Handle,
 ) -> list[Handle[R]]:
     """A handle for each call of a batch; if some were refused, the first refusal is raised."""
-    errors = list(map(error_of, receipts, submissions))
-    refused = next((error for error in errors if error is not None), None)
-    if refused is not None:
+    if any(receipt.code != "accepted" and receipt.code != "duplicate" for receipt in receipts):
+        errors = list(map(error_of, receipts, submissions))
+        refused = next(error for error in errors if error is not None)
         stand = errors.count(None)
         refused.add_note(
             f"{stand} of {len(calls)} tasks were accepted. The same calls may be enqueued again: "

@@ -29,21 +29,40 @@ _check_tenant = lru_cache(maxsize=8_192)(check_tenant)
 _check_limiter = lru_cache(maxsize=1_024)(check_limiter)
 
 
-def check_message(message: Message) -> None:
+def check_message(message: Message, like: Message | None = None) -> None:
     """Raise InvalidName, InvalidOption or TooLarge for what may not be stored.
 
     Only plain types pass: what is equal to one (True to 1, a member of an enum to its value) need
-    not be stored or printed like it.
+    not be stored or printed like it. ``like`` is a message that passed: of the same objects as
+    there, which calls of one task share, nothing more is asked.
     """
-    queue, tenant, id = message.queue, message.tenant, message.id
+    id, body, trace = message.id, message.body, message.trace
+    if like is None or not (
+        message.queue is like.queue
+        and message.tenant is like.tenant
+        and message.level is like.level
+        and message.cost is like.cost
+        and message.limiters is like.limiters
+        and message.flags is like.flags
+        and message.version is like.version
+    ):
+        _check_head(message)
+    if type(id) is not str or not (_ID(id) or _is_scoped(id, message.tenant)):
+        raise InvalidName("task id", id, _ID_RULE)
+    if type(body) is not bytes or len(body) > _LARGEST_BODY:
+        _check_bytes("body", body, _LARGEST_BODY)
+    if type(trace) is not bytes or len(trace) > MAX_TRACE:
+        _check_bytes("trace", trace, MAX_TRACE)
+
+
+def _check_head(message: Message) -> None:
+    queue, tenant = message.queue, message.tenant
     if type(queue) is not str:
         raise InvalidName("queue", queue, "a plain text")
     _check_queue(queue)
     if type(tenant) is not str:
         raise InvalidName("tenant", tenant, "a plain text")
     _check_tenant(tenant)
-    if type(id) is not str or not (_ID(id) or _is_scoped(id, tenant)):
-        raise InvalidName("task id", id, _ID_RULE)
     level, cost = message.level, message.cost
     if type(level) is not int or not 0 <= level <= _LOWEST:
         raise InvalidOption("level", level, f"a whole number from 0 to {_LOWEST}")
@@ -56,8 +75,6 @@ def check_message(message: Message) -> None:
         raise InvalidOption("flags", flags, "a whole number, 0 or more, of 63 bits")
     if type(version) is not int or not 1 <= version <= _LARGEST_INT:
         raise InvalidOption("version", version, "a whole number, 1 or more, of 63 bits")
-    _check_bytes("body", message.body, _LARGEST_BODY)
-    _check_bytes("trace", message.trace, MAX_TRACE)
 
 
 def check_flow_id(id: object, tenant: str) -> None:

@@ -81,8 +81,9 @@ class TaskSpec:
 
     def check_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuse arguments that the handler would not take, before anything is written."""
-        if self._shape.fits(args, kwargs):
-            return
+        shape = self._shape
+        if not kwargs and shape.least <= len(args) <= shape.most:
+            return  # plainly right
         given = (None, *args) if self.takes_context else args
         try:
             self._signature.bind(*given, **kwargs)
@@ -155,10 +156,10 @@ class _Shape:
             self._scalars.append(slot.type)
         # For the quick check: calls by position only, of handlers without required keywords.
         required = [p for p in parameters if p.default is p.empty]
-        self._least = sum(p.kind in _POSITIONAL for p in required)
-        self._most = len(self.positional) if self.rest is None else sys.maxsize
+        self.least = sum(p.kind in _POSITIONAL for p in required)
+        self.most = len(self.positional) if self.rest is None else sys.maxsize
         if any(p.kind is p.KEYWORD_ONLY for p in required):
-            self._most = -1  # no number of positions makes up for a keyword
+            self.most = -1  # no number of positions makes up for a keyword
 
     def fit_as_they_are(self, args: list[Any]) -> bool:
         """Whether there is nothing to convert in these; false if it takes a closer look."""
@@ -169,10 +170,6 @@ class _Shape:
             if type(value) is not kind:
                 return False
         return True
-
-    def fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the call is plainly right; false if it takes a closer look."""
-        return not kwargs and self._least <= len(args) <= self._most
 
 
 def _signature(handler: Callable[..., Any]) -> inspect.Signature:

@@ -102,7 +102,7 @@ def pack_arguments(
     args: Sequence[Any], kwargs: Mapping[str, Any], outputs: dict[str, Output] | None = None
 ) -> bytes:
     """The stored form of a call's arguments. What they hold of outputs is put into ``outputs``."""
-    if not kwargs and all(map(_is_simple, args)):
+    if not kwargs and _are_simple(args):
         data = _encode((args, {}))
         if len(data) <= MAX_BODY:
             return data
@@ -120,14 +120,19 @@ def pack_arguments(
     return data
 
 
-def _is_simple(value: Any) -> bool:
-    """Whether a value is stored as it is, which is plain to see; most arguments are."""
-    kind = type(value)
-    if kind is str:
-        return bool(value.isascii())
-    if kind is int:
-        return bool(_INT_MIN <= value <= _INT_MAX)
-    return kind in _SCALARS
+def _are_simple(values: Sequence[Any]) -> bool:
+    """Whether values are stored as they are, which is plain to see; most arguments are."""
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            if not value.isascii():
+                return False
+        elif kind is int:
+            if not _INT_MIN <= value <= _INT_MAX:
+                return False
+        elif kind not in _SCALARS:
+            return False
+    return True
 
 
 def _output(code: int, data: memoryview) -> Output:

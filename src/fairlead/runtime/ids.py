@@ -35,8 +35,6 @@ def new_id() -> str:
 
 def _draw() -> int:
     """Fill the stock, and take one out."""
-    first, *others = (
-        number & _RANDOM | _VARIANT for number in _MANY.unpack(os.urandom(_MANY.size))
-    )
-    _drawn.extend(others)
-    return first
+    numbers: tuple[int, ...] = _MANY.unpack(os.urandom(_MANY.size))
+    _drawn.extend(number & _RANDOM | _VARIANT for number in numbers[1:])
+    return numbers[0] & _RANDOM | _VARIANT

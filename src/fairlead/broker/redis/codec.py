@@ -18,8 +18,6 @@ from fairlead.broker.redis.stored import (
     blob,
     encode_error,
     head_of,
-    heads,
-    new_head,
 )
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import (
@@ -37,6 +35,7 @@ from fairlead.broker.verbs import (
     Write,
 )
 from fairlead.model.lifecycle import Settlement, State
+from fairlead.model.message import Message
 
 __all__ = (
     "change_args",
@@ -78,23 +77,26 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
     # count is.
     run: bytes | str = b""
     place = 0
+    like: Message | None = None  # the message before, and its head
+    head = b""
     for item in submissions:
         message = item.message
-        key = (
-            message.queue,
-            message.tenant,
-            message.level,
-            message.cost,
-            message.limiters,
-            message.version,
-            message.flags,
-        )
+        if like is None or not (
+            message.queue is like.queue
+            and message.tenant is like.tenant
+            and message.level is like.level
+            and message.cost is like.cost
+            and message.limiters is like.limiters
+            and message.version is like.version
+            and message.flags is like.flags
+        ):
+            head = head_of(message)
+        like = message
         if message.extra:
             packed = blob(message)
         else:
             body, trace = message.body, message.trace
             packed = b"%b%b%b" % (sizes(len(body), len(trace)), body, trace)
-        head = heads.get(key) or new_head(key)
         if (
             message.extra
             or item.delay

@@ -1,0 +1,74 @@
+"""What all submissions of one kind share, worked out once; calls fill in what differs.
+
+A submission of a template equals one that is put together field by field: a body as ``Body.encode``
+makes it, a trace as ``Trace.encode`` does.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from fairlead.broker.verbs import LeaseRef, Submission
+from fairlead.model.message import Body, BodyFrame, Message, encoded_origin, run_flags
+from fairlead.model.names import check_key
+from fairlead.model.options import Dependency, Options, Resolved
+from fairlead.model.registry import TaskSpec
+from fairlead.runtime.correlation import correlation_id
+
+__all__ = ("Template",)
+
+
+class Template:
+    """Makes the submissions of calls that have the same options."""
+
+    __slots__ = ("_body", "_flags", "_frame", "found")
+
+    def __init__(self, spec: TaskSpec, said: Options, found: Resolved) -> None:
+        """``said`` are the options of the calls, ``found`` those with what was registered."""
+        self.found = found
+        self._body = Body(
+            task=spec.name,
+            arguments=b"",
+            task_version=spec.version,
+            # What the call did not say stays with the registered task, which may change meanwhile.
+            max_retries=None if said.max_retries is UNSET else found.max_retries,
+            timeout=None if said.timeout is UNSET else found.timeout,
+            retention=None if said.retention is UNSET else found.retention,
+        )
+        self._frame = BodyFrame(self._body)
+        retries = spec.policy.max_retries if found.max_retries is None else found.max_retries
+        self._flags = run_flags(retries, spec.max_crashes)
+
+    def submission(
+        self,
+        id: str,
+        arguments: bytes,
+        fence: LeaseRef | None,
+        depends_on: tuple[Dependency, ...],
+        results_of: tuple[tuple[str, str], ...] | None,
+    ) -> Submission:
+        """Return what the broker gets. ``results_of``: whose results it reads; None: nobody's."""
+        found = self.found
+        inherited = found.correlation_id or correlation_id.get()
+        origin = check_key("correlation id", inherited) if inherited else id
+        frame = self._frame if not results_of else BodyFrame(self._body, results_of)
+        return Submission(
+            message=Message(
+                id=id,
+                queue=found.queue,
+                tenant=found.tenant,
+                level=found.level,
+                cost=found.cost,
+                limiters=found.limiters,
+                flags=self._flags,
+                body=frame.around(arguments),
+                trace=encoded_origin(origin),
+            ),
+            delay=found.delay,
+            deadline=found.deadline,
+            depends_on=depends_on,
+            on_dependency_failure=found.on_dependency_failure,
+            uses_results=results_of is not None,
+            unique=found.unique,
+            fence=fence,
+        )
