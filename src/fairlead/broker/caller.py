@@ -71,31 +71,32 @@ class Caller:
             else:
                 await self._queue(limit.until)
             try:
-                return await self._carry_out(verb, limit, number, failed)
+                number = self.reserve() if number is None else number
+                until = None if limit.insists else limit.until
+                call = Call(self.incarnation, number, until, limit.tries is not None)
+                try:
+                    return await verb(call)
+                except BrokerError as error:
+                    first = error
+                return await self.ask_again(verb, call, limit, first, failed)
             finally:
                 self._line.release()
         finally:
             self._here -= 1
 
-    async def _carry_out(
+    async def ask_again(
         self,
         verb: Callable[[Call], Awaitable[T]],
+        call: Call,
         limit: Limit,
-        number: int | None,
-        failed: Callable[[BrokerError], None] | None,
+        first: BrokerError,
+        failed: Callable[[BrokerError], None] | None = None,
     ) -> T:
-        number = self.reserve() if number is None else number
-        until = None if limit.insists else limit.until
-        hasty = limit.tries is not None
-        call = Call(self.incarnation, number, until, hasty)
-        try:
-            return await verb(call)
-        except BrokerError as error:
-            first = error
+        """Go on with a call whose first round failed, here or elsewhere; no other is under way."""
 
         def ask(rounds: Rounds) -> Awaitable[T]:
             until = None if limit.insists else rounds.until
-            return verb(Call(call.incarnation, call.number, until, hasty))
+            return verb(Call(call.incarnation, call.number, until, call.hasty))
 
         def heard(error: BrokerError) -> None:
             self._trouble = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.broker import Caller, Store
@@ -70,9 +71,8 @@ class DirectEntrance:
     ) -> list[Receipt]:
         """Enqueue tasks in one call; without a limit it has the usual time."""
         if self._line is None or self._submitter is None:
-            receipts = await self._caller.call(
-                lambda call: self._store.enqueue(call, submissions), limit
-            )
+            enqueue = partial(self._store.enqueue, submissions=submissions)
+            receipts = await self._caller.call(enqueue, limit)
         else:
             clock = asyncio.get_running_loop().time
             limit = limit or Limit(clock() + self._caller.limit)

@@ -7,7 +7,6 @@ without looking at what is stored is refused here, before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from fairlead.broker import checks
 from fairlead.broker import documents as docs
@@ -60,7 +59,10 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
     ) -> list[Receipt]:
         checks.check_submissions(submissions)
         ids = [submission.message.id for submission in submissions]
-        return await self._enter("enqueue", call, now, ids, codec.submission_args(submissions))
+        if self._closed:
+            return self._refuse(now, ids)
+        args = codec.submission_args(submissions)
+        return answers.receipts(await self._numbered("enqueue", call, now, args), ids)
 
     async def fire(
         self, call: Call, firings: Sequence[Firing], *, now: float | None = None
@@ -68,20 +70,14 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         checks.check_submissions([firing.submission for firing in firings])
         checks.check_slots(firings)
         ids = [firing.submission.message.id for firing in firings]
-        return await self._enter("fire", call, now, ids, codec.firing_args(firings))
-
-    async def _enter(
-        self,
-        verb: Literal["enqueue", "fire"],
-        call: Call,
-        now: float | None,
-        ids: list[str],
-        args: list[Value],
-    ) -> list[Receipt]:
         if self._closed:
-            self._clock(now)
-            return [Receipt(id=id, code="closed") for id in ids]
-        return answers.receipts(await self._numbered(verb, call, now, args), ids)
+            return self._refuse(now, ids)
+        args = codec.firing_args(firings)
+        return answers.receipts(await self._numbered("fire", call, now, args), ids)
+
+    def _refuse(self, now: float | None, ids: Sequence[str]) -> list[Receipt]:
+        self._clock(now)
+        return [Receipt(id=id, code="closed") for id in ids]
 
     async def exchange(
         self,

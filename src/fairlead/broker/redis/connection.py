@@ -18,16 +18,19 @@ from typing import Any
 from fairlead.broker.redis.address import Address
 from fairlead.broker.redis.finder import Ask, Finder, finder_for
 from fairlead.broker.redis.functions import Functions
-from fairlead.broker.redis.link import Link, closed
+from fairlead.broker.redis.link import Link, closed, connected_by, remedied
 from fairlead.broker.redis.replies import understand
 from fairlead.broker.redis.scripts import Script
 from fairlead.broker.redis.wire import ReplyError, Value, Wire, pack
 from fairlead.broker.repeats import LIMIT, Limit, OtherConnection, Rounds
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 
-__all__ = ("OnStray", "Server", "Value")
+__all__ = ("FirstTry", "OnStray", "Server", "Value")
 
 OnStray = Callable[[Any], Awaitable[None] | None]
+
+#: A try that was made: over which connection, and a ``ReplyError``, or an ``Ambiguous``.
+FirstTry = tuple[Wire, Any]
 
 _MOST_OWNERS = 1_000  # incarnations whose connection is remembered
 _IDLE_BLOCKERS = 4  # connections kept for the next blocking call
@@ -97,17 +100,37 @@ class Server:
         until: float | None = None,
         hasty: bool = False,
         owner: str | None = None,
+        first: FirstTry | None = None,
     ) -> Any:
         """Run a script on the shard and give its reply, by ``until`` if that is given.
 
-        ``hasty`` is that of ``Call``; ``owner`` is the incarnation of a bound one.
+        ``hasty`` is that of ``Call``; ``owner`` is the incarnation of a bound one. ``first`` is a
+        try that was made over ``ready``, and got no good reply.
 
         Raises ``ScriptError`` for the script's own refusals and ``Refused`` where the server
         refused for good; once the time is over ``Ambiguous`` if any attempt may have been
         executed, otherwise ``Unreachable``, or ``Refused`` with a cause that may pass.
         """
         packed = pack(("FCALL", script.function, 1, key, *args))
-        return await self._call(packed, script, patience, until, hasty=hasty, owner=owner)
+        return await self._call(
+            packed, script, patience, until, hasty=hasty, owner=owner, first=first
+        )
+
+    def ready(self) -> Wire | None:
+        """Return the connection if a call may be made on it at once: the short way of ``run``.
+
+        Whoever gets no good reply over it hands what came of it to ``run``, as ``first``.
+        """
+        link = self._link
+        if link is None or self._closed or link.loop is not asyncio.get_running_loop():
+            return None
+        wire = link.wire
+        return None if wire is None or wire.lost or self._pid != os.getpid() else wire
+
+    def heard(self) -> None:
+        """Note that there was a good reply."""
+        if self._link is not None:
+            self._link.failures = 0
 
     async def command(self, *args: Value, patience: float | None = None) -> Any:
         """Issue a plain command, under the same rules as ``run``: it must be safe to repeat."""
@@ -122,6 +145,7 @@ class Server:
         *,
         hasty: bool = False,
         owner: str | None = None,
+        first: FirstTry | None = None,
     ) -> Any:
         link = self._enter()
         began = link.loop.time()
@@ -130,9 +154,10 @@ class Server:
             seconds = self._patience if patience is None else patience
             until = began + seconds
             waits = until if seconds else math.inf
-        wire = link.wire
-        outcome: Any = None
-        if wire is not None and not wire.lost:
+        wire: Wire | None
+        outcome: Any
+        wire, outcome = (link.wire, None) if first is None else first
+        if first is None and wire is not None and not wire.lost:
             if owner is not None:
                 self._bind(owner, wire)
             try:
@@ -165,12 +190,12 @@ class Server:
                 if isinstance(outcome, BrokerError):
                     raise outcome
                 if wire is None or outcome is None:
-                    wire = await _connected(link, waits, rounds, hasty=hasty)
+                    wire = await connected_by(link, waits, rounds, hasty=hasty)
                     if owner is not None:
                         self._bind(owner, wire)
                     outcome = await wire.send(packed, link.loop.time(), waits)
                 if outcome.__class__ is ReplyError:
-                    outcome = await _remedied(
+                    outcome = await remedied(
                         self._functions, link, wire, packed, script, outcome, waits
                     )
             except BrokerError as error:
@@ -348,42 +373,6 @@ class Server:
     def _tasks(self) -> list[asyncio.Task[Any]]:
         connecting = self._link.connecting if self._link is not None else None
         return [*self._chores, *([] if connecting is None else [connecting])]
-
-
-async def _connected(link: Link, until: float, rounds: Rounds, *, hasty: bool) -> Wire:
-    """The connection, if there is one in time."""
-    if until == math.inf:
-        return await link.connected(hasty=hasty)
-    try:
-        async with asyncio.timeout_at(until):
-            return await link.connected(hasty=hasty)
-    except TimeoutError:
-        why = link.trouble or (rounds.last if rounds.count else None)
-        raise Unreachable(str(why or "there was no connection in time")) from why
-
-
-async def _remedied(
-    functions: Functions,
-    link: Link,
-    wire: Wire,
-    packed: bytes,
-    script: Script | None,
-    reply: ReplyError,
-    waits: float,
-) -> Any:
-    """The reply after what the server asked for was done; raises the error to go on with."""
-    verdict = understand(str(reply))
-    if verdict.remedy == "reload" and script is not None:
-        now = link.loop.time
-        again = await functions.call_unknown(
-            lambda request: wire.send(request, now(), waits), packed, script, now()
-        )
-        if again.__class__ is not ReplyError:
-            return again
-        verdict = understand(str(again))
-    if verdict.remedy == "relocate":
-        link.relocate(wire, verdict.node)
-    raise verdict.error
 
 
 async def _hand_over(on_stray: OnStray, reply: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fairlead.broker.redis.address import Address, Place, parse
 from fairlead.broker.redis.broker import RedisBroker
-from fairlead.broker.redis.frame import Session
+from fairlead.broker.redis.session import Session
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import SHARD, Call
 from fairlead.broker.views import Finding
@@ -57,11 +57,11 @@ class EmbeddedBroker(RedisBroker):
         return where if self.shard == SHARD else f"{where}#{self.shard}"
 
     async def _run(
-        self, verb: str, args: Sequence[Value], call: Call | None = None, *, writes: bool = False
+        self, verb: str, args: Sequence[Value], call: Call | None = None, **options: Any
     ) -> Any:
         if call is not None and call.until is not None and self._known() is None:
             await self._open(call.until)
-        return await super()._run(verb, args, call, writes=writes)
+        return await super()._run(verb, args, call, **options)
 
     async def _new_session(self) -> Session:
         now = asyncio.get_running_loop().time()

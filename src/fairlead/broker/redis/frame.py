@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,77 +20,33 @@ from fairlead.broker.clock import Clock
 from fairlead.broker.documents import too_many_trails
 from fairlead.broker.leadership import too_many_leaders
 from fairlead.broker.redis.address import Address, parse
-from fairlead.broker.redis.connection import Server, Value
+from fairlead.broker.redis.connection import FirstTry, Server, Value
 from fairlead.broker.redis.finder import Ask
 from fairlead.broker.redis.functions import run_on
 from fairlead.broker.redis.greeting import Facts, examine, warn_about
 from fairlead.broker.redis.keys import Keys
 from fairlead.broker.redis.replies import ScriptError
 from fairlead.broker.redis.scripts import Script, load
+from fairlead.broker.redis.session import Session
+from fairlead.broker.redis.wire import ReplyError, pack
 from fairlead.broker.repeats import LIMIT
 from fairlead.broker.verbs import LAYOUT, LEAST_LAYOUT, MOVING, SHARD, Call
 from fairlead.broker.views import Hello
-from fairlead.model.errors import BrokerError, InvalidInput, InvalidOption, OutOfOrder, Refused
+from fairlead.model.errors import (
+    Ambiguous,
+    BrokerError,
+    InvalidInput,
+    InvalidOption,
+    OutOfOrder,
+    Refused,
+)
 
-__all__ = ("Frame", "Session")
+__all__ = ("Frame",)
 
 _EVENT_BYTES = 16 * 1024 * 1024
 _LONGEST_INCARNATION = 255  # bytes; a record has one byte for its length
-_TURNS = 3  # of the loop, until all who were woken have heard of it
-_STEP, _STEPS = 0.002, 500  # seconds between two looks at who is still there, and how many looks
 
 _log = logging.getLogger(__name__)
-
-
-class Session:
-    """What belongs to one event loop: its connections, and its own line of numbered calls."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.loop = asyncio.get_running_loop()
-        self.pid = os.getpid()
-        self.closing: asyncio.Future[None] = self.loop.create_future()
-        self.tasks: set[asyncio.Task[Any]] = set()  # blocked calls, and what they left to do
-        self.calls = 0  # under way
-        self._name = os.urandom(8).hex()
-        self._numbers: dict[str, int] = {}
-        self._lines: dict[str, asyncio.Lock] = {}
-
-    def line(self, verb: str) -> asyncio.Lock:
-        """Held by the one call of a verb that is in flight: numbers must arrive in order."""
-        return self._lines.setdefault(verb, asyncio.Lock())
-
-    def next(self, verb: str) -> Call:
-        """The next number of this loop's own calls of a verb."""
-        number = self._numbers[verb] = self._numbers.get(verb, 0) + 1
-        return Call(f"{self._name}:{verb}", number)
-
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Do something beside the verbs; ``close`` waits for it."""
-        task = self.loop.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
-
-    async def settle(self) -> None:
-        """Let calls under way come to their end, for a while: those who wait were woken."""
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-        for _ in range(_STEPS):  # calls end within milliseconds, and none should pay for saying so
-            if not (self.calls or self.tasks):
-                return
-            await asyncio.sleep(_STEP)
-
-    def wake(self) -> None:
-        """Wake everyone who waits here, from any thread."""
-        try:
-            self.loop.call_soon_threadsafe(self._wake)
-        except RuntimeError:  # the loop is closed: nobody waits on it
-            return
-
-    def _wake(self) -> None:
-        if not self.closing.done():
-            self.closing.set_result(None)
 
 
 class Frame:
@@ -143,11 +99,18 @@ class Frame:
     # -- calls ---------------------------------------------------------------------------------
 
     async def _run(
-        self, verb: str, args: Sequence[Value], call: Call | None = None, *, writes: bool = False
+        self,
+        verb: str,
+        args: Sequence[Value],
+        call: Call | None = None,
+        *,
+        writes: bool = False,
+        first: FirstTry | None = None,
     ) -> Any:
         """Run a verb's script; a shard that was emptied is given its name first, once.
 
-        ``writes``: this call of a verb that usually reads changes something.
+        ``writes``: this call of a verb that usually reads changes something. ``first`` is that of
+        ``Server.run``.
         """
         session = await self._session()
         script = load(verb, self._lua, reads=not (writes or self._test_clock))
@@ -158,8 +121,9 @@ class Frame:
         try:
             try:
                 reply = await session.server.run(
-                    script, self.keys.prefix, args, until=until, hasty=hasty, owner=owner
-                )
+                    script, self.keys.prefix, args, until=until, hasty=hasty, owner=owner,
+                    first=first,
+                )  # fmt: skip
             except ScriptError as error:
                 if error.code != "silence" and (error.code, *error.fields) != ("layout", "0"):
                     raise
@@ -170,7 +134,7 @@ class Frame:
         except ScriptError as error:
             raise _meaning(error, verb, call) from None
         except UnicodeEncodeError:
-            raise InvalidInput("a text of the call has lone surrogates: it is no text") from None
+            raise _not_text() from None
         finally:
             session.calls -= 1
         if script.writes_time:
@@ -184,7 +148,36 @@ class Frame:
         name = call.incarnation
         if len(name) > _LONGEST_INCARNATION // 4 and len(name.encode()) > _LONGEST_INCARNATION:
             raise InvalidOption("incarnation", name, f"at most {_LONGEST_INCARNATION} bytes long")
-        return await self._run(verb, [self._clock(now), name, call.number, *args], call)
+        whole = [self._clock(now), name, call.number, *args]
+        # The short way, for nearly all calls: over a connection that is there, to a good reply.
+        session = self._sessions.get(asyncio.get_running_loop())
+        until = call.until
+        wire = None
+        if session is not None and not call.bound and (until is not None or self._patience):
+            wire = session.server.ready()
+        if session is None or wire is None:
+            return await self._run(verb, whole, call)
+        script = load(verb, self._lua, reads=not self._test_clock)
+        session.calls += 1
+        began, clock = self._steady(), session.loop.time()
+        if until is None:
+            until = clock + self._patience
+        try:
+            packed = pack(("FCALL", script.function, 1, self.keys.prefix, *whole))
+            reply = await wire.send(packed, clock, until)
+        except Ambiguous as error:
+            reply = error
+        except UnicodeEncodeError:
+            raise _not_text() from None
+        finally:
+            session.calls -= 1
+        if reply.__class__ is ReplyError or reply.__class__ is Ambiguous:
+            call = msgspec.structs.replace(call, until=until)
+            return await self._run(verb, whole, call, first=(wire, reply))
+        session.server.heard()
+        if script.writes_time:
+            self._wrote = began
+        return reply
 
     async def _own(self, verb: str, now: float | None, *args: Value) -> Any:
         """The same for a verb whose caller has no numbers, so that it can be repeated as well."""
@@ -311,6 +304,10 @@ class Frame:
             for session in sessions:
                 if self._sessions.get(session.loop) is session:
                     del self._sessions[session.loop]
+
+
+def _not_text() -> InvalidInput:
+    return InvalidInput("a text of the call has lone surrogates: it is no text")
 
 
 def _meaning(error: ScriptError, verb: str, call: Call | None) -> Exception:

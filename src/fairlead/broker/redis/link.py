@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from fairlead.broker.redis.address import Address, Place
 from fairlead.broker.redis.finder import Ask, Finder
-from fairlead.broker.redis.wire import Wire, open_wire
-from fairlead.broker.repeats import pause
+from fairlead.broker.redis.functions import Functions
+from fairlead.broker.redis.replies import understand
+from fairlead.broker.redis.scripts import Script
+from fairlead.broker.redis.wire import ReplyError, Wire, open_wire
+from fairlead.broker.repeats import Rounds, pause
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 
-__all__ = ("Link", "closed")
+__all__ = ("Link", "closed", "connected_by", "remedied")
 
 
 class Link:
@@ -135,6 +140,42 @@ class Link:
 def _heard(task: asyncio.Task[Wire]) -> None:
     if not task.cancelled():
         task.exception()
+
+
+async def connected_by(link: Link, until: float, rounds: Rounds, *, hasty: bool) -> Wire:
+    """The connection, if there is one in time."""
+    if until == math.inf:
+        return await link.connected(hasty=hasty)
+    try:
+        async with asyncio.timeout_at(until):
+            return await link.connected(hasty=hasty)
+    except TimeoutError:
+        why = link.trouble or (rounds.last if rounds.count else None)
+        raise Unreachable(str(why or "there was no connection in time")) from why
+
+
+async def remedied(
+    functions: Functions,
+    link: Link,
+    wire: Wire,
+    packed: bytes,
+    script: Script | None,
+    reply: ReplyError,
+    waits: float,
+) -> Any:
+    """The reply after what the server asked for was done; raises the error to go on with."""
+    verdict = understand(str(reply))
+    if verdict.remedy == "reload" and script is not None:
+        now = link.loop.time
+        again = await functions.call_unknown(
+            lambda request: wire.send(request, now(), waits), packed, script, now()
+        )
+        if again.__class__ is not ReplyError:
+            return again
+        verdict = understand(str(again))
+    if verdict.remedy == "relocate":
+        link.relocate(wire, verdict.node)
+    raise verdict.error
 
 
 def closed() -> Unreachable:

@@ -15,8 +15,9 @@ from typing import Any, cast
 
 from fairlead.broker import checks
 from fairlead.broker.redis.connection import Value
-from fairlead.broker.redis.frame import Frame, Session
+from fairlead.broker.redis.frame import Frame
 from fairlead.broker.redis.scripts import load
+from fairlead.broker.redis.session import Session
 from fairlead.broker.redis.stored import STATES
 from fairlead.broker.repeats import pause
 from fairlead.broker.verbs import Mail
