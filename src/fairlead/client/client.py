@@ -15,10 +15,12 @@ from fairlead.broker.repeats import LIMIT, Limit
 from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
 from fairlead.broker.standing import Standing
 from fairlead.broker.stats import Stats
+from fairlead.broker.thread_line import ThreadLine, thread_line_of
 from fairlead.broker.verbs import (
     MAX_STEP,
     Alter,
     Altered,
+    Call,
     Change,
     Deleted,
     Durability,
@@ -46,7 +48,7 @@ from fairlead.client.page_selection import PageSelection, page_arguments
 from fairlead.client.presence import PresentCaller, present_store
 from fairlead.client.receipts import about
 from fairlead.client.waiter import Waiter
-from fairlead.model.errors import BrokerError, QueueInUse
+from fairlead.model.errors import Ambiguous, BrokerError, QueueInUse
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import State
 from fairlead.runtime.batcher import Batcher
@@ -135,6 +137,27 @@ class Client:
         except BrokerError as error:
             about(error, submission)
             raise
+
+    async def submit_again(
+        self, call: Call, submission: Submission, limit: float, after: Ambiguous | None
+    ) -> Receipt:
+        """Go on with a call that a thread began over a line of its own, under its number.
+
+        ``limit`` is how many seconds are left of it, ``after`` what came of it so far.
+        """
+        caller, within = Caller(call.incarnation, first=call.number), Limit(self._until(limit))
+        enqueue = partial(self._store.enqueue, submissions=[submission])
+        try:
+            if after is None:
+                return (await caller.call(enqueue, within))[0]
+            return (await caller.ask_again(enqueue, call, within, after))[0]
+        except BrokerError as error:
+            about(error, submission)
+            raise
+
+    def thread_line(self) -> ThreadLine | None:
+        """Return a line for a thread to where the calls of this client go; None: not now."""
+        return thread_line_of(self._store)
 
     async def submit_many(
         self,

@@ -15,8 +15,11 @@ from weakref import WeakKeyDictionary
 
 from fairlead.broker import Store
 from fairlead.broker.repeats import LIMIT
+from fairlead.broker.verbs import Durability, Receipt, Submission
 from fairlead.client.client import Client
 from fairlead.client.enqueuing import AroundEnqueue
+from fairlead.client.entrance import counted
+from fairlead.client.thread_lines import ThreadLines
 from fairlead.model.errors import InvalidInput
 from fairlead.runtime.forks import at_fork
 from fairlead.runtime.portal import portal
@@ -68,6 +71,7 @@ class Clients:
         self._lock = threading.Lock()
         self._inherited: list[object] = []
         self._warned = False
+        self._lines = ThreadLines(self.sync)
         _all.add(self)
 
     def current(self) -> Client:
@@ -127,6 +131,19 @@ class Clients:
             self._warn()
         return portal.run(lambda: action(self.current()))
 
+    def submit(
+        self, submission: Submission, limit: float | None, durability: Durability
+    ) -> Receipt:
+        """Enqueue one task from sync code: over a line of this thread, or over the portal."""
+        # On the thread of a loop the portal's way warns; middleware and a fallback need a loop.
+        if _running_loop() is None and not self.around and self.fallback is None:
+            receipt = self._lines.submit(submission, self.limit if limit is None else limit)
+            if receipt is not None:
+                if receipt.code == "accepted" and self.counters.on:
+                    self.counters.submitted(counted([submission]))
+                return receipt
+        return self.sync(lambda client: client.submit(submission, limit, durability))
+
     def _warn(self) -> None:
         """Once: whoever does it does it often."""
         self._warned = True
@@ -160,6 +177,7 @@ class Clients:
         client = self._by_loop.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
+        await self._lines.close()
         ledger = self._ledgers.pop(asyncio.get_running_loop(), None)
         if self.fallback is not None:
             await self.fallback.close()
@@ -175,6 +193,7 @@ class Clients:
         self._inherited += [dict(self._by_loop), dict(self._ledgers)]
         self._by_loop, self._ledgers = WeakKeyDictionary(), WeakKeyDictionary()
         self._lock = threading.Lock()
+        self._lines = ThreadLines(self.sync)  # what the parent's have open is closed here only
         self.counters.renew()
 
 

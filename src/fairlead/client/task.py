@@ -57,7 +57,7 @@ class Sender(Generic[P, R]):
         if self._kind.tx is not None:
             return written(self._clients, self._kind.tx, call, submission)
         limit, durability = self._kind.enqueue_timeout, self._kind.durability
-        receipt = self._clients.sync(lambda client: client.submit(submission, limit, durability))
+        receipt = self._clients.submit(submission, limit, durability)
         raise_for(receipt, submission)
         return call.accepted(self._clients, receipt, submission)
 

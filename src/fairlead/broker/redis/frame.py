@@ -20,6 +20,7 @@ from fairlead.broker.clock import Clock
 from fairlead.broker.documents import too_many_trails
 from fairlead.broker.leadership import too_many_leaders
 from fairlead.broker.redis.address import Address, parse
+from fairlead.broker.redis.blocking_line import BlockingLine
 from fairlead.broker.redis.connection import FirstTry, Server, Value
 from fairlead.broker.redis.finder import Ask
 from fairlead.broker.redis.functions import run_on
@@ -95,6 +96,35 @@ class Frame:
         places = tuple(sorted(self.address.places, key=str))
         where = str(msgspec.structs.replace(self.address, places=places))
         return where if self.shard == SHARD else f"{where}#{self.shard}"
+
+    def thread_line(self) -> BlockingLine | None:
+        """Return a line for a thread to where the calls of the running loop go; None: not now."""
+        session = self._sessions.get(asyncio.get_running_loop())
+        wire = None if session is None else session.server.ready()
+        is_odd = self.address.tls is not None or self._test_clock or self._set is not None
+        if wire is None or self._closed or is_odd or not BlockingLine.is_possible:
+            return None
+        return BlockingLine(self, self.address, wire.place)
+
+    # -- what a line of a thread must know -------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes in nothing more."""
+        return self._closed
+
+    @property
+    def lua(self) -> Path | None:
+        """The folder of the scripts, if it is not ours."""
+        return self._lua
+
+    def wrote(self, began: float) -> None:
+        """Note that a call that was sent at this moment of ``steady`` wrote the time."""
+        self._wrote = began
+
+    def steady(self) -> float:
+        """A clock that only goes forward."""
+        return self._steady()
 
     # -- calls ---------------------------------------------------------------------------------
 

@@ -38,7 +38,15 @@ from fairlead.broker.redis.replies import understand
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 from fairlead.model.shown import one_line
 
-__all__ = ("ReplyError", "Value", "Wire", "open_wire", "pack")
+__all__ = (
+    "ReplyError",
+    "Value",
+    "Wire",
+    "connection_options",
+    "open_wire",
+    "pack",
+    "why_not",
+)
 
 Value = bytes | str | int | float
 
@@ -275,7 +283,7 @@ async def open_wire(
         if connection is not None and connection._writer is not None:
             _taken(connection).abort()
         if isinstance(error, (exceptions.RedisError, OSError, EOFError, ValueError)):
-            raise _why_not(place, error, connect_timeout) from error
+            raise why_not(place, error, connect_timeout) from error
         raise
 
 
@@ -295,9 +303,10 @@ class _Taken:
         return True
 
 
-def _connection(
+def connection_options(
     place: Place, login: Login, tls: Tls | None, db: int, timeout: float
-) -> AbstractConnection:
+) -> dict[str, Any]:
+    """Return what redis-py must know to connect and log in, but for its ``retry``."""
     options: dict[str, Any] = {
         "username": login.user,
         "password": login.password,
@@ -306,27 +315,36 @@ def _connection(
         "protocol": 2,  # scripts answer alike on every version; nothing here needs pushes
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
-        "retry": Retry(NoBackoff(), 0),  # what may be repeated, and until when, is not its to know
         "retry_on_error": [],
         "health_check_interval": 0,
         **_NO_INFO,
     }
     if place.path:
-        return UnixDomainSocketConnection(path=place.path, **options)
+        return {**options, "path": place.path}
     options.update(host=place.host, port=place.port, socket_keepalive=True)
-    if tls is None:
-        return Connection(**options)
-    return SSLConnection(
-        ssl_ca_certs=tls.ca,
-        ssl_certfile=tls.cert,
-        ssl_keyfile=tls.key,
-        ssl_cert_reqs="required" if tls.verify else "none",
-        ssl_check_hostname=tls.verify,
-        **options,
-    )
+    if tls is not None:
+        options.update(
+            ssl_ca_certs=tls.ca,
+            ssl_certfile=tls.cert,
+            ssl_keyfile=tls.key,
+            ssl_cert_reqs="required" if tls.verify else "none",
+            ssl_check_hostname=tls.verify,
+        )
+    return options
 
 
-def _why_not(place: Place, error: Exception, timeout: float) -> BrokerError:
+def _connection(
+    place: Place, login: Login, tls: Tls | None, db: int, timeout: float
+) -> AbstractConnection:
+    options = connection_options(place, login, tls, db, timeout)
+    # What may be repeated, and until when, is not its to know.
+    options["retry"] = Retry(NoBackoff(), 0)
+    if place.path:
+        return UnixDomainSocketConnection(**options)
+    return Connection(**options) if tls is None else SSLConnection(**options)
+
+
+def why_not(place: Place, error: Exception, timeout: float) -> BrokerError:
     """What a failed attempt to connect means."""
     if isinstance(error.__cause__, exceptions.RedisError):  # redis-py hides it on unix sockets
         error = error.__cause__

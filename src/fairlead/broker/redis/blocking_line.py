@@ -1,0 +1,140 @@
+"""A blocking connection for enqueues of one thread: a request, its reply, the next request.
+
+Over TLS there is none: what comes unasked there is no sign of a lost connection.
+
+It equals ``RedisBroker.enqueue`` for one task, as far as that is plain: a reply that is no error.
+Everything else, a lost connection above all, is left to that one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.connection import Connection, UnixDomainSocketConnection
+from redis.retry import Retry
+
+from fairlead.broker import checks
+from fairlead.broker.redis import answers, codec
+from fairlead.broker.redis.address import Address, Place
+from fairlead.broker.redis.scripts import load
+from fairlead.broker.redis.wire import ReplyError, connection_options, pack, why_not
+from fairlead.broker.verbs import Call, Receipt, Submission
+from fairlead.model.errors import Ambiguous, InvalidInput
+
+if TYPE_CHECKING:
+    from fairlead.broker.redis.frame import Frame
+
+__all__ = ("BlockingLine",)
+
+_SILENCE = 5.0  # seconds without a byte after which the connection is given up
+_PIECE = 65_536  # bytes read at once
+_NOTHING_YET = object()
+
+
+class BlockingLine:
+    """A ``ThreadLine`` to one server."""
+
+    is_possible = hasattr(select, "poll")  # not on Windows
+
+    def __init__(self, frame: Frame, address: Address, place: Place) -> None:
+        self._frame = frame
+        self._address, self._place = address, place
+        self._socket: socket.socket | None = None
+        self._reader = hiredis.Reader(notEnoughData=_NOTHING_YET)
+        self._news: select.poll
+        self._timeout = -1.0  # of the socket; not set yet
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
+
+    def open(self, seconds: float) -> None:
+        address, place = self._address, self._place
+        kind: Any = UnixDomainSocketConnection if place.path else Connection
+        options = connection_options(place, address.login, address.tls, address.db, seconds)
+        try:
+            connection = kind(retry=Retry(NoBackoff(), 0), **options)
+            connection.connect()
+        except (exceptions.RedisError, OSError, EOFError, ValueError) as error:
+            raise why_not(place, error, seconds) from error
+        # Taken out of its hands, or its destructor would close it.
+        taken: socket.socket = connection._sock
+        connection._sock = None
+        self._news = select.poll()
+        self._news.register(taken, select.POLLIN)
+        self._socket = taken
+
+    def enqueue(self, call: Call, submission: Submission, seconds: float) -> Receipt | None:
+        frame = self._frame
+        if frame.is_closed or self._is_lost():
+            return None
+        checks.check_submissions((submission,))
+        script = load("enqueue", frame.lua, reads=True)
+        args = codec.submission_args((submission,))
+        head = ("FCALL", script.function, 1, frame.keys.prefix, "", call.incarnation, call.number)
+        try:
+            packed = pack((*head, *args))
+        except UnicodeEncodeError:
+            raise InvalidInput("a text of the call has lone surrogates: it is no text") from None
+        began = frame.steady()
+        reply = self._ask(packed, seconds)
+        if reply.__class__ is ReplyError:
+            self.close()  # it may be the wrong server by now
+            return None
+        if script.writes_time:
+            frame.wrote(began)
+        return answers.receipts(reply, (submission.message.id,))[0]
+
+    def close(self) -> None:
+        found, self._socket = self._socket, None
+        if found is not None:
+            with contextlib.suppress(OSError):
+                found.close()
+
+    def _is_lost(self) -> bool:
+        """Whether the connection is known to be lost: then there is no doubt, nothing is sent."""
+        if self._socket is not None and self._news.poll(0):  # nobody has asked for anything
+            self.close()
+        return self._socket is None
+
+    def _ask(self, packed: bytes, seconds: float) -> Any:
+        connection = self._socket
+        assert connection is not None  # noqa: S101 - it was looked at before
+        try:
+            until = time.monotonic() + seconds
+            self._wait_for(connection, seconds)
+            connection.sendall(packed)
+            reader = self._reader
+            while True:
+                data = connection.recv(_PIECE)
+                if not data:
+                    raise ConnectionResetError("the server closed it")
+                reader.feed(data)
+                reply = reader.gets()
+                if reply is not _NOTHING_YET:
+                    return reply
+                self._wait_for(connection, max(until - time.monotonic(), 0.001))
+        except BaseException as error:
+            self.close()  # what comes later must not be taken for the answer to another call
+            if isinstance(error, (OSError, hiredis.ProtocolError)):
+                raise Ambiguous(
+                    f"the connection to {self._place} was lost during a call: {error}"
+                ) from error
+            raise
+
+    def _wait_for(self, connection: socket.socket, seconds: float) -> None:
+        """Let no step take longer than that, nor than a server may be silent."""
+        timeout = min(seconds, _SILENCE)
+        if timeout != self._timeout:
+            connection.settimeout(timeout)
+            self._timeout = timeout
+
+    def __del__(self) -> None:
+        self.close()
