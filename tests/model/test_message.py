@@ -19,7 +19,6 @@ from fairlead.model.message import (
     Leased,
     Message,
     Trace,
-    encoded_origin,
 )
 
 HEADER = 10  # fields of a stored message of version 1
@@ -373,8 +372,3 @@ def test_a_frame_makes_the_bytes_of_a_body(
 ) -> None:
     whole = msgspec.structs.replace(body, arguments=arguments, depends_on=depends_on)
     assert BodyFrame(body, depends_on).around(arguments) == whole.encode()
-
-
-@given(text)
-def test_an_origin_makes_the_bytes_of_a_trace(origin: str) -> None:
-    assert encoded_origin(origin) == Trace(correlation_id=origin).encode()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from fairlead.broker.verbs import MAX_ENQUEUE, MAX_TENANTS, Submission
 
-__all__ = ("Room", "chunks")
+__all__ = ("Room", "chunks", "packed_for")
 
 _MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call
 _MAX_EXTRAS = 100  # dependencies, and tasks with a delay, a deadline or a unique key
@@ -50,3 +51,10 @@ def chunks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
         chunk.append(submission)
     if chunk:
         yield chunk
+
+
+def packed_for(store: object, submissions: Sequence[Submission]) -> Sequence[Submission]:
+    """Return what ``enqueue`` of this store takes with less work than these, if there is such."""
+    # Of its type: a store that only passes calls on must see them as they are.
+    pack = getattr(type(store), "packed", None)
+    return submissions if pack is None else cast(Sequence[Submission], pack(store, submissions))

@@ -20,7 +20,7 @@ from fairlead.client.task import handles_of
 from fairlead.client.transactions import Connection, transaction_of
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
-from fairlead.model.registry import Registry
+from fairlead.model.registry import Registry, TaskSpec
 
 __all__ = (
     "Children",
@@ -42,12 +42,19 @@ def submissions_of(
     """Check all calls before any is written. Errors name the call."""
     made = list(calls)
     submissions = []
+    spec: TaskSpec | None = None  # of the call before, which is registered
     for index, call in enumerate(made):
+        if spec is not None and type(call) is TaskCall and call.spec is spec and fence is None:
+            plain = call.plain()
+            if plain is not None:
+                submissions.append(plain)
+                continue
         if not isinstance(call, TaskCall):
             raise InvalidInput(
                 f"item {index} is {type(call).__name__}, not a call; use task.call(...)"
             )
         call.check_registered(registry)
+        spec = call.spec
         try:
             submissions.append(call.submission(fence))
         except InvalidInput as error:

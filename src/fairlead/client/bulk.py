@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from fairlead.broker.chunks import chunks
@@ -41,10 +42,22 @@ async def _enter(
     limit: Limit | None,
     durability: Durability,
 ) -> list[Receipt]:
+    """Enqueue tasks in their order: a call is made ready while the one before is under way."""
     receipts: list[Receipt] = []
-    for chunk in chunks(submissions):
+    todo = list(chunks(submissions))
+    ready: Sequence[Submission] = todo[0] if todo else ()
+    for place, chunk in enumerate(todo, 1):
         try:
-            receipts += await entrances.choose(durability, chunk).enqueue(chunk, limit)
+            call = entrances.choose(durability, chunk).enqueue(ready, limit)
+            if place == len(todo):
+                return receipts + await call
+            under_way = asyncio.ensure_future(call)
+            try:
+                await asyncio.sleep(0)  # it is sent
+                ready = entrances.packed(todo[place])
+            finally:
+                sent = await under_way
+            receipts += sent
         except BrokerError as error:
             error.ids = tuple(submission.message.id for submission in chunk)
             error.add_note(

@@ -80,7 +80,7 @@ class Kind:
     """A task with what was said about its calls so far."""
 
     __slots__ = (
-        "_template", "durability", "enqueue_timeout", "is_named", "options", "priorities", "said",
+        "durability", "enqueue_timeout", "is_named", "options", "priorities", "ready", "said",
         "spec", "tx",
     )  # fmt: skip
 
@@ -101,17 +101,16 @@ class Kind:
         self.durability = durability  # the least that will do
         self.options = merged(spec.options, self.said)
         self.is_named = self.options.id is not UNSET  # by the caller
-        self._template: Template | None = None
+        self.ready: Template | None = None  # once there was a call, and if they do not differ
 
     def template(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Template:
         """What calls have in common, checked. Only a priority function makes them differ."""
-        template = self._template
-        if template is None:
-            name = self.spec.name
-            found = resolved(self.options, self.priorities, args, kwargs, task=name)
-            template = Template(self.spec, self.said, found)
-            if not callable(self.options.priority):
-                self._template = template
+        if self.ready is not None:
+            return self.ready
+        found = resolved(self.options, self.priorities, args, kwargs, task=self.spec.name)
+        template = Template(self.spec, self.said, found)
+        if not callable(self.options.priority):
+            self.ready = template
         return template
 
     def using(self, options: CallOptions) -> Kind:
@@ -186,6 +185,11 @@ class TaskCall(Part, Generic[R]):
         """Another call, with an id of its own, to which these options apply as well."""
         return TaskCall(self._kind.using(options).for_call(), self.args, self.kwargs)
 
+    def plain(self) -> Submission | None:
+        """What the broker gets, if the call is plainly right; None: ask ``submission``."""
+        ready = self._kind.ready
+        return None if ready is None else ready.plain(self.id, self.args, self.kwargs)
+
     def submission(
         self, fence: LeaseRef | None = None, after: Sequence[TaskCall[Any]] = ()
     ) -> Submission:
@@ -198,6 +202,10 @@ class TaskCall(Part, Generic[R]):
     def _made(
         self, kind: Kind, fence: LeaseRef | None, after: Sequence[TaskCall[Any]]
     ) -> Submission:
+        if kind.ready is not None and fence is None and not after:
+            plain = kind.ready.plain(self.id, self.args, self.kwargs)
+            if plain is not None:
+                return plain
         spec = kind.spec
         spec.check_call(self.args, self.kwargs)
         template = kind.template(self.args, self.kwargs)
@@ -227,12 +235,13 @@ class TaskCall(Part, Generic[R]):
         """The handle, of some kind, of the task that was made of it, or that stands for it."""
         if receipt.durability == "spooled":
             kind = SpooledHandle
+        spec = self.spec
         return kind(
             clients,
             receipt.id,
             submission.message.tenant,
-            returns=_returned(self.spec.handler),
-            task=self.spec.name,
+            returns=_returned(spec.handler),
+            task=spec.name,
             duplicate=receipt.code == "duplicate",
             durability=receipt.durability,
         )

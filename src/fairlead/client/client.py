@@ -124,9 +124,9 @@ class Client:
         ``limit`` is how many seconds it may take. A ``BrokerError`` has the task's id. With a
         fallback the receipt says where the task is; ``committed`` raises instead of spooling it.
         """
-        until = self._until(limit)
+        until = asyncio.get_running_loop().time() + (self.limit if limit is None else limit)
         try:
-            entrance = self._entrances.choose(durability, [submission])
+            entrance = self._entrances.choose(durability, (submission,))
             if not self._around:
                 return await entrance.submit(submission, until)
 

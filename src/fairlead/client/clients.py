@@ -68,6 +68,8 @@ class Clients:
             self.counters.observe_spool(partial(figures_of, fallback))
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._ledgers: WeakKeyDictionary[asyncio.AbstractEventLoop, Ledger] = WeakKeyDictionary()
+        # The one that was found last: most apps have one loop, and ask for its client often.
+        self._last: tuple[asyncio.AbstractEventLoop, Client] | None = None
         self._lock = threading.Lock()
         self._inherited: list[object] = []
         self._warned = False
@@ -77,6 +79,9 @@ class Clients:
     def current(self) -> Client:
         """The client of the running loop; made at the first call."""
         loop = asyncio.get_running_loop()
+        last = self._last
+        if last is not None and last[0] is loop:
+            return last[1]
         with self._lock:
             client = self._by_loop.get(loop)
             if client is None:
@@ -90,6 +95,7 @@ class Clients:
                     counters=self.counters,
                     fallback=self.fallback,
                 )
+            self._last = loop, client
             return client
 
     @property
@@ -174,7 +180,9 @@ class Clients:
     async def close(self) -> None:
         """Finish what the running loop's client has outstanding, then close store and ledger."""
         # Taken out: whoever calls later gets a new one, and the answer of a closed store.
-        client = self._by_loop.pop(asyncio.get_running_loop(), None)
+        with self._lock:
+            self._last = None
+            client = self._by_loop.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
         await self._lines.close()
@@ -191,7 +199,7 @@ class Clients:
         """In a forked child: new clients, hence new incarnations, whose calls count from one."""
         # The parent's clients are kept unused: collecting their pending tasks here would complain.
         self._inherited += [dict(self._by_loop), dict(self._ledgers)]
-        self._by_loop, self._ledgers = WeakKeyDictionary(), WeakKeyDictionary()
+        self._by_loop, self._ledgers, self._last = WeakKeyDictionary(), WeakKeyDictionary(), None
         self._lock = threading.Lock()
         self._lines = ThreadLines(self.sync)  # what the parent's have open is closed here only
         self.counters.renew()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.chunks import Room
+from fairlead.broker.chunks import Room, packed_for
 from fairlead.broker.repeats import Limit, late, undone
 from fairlead.broker.verbs import MAX_ENQUEUE, Durability, Receipt, Submission
 from fairlead.model.errors import BrokerError
@@ -113,6 +113,7 @@ class Entrances:
     def __init__(
         self, store: Store, caller: Caller, counters: Counters, fallback: Fallback | None
     ) -> None:
+        self._store = store
         self._counters = counters
         self._submitter: Submitter | None = None
         if fallback is not None:
@@ -133,6 +134,10 @@ class Entrances:
             return self._submitter
         self._submitter.check_present(submissions)
         return self._direct
+
+    def packed(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
+        """Return the same, made ready as far as that can be done before their call."""
+        return submissions if self._submitter is not None else packed_for(self._store, submissions)
 
     async def close(self) -> None:
         """Finish what is outstanding and refuse the rest."""

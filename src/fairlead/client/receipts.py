@@ -30,6 +30,8 @@ def about(error: BrokerError, submission: Submission) -> None:
 
 def raise_for(receipt: Receipt, submission: Submission) -> None:
     """Raise the typed error that a refusal stands for."""
+    if receipt.code == "accepted":
+        return
     error = error_of(receipt, submission)
     if error is not None:
         if isinstance(error, BrokerError):

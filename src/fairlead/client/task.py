@@ -41,7 +41,8 @@ class Sender(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """A call to be enqueued later, with others: ``app.enqueue_many``."""
-        self._kind.for_call()
+        if self._kind.tx is not None:
+            self._kind.for_call()
         return self._made(args, kwargs)
 
     def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall[R]:

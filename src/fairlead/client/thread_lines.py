@@ -19,6 +19,7 @@ from fairlead.broker.thread_line import ThreadLine
 from fairlead.broker.verbs import Call, Receipt, Submission
 from fairlead.model.errors import Ambiguous, BrokerError
 from fairlead.runtime.ids import new_id
+from fairlead.runtime.natives import are_threads_patched
 
 if TYPE_CHECKING:
     from fairlead.client.client import Client
@@ -65,7 +66,7 @@ class ThreadLines:
 
     def _new(self) -> _Line | None:
         with self._lock:
-            if len(self._lines) >= _MOST:
+            if len(self._lines) >= _MOST or are_threads_patched():
                 return None
             line = _Line(self)
             self._lines.add(line)

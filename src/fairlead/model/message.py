@@ -24,7 +24,7 @@ __all__ = (
     "Leased",
     "Message",
     "Trace",
-    "encoded_origin",
+    "encode",
     "run_flags",
     "run_limits",
     "task_name",
@@ -37,7 +37,7 @@ MAX_CRASHES = 100
 _RUNS, _CRASHES = 2**11, 2**7  # what the two limits in the flags stay below
 _HEADER = 10  # fields of a message of this version, in their stored order
 _JUST_HEADER = 0x90 | _HEADER  # how an array of so many fields begins in msgpack
-_encode = msgspec.msgpack.Encoder().encode
+encode = _encode = msgspec.msgpack.Encoder().encode  # a value, as it stands in stored bytes
 _decode_any = msgspec.msgpack.Decoder(list[Any]).decode
 _UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
 
@@ -152,19 +152,22 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class BodyFrame:
-    """A body around its arguments: what calls of one kind share, encoded once."""
+    """A body around its arguments: what calls of one kind share, encoded once.
 
-    __slots__ = ("_after", "_before")
+    ``before``, the arguments by ``encode``, and ``after`` are together what ``Body.encode`` gives.
+    """
+
+    __slots__ = ("after", "before")
 
     def __init__(self, body: Body, depends_on: tuple[tuple[str, str], ...] = ()) -> None:
         fields = body.task_version, body.max_retries, body.timeout, body.retention
         after = [*fields, depends_on] if depends_on else fields
-        self._before = bytes([0x90 + 2 + len(after)]) + _encode(body.task)
-        self._after = b"".join(map(_encode, after))
+        self.before = bytes([0x90 + 2 + len(after)]) + _encode(body.task)
+        self.after = b"".join(map(_encode, after))
 
     def around(self, arguments: bytes) -> bytes:
         """Return the bytes that ``Body.encode`` would with these arguments."""
-        return self._before + _encode(arguments) + self._after
+        return self.before + _encode(arguments) + self.after
 
 
 def task_name(body: bytes) -> str:
@@ -201,11 +204,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             return _decode_trace(data) if data else cls(correlation_id="")
         except _UNREADABLE as error:
             raise InvalidInput(f"not a stored trace: {type(error).__name__}") from None
-
-
-def encoded_origin(correlation_id: str) -> bytes:
-    """Return the bytes that ``Trace.encode`` would, without headers."""
-    return b"\x92%b\x80" % _encode(correlation_id)
 
 
 _decode_message = msgspec.msgpack.Decoder(Message).decode

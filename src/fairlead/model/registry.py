@@ -79,6 +79,11 @@ class TaskSpec:
         """What callers may give, without the context, each with its type: None if it says none."""
         return self._shape.parameters
 
+    @property
+    def positions(self) -> tuple[int, int]:
+        """How many arguments by position are plainly right, at least and at most."""
+        return self._shape.least, self._shape.most
+
     def check_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuse arguments that the handler would not take, before anything is written."""
         shape = self._shape

@@ -28,6 +28,7 @@ __all__ = (
     "convert",
     "pack",
     "pack_arguments",
+    "pack_simple",
     "unpack",
     "unpack_arguments",
 )
@@ -102,10 +103,8 @@ def pack_arguments(
     args: Sequence[Any], kwargs: Mapping[str, Any], outputs: dict[str, Output] | None = None
 ) -> bytes:
     """The stored form of a call's arguments. What they hold of outputs is put into ``outputs``."""
-    if not kwargs and _are_simple(args):
-        data = _encode((args, {}))
-        if len(data) <= MAX_BODY:
-            return data
+    if not kwargs and (data := pack_simple(args)) is not None:
+        return data
     budget = _Budget("the arguments", MAX_BODY, outputs)
     plain_args = [_plain(value, f"argument {index}", 1, budget) for index, value in enumerate(args)]
     plain_kwargs = {
@@ -120,19 +119,23 @@ def pack_arguments(
     return data
 
 
-def _are_simple(values: Sequence[Any]) -> bool:
-    """Whether values are stored as they are, which is plain to see; most arguments are."""
-    for value in values:
+def pack_simple(args: Sequence[Any]) -> bytes | None:
+    """What ``pack_arguments`` makes of these, if they are stored as they are; most arguments are.
+
+    None if it takes a closer look.
+    """
+    for value in args:
         kind = type(value)
         if kind is str:
             if not value.isascii():
-                return False
+                return None
         elif kind is int:
             if not _INT_MIN <= value <= _INT_MAX:
-                return False
+                return None
         elif kind not in _SCALARS:
-            return False
-    return True
+            return None
+    data = _encode((args, {}))
+    return data if len(data) <= MAX_BODY else None
 
 
 def _output(code: int, data: memoryview) -> Output:

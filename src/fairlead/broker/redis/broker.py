@@ -57,12 +57,23 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
     async def enqueue(
         self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
     ) -> list[Receipt]:
-        checks.check_submissions(submissions)
         ids = [submission.message.id for submission in submissions]
+        if isinstance(submissions, codec.PackedSubmissions):
+            packed, args = submissions, submissions.args
+        else:
+            checks.check_submissions(submissions)
+            packed, args = None, codec.submission_args(submissions)
         if self._closed:
             return self._refuse(now, ids)
-        args = codec.submission_args(submissions)
-        return answers.receipts(await self._numbered("enqueue", call, now, args), ids)
+        return answers.receipts(await self._numbered("enqueue", call, now, args, packed), ids)
+
+    def packed(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
+        """Return the same, with all done that can be before their call; see ``packed_for``."""
+        checks.check_submissions(submissions)
+        try:
+            return codec.PackedSubmissions(submissions)
+        except UnicodeEncodeError:
+            return submissions  # the call says what is wrong
 
     async def fire(
         self, call: Call, firings: Sequence[Firing], *, now: float | None = None

@@ -19,7 +19,7 @@ from fairlead.broker.redis.stored import (
     encode_error,
     head_of,
 )
-from fairlead.broker.redis.wire import Value
+from fairlead.broker.redis.wire import Value, pack
 from fairlead.broker.verbs import (
     Alter,
     Change,
@@ -38,6 +38,7 @@ from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Message
 
 __all__ = (
+    "PackedSubmissions",
     "change_args",
     "exchange_args",
     "firing_args",
@@ -123,6 +124,21 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
             add((message.id, packed))
         args[place] += 1  # type: ignore[operator]
     return args
+
+
+class PackedSubmissions(list[Submission]):
+    """Submissions that were checked and packed, for a call that is to be made soon."""
+
+    def __init__(self, submissions: Iterable[Submission]) -> None:
+        super().__init__(submissions)
+        self.args = submission_args(self)
+        # As a command of its own; what is in front is that of the call it is for.
+        _, _, self.tail = pack(tuple(self.args)).partition(b"\r\n")
+
+    def command(self, first: tuple[Value, ...]) -> bytes:
+        """Return the command that begins with these, and goes on with the submissions."""
+        _, _, head = pack(first).partition(b"\r\n")
+        return b"*%d\r\n%b%b" % (len(first) + len(self.args), head, self.tail)
 
 
 def options(item: Submission) -> str:

@@ -21,6 +21,7 @@ from fairlead.broker.documents import too_many_trails
 from fairlead.broker.leadership import too_many_leaders
 from fairlead.broker.redis.address import Address, parse
 from fairlead.broker.redis.blocking_line import BlockingLine
+from fairlead.broker.redis.codec import PackedSubmissions
 from fairlead.broker.redis.connection import FirstTry, Server, Value
 from fairlead.broker.redis.finder import Ask
 from fairlead.broker.redis.functions import run_on
@@ -172,13 +173,18 @@ class Frame:
         return reply
 
     async def _numbered(
-        self, verb: str, call: Call, now: float | None, args: Sequence[Value]
+        self,
+        verb: str,
+        call: Call,
+        now: float | None,
+        args: Sequence[Value],
+        tail: PackedSubmissions | None = None,
     ) -> Any:
-        """Run the script of a verb that takes a number."""
+        """Run the script of a verb that takes a number; ``tail`` are the arguments, packed."""
         name = call.incarnation
         if len(name) > _LONGEST_INCARNATION // 4 and len(name.encode()) > _LONGEST_INCARNATION:
             raise InvalidOption("incarnation", name, f"at most {_LONGEST_INCARNATION} bytes long")
-        whole = [self._clock(now), name, call.number, *args]
+        first = (self._clock(now), name, call.number)
         # The short way, for nearly all calls: over a connection that is there, to a good reply.
         session = self._sessions.get(asyncio.get_running_loop())
         until = call.until
@@ -186,14 +192,15 @@ class Frame:
         if session is not None and not call.bound and (until is not None or self._patience):
             wire = session.server.ready()
         if session is None or wire is None:
-            return await self._run(verb, whole, call)
+            return await self._run(verb, (*first, *args), call)
         script = load(verb, self._lua, reads=not self._test_clock)
         session.calls += 1
         began, clock = self._steady(), session.loop.time()
         if until is None:
             until = clock + self._patience
         try:
-            packed = pack(("FCALL", script.function, 1, self.keys.prefix, *whole))
+            begin = ("FCALL", script.function, 1, self.keys.prefix, *first)
+            packed = pack((*begin, *args)) if tail is None else tail.command(begin)
             reply = await wire.send(packed, clock, until)
         except Ambiguous as error:
             reply = error
@@ -203,7 +210,7 @@ class Frame:
             session.calls -= 1
         if reply.__class__ is ReplyError or reply.__class__ is Ambiguous:
             call = msgspec.structs.replace(call, until=until)
-            return await self._run(verb, whole, call, first=(wire, reply))
+            return await self._run(verb, (*first, *args), call, first=(wire, reply))
         session.server.heard()
         if script.writes_time:
             self._wrote = began

@@ -1,0 +1,107 @@
+"""The short way to a submission: it gives what the long way gives, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead import Context, Fairlead, InvalidInput
+from fairlead.client.call import Kind
+from fairlead.client.task import Sender
+from fairlead.model.message import Body, Trace
+from fairlead.model.values import pack_arguments
+from fairlead.runtime.correlation import correlation
+from fairlead.runtime.ids import new_id
+
+app = Fairlead("memory://")
+
+
+@app.task(version=3, max_retries=7, queue="mail")
+def work(*values: Any) -> None: ...
+
+
+@app.task
+def takes(ctx: Context, a: int, b: str = "") -> None: ...
+
+
+@app.task
+def keyed(a: int, *, b: int) -> None: ...
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"tenant": "acme", "queue": "other", "priority": "high", "cost": 2, "limiters": ["smtp"]},
+    {"delay": 5, "deadline": "1m", "unique": "k", "unique_for": 3},
+    {"max_retries": 0, "timeout": 1.5, "retention": "1h", "on_dependency_failure": "wait"},
+    {"id": "mine", "tenant": "acme"},
+]
+
+
+def ready(sender: Sender[..., Any]) -> Kind:
+    """A kind that has made a submission before."""
+    sender.call(1).submission()
+    return sender._kind
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    "args", [(), (1,), ("a", -(2**63), 2**64 - 1), (None, True, False, ""), ("x" * 70_000,)]
+)
+def test_it_equals_the_long_way(options: dict[str, Any], args: tuple[Any, ...]) -> None:
+    template = ready(work.using(**options)).ready
+    assert template is not None
+    id = new_id()
+    plain = template.plain(id, args, {})
+    assert plain is not None
+    assert plain == template.submission(id, pack_arguments(args, {}), None, (), None)
+    body = Body.decode(plain.message.body)
+    assert body.encode() == plain.message.body
+    assert Trace.decode(plain.message.trace) == Trace(correlation_id=id)
+    assert (body.task, body.task_version, body.arguments) == (
+        work.name, 3, pack_arguments(args, {}),
+    )  # fmt: skip
+    assert body.max_retries == options.get("max_retries")
+
+
+@pytest.mark.parametrize(
+    "args", [("é",), (2**64,), (1.5,), (b"x",), ([],), ({},), ("x" * 2**20,), (work.call().output,)]
+)
+def test_what_is_not_plain_to_see_is_looked_at(args: tuple[Any, ...]) -> None:
+    template = ready(work).ready
+    assert template is not None
+    assert template.plain(new_id(), args, {}) is None
+
+
+def test_calls_that_no_handler_takes_are_refused_also_behind_good_ones() -> None:
+    for sender, args in ((takes, ()), (takes, (1, "", 2)), (keyed, (1,))):
+        kind = Kind(sender._kind.spec, sender._kind.priorities)
+        kind.template((), {})
+        with pytest.raises(InvalidInput, match="cannot be called like this"):
+            Sender(kind, app._clients).call(*args).submission()
+    assert takes.call(1).submission().message.body == takes.call(1).submission().message.body
+
+
+def test_what_comes_with_the_call_is_not_lost() -> None:
+    kind = ready(work)
+    first = work.call()
+    assert kind.ready is not None
+    assert kind.ready.plain(new_id(), (), {"a": 1}) is None
+    with correlation("origin"):
+        assert kind.ready.plain(new_id(), (), {}) is None
+        assert Trace.decode(work.call(1).submission().message.trace).correlation_id == "origin"
+    said = ready(work.using(correlation_id="said"))
+    assert said.ready is not None
+    assert said.ready.plain(new_id(), (), {}) is None
+    after = ready(work.using(depends_on=[first]))
+    assert after.ready is not None
+    assert after.ready.plain(new_id(), (), {}) is None
+    assert [d.id for d in work.using(depends_on=[first]).call(1).submission().depends_on] == [
+        first.id
+    ]
+
+
+def test_a_priority_function_is_asked_for_every_call() -> None:
+    sender = work.using(priority=lambda n: "high" if n > 1 else "low")
+    assert [sender.call(n).submission().message.level for n in (1, 2, 1)] == [3, 1, 3]
+    assert sender._kind.ready is None
