@@ -46,7 +46,7 @@ from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import pack_arguments
 from fairlead.runtime.ids import new_id
 
-__all__ = ("CallOptions", "Kind", "TaskCall")
+__all__ = ("CallOptions", "Kind", "TaskCall", "handle_for")
 
 R = TypeVar("R", covariant=True)
 
@@ -112,6 +112,12 @@ class Kind:
         if not callable(self.options.priority):
             self.ready = template
         return template
+
+    def plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission | None:
+        """A new task for the broker, if the call is plainly right; None: make a ``TaskCall``."""
+        if self.ready is None or self.is_named or self.tx is not None:
+            return None
+        return self.ready.plain(new_id(), args, kwargs)
 
     def using(self, options: CallOptions) -> Kind:
         """The same with more said. Values are checked together, when a call is enqueued."""
@@ -233,21 +239,31 @@ class TaskCall(Part, Generic[R]):
         kind: Callable[..., Handle[Any]] = Handle,
     ) -> Handle[R]:
         """The handle, of some kind, of the task that was made of it, or that stands for it."""
-        if receipt.durability == "spooled":
-            kind = SpooledHandle
-        spec = self.spec
-        return kind(
-            clients,
-            receipt.id,
-            submission.message.tenant,
-            returns=_returned(spec.handler),
-            task=spec.name,
-            duplicate=receipt.code == "duplicate",
-            durability=receipt.durability,
-        )
+        return handle_for(clients, self.spec, receipt, submission, kind)
 
     def __repr__(self) -> str:
         return f"<TaskCall {self.spec.name} {self.id}>"
+
+
+def handle_for(
+    clients: Clients,
+    spec: TaskSpec,
+    receipt: Receipt,
+    submission: Submission,
+    kind: Callable[..., Handle[Any]] = Handle,
+) -> Handle[Any]:
+    """The handle, of some kind, of the task that was accepted, or that stands for it."""
+    if receipt.durability == "spooled":
+        kind = SpooledHandle
+    return kind(
+        clients,
+        receipt.id,
+        submission.message.tenant,
+        returns=_returned(spec.handler),
+        task=spec.name,
+        duplicate=receipt.code == "duplicate",
+        durability=receipt.durability,
+    )
 
 
 @lru_cache(maxsize=1024)

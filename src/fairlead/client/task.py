@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from fairlead.broker.verbs import Receipt, Submission
-from fairlead.client.call import CallOptions, Kind, TaskCall
+from fairlead.client.call import CallOptions, Kind, TaskCall, handle_for
 from fairlead.client.clients import Clients
 from fairlead.client.handle import Handle
 from fairlead.client.ledger_handle import LedgerHandle
@@ -53,14 +53,16 @@ class Sender(Generic[P, R]):
 
         With ``using(tx=...)``: once it is written in that transaction.
         """
-        call = self._made(args, kwargs)
-        submission = call.submission()
-        if self._kind.tx is not None:
-            return written(self._clients, self._kind.tx, call, submission)
-        limit, durability = self._kind.enqueue_timeout, self._kind.durability
-        receipt = self._clients.submit(submission, limit, durability)
+        kind = self._kind
+        submission = kind.plain(args, kwargs)
+        if submission is None:
+            call = self._made(args, kwargs)
+            submission = call.submission()
+            if kind.tx is not None:
+                return written(self._clients, kind.tx, call, submission)
+        receipt = self._clients.submit(submission, kind.enqueue_timeout, kind.durability)
         raise_for(receipt, submission)
-        return call.accepted(self._clients, receipt, submission)
+        return handle_for(self._clients, kind.spec, receipt, submission)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task and return once the broker has accepted it.
@@ -68,14 +70,17 @@ class Sender(Generic[P, R]):
         Everything is checked before anything is written. Concurrent calls share one trip. With
         ``using(tx=...)`` it returns once the task is written in that transaction.
         """
-        call = self._made(args, kwargs)
-        submission = call.submission()
-        if self._kind.tx is not None:
-            return await awritten(self._clients, self._kind.tx, call, submission)
-        limit, durability = self._kind.enqueue_timeout, self._kind.durability
-        receipt = await self._clients.current().submit(submission, limit, durability)
+        kind = self._kind
+        submission = kind.plain(args, kwargs)
+        if submission is None:
+            call = self._made(args, kwargs)
+            submission = call.submission()
+            if kind.tx is not None:
+                return await awritten(self._clients, kind.tx, call, submission)
+        client = self._clients.current()
+        receipt = await client.submit(submission, kind.enqueue_timeout, kind.durability)
         raise_for(receipt, submission)
-        return call.accepted(self._clients, receipt, submission)
+        return handle_for(self._clients, kind.spec, receipt, submission)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
