@@ -37,12 +37,12 @@ from fairlead.worker.lanes import Lanes
 from fairlead.worker.router import Assignment
 from fairlead.worker.threads import Threads
 
-__all__ = ("Attempt", "Finished", "Floor")
+__all__ = ("TOO_LARGE", "Attempt", "Finished", "Floor")
 
 log = logging.getLogger("fairlead.worker")
 
 _NOTHING = Succeeded()
-_TOO_LARGE = "store what is large elsewhere, and return where it is"
+TOO_LARGE = "store what is large elsewhere, and return where it is"
 
 #: Called on the loop when an attempt is over, with its outcome; None: there is nothing to say,
 #: because the task belongs to somebody else by now.
@@ -249,7 +249,7 @@ class Attempt(ABC):
         if value is None:
             return _NOTHING
         try:
-            return Succeeded(pack(value, "the result", advice=_TOO_LARGE))
+            return Succeeded(pack(value, "the result", advice=TOO_LARGE))
         except BaseException as error:  # noqa: BLE001 - a value may run its own code when it is read
             # It would return the same again: no retry, and the effects have happened.
             self.error = error

@@ -9,7 +9,7 @@ import asyncio
 import concurrent.futures
 import time
 from asyncio import CancelledError
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import AsyncExitStack
 from contextvars import Context as Variables
 from contextvars import copy_context
@@ -21,10 +21,10 @@ from fairlead.worker.attempt import Attempt, Finished, Floor
 from fairlead.worker.cleanup import clean_up, clean_up_in_thread
 from fairlead.worker.context import Context, current
 from fairlead.worker.failure import stack_of_coroutine, stack_of_thread
-from fairlead.worker.inflight import Kind
+from fairlead.worker.inflight import Kind, Stop
 from fairlead.worker.router import Assignment
 
-__all__ = ("Attempt", "Finished", "Floor", "abandoned", "begin")
+__all__ = ("Attempt", "Finished", "Floor", "LoopAttempt", "abandoned", "begin")
 
 _QUICK = 0.0005  # seconds; sync handlers whose last attempt took no longer share a thread
 
@@ -35,24 +35,42 @@ def begin(assignment: Assignment, context: Context, floor: Floor) -> Attempt:
     ``floor.finished`` is never called before this returns.
     """
     if assignment.spec.is_async:
-        return _LoopAttempt(assignment, context, floor)
+        return LoopAttempt(assignment, context, floor)
     kind = _HostedAttempt if floor.around else _ThreadAttempt
     return kind(assignment, context, floor)
 
 
-class _LoopAttempt(Attempt):
+class LoopAttempt(Attempt):
     """An async handler: in a lane, and in a task of its own once it waits for something."""
 
-    __slots__ = ("_outcome", "_steps", "_task", "handler", "variables")
+    __slots__ = ("_outcome", "_rest", "_since", "_steps", "_task", "handler", "variables")
 
-    def __init__(self, assignment: Assignment, context: Context, floor: Floor) -> None:
+    def __init__(
+        self, assignment: Assignment, context: Context, floor: Floor, *, begins: bool = True
+    ) -> None:
         super().__init__(assignment, context, floor)
         self.handler: object = assignment.spec
         self.variables = floor.variables.copy()
         self._outcome: Outcome | None = None
         self._steps: Coroutine[Any, Any, None] | None = None
         self._task: asyncio.Task[None] | None = None
-        floor.lanes.submit(self)
+        self._rest: Awaitable[Any] | None = None  # of a handler that has begun elsewhere
+        self._since = 0.0  # when that was
+        if begins:
+            floor.lanes.submit(self)
+
+    def take_over(
+        self, variables: Variables, since: float, rest: Awaitable[Any], why: Stop | None
+    ) -> None:
+        """Go on with an attempt whose handler has begun, in these variables, at this moment.
+
+        ``why``: it was told to stop meanwhile.
+        """
+        self.variables, self._since, self._rest = variables, since, rest
+        self.why = why
+
+    def run(self) -> LoopAttempt:
+        return self
 
     def steps(self) -> Coroutine[Any, Any, None]:
         self._steps = steps = self._run()
@@ -64,13 +82,23 @@ class _LoopAttempt(Attempt):
         if self.why is not None:  # told to stop by its own first step
             task.cancel()
 
+    def _begun(self) -> None:
+        deadline = self.context.deadline
+        super()._begun()
+        if self._rest is not None:  # its time started when it began
+            self.started, self.context.deadline = self._since, deadline
+            if self.assignment.timeout is not None:
+                self._floor.deadlines.add(self, self._since + self.assignment.timeout)
+
     async def _run(self) -> None:
         self._begun()
         current.set(self.context)  # in variables of its own
         correlation_id.set(self.context.correlation_id)
         outcome: Outcome | None
         try:
-            if self._floor.around:
+            if self._rest is not None:
+                value = await self._rest
+            elif self._floor.around:
                 value = await self._surrounded()
             else:
                 args, kwargs = self._arguments()

@@ -18,7 +18,9 @@ _MAX_MESSAGE = 2 * 1024  # bytes
 _MAX_TRACEBACK = 16 * 1024  # bytes
 _MAX_FRAMES = 100  # of each error in a chain, the innermost ones
 _CUT = "\n[...]\n"
-_OURS = str(Path(__file__).with_name("execution.py"))  # what calls handlers
+_OURS = frozenset(  # what calls handlers
+    str(Path(__file__).with_name(name)) for name in ("execution.py", "light.py")
+)
 _PLAIN = (
     "builtins",
     FairleadError.__module__,
@@ -72,7 +74,7 @@ def stack_of_coroutine(waits: Any) -> str:
     while (frame := getattr(waits, "cr_frame", None)) is not None and len(frames) < _MAX_FRAMES:
         frames.append(frame)
         waits = waits.cr_await
-    lines = [(frame, frame.f_lineno) for frame in frames if frame.f_code.co_filename != _OURS]
+    lines = [(frame, frame.f_lineno) for frame in frames if frame.f_code.co_filename not in _OURS]
     return "".join(traceback.StackSummary.extract(iter(lines)).format())
 
 
@@ -88,7 +90,7 @@ def _traceback(error: BaseException) -> str:
     if trace is None and error.__cause__ is None:
         return ""
     while trace is not None and trace.tb_next is not None:
-        if trace.tb_frame.f_code.co_filename != _OURS:
+        if trace.tb_frame.f_code.co_filename not in _OURS:
             break
         trace = trace.tb_next  # the same for every error
     try:

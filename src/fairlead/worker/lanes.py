@@ -19,16 +19,25 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any, Protocol
 
-__all__ = ("Lanes", "Stepped")
+__all__ = ("Begins", "Lanes", "Stepped")
 
 _TURN = 100  # attempts that one lane runs before everybody else has a turn of the loop
 
 
-class Stepped(Protocol):
-    """An attempt that a lane can run."""
+class Begins(Protocol):
+    """An attempt that a lane can run, in one step perhaps."""
 
     over: bool  # it was taken back
     handler: object  # what it is an attempt of
+
+    def run(self) -> Stepped | None:
+        """Run it in one step if that will do; else return what has to be run in several."""
+        ...
+
+
+class Stepped(Begins, Protocol):
+    """An attempt that may wait."""
+
     variables: Context
 
     def steps(self) -> Coroutine[Any, Any, None]:
@@ -48,29 +57,29 @@ class Lanes:
     """Runs attempts in the order given. Not more than one lane looks for work at a time."""
 
     def __init__(self) -> None:
-        self._ready: deque[Stepped] = deque()
+        self._ready: deque[Begins] = deque()
         self._awake: asyncio.Task[None] | None = None  # the lane that takes the next one
-        self._quick: set[object] = set()  # handlers that did not wait for anything the last time
+        self.quick: set[object] = set()  # handlers that did not wait for anything the last time
 
-    def submit(self, attempt: Stepped) -> None:
+    def submit(self, attempt: Begins) -> None:
         """Run it, but not before this returns."""
-        if attempt.handler not in self._quick:
+        if attempt.handler not in self.quick:
             _ = _task(self._alone(attempt))  # the attempt keeps it, once it waits
             return
         self._ready.append(attempt)
         if self._awake is None:
             self._awake = _task(self._lane())
 
-    async def _alone(self, attempt: Stepped) -> None:
+    async def _alone(self, attempt: Begins) -> None:
         if attempt.over:
             return
         begun = await self._begin(deque([attempt]))
         if begun is None:
-            self._quick.add(attempt.handler)
+            self.quick.add(attempt.handler)
             return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this is a coroutine
-        attempt.suspended(task)
+        begun[0].suspended(task)
         await _go_on(*begun)
 
     async def _lane(self) -> None:
@@ -88,30 +97,32 @@ class Lanes:
 
     def _pass_on(self, waited: object) -> None:
         """This lane takes no more: see to what is ready."""
-        self._quick.discard(waited)
+        self.quick.discard(waited)
         for _ in range(len(self._ready)):
             self.submit(self._ready.popleft())
 
     @types.coroutine
-    def _begin(self, ready: deque[Stepped]) -> Generator[None, None, _Begun | None]:
+    def _begin(self, ready: deque[Begins]) -> Generator[None, None, _Begun | None]:
         """Run attempts until one of them waits; that one, or None if none is left."""
         count = 0
         while ready:
-            attempt = ready.popleft()
-            if attempt.over:
+            next = ready.popleft()
+            if next.over:
                 continue
-            steps = attempt.steps()
-            try:
-                waits = attempt.variables.run(steps.send, None)
-            except StopIteration:
-                attempt.ended()
-                count += 1
-                if count % _TURN == 0:
-                    yield
-                if self._awake is not None and self._awake.cancelling():
-                    return None  # it has left a cancellation behind, which is not for the next
-                continue
-            return attempt, steps, waits
+            attempt = next.run()
+            if attempt is not None:
+                steps = attempt.steps()
+                try:
+                    waits = attempt.variables.run(steps.send, None)
+                except StopIteration:
+                    attempt.ended()
+                else:
+                    return attempt, steps, waits
+            count += 1
+            if count % _TURN == 0:
+                yield
+            if self._awake is not None and self._awake.cancelling():
+                return None  # it has left a cancellation behind, which is not for the next
         return None
 
 

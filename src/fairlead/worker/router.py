@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -17,7 +17,7 @@ from fairlead.model.outputs import outputs_in
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.values import unpack_arguments
 
-__all__ = ("Assignment", "Router")
+__all__ = ("Assignment", "Plain", "Plan", "Router")
 
 
 class Assignment:
@@ -58,13 +58,50 @@ class Assignment:
         return bool(self.depends_on) and (self.takes_context or bool(self.outputs))
 
 
+class Plain(NamedTuple):
+    """What it takes to run an attempt of a plain task."""
+
+    plan: Plan
+    args: list[Any]  # plain data still, not yet converted
+    kwargs: dict[str, Any]
+    timeout: float | None  # seconds
+    keep: float | None  # seconds, after it has finished
+
+
 class Router:
     """Finds the handler of a message. What was said at the call goes before what was registered."""
 
     def __init__(self, registry: Registry, *, timeout: float | None = None) -> None:
         self._registry = registry
         self._timeout = timeout  # seconds, of tasks that say nothing of theirs
-        self._plans: dict[str, _Plan] = {}
+        self._plans: dict[str, Plan] = {}
+
+    def plain(self, lease: Leased) -> Plain | None:
+        """What an async handler needs that ran before and reads no results; else ask ``route``."""
+        message = lease.message
+        if message.version > VERSION:
+            return None
+        try:
+            body = Body.decode(message.body)
+            plan = self._plans.get(body.task)
+            if plan is None or not plan.is_plain or body.depends_on:
+                return None
+            spec = plan.spec
+            if body.task_version > spec.version or self._registry.get(body.task) is not spec:
+                return None
+            args, kwargs = unpack_arguments(body.arguments)
+        except (msgspec.MsgspecError, ValueError, TypeError, UnknownTask):
+            return None
+        timeout = plan.timeout if body.timeout is None else body.timeout
+        keep = plan.keep if body.retention is None else body.retention
+        return Plain(plan, args, kwargs, timeout, keep)
+
+    def assignment(self, lease: Leased) -> Assignment:
+        """The assignment for a lease of which it is known that it has one."""
+        found = self.route(lease)
+        if isinstance(found, Unroutable):
+            raise LookupError(f"task {lease.message.id!r} had a handler a moment ago")
+        return found
 
     def route(self, lease: Leased) -> Assignment | Unroutable:
         """The assignment for a lease; Unroutable if another worker, or a later one, must run it."""
@@ -92,7 +129,7 @@ class Router:
             )
         plan = self._plans.get(body.task)
         if plan is None or plan.spec is not spec:
-            plan = self._plans[body.task] = _Plan(spec, self._timeout)
+            plan = self._plans[body.task] = Plan(spec, self._timeout)
         return Assignment(
             lease,
             spec,
@@ -106,13 +143,14 @@ class Router:
         )
 
 
-class _Plan:
+class Plan:
     """What follows from a task's registration, worked out once."""
 
     def __init__(self, spec: TaskSpec, timeout: float | None) -> None:
         options = spec.options
         self.spec = spec
         self.takes_context = spec.takes_context
+        self.is_plain = spec.is_async and spec.breaker is None and not spec.isolation
         said = options.timeout is not UNSET  # perhaps that there is none
         self.timeout = _seconds("timeout", options.timeout) if said else timeout
         self.keep = _seconds("retention", options.retention)

@@ -21,15 +21,15 @@ from fairlead.model.lifecycle import (
     settle,
     went_well,
 )
-from fairlead.model.message import Leased, Trace
+from fairlead.model.message import Leased
 from fairlead.model.registry import Gate
 from fairlead.telemetry.counters import OTHER, Counters
-from fairlead.worker.context import Context
 from fairlead.worker.deadlines import Deadlines
 from fairlead.worker.execution import Attempt, Floor, begin
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.failure import without_traceback
 from fairlead.worker.inflight import Inflight, Kind
+from fairlead.worker.light import LightAttempt, Lights
 from fairlead.worker.loading import Loader, Loading
 from fairlead.worker.router import Router
 from fairlead.worker.slots import Slots
@@ -41,7 +41,6 @@ __all__ = ("Raised", "Runner", "Settler")
 log = logging.getLogger("fairlead.worker")
 
 _JITTER = 0.1  # of the time that a task is parked for: not all come back together
-_NO_TRACE = Trace(correlation_id="")
 _OUTCOMES = {
     State.COMPLETED: "completed",
     State.RETRYING: "retried",
@@ -107,6 +106,15 @@ class Runner:
             patience=patience,
             around=extras.around,
         )
+        self._lights = Lights(
+            self._floor,
+            router,
+            inflight,
+            writer,
+            extras,
+            begun=self._light_begun,
+            done=self._light_done,
+        )
         self.alone = False  # in a slot process: its worker tells of failures and asks breakers
         self.begun: list[Attempt] = []  # held ones that have begun; the broker should know
         self.told: Callable[[], None] = _nothing  # called on the loop when there is the first
@@ -116,6 +124,12 @@ class Runner:
 
     def start(self, lease: Leased) -> None:
         """Start an attempt; or settle what no handler here can run."""
+        light = None if self.alone else self._lights.attempt(lease)
+        if light is not None:
+            self.started[light.task] += 1
+            self._inflight.add(light)
+            self._floor.lanes.submit(light)
+            return
         route = self._router.route(lease)
         if isinstance(route, Unroutable):
             settlement = settle(lease, route, _NO_POLICY, dice=self.dice())
@@ -124,21 +138,12 @@ class Runner:
             log.warning("task unroutable: %s, %s", lease.message.id, error, extra=fields)
             self._syncer.add(settlement)
             return
-        message, spec = lease.message, route.spec
+        spec = route.spec
         gate = spec.breaker
         if gate is not None and not self.alone and (wait := gate.admit()) > 0.0:
             self._park(lease, wait)
             return
-        trace = _trace(message.trace)
-        context = Context(
-            lease,
-            spec.name,
-            self._writer,
-            self._floor.loop,
-            correlation_id=trace.correlation_id or message.id,
-            headers=trace.headers,
-            extras=self._extras,
-        )
+        context = self._lights.context(lease, spec.name)
         self.started[spec.name] += 1
         slots = self._slots
         # What only its crashes send there never asked for a process: without one it runs here.
@@ -223,6 +228,19 @@ class Runner:
             number = self._numbers.get(attempt.assignment.spec.name, 0)
             self._inflight.begun(attempt.lease, number)
 
+    def _light_begun(self, lease: Leased, task: str) -> None:
+        if self._numbers:
+            self._inflight.begun(lease, self._numbers.get(task, 0))
+
+    def _light_done(self, attempt: LightAttempt, settlement: Settlement) -> None:
+        self._inflight.remove(attempt)
+        counters = self._extras.counters
+        if counters.on:
+            queue, seconds = attempt.lease.message.queue, settlement.run_time
+            counters.attempted(queue, attempt.task, _OUTCOMES[settlement.to], seconds)
+        self._syncer.add(settlement)
+        self.over("loop")
+
     def _finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
         settlement = attempt.decided
         if outcome is not None:
@@ -297,13 +315,6 @@ def _fields(lease: Leased, settlement: Settlement, error: str) -> dict[str, obje
         "delay": settlement.delay,
         "error": error,
     }
-
-
-def _trace(data: bytes) -> Trace:
-    try:
-        return Trace.decode(data)
-    except ValueError:  # written by a later release: not worth a failed task
-        return _NO_TRACE
 
 
 def _count(counters: Counters, attempt: Attempt, settlement: Settlement | None) -> None:
