@@ -17,6 +17,7 @@ from fairlead.model.errors import InvalidInput
 __all__ = (
     "LEVELS",
     "MAX_CRASHES",
+    "UNREADABLE",
     "VERSION",
     "Body",
     "BodyFrame",
@@ -25,6 +26,8 @@ __all__ = (
     "Message",
     "Trace",
     "encode",
+    "read_body",
+    "read_trace",
     "run_flags",
     "run_limits",
     "task_name",
@@ -39,7 +42,7 @@ _HEADER = 10  # fields of a message of this version, in their stored order
 _JUST_HEADER = 0x90 | _HEADER  # how an array of so many fields begins in msgpack
 encode = _encode = msgspec.msgpack.Encoder().encode  # a value, as it stands in stored bytes
 _decode_any = msgspec.msgpack.Decoder(list[Any]).decode
-_UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
+UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for bad bytes
 
 
 # No cycle can be made of it, and thousands come at once: the collector need not know it.
@@ -92,7 +95,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
                 raise ValueError(f"it has {len(fields)} of {_HEADER} fields")
             message = _decode_message(_encode(fields[:_HEADER]))
             return msgspec.structs.replace(message, extra=tuple(fields[_HEADER:]))
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise InvalidInput(f"not a stored message: {error}") from None
 
     def without_body(self) -> Message:
@@ -146,8 +149,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     def decode(cls, data: bytes) -> Body:
         """The body of a message of this version."""
         try:
-            return _decode_body(data)
-        except _UNREADABLE as error:
+            return read_body(data)
+        except UNREADABLE as error:
             raise InvalidInput(f"not a stored body: {type(error).__name__}") from None
 
 
@@ -201,14 +204,15 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     def decode(cls, data: bytes) -> Trace:
         """The trace of a message; an empty one for a message that has none."""
         try:
-            return _decode_trace(data) if data else cls(correlation_id="")
-        except _UNREADABLE as error:
+            return read_trace(data) if data else cls(correlation_id="")
+        except UNREADABLE as error:
             raise InvalidInput(f"not a stored trace: {type(error).__name__}") from None
 
 
 _decode_message = msgspec.msgpack.Decoder(Message).decode
-_decode_body = msgspec.msgpack.Decoder(Body).decode
-_decode_trace = msgspec.msgpack.Decoder(Trace).decode
+#: ``Body.decode`` for those who mind its call: raises one of ``UNREADABLE``.
+read_body = msgspec.msgpack.Decoder(Body).decode
+read_trace = msgspec.msgpack.Decoder(Trace).decode  # the same for ``Trace.decode``
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):

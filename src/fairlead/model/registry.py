@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_origin, get_type_hints
 
 from fairlead.model.backoff import RetryPolicy
@@ -98,8 +98,15 @@ class TaskSpec:
     def convert(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Turn stored plain data back into what the handler's annotations ask for."""
         shape = self._shape
-        if not shape.converts or (not kwargs and shape.fit_as_they_are(args)):
+        if not shape.converts:
             return args, kwargs
+        kinds = shape.scalars
+        if not kwargs and len(args) <= len(kinds):
+            for value, kind in zip(args, kinds, strict=False):
+                if type(value) is not kind:
+                    break
+            else:
+                return args, kwargs  # mostly: they are as they should be
         count = len(shape.positional)
         return (
             [
@@ -154,27 +161,17 @@ class _Shape:
         self.extra = next((slots[p.name] for p in parameters if p.kind is p.VAR_KEYWORD), None)
         self.converts = any(slot.type is not None for slot in slots.values())
         # What the first parameters ask for, as long as they are plain values.
-        self._scalars: list[type] = []
+        self.scalars: list[type] = []
         for slot in self.positional:
             if slot.type not in _SCALARS:
                 break
-            self._scalars.append(slot.type)
+            self.scalars.append(slot.type)
         # For the quick check: calls by position only, of handlers without required keywords.
         required = [p for p in parameters if p.default is p.empty]
         self.least = sum(p.kind in _POSITIONAL for p in required)
         self.most = len(self.positional) if self.rest is None else sys.maxsize
         if any(p.kind is p.KEYWORD_ONLY for p in required):
             self.most = -1  # no number of positions makes up for a keyword
-
-    def fit_as_they_are(self, args: list[Any]) -> bool:
-        """Whether there is nothing to convert in these; false if it takes a closer look."""
-        kinds = self._scalars
-        if len(args) > len(kinds):
-            return False
-        for value, kind in zip(args, kinds, strict=False):  # noqa: SIM110 - for every attempt
-            if type(value) is not kind:
-                return False
-        return True
 
 
 def _signature(handler: Callable[..., Any]) -> inspect.Signature:
@@ -236,6 +233,11 @@ class Registry:
                 "give one of the two another name: @app.task(name=...)"
             )
         self._specs[spec.name] = spec
+
+    @property
+    def specs(self) -> Mapping[str, TaskSpec]:
+        """The tasks by name, as they are at any time."""
+        return self._specs
 
     def get(self, name: str) -> TaskSpec:
         """The task of this name, or UnknownTask with the closest names."""

@@ -29,6 +29,7 @@ __all__ = (
     "pack",
     "pack_arguments",
     "pack_simple",
+    "read_arguments",
     "unpack",
     "unpack_arguments",
 )
@@ -144,15 +145,14 @@ def _output(code: int, data: memoryview) -> Output:
     return Output(str(data, "utf-8"))
 
 
-_decode_arguments = msgspec.msgpack.Decoder(
-    tuple[list[Any], dict[str, Any]], ext_hook=_output
-).decode
+#: ``unpack_arguments`` for those who mind its call: raises what msgspec does.
+read_arguments = msgspec.msgpack.Decoder(tuple[list[Any], dict[str, Any]], ext_hook=_output).decode
 
 
 def unpack_arguments(data: bytes) -> tuple[list[Any], dict[str, Any]]:
     """The positional and keyword arguments that ``pack_arguments`` stored, with ``Output``s."""
     try:
-        return _decode_arguments(data)
+        return read_arguments(data)
     except _UNREADABLE as error:
         raise InvalidInput(f"not stored arguments: {type(error).__name__}") from None
 

@@ -86,6 +86,7 @@ class Capacity:
         self._kinds: dict[str, Kind] = {}  # by task
         self._only: Kind | None = None  # the kind of all tasks, if there is only one
         self._queues: dict[str, _Queue] = {}
+        # Whoever sees an attempt end counts it there.
         self.paces: dict[Kind, Pace] = {kind: Pace() for kind in self._limits}
         self._seen: set[tuple[str, int]] = set()  # what was held at the last look at its age
         self._seen_at = 0.0
@@ -94,10 +95,6 @@ class Capacity:
     def mixed(self) -> bool:
         """Whether the tasks are of several kinds."""
         return self._only is None
-
-    def ended(self, kind: Kind) -> None:
-        """An attempt of this kind is over."""
-        self.paces[kind].ended += 1
 
     def kind(self, lease: Leased) -> Kind:
         """What an attempt needs; a slot alone if no handler here knows the task."""
@@ -115,6 +112,8 @@ class Capacity:
 
     def fits(self, lease: Leased) -> bool:
         """Whether it could begin now."""
+        if self._only == "loop" and not lease.crashes:
+            return len(self._inflight.running) < self.concurrency
         return self.room(self.kind(lease)) > 0
 
     def lacking(self, now: float) -> list[Leased]:

@@ -15,7 +15,7 @@ from types import CoroutineType
 from typing import Any, cast
 
 from fairlead.model.lifecycle import Settlement, State
-from fairlead.model.message import Leased, Trace
+from fairlead.model.message import UNREADABLE, Leased, Trace, read_trace
 from fairlead.model.values import pack
 from fairlead.runtime.correlation import correlation_id
 from fairlead.worker.attempt import TOO_LARGE, Floor
@@ -27,7 +27,7 @@ from fairlead.worker.inflight import Inflight, Kind, Stop
 from fairlead.worker.router import Plan, Router
 from fairlead.worker.writer import Writes
 
-__all__ = ("LightAttempt", "Lights", "trace_of")
+__all__ = ("LightAttempt", "Lights")
 
 _NO_TRACE = Trace(correlation_id="")
 
@@ -43,15 +43,14 @@ class Lights:
         writer: Writes,
         extras: Extras,
         *,
-        begun: Callable[[Leased, str], None],
         done: Callable[[LightAttempt, Settlement], None],
     ) -> None:
-        """``begun`` is called when a handler is about to run, ``done`` when all is decided."""
+        """``done`` is called with what follows from an attempt."""
         self.floor = floor
         self.router = router
         self.inflight = inflight
-        self.begun = begun
         self.done = done
+        self.numbers: dict[str, int] = {}  # of tasks, on the board
         self._writer = writer
         self._extras = extras
 
@@ -61,14 +60,19 @@ class Lights:
         if not floor.lanes.quick or floor.around or self._extras.log_tasks or lease.crashes:
             return None
         found = self.router.plain(lease)
-        if found is None or found.plan.spec not in floor.lanes.quick:
+        if found is None or found[0].spec not in floor.lanes.quick:
             return None
         return LightAttempt(self, lease, *found)
 
     def context(self, lease: Leased, task: str) -> Context:
         """What the handler sees of the attempt."""
         message = lease.message
-        trace = trace_of(message.trace)
+        trace = _NO_TRACE
+        if message.trace:
+            try:
+                trace = read_trace(message.trace)
+            except UNREADABLE:  # written by a later release: not worth a failed task
+                trace = _NO_TRACE
         return Context(
             lease,
             task,
@@ -139,8 +143,10 @@ class LightAttempt:
         """Run the handler; None if all is settled, or the full attempt that has to go on."""
         lights, lease = self._lights, self.lease
         floor = lights.floor
-        self._context = context = lights.context(lease, self.plan.spec.name)
-        lights.begun(lease, self.plan.spec.name)
+        name = self.plan.spec.name
+        self._context = context = lights.context(lease, name)
+        if lights.numbers:
+            lights.inflight.begun(lease, lights.numbers.get(name, 0))
         self._began = began = floor.loop.time()
         if self._timeout is not None:
             context.deadline = time.time() + self._timeout
@@ -255,11 +261,3 @@ async def _raised(error: BaseException) -> Any:
 
 async def _awaited(steps: Any) -> Any:
     return await steps
-
-
-def trace_of(data: bytes) -> Trace:
-    """Where a task came from."""
-    try:
-        return Trace.decode(data)
-    except ValueError:  # written by a later release: not worth a failed task
-        return _NO_TRACE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -11,11 +11,11 @@ from msgspec import UNSET
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import UnknownTask
 from fairlead.model.lifecycle import Unroutable
-from fairlead.model.message import VERSION, Body, ErrorInfo, Leased
+from fairlead.model.message import UNREADABLE, VERSION, Body, ErrorInfo, Leased, read_body
 from fairlead.model.options import seconds
 from fairlead.model.outputs import outputs_in
 from fairlead.model.registry import Registry, TaskSpec
-from fairlead.model.values import unpack_arguments
+from fairlead.model.values import read_arguments, unpack_arguments
 
 __all__ = ("Assignment", "Plain", "Plan", "Router")
 
@@ -58,14 +58,9 @@ class Assignment:
         return bool(self.depends_on) and (self.takes_context or bool(self.outputs))
 
 
-class Plain(NamedTuple):
-    """What it takes to run an attempt of a plain task."""
-
-    plan: Plan
-    args: list[Any]  # plain data still, not yet converted
-    kwargs: dict[str, Any]
-    timeout: float | None  # seconds
-    keep: float | None  # seconds, after it has finished
+#: What it takes to run an attempt of a plain task: the plan, positional and keyword arguments
+#: (plain data still), the time limit, and how long it is kept.
+Plain = tuple["Plan", list[Any], dict[str, Any], float | None, float | None]
 
 
 class Router:
@@ -73,6 +68,7 @@ class Router:
 
     def __init__(self, registry: Registry, *, timeout: float | None = None) -> None:
         self._registry = registry
+        self._specs = registry.specs
         self._timeout = timeout  # seconds, of tasks that say nothing of theirs
         self._plans: dict[str, Plan] = {}
 
@@ -82,19 +78,18 @@ class Router:
         if message.version > VERSION:
             return None
         try:
-            body = Body.decode(message.body)
+            body = read_body(message.body)
             plan = self._plans.get(body.task)
             if plan is None or not plan.is_plain or body.depends_on:
                 return None
             spec = plan.spec
-            if body.task_version > spec.version or self._registry.get(body.task) is not spec:
+            if body.task_version > spec.version or self._specs.get(body.task) is not spec:
                 return None
-            args, kwargs = unpack_arguments(body.arguments)
-        except (msgspec.MsgspecError, ValueError, TypeError, UnknownTask):
+            args, kwargs = read_arguments(body.arguments)
+        except UNREADABLE:
             return None
         timeout = plan.timeout if body.timeout is None else body.timeout
-        keep = plan.keep if body.retention is None else body.retention
-        return Plain(plan, args, kwargs, timeout, keep)
+        return plan, args, kwargs, timeout, plan.keep if body.retention is None else body.retention
 
     def assignment(self, lease: Leased) -> Assignment:
         """The assignment for a lease of which it is known that it has one."""

@@ -112,7 +112,6 @@ class Runner:
             inflight,
             writer,
             extras,
-            begun=self._light_begun,
             done=self._light_done,
         )
         self.alone = False  # in a slot process: its worker tells of failures and asks breakers
@@ -126,7 +125,7 @@ class Runner:
         """Start an attempt; or settle what no handler here can run."""
         light = None if self.alone else self._lights.attempt(lease)
         if light is not None:
-            self.started[light.task] += 1
+            self.started[light.plan.spec.name] += 1
             self._inflight.add(light)
             self._floor.lanes.submit(light)
             return
@@ -204,6 +203,7 @@ class Runner:
     def number(self, names: Sequence[str]) -> None:
         """Show tasks on the board by their place in this list."""
         self._numbers = {name: number for number, name in enumerate(names)}
+        self._lights.numbers = self._numbers
 
     def endless(self, limit: int) -> FairleadError:
         """The error of a drain that does not come to an end."""
@@ -227,10 +227,6 @@ class Runner:
         if self._numbers:
             number = self._numbers.get(attempt.assignment.spec.name, 0)
             self._inflight.begun(attempt.lease, number)
-
-    def _light_begun(self, lease: Leased, task: str) -> None:
-        if self._numbers:
-            self._inflight.begun(lease, self._numbers.get(task, 0))
 
     def _light_done(self, attempt: LightAttempt, settlement: Settlement) -> None:
         self._inflight.remove(attempt)
