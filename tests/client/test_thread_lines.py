@@ -39,6 +39,12 @@ def task(app: Fairlead) -> Callable[..., Handle[None]]:
     return work.enqueue
 
 
+def hurried(app: Fairlead, seconds: float) -> Callable[..., Handle[None]]:
+    """The same task, with less time."""
+    (spec,) = app._registry
+    return app.registered(spec.name).using(enqueue_timeout=seconds).enqueue
+
+
 def connections(running: Running) -> int:
     """Those of apps, but for the one that asks."""
     with running.client() as client:
@@ -215,13 +221,25 @@ async def test_a_lost_reply_is_asked_for_again_under_its_number(
         assert lines(app) == 1
 
 
+async def test_what_may_have_been_done_stays_in_doubt(running: Running) -> None:
+    async with behind(running) as (between, app, once):
+        fault = between.drop_reply()
+        calling = asyncio.ensure_future(once(MANY, hurried(app, 1.0)))
+        await fault.happened.wait()
+        await between.refuse()
+        between.cut()  # nobody can be asked about it
+        with pytest.raises(Ambiguous, match="may have been executed"):
+            await calling
+        await between.accept()
+        assert (await app.asnapshot()).ready == MANY + 1
+
+
 async def test_a_silent_server_costs_no_more_than_the_time_limit(running: Running) -> None:
     async with behind(running) as (between, app, once):
         between.swallow(up=False)
         began = time.monotonic()
-        hurried = app.registered(next(iter(app._registry)).name).using(enqueue_timeout=0.5).enqueue
         with pytest.raises(Ambiguous) as caught:
-            await once(MANY, hurried)
+            await once(MANY, hurried(app, 0.5))
         assert 0.4 < time.monotonic() - began < 3.0
         (id,) = caught.value.ids
         between.heal()
@@ -251,16 +269,16 @@ def test_a_server_that_was_restarted_is_used_again(running: Running) -> None:
         assert lines(app) == 1
 
 
-def test_of_a_server_that_is_gone_it_is_sure_that_nothing_was_done(running: Running) -> None:
-    with Fairlead(running.url, timeout="300ms") as app:
-        enqueue = task(app)
-        for n in range(MANY):
-            enqueue(n)
-        running.kill()
-        for n in range(3):
-            with pytest.raises(Unreachable):
-                enqueue(n)
-        running.start()
+def test_of_a_server_that_is_gone_it_is_sure_that_nothing_was_done(
+    app: Fairlead, running: Running
+) -> None:
+    enqueue = task(app)
+    for n in range(MANY):
+        enqueue(n)
+    running.kill()
+    with pytest.raises(Unreachable):
+        hurried(app, 1.0)(MANY)
+    running.start()
 
 
 async def test_one_that_cannot_be_opened_is_left_to_the_portal(running: Running) -> None:

@@ -54,9 +54,9 @@ GUARDS: tuple[Guard, ...] = (
                 "fairlead/broker/caller.py",
                 (
                     (
-                        "return verb(Call(call.incarnation, call.number, until, hasty))\n",
+                        "return verb(Call(call.incarnation, call.number, until, call.hasty))\n",
                         "number = self.reserve()\n"
-                        "            return verb(Call(call.incarnation, number, until, hasty))\n",
+                        "            return verb(Call(call.incarnation, number, until, call.hasty))\n",
                     ),
                 ),
             ),
@@ -101,8 +101,8 @@ GUARDS: tuple[Guard, ...] = (
                 "fairlead/broker/caller.py",
                 (
                     (
-                        "call = Call(self.incarnation, number, until, hasty)",
-                        "call = Call(self.incarnation, number, None, hasty)",
+                        "call = Call(self.incarnation, number, until, limit",
+                        "call = Call(self.incarnation, number, None, limit",
                     ),
                 ),
                 test=_POLICY + "test_the_time_limit_is_told_to_whoever_carries_the_call",
@@ -251,7 +251,7 @@ GUARDS: tuple[Guard, ...] = (
                 "fairlead/client/receipts.py", (("    error.ids = (message.id,)\n", "    pass\n"),)
             ),
             Mutant(
-                "fairlead/client/client.py",
+                "fairlead/client/bulk.py",
                 (
                     (
                         "error.ids = tuple(submission.message.id for submission in chunk)",

@@ -38,6 +38,7 @@ from tests.mutants import (
     routes_guards,
     servers_guards,
     settings_guards,
+    short_way_guards,
     spool_guards,
     straight_guards,
 )
@@ -403,6 +404,7 @@ GUARDS: tuple[Guard, ...] = (
     *routes_guards.GUARDS,
     *servers_guards.GUARDS,
     *settings_guards.GUARDS,
+    *short_way_guards.GUARDS,
     *manager_guards.GUARDS,
     *outage_guards.GUARDS,
     *fallback_guards.GUARDS,

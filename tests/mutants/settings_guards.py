@@ -184,6 +184,6 @@ GUARDS: tuple[Guard, ...] = (
         "order within a millisecond",
         "tasks that are due at the same moment run in the order they were enqueued",
         "tests/runtime/test_ids.py::test_ids_of_one_millisecond_sort_in_the_order_they_were_made",
-        _at("fairlead/runtime/ids.py", " | fraction << 64", ""),
+        _at("fairlead/runtime/ids.py", "(rest << 12) // 1_000_000", "0"),
     ),
 )  # fmt: skip

@@ -17,9 +17,10 @@ import pytest
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import Retry, Snooze
 from fairlead.model.lifecycle import Settlement, State
-from fairlead.worker import Context, Worker
+from fairlead.worker.context import Context
 from fairlead.worker.extras import Extras
 from fairlead.worker.light import LightAttempt, Lights
+from fairlead.worker.worker import Worker
 from tests.worker.harness import AT_ONCE, Rig, until
 
 LEARNS = 3  # attempts that end at once, before the one that a test is about

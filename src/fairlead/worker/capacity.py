@@ -86,7 +86,6 @@ class Capacity:
         self._kinds: dict[str, Kind] = {}  # by task
         self._only: Kind | None = None  # the kind of all tasks, if there is only one
         self._queues: dict[str, _Queue] = {}
-        # Whoever sees an attempt end counts it there.
         self.paces: dict[Kind, Pace] = {kind: Pace() for kind in self._limits}
         self._seen: set[tuple[str, int]] = set()  # what was held at the last look at its age
         self._seen_at = 0.0
@@ -95,6 +94,10 @@ class Capacity:
     def mixed(self) -> bool:
         """Whether the tasks are of several kinds."""
         return self._only is None
+
+    def ended(self, kind: Kind) -> None:
+        """An attempt of this kind is over."""
+        self.paces[kind].ended += 1
 
     def kind(self, lease: Leased) -> Kind:
         """What an attempt needs; a slot alone if no handler here knows the task."""

@@ -68,7 +68,6 @@ class Processor:
         runner.over = self._attempt_over
         inflight.release = self._release
         self._capacity = capacity
-        self._paces = capacity.paces
         self.concurrency = capacity.concurrency
         self._kept = True  # somebody keeps our leases; otherwise nothing may be fetched
         self._patience = patience
@@ -389,7 +388,7 @@ class Processor:
         self._wake.clear()
 
     def _attempt_over(self, kind: Kind) -> None:
-        self._paces[kind].ended += 1
+        self._capacity.ended(kind)
         if self._inflight.held and not self.halting:
             self._fill()
         if not self._woken:

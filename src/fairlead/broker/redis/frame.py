@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,7 +20,6 @@ from fairlead.broker.clock import Clock
 from fairlead.broker.documents import too_many_trails
 from fairlead.broker.leadership import too_many_leaders
 from fairlead.broker.redis.address import Address, parse
-from fairlead.broker.redis.blocking_line import BlockingLine
 from fairlead.broker.redis.codec import PackedSubmissions
 from fairlead.broker.redis.connection import FirstTry, Server, Value
 from fairlead.broker.redis.finder import Ask
@@ -42,6 +41,9 @@ from fairlead.model.errors import (
     OutOfOrder,
     Refused,
 )
+
+if TYPE_CHECKING:
+    from fairlead.broker.redis.blocking_line import BlockingLine
 
 __all__ = ("Frame",)
 
@@ -100,6 +102,9 @@ class Frame:
 
     def thread_line(self) -> BlockingLine | None:
         """Return a line for a thread to where the calls of the running loop go; None: not now."""
+        # Here: async programs need none.
+        from fairlead.broker.redis.blocking_line import BlockingLine
+
         session = self._sessions.get(asyncio.get_running_loop())
         wire = None if session is None else session.server.ready()
         is_odd = self.address.tls is not None or self._test_clock or self._set is not None

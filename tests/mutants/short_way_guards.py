@@ -1,0 +1,116 @@
+"""Guards of the short ways of client and worker: they take what is plain, and leave the rest."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Guard, Mutant
+
+__all__ = ("GUARDS",)
+
+_LINES = "tests/client/test_thread_lines.py::"
+_LIGHT = "tests/worker/test_light.py::"
+_TEMPLATE = "tests/client/test_template.py::"
+
+
+def _guard(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
+    return Guard(name, protects, test, (Mutant(f"fairlead/{file}", edits),))
+
+
+GUARDS: tuple[Guard, ...] = (
+    _guard(
+        "ids: fork",
+        "a forked child makes no ids of its parent's randomness",
+        "tests/runtime/test_ids.py::test_a_forked_child_makes_other_ids_with_randomness_of_its_own",
+        "runtime/ids.py",
+        ("at_fork(after_in_child=_drawn.clear)", "at_fork()"),
+    ),
+    _guard(
+        "checks: like",
+        "a message is only passed over for what it shares with one that passed",
+        "tests/model/test_checks.py::test_what_is_wrong_is_refused_by_name"
+        "[level-behind one that passed]",
+        "model/checks.py",
+        ("        and message.level is like.level\n", ""),
+    ),
+    _guard(
+        "template: origin",
+        "a task inherits the correlation id of where it is enqueued",
+        _TEMPLATE + "test_what_comes_with_the_call_is_not_lost",
+        "client/template.py",
+        ("if arguments is None or correlation_id.get():", "if arguments is None:"),
+    ),
+    _guard(
+        "template: signature",
+        "a call that no handler takes is refused before it is written",
+        _TEMPLATE + "test_calls_that_no_handler_takes_are_refused_also_behind_good_ones",
+        "client/template.py",
+        (" or not self._least <= len(args) <= self._most", ""),
+    ),
+    _guard(
+        "lines: doubt",
+        "what a thread sent and got no reply to stays in doubt",
+        _LINES + "test_what_may_have_been_done_stays_in_doubt",
+        "client/thread_lines.py",
+        (
+            "submit_again(call, submission, left, lost)",
+            "submit_again(call, submission, left, None)",
+        ),
+    ),
+    _guard(
+        "lines: number",
+        "a call that goes on over the portal keeps its number",
+        _LINES + "test_a_lost_reply_is_asked_for_again_under_its_number[none]",
+        "client/client.py",
+        (
+            "caller.ask_again(enqueue, call, within, after)",
+            "caller.call(enqueue, within, number=call.number + 1)",
+        ),
+    ),
+    _guard(
+        "lines: lost",
+        "nothing is sent over a connection that is known to be lost",
+        _LINES + "test_of_a_server_that_is_gone_it_is_sure_that_nothing_was_done",
+        "broker/redis/blocking_line.py",
+        ("if frame.is_closed or self._is_lost():", "if frame.is_closed:"),
+    ),
+    _guard(
+        "lines: fork",
+        "a forked child has lines, and incarnations, of its own",
+        _LINES + "test_a_forked_child_has_lines_of_its_own",
+        "client/clients.py",
+        (
+            "        self._lines = ThreadLines(self.sync)  # what the parent",
+            "        # what the parent",
+        ),
+    ),
+    _guard(
+        "light: stop",
+        "an attempt that was told to stop by its own first step has not simply succeeded",
+        _LIGHT + "test_a_lost_lease_settles_nothing[light]",
+        "worker/light.py",
+        ("if self._why is not None or floor.cut or", "if floor.cut or"),
+    ),
+    _guard(
+        "light: cleanup",
+        "what a handler left to be cleaned up is, before its outcome is reported",
+        _LIGHT + "test_cleanups_come_before_the_outcome[light]",
+        "worker/light.py",
+        (" or floor.cut or context._cleanups:", " or floor.cut:"),
+    ),
+    _guard(
+        "light: middleware",
+        "middleware is around every attempt, however short",
+        _LIGHT + "test_middleware_that_comes_later_is_around_every_attempt[light]",
+        "worker/light.py",
+        ("if not floor.lanes.quick or floor.around or", "if not floor.lanes.quick or"),
+    ),
+    _guard(
+        "light: time",
+        "the time of an attempt counts from its first step",
+        _LIGHT + "test_its_time_counts_from_its_first_step[light]",
+        "worker/execution.py",
+        (
+            "self._floor.deadlines.add(self, self._since + ",
+            "self._floor.deadlines.add(self, self._loop.time() + ",
+        ),
+    ),
+)
