@@ -56,7 +56,7 @@ GUARDS: tuple[Guard, ...] = (
                     (
                         "return verb(Call(call.incarnation, call.number, until, call.hasty))\n",
                         "number = self.reserve()\n"
-                        "            return verb(Call(call.incarnation, number, until, call.hasty))\n",
+                        "            return verb(Call(call.incarnation, number, until))\n",
                     ),
                 ),
             ),
