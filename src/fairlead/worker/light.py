@@ -159,7 +159,7 @@ class LightAttempt:
             waits = variables.run(steps.send, None)
         except StopIteration as stop:
             value = stop.value
-        except BaseException as error:  # noqa: BLE001 - the same
+        except BaseException as error:  # noqa: BLE001 - the full attempt raises this one again, too
             return self._full(variables, _raised(error))
         else:
             return self._full(variables, _Rest(steps, waits))
