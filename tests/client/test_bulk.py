@@ -64,6 +64,7 @@ async def test_a_lost_reply_in_the_middle_is_asked_for_again_and_nothing_is_twic
     assert (await order(running, MANY))[1:] == [handle.id for handle in handles]
 
 
+@pytest.mark.slow
 async def test_the_error_names_the_tasks_of_the_call_that_failed(
     running: Running, between: Proxy
 ) -> None:
@@ -82,7 +83,7 @@ async def test_the_error_names_the_tasks_of_the_call_that_failed(
 
         watching = asyncio.create_task(cut_off())
         with pytest.raises(Ambiguous) as caught:
-            await app.aenqueue_many(calls, timeout="1s")
+            await app.aenqueue_many(calls, timeout="3s")
         await watching
         assert caught.value.ids == tuple(call.id for call in calls[500:1000])
         await between.accept()
