@@ -8,7 +8,6 @@ by the rules of ``broker.repeats``: so it is carried out once, and takes no long
 from __future__ import annotations
 
 import asyncio
-import atexit
 import threading
 import time
 import weakref
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fairlead.broker.thread_line import ThreadLine
 from fairlead.broker.verbs import Call, Receipt, Submission
 from fairlead.model.errors import Ambiguous, BrokerError
+from fairlead.runtime.exits import at_exit
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.natives import are_threads_patched
 
@@ -169,4 +169,4 @@ def _flush() -> None:
         time.sleep(_STEP)
 
 
-atexit.register(_flush)
+at_exit(_flush)

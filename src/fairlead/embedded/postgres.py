@@ -19,7 +19,6 @@ A process that is killed leaves the server running, and the next one to start he
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import hashlib
 import os
@@ -38,6 +37,7 @@ from fairlead.embedded.directory import LockFile
 from fairlead.embedded.options import DEFAULT_PATH, check_timeout
 from fairlead.embedded.server import check_system
 from fairlead.model.errors import FairleadError, InvalidOption, Refused, Unreachable
+from fairlead.runtime.exits import at_the_end
 from fairlead.runtime.forks import at_fork
 
 __all__ = ("EmbeddedPostgres",)
@@ -373,4 +373,4 @@ def _at_exit() -> None:
 
 
 at_fork(after_in_child=_after_fork)
-atexit.register(_at_exit)
+at_the_end(_at_exit)

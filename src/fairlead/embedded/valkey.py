@@ -22,7 +22,6 @@ programs (a demo, a test) that want it gone even then.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import threading
@@ -48,6 +47,7 @@ from fairlead.embedded.server import (
     listens,
 )
 from fairlead.model.errors import FairleadError, InvalidOption
+from fairlead.runtime.exits import at_the_end
 from fairlead.runtime.forks import at_fork
 from fairlead.runtime.identity import is_same
 
@@ -342,6 +342,4 @@ def _at_exit() -> None:
 
 
 at_fork(after_in_child=_after_fork)
-# Exit handlers run backward: what is imported later may still use the server. So fairlead.broker
-# imports this for every program, before the loop of sync code, which has calls to finish at exit.
-atexit.register(_at_exit)
+at_the_end(_at_exit)  # the loop of sync code has calls to finish at exit

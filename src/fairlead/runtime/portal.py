@@ -9,12 +9,12 @@ one all the same, and callers wait as greenlets.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from fairlead.runtime.exits import at_exit
 from fairlead.runtime.forks import at_fork
 from fairlead.runtime.loops import new_loop
 from fairlead.runtime.natives import (
@@ -175,4 +175,4 @@ at_fork(
     after_in_parent=portal._move_on,
     after_in_child=portal._renew,
 )
-atexit.register(portal.flush, _AT_EXIT)
+at_exit(portal.flush, _AT_EXIT)
