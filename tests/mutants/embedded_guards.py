@@ -117,6 +117,18 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "after the calls",
+        "a server of one's own is stopped after calls that are finished at exit",
+        "tests/runtime/test_exits.py::"
+        "test_a_call_of_a_thread_and_a_server_that_is_started_late_end_in_order",
+        (
+            Mutant(
+                "fairlead/embedded/valkey.py",
+                (("at_the_end(_at_exit)", "__import__('atexit').register(_at_exit)"),),
+            ),
+        ),
+    ),
+    Guard(
         "client only",
         "a client needs nothing that Windows does not have",
         "tests/test_client_only.py::test_a_client_enqueues_and_reads",
