@@ -30,7 +30,7 @@ def test_if_nobody_names_a_broker_it_is_a_server_of_its_own(
 ) -> None:
     monkeypatch.delenv("FAIRLEAD_URL", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fairlead.app.broker_url.find_binary", lambda: tmp_path / "valkey-server")
+    monkeypatch.setattr("fairlead.embedded.server.find_binary", lambda: tmp_path / "valkey-server")
     asked: list[tuple[str, bool]] = []
 
     def connected(url: str, *, is_default: bool, timeout: float | None = None) -> Store:
