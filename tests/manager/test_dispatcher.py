@@ -249,7 +249,11 @@ async def test_rows_wait_while_the_broker_is_away(bench: Bench) -> None:
             assert await locks(bench) == []
         assert (await bench.states())["queued"] == 0
         running.start()
-        assert await dispatcher.dispatch_all() == 20
+        async with asyncio.timeout(30):
+            while True:  # as a manager does: the next connection may come after the time of a call
+                with contextlib.suppress(BrokerError):
+                    await dispatcher.dispatch_all()
+                    break
         assert await bench.states() == {"queued": 20}
         there = Bench(store, bench.ledger, bench.dsn)
         assert sorted(await there.run_all()) == sorted(ids)
