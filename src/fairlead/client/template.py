@@ -56,24 +56,8 @@ class Template:
         arguments = pack_simple(args)
         if arguments is None or correlation_id.get():
             return None
-        found = self.found
-        return Submission(
-            message=Message(
-                id=id,
-                queue=found.queue,
-                tenant=found.tenant,
-                level=found.level,
-                cost=found.cost,
-                limiters=found.limiters,
-                flags=self._flags,
-                body=self._before + encode(arguments) + self._after,
-                trace=b"\x92%b\x80" % encode(id),
-            ),
-            delay=found.delay,
-            deadline=found.deadline,
-            on_dependency_failure=found.on_dependency_failure,
-            unique=found.unique,
-        )
+        body = self._before + encode(arguments) + self._after
+        return self._filled(id, body, b"\x92%b\x80" % encode(id))
 
     def submission(
         self,
@@ -87,7 +71,20 @@ class Template:
         found = self.found
         inherited = found.correlation_id or correlation_id.get()
         origin = check_key("correlation id", inherited) if inherited else id
-        frame = BodyFrame(self._body, results_of or ())
+        body = BodyFrame(self._body, results_of or ()).around(arguments)
+        trace = Trace(correlation_id=origin).encode()
+        return self._filled(id, body, trace, depends_on, results_of is not None, fence)
+
+    def _filled(
+        self,
+        id: str,
+        body: bytes,
+        trace: bytes,
+        depends_on: tuple[Dependency, ...] = (),
+        uses_results: bool = False,
+        fence: LeaseRef | None = None,
+    ) -> Submission:
+        found = self.found
         return Submission(
             message=Message(
                 id=id,
@@ -97,14 +94,14 @@ class Template:
                 cost=found.cost,
                 limiters=found.limiters,
                 flags=self._flags,
-                body=frame.around(arguments),
-                trace=Trace(correlation_id=origin).encode(),
+                body=body,
+                trace=trace,
             ),
             delay=found.delay,
             deadline=found.deadline,
             depends_on=depends_on,
             on_dependency_failure=found.on_dependency_failure,
-            uses_results=results_of is not None,
+            uses_results=uses_results,
             unique=found.unique,
             fence=fence,
         )

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from fairlead.model.errors import InvalidName, InvalidOption, TooLarge
-from fairlead.model.message import LEVELS, Message
+from fairlead.model.message import LEVELS, Message, shares_head
 from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import MAX_COST, MAX_LIMITERS, MIN_COST
 from fairlead.model.values import MAX_BODY
@@ -37,15 +37,7 @@ def check_message(message: Message, like: Message | None = None) -> None:
     there, which calls of one task share, nothing more is asked.
     """
     id, body, trace = message.id, message.body, message.trace
-    if like is None or not (
-        message.queue is like.queue
-        and message.tenant is like.tenant
-        and message.level is like.level
-        and message.cost is like.cost
-        and message.limiters is like.limiters
-        and message.flags is like.flags
-        and message.version is like.version
-    ):
+    if like is None or not shares_head(message, like):
         _check_head(message)
     if type(id) is not str or not (_ID(id) or _is_scoped(id, message.tenant)):
         raise InvalidName("task id", id, _ID_RULE)

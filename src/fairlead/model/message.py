@@ -29,6 +29,7 @@ __all__ = (
     "read_body",
     "read_trace",
     "run_flags",
+    "shares_head",
     "run_limits",
     "task_name",
 )
@@ -113,6 +114,19 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
             and self.limiters == other.limiters
             and self.version == other.version
         )
+
+
+def shares_head(message: Message, like: Message) -> bool:
+    """Whether all but the id and the contents are the same objects, as calls of one task share."""
+    return (
+        message.queue is like.queue
+        and message.tenant is like.tenant
+        and message.level is like.level
+        and message.cost is like.cost
+        and message.limiters is like.limiters
+        and message.flags is like.flags
+        and message.version is like.version
+    )
 
 
 def run_flags(max_retries: int, max_crashes: int | None) -> int:

@@ -35,7 +35,7 @@ from fairlead.broker.verbs import (
     Write,
 )
 from fairlead.model.lifecycle import Settlement, State
-from fairlead.model.message import Message
+from fairlead.model.message import Message, shares_head
 
 __all__ = (
     "PackedSubmissions",
@@ -82,15 +82,7 @@ def submission_args(submissions: Iterable[Submission]) -> list[Value]:
     head = b""
     for item in submissions:
         message = item.message
-        if like is None or not (
-            message.queue is like.queue
-            and message.tenant is like.tenant
-            and message.level is like.level
-            and message.cost is like.cost
-            and message.limiters is like.limiters
-            and message.version is like.version
-            and message.flags is like.flags
-        ):
+        if like is None or not shares_head(message, like):
             head = head_of(message)
         like = message
         if message.extra:

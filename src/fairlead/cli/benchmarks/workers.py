@@ -28,6 +28,7 @@ from fairlead.cli.benchmarks.site import (
     until,
     working,
 )
+from fairlead.model.errors import FairleadError
 
 __all__ = ("ROWS", "Row", "aims", "measure", "show")
 
@@ -204,7 +205,10 @@ async def _registered(url: str) -> None:
     until = time.monotonic() + PATIENCE
     while not await store.workers() and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(LOOK)
+    found = await store.workers()
     await store.close()
+    if not found:  # what it does before that is not how it rests
+        raise FairleadError(f"the worker did not register within {PATIENCE:g} seconds")
 
 
 def _children(worker: subprocess.Popen[bytes]) -> list[int]:
