@@ -6,6 +6,7 @@ side, which must answer everything alike. FAIRLEAD_EXAMPLES multiplies its runs.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ from fairlead.broker.verbs import (
     LeaseRef,
     Mail,
     Moved,
+    QueueChange,
     Setting,
     Settled,
     TenantChange,
@@ -362,6 +364,45 @@ async def test_tasks_with_ids_that_fairlead_makes_are_served_in_the_same_order(s
         done = (await c.fetch(size))[::2]
         assert await c.settle(*map(completed, done)) == ["applied"] * len(done)
     assert await c.broker.audit(now=NOW) == []
+    await c.broker.close()
+
+
+@pytest.mark.parametrize("tenants", ["ab", "abcde", "aaaabbbcccd"])
+async def test_several_that_hold_much_give_the_same_to_make_room(tenants: str) -> None:
+    c = Client(twins(MemoryBroker(test_clock=True), on_server("valkey")))
+    await c.configure(QueueChange(queue="default", keep_completed_count=60))
+    known: list[str] = []
+    for turn in range(12):
+        ids = [f"{100 * turn + n:032x}" for n in range(30)]
+        owners = [tenants[(turn * 7 + n * (n + 1)) % len(tenants)] for n in range(30)]
+        await c.enqueue(*map(submit, ids, owners), now=NOW + turn)
+        leases = await c.fetch(30, now=NOW + turn)
+        await c.settle(*map(completed, leases), now=NOW + turn)
+        known += ids
+        found = await c.broker.find(known[-120:], now=NOW + turn)
+        assert sum(each is not None for each in found) <= 60
+    assert await c.broker.audit(now=NOW + 12) == []
+    await c.broker.close()
+
+
+@pytest.mark.parametrize("seed", [0, 120, 276])
+async def test_several_that_hold_much_give_the_same_where_their_bytes_weigh_more(seed: int) -> None:
+    dice = random.Random(seed)
+    c = Client(twins(MemoryBroker(test_clock=True), on_server("valkey")))
+    change = QueueChange(queue="default", keep_completed_count=10, keep_completed_bytes=3_000)
+    await c.configure(change)
+    known: list[str] = []
+    for turn in range(20):
+        ids = [f"{100 * turn + n:032x}" for n in range(dice.randint(1, 12))]
+        bodies = [b"x" * dice.choice((1, 1, 50, 400)) for _ in ids]
+        owners = [f"t{dice.randint(0, 11)}" for _ in ids]
+        tasks = [submit(*each[:2], body=each[2]) for each in zip(ids, owners, bodies, strict=True)]
+        await c.enqueue(*tasks, now=NOW + turn)
+        leases = await c.fetch(12, now=NOW + turn)
+        await c.settle(*map(completed, leases), now=NOW + turn)
+        known += ids
+        await c.broker.find(known[-60:], now=NOW + turn)  # both say the same
+    assert await c.broker.audit(now=NOW + 20) == []
     await c.broker.close()
 
 

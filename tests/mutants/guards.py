@@ -55,7 +55,7 @@ _ENGINE = (
             memory("records.py", (" and self.token == token", "")),
             lua("lib/task.lua", (" and t.token == token", "")),
             lua(
-                "lib/plain_end.lua",
+                "lib/straight_settle.lua",
                 ("f.untouched and f.token == token and", "f.untouched and"),
                 test=MACHINE + "test_a_settlement_with_an_old_token_is_fenced_for_an_id_that"
                 "_fairlead_made",
@@ -96,7 +96,7 @@ _ENGINE = (
             ),
             lua("lib/dispatch.lua", ("  heap_push(q.heap, t)\n", "")),
             lua(
-                "lib/burst.lua",
+                "lib/straight_fetch.lua",
                 ("    if rival_tag and (rival_tag", "    if false and (rival_tag"),
                 test=MACHINE + "test_tasks_with_ids_that_fairlead_makes_are_served_in_the_same"
                 "_order[64]",
@@ -257,7 +257,7 @@ _ENGINE = (
                 "pins.py",
                 ("        parent.tenant.queue.shelf(parent.state).remove(parent)", "        pass"),
             ),
-            lua("lib/shelf.lua", (" and not left[id]", "")),
+            lua("lib/shelf.lua", ("task and to_record(task) or ", "")),
             lua(
                 "lib/trim.lua",
                 (" and not f.aside", ""),
@@ -311,7 +311,7 @@ _ENGINE = (
         SUITE + "test_flow_orders.py::test_a_flow_is_completed_when_all_its_members_are",
         (
             memory("shard.py", ("            flow.count(self, task.flow, to)", "            pass")),
-            lua("lib/plain_end.lua", ("if o.member then", "if false then")),
+            lua("lib/straight_settle.lua", ("if kind.flow then", "if false then")),
         ),
     ),
     Guard(

@@ -20,10 +20,12 @@ GUARDS: tuple[Guard, ...] = (
                 "shelf.py",
                 ("order = self._of_giver() if over else None", "order = None"),
             ),
-            lua("lib/trim.lua", ("if over > 0 or full then t, many = giver(s) end", "")),
+            lua(
+                "lib/trim.lua", ("(over > 0 or full) then t, many = giver(s) end", "false then end")
+            ),
             lua(
                 "lib/trim.lua",
-                ("if over > 0 or full then t, many", "if over > 0 then t, many"),
+                ("(over > 0 or full) then t, many", "over > 0 then t, many"),
                 test=_NEIGHBORS + "test_a_flood_of_dead_tasks_does_not_push_out_those_of_others",
             ),
         ),
@@ -108,8 +110,8 @@ GUARDS: tuple[Guard, ...] = (
                 ("t[LIVE_BYTES] = t[LIVE_BYTES] - bytes_of(task)", "t[LIVE_BYTES] = t[LIVE_BYTES]"),
             ),
             lua(
-                "lib/plain_end.lua",
-                ("  t[LIVE_BYTES] = t[LIVE_BYTES] - n * (COUNTED + size)\n", ""),
+                "lib/straight_settle.lua",
+                ("= t[LIVE_BYTES] - live, t[DONE_BYTES]", "= t[LIVE_BYTES], t[DONE_BYTES]"),
             ),
         ),
     ),

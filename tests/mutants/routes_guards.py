@@ -16,6 +16,10 @@ def _at(file: str, old: str, new: str) -> tuple[Mutant, ...]:
     return (Mutant(_API + file, ((old, new),)),)
 
 
+def _in_act(old: str, new: str) -> tuple[Mutant, ...]:
+    return (Mutant("fairlead/client/task_acts.py", ((old, new),)),)
+
+
 GUARDS: tuple[Guard, ...] = (
     Guard(
         "for operators",
@@ -77,13 +81,13 @@ GUARDS: tuple[Guard, ...] = (
         "what came later",
         "an order about many tasks leaves those alone that came after it began",
         _BULK + "test_tasks_that_came_later_are_left_alone",
-        _at("bulk_acts.py", "            and record.enqueued_at <= place.began\n", ""),
+        _in_act("            and record.enqueued_at <= place.began\n", ""),
     ),
     Guard(
         "an end",
         "an order about many tasks ends while new ones come in",
         _BULK + "test_an_act_ends_while_new_tasks_come_in",
-        _at("bulk_acts.py", "if found.cursor is not None and pages > 0:", "if found.cursor:"),
+        _in_act("found.cursor is None or after.pages <= 0,", "found.cursor is None,"),
     ),
     Guard(
         "the caller is gone",
@@ -107,6 +111,6 @@ GUARDS: tuple[Guard, ...] = (
         "what was seen goes along",
         "an order about many tasks says how each stood when it was chosen",
         _BULK + "test_a_task_that_changed_since_it_was_read_is_left_alone",
-        _at("bulk_acts.py", "level=level, seen=seen)", "level=level)"),
+        _in_act("level=level, seen=seen)", "level=level)"),
     ),
 )

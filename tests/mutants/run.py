@@ -37,13 +37,13 @@ _TIMEOUT = 120  # seconds for one named test; a mutant that hangs is noticed by 
 _SLOWEST = 10
 _AFTER_SUITE = "--after-suite"
 _moments = itertools.count(1_000_000_000)
-_AT_ONCE = 5  # every tenth waits for ten seconds or more until it is noticed
+_AT_ONCE = 8  # most wait: every tenth for ten seconds or more, until it is noticed
 # Most of a run would be imports of what stays the same: processes are forked from one that has it.
 _SAME = (
     *(f"_pytest.{name}" for name in default_plugins),
-    *("anyio.pytest_plugin", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin"),
+    *("anyio.pytest_plugin", "pytest_asyncio.plugin", "pytest_timeout"),
     *("hypothesis.stateful", "rich.console", "pygments.lexers", "pdb", "xml.etree.ElementTree"),
-    *("asyncio", "click", "cronsim", "execnet.gateway", "httpx", "msgspec", "psycopg"),
+    *("asyncio", "click", "cronsim", "httpx", "msgspec", "psycopg"),
     *("psycopg_pool", "redis.asyncio", "uvicorn", "websockets"),
 )
 _FORKED = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""Guards of the straight way into a server: it declines what is not for it, before it writes."""
+"""Guards of the straight ways of a server: they leave to the engine what is not for them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ __all__ = ("GUARDS",)
 
 _TESTS = "tests/broker/redis/test_straight_way.py::"
 _FILE = LUA + "lib/straight_entry.lua"
+_EXCHANGE = "tests/broker/redis/test_straight_exchange.py::"
 
 
 def _guard(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
     return Guard(name, protects, _TESTS + test, (Mutant(_FILE, edits),))
+
+
+def _exchange(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
+    return Guard(name, protects, _EXCHANGE + test, (Mutant(f"{LUA}lib/{file}.lua", edits),))
 
 
 GUARDS: tuple[Guard, ...] = (
@@ -74,5 +79,75 @@ GUARDS: tuple[Guard, ...] = (
         "the stream of events is cut when a block is full",
         "test_a_block_of_events_is_closed_by_the_engine",
         ("weight <= 0 or filled >= M.cap / BLOCKS", "weight <= 0"),
+    ),
+    _exchange(
+        "straight exchange: worker",
+        "nobody ends what another has on loan",
+        "test_ends_under_another_token_or_of_another_worker_are_fenced",
+        "straight_settle",
+        (" and sub(its, FATE_END + 1) == begin", ""),
+    ),
+    _exchange(
+        "straight exchange: twice",
+        "of two settlements of a task in a call the first counts",
+        "test_one_that_is_settled_twice_in_a_call_is_settled_in_its_order",
+        "settle",
+        ("      if latest[id] then twice = true end\n", ""),
+    ),
+    _exchange(
+        "straight exchange: tied",
+        "whoever waits for a task hears of its end",
+        "test_a_watched_one_is_the_engines",
+        "straight_settle",
+        ("if not q or tied[ids[k]] then", "if not q then"),
+    ),
+    _exchange(
+        "straight exchange: charge",
+        "run time is charged where the queue says so",
+        "test_limits_hold_on_the_straight_way[run time that is charged]",
+        "straight_settle",
+        ("if kind.limited or q.charge ~= 0 then", "if kind.limited then"),
+    ),
+    _exchange(
+        "straight exchange: held",
+        "a held task that ends has begun",
+        "test_held_tasks_begin_and_end_in_one_call",
+        "straight_settle",
+        ("      begin_held(t, f, n)\n", ""),
+    ),
+    _exchange(
+        "straight exchange: room",
+        "a tenant that holds much has an order of its own",
+        "test_what_is_kept_is_forgotten_alike[2]",
+        "straight_settle",
+        (">= room or t[DONE_BYTES] >= room_bytes then", "< 0 then"),
+    ),
+    _exchange(
+        "straight exchange: limits",
+        "limits of tenants and queues hold for every task",
+        "test_limits_hold_on_the_straight_way[a tenant's concurrency]",
+        "straight_fetch",
+        ("    if limited and not passes(q, t, n) then break end\n", ""),
+    ),
+    _exchange(
+        "straight exchange: limiters",
+        "a task that needs a limiter is lent by the engine",
+        "test_a_fetch_goes_past_what_is_not_plain",
+        "straight_fetch",
+        ("      if last_kind.limited then break end\n", ""),
+    ),
+    _exchange(
+        "straight exchange: records",
+        "where entries may stand for more than a message their records are read",
+        "test_a_fetch_goes_past_what_is_not_plain",
+        "straight_fetch",
+        ("local is_plain = t[SPECIAL] == 0 and sum ==", "local is_plain = true or sum =="),
+    ),
+    _exchange(
+        "straight exchange: levels",
+        "levels take turns",
+        "test_the_order_is_that_of_the_engine_however_many_are_asked_for[64]",
+        "straight_fetch",
+        ("if not cut and level > 0 and", "if false and"),
     ),
 )

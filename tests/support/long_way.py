@@ -13,10 +13,36 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-__all__ = ("chosen_lua", "counted_lua", "long_lua")
+__all__ = ("COUNTER", "COUNTERS", "ENDS", "LOANS", "chosen_lua", "counted_lua", "long_lua")
 
-_TAKEN = "  if receipts then return receipts end\n"
-COUNTER = "straight"  # a key of no shard
+# Keys of no shard: how often enqueue went straight, and how many tasks ended and were lent so.
+COUNTER, ENDS, LOANS = "straight", "straight-ends", "straight-loans"
+COUNTERS = frozenset((COUNTER, ENDS, LOANS))
+
+_Edit = tuple[str, str, str]  # file, old, new
+_LONG: tuple[_Edit, ...] = (
+    ("enqueue.lua", "-- @include straight_entry\n", ""),
+    ("lib/straight_settle.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
+)
+_COUNTED: tuple[_Edit, ...] = (
+    (
+        "lib/straight_entry.lua",
+        "  if receipts then return receipts end\n",
+        f"  if receipts then redis.call('INCR', '{COUNTER}') return receipts end\n",
+    ),
+    (
+        "lib/settle.lua",
+        "  end_plain(n + 1)\n",
+        f"  if plain.total > 0 then redis.call('INCRBY', '{ENDS}', plain.total) end\n"
+        "  end_plain(n + 1)\n",
+    ),
+    (
+        "lib/straight_fetch.lua",
+        "    if n > 0 then\n      budget.visits",
+        f"    if n > 0 then redis.call('INCRBY', '{LOANS}', n) end\n"
+        "    if n > 0 then\n      budget.visits",
+    ),
+)
 
 
 def chosen_lua() -> Path | None:
@@ -26,25 +52,25 @@ def chosen_lua() -> Path | None:
 
 @cache
 def long_lua() -> Path:
-    """Return a folder of scripts without the straight way."""
-    return _changed("enqueue.lua", "-- @include straight_entry\n", "")
+    """Return a folder of scripts without the straight ways."""
+    return _changed(_LONG)
 
 
 @cache
 def counted_lua() -> Path:
-    """Return a folder of scripts that count in ``COUNTER`` how often the straight way is taken."""
-    counted = f"  if receipts then redis.call('INCR', '{COUNTER}') return receipts end\n"
-    return _changed("lib/straight_entry.lua", _TAKEN, counted)
+    """Return a folder of scripts that count how often the straight ways are taken."""
+    return _changed(_COUNTED)
 
 
-def _changed(file: str, old: str, new: str) -> Path:
+def _changed(edits: tuple[_Edit, ...]) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="fairlead-lua-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     ours = resources.files("fairlead.broker.redis") / "lua"
     with resources.as_file(ours) as path:
         shutil.copytree(path, folder, dirs_exist_ok=True)
-    text = (folder / file).read_text()
-    if text.count(old) != 1:
-        raise LookupError(f"{file} has not one line {old!r}")
-    (folder / file).write_text(text.replace(old, new))
+    for file, old, new in edits:
+        text = (folder / file).read_text()
+        if text.count(old) != 1:
+            raise LookupError(f"{file} has not one line {old!r}")
+        (folder / file).write_text(text.replace(old, new))
     return folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import hashlib
+import os
 import shutil
 import socket
 import tempfile
@@ -22,12 +23,18 @@ Opener = Callable[..., Server]
 
 
 _folder = Path(tempfile.mkdtemp(prefix="fairlead-scripts-"))
-atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+_maker = os.getpid()
+
+
+@atexit.register
+def _remove() -> None:
+    if os.getpid() == _maker:  # its forks end before it
+        shutil.rmtree(_folder, ignore_errors=True)
 
 
 def script(text: str) -> Script:
     """A verb with this body."""
-    root = _folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    root = _folder / f"{os.getpid()}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     root.mkdir(exist_ok=True)
     (root / "test.lua").write_text(f"{text}\n", encoding="utf-8")
     return load("test", root)

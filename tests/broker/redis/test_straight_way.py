@@ -7,16 +7,12 @@ Whatever either answers, and every key of both, must be the same after each step
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import redis
 
-from fairlead.broker.redis import RedisBroker
 from fairlead.broker.verbs import (
-    LAYOUT,
     Alter,
     Call,
     Fetch,
@@ -25,121 +21,10 @@ from fairlead.broker.verbs import (
     Submission,
     TenantChange,
 )
-from fairlead.model.errors import FairleadError
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
-from tests.support.long_way import COUNTER, counted_lua, long_lua
-from tests.support.store import NOW, Client, completed, dead, failed, released, submit
-from tests.support.twins import emptied
-
-PREFIX = "fl1:{0}:"
-LARGE = b"x" * 40_000
-# A broker's own calls, of its upkeep, have a name that is drawn anew for each.
-_OWN = re.compile(rb"^[0-9a-f]{16}(?=:[a-z]+$)")
-
-Ask = Callable[[Client], Awaitable[Any]]
-
-
-def made(number: int) -> str:
-    """An id as Fairlead makes them."""
-    return f"{number:032x}"
-
-
-class Pair:
-    """A broker with the straight way and one without, asked alike and compared after each step."""
-
-    def __init__(self, event_bytes: int = 1_000_000) -> None:
-        self.clients: list[Client] = []
-        self.servers: list[Any] = []  # a client of each
-        for lua in (counted_lua(), long_lua()):
-            url = emptied("valkey")
-            broker = RedisBroker(url, test_clock=True, event_bytes=event_bytes, lua=lua)
-            self.clients.append(Client(broker))
-            place, _, query = url.partition("?db=")
-            self.servers.append(
-                redis.Redis(unix_socket_path=place.removeprefix("unix://"), db=int(query))
-            )
-            meta = {"generation": "g", "layout": LAYOUT, "least": LAYOUT, "cap": event_bytes}
-            self.servers[-1].hset(f"{PREFIX}meta", mapping=meta)  # or it would be another one
-
-    @property
-    def taken(self) -> int:
-        """How often the straight way was taken."""
-        return int(self.servers[0].get(COUNTER) or 0)
-
-    async def do(self, ask: Ask) -> Any:
-        """Ask both; what they answer, or the error that they raise."""
-        answers = [await _answered(ask, client) for client in self.clients]
-        assert answers[0] == answers[1]
-        stored = [_everything(server) for server in self.servers]
-        assert stored[0].keys() == stored[1].keys()
-        for key, value in stored[0].items():
-            assert value == stored[1][key], key
-        return answers[0]
-
-    async def enqueue(self, *submissions: Submission, now: float = NOW) -> int:
-        """Enqueue; how often the straight way was taken for it."""
-        before = self.taken
-        await self.do(lambda client: client.enqueue(*submissions, now=now))
-        return self.taken - before
-
-    async def again(self, back: int, tasks: list[Submission], now: float = NOW + 1) -> Any:
-        """Enqueue under the last number, or one before it."""
-        return await self.do(
-            lambda c: c.broker.enqueue(Call(c.incarnation, c.number - back), tasks, now=now)
-        )
-
-    def spoil(self, *command: Any) -> None:
-        for server in self.servers:
-            server.execute_command(*command)
-
-    async def close(self) -> None:
-        for client, server in zip(self.clients, self.servers, strict=True):
-            await client.broker.close()
-            server.close()
-
-
-async def _answered(ask: Ask, client: Client) -> Any:
-    try:
-        return await ask(client)
-    except FairleadError as error:
-        return type(error), str(error)
-
-
-_READ: dict[bytes, tuple[Any, ...]] = {
-    b"hash": ("HGETALL",),
-    b"zset": ("ZRANGE", 0, -1, "WITHSCORES"),
-    b"list": ("LRANGE", 0, -1),
-    b"set": ("SMEMBERS",),
-    b"stream": ("XRANGE", "-", "+"),
-    b"string": ("GET",),
-}
-
-
-def _everything(server: Any) -> dict[bytes, Any]:
-    """All that a database holds but for the count of the test, in a form that compares."""
-    keys = [key for key in server.keys("*") if key != COUNTER.encode()]
-    asking = server.pipeline(transaction=False)
-    for key in keys:
-        asking.type(key)
-    kinds = asking.execute()
-    for key, kind in zip(keys, kinds, strict=True):
-        command, *arguments = _READ[kind]
-        asking.execute_command(command, key, *arguments)
-        asking.pttl(key)
-    read = asking.execute()
-    return {
-        key: (kind, _comparable(kind, value), left)
-        for key, kind, value, left in zip(keys, kinds, read[::2], read[1::2], strict=True)
-    }
-
-
-def _comparable(kind: bytes, value: Any) -> Any:
-    if kind == b"hash":
-        return {_OWN.sub(b"", each): v for each, v in value.items()}
-    if kind == b"zset":
-        return sorted((score, _OWN.sub(b"", each)) for each, score in value)
-    return value
+from tests.broker.redis.straight_pair import LARGE, PREFIX, Pair, everything, made
+from tests.support.store import NOW, completed, dead, failed, released, submit
 
 
 @pytest.fixture
@@ -196,13 +81,13 @@ async def test_neither_is_an_incarnation_that_is_new(pair: Pair) -> None:
 async def test_a_repeated_call_gets_the_same_answer_and_stores_nothing(pair: Pair) -> None:
     tasks = [submit(made(n), "ab"[n % 2]) for n in range(10, 20)]
     assert await pair.enqueue(*tasks) == 1
-    before = pair.taken, _everything(pair.servers[0])[b"fl1:{0}:tasks"]
+    before = pair.taken, everything(pair.servers[0])[b"fl1:{0}:tasks"]
     again = await pair.again(0, tasks)
     assert [receipt.code for receipt in again] == ["accepted"] * 10
     others = [submit(made(n)) for n in range(20, 30)]  # what the number was for counts, not this
     for back, told in ((0, "accepted"), (1, "OutOfOrder")):
         assert told in str(await pair.again(back, others))
-    assert (pair.taken, _everything(pair.servers[0])[b"fl1:{0}:tasks"]) == before
+    assert (pair.taken, everything(pair.servers[0])[b"fl1:{0}:tasks"]) == before
 
 
 # -- what is left to the engine ----------------------------------------------------------------
@@ -301,10 +186,10 @@ async def test_keys_of_another_type_leave_all_as_it_was(what: str) -> None:
     for name in STRANGE[what]:
         pair.spoil("DEL", PREFIX + name)
         pair.spoil("SET", PREFIX + name, "strange")
-    before = _everything(pair.servers[0])
+    before = everything(pair.servers[0])
     answer = await pair.do(lambda c: c.enqueue(submit(made(10)), submit(made(11), "b")))
     assert "another type" in answer[1]
-    assert _everything(pair.servers[0]) == before
+    assert everything(pair.servers[0]) == before
     await pair.close()
 
 
@@ -312,10 +197,10 @@ async def test_an_entry_that_the_server_refuses_leaves_all_as_it_was() -> None:
     pair = Pair()
     await pair.enqueue(submit(made(1)), submit(made(2), "b"))
     pair.spoil("XADD", f"{PREFIX}events", f"{2**60}-0", "at", "0", "rows", "")
-    before = _everything(pair.servers[0])
+    before = everything(pair.servers[0])
     answer = await pair.do(lambda c: c.enqueue(submit(made(10)), submit(made(11), "b")))
     assert "equal or smaller" in answer[1]
-    assert _everything(pair.servers[0]) == before
+    assert everything(pair.servers[0]) == before
     await pair.close()
 
 

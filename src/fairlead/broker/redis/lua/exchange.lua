@@ -10,15 +10,13 @@
 -- @include engine
 -- @include head
 -- @include ahead
--- @include heap
--- @include order
--- @include burst
 -- @include dispatch
+-- @include straight_fetch
 -- @include lend
 -- @include fetch
 -- @include promote
 -- @include apply
--- @include plain_end
+-- @include straight_settle
 -- @include settle
 -- @include once
 -- @include loans

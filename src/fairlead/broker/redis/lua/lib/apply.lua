@@ -29,7 +29,7 @@ local function return_rates(task, t)
   for _, name in ipairs(task.h.limiters) do return_one(read_limiter(name, true)) end
 end
 
-function apply(task, to, run_time, more, result, err)
+function apply(task, to, run_time, more, result, err, plain)
   local delay, burn, keep, reason = 0, true, nil, ''
   if #more > 1 then
     local m = split(more, SEP)
@@ -53,7 +53,7 @@ function apply(task, to, run_time, more, result, err)
   if err ~= '' then set_part(task, 1, err, unpacked('<I', err)) end
   if to >= COMPLETED then
     if sub(more, 1, 1) == 'R' then set_part(task, 2, result) end
-    finish(task, to, to == meant and reason or '', to == meant and keep or nil)
+    finish(task, to, to == meant and reason or '', to == meant and keep or nil, plain)
     emit(NAMES[to], task, task.reason, attempt, token)
   else
     task.reason = reason

@@ -3,9 +3,9 @@
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 local TYPES = { H = 'hash', L = 'list', R = 'list', Z = 'zset', S = 'set', X = 'stream', U = false }
 local MOST = 4000 -- arguments of one command; Lua's stack has room for 8000
-local pushes, entry
+local pushes, pops, entry
 -- @each
-pushes, entry = {}, nil
+pushes, pops, entry = {}, nil, nil
 -- @end
 
 -- The entry of this call in the stream of events. The server refuses a number that is not above all others, so
@@ -30,6 +30,9 @@ function push_all(command, key, args, later)
   local n = #pushes
   pushes[n + 1], pushes[n + 2], pushes[n + 3] = command, key, args
 end
+
+-- Take from lines that were read in this call: key, how many, the next key, ...
+function pop_all(list) pops = list end
 
 local function check_types()
   local seen = {}
@@ -71,6 +74,7 @@ end
 function run_plan()
   local wrong = check_types() or run_pushes()
   if wrong then return wrong end
+  for i = 1, pops and #pops or 0, 2 do call('LPOP', pops[i], pops[i + 1]) end
   for i = 1, #plan, 3 do
     local command, key, args = plan[i], plan[i + 1], plan[i + 2]
     local n = #args
@@ -82,4 +86,4 @@ function run_plan()
   end
 end
 
-after[#after + 1] = function() plan, pushes, entry = nil, nil, nil end
+after[#after + 1] = function() plan, pushes, pops, entry = nil, nil, nil, nil end

@@ -1,5 +1,4 @@
--- dispatch: choose tasks, each of the tenant with the lowest tag; one fetch of n gives the same
--- sequence as n fetches of one.
+-- dispatch: lend a tenant's next task, whatever it is.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
 
@@ -36,51 +35,22 @@ local function dispatch(q, t, task, level)
 end
 
 -- After a dispatch: the tenant is idle, or stands elsewhere in the order.
-local function move_on(q, t)
+function move_on(q, t)
   if t[COUNT + QUEUED] == 0 and not ran_out(t) then return end
   set_at(q.ready, t[NAME], t[TAG])
   heap_push(q.heap, t)
   if t[WOKEN] ~= '' then pass_on(t) end
 end
 
--- Note how much was taken. It takes a large task to fill the budget, so up to the first of them nothing is counted.
-local function count_bytes(budget, taken)
-  for i = (budget.counted or 0) + 1, #taken do
-    local size = drawn[i] and 0 or taken[i].size
-    if drawn[i] then
-      local body, trace = unpacked('<II', stored[i], 15 + #drawn[i].head)
-      size = body + trace
-    end
-    budget.bytes = budget.bytes - size
+-- Lend the next task of a tenant, whatever it is, or park the tenant.
+function lend_next(q, t, budget, taken)
+  local till = t[GATED] == 1 and closed_until(gate_of(t), t[COUNT + RUNNING])
+  if till then return park(t, nil, till) end
+  local task, level = head_of(t, budget)
+  if task and take_room(t, task) then
+    dispatch(q, t, task, level)
+    move_on(q, t)
+    taken[#taken + 1] = task
+    if task.size > LARGE_BODY then budget.counted = budget.counted or 0 end
   end
-  budget.counted = #taken
-end
-
-function serve(q, budget, taken)
-  open_heap(q)
-  local limited = q.concurrency >= 0 or q.rate > 0
-  while #taken < budget.wanted and budget.visits > 0 and budget.drops > 0 and budget.bytes > 0 do
-    local t = lowest(q, budget.wanted - #taken)
-    if not t then break end
-    budget.visits = budget.visits - 1
-    if limited and closed_until(q, q.counts[RUNNING]) then break end -- the stored order is unchanged
-    local till = t[GATED] == 1 and closed_until(gate_of(t), t[COUNT + RUNNING])
-    local level = t[WOKEN] == '' and level_of(t)
-    if till then
-      park(t, nil, till)
-    elseif level and burst(q, t, level, budget, taken) > 0 then
-      move_on(q, t)
-      if budget.counted then count_bytes(budget, taken) end
-    else
-      local task, level = head_of(t, budget)
-      if task and take_room(t, task) then
-        dispatch(q, t, task, level)
-        move_on(q, t)
-        taken[#taken + 1] = task
-        if budget.counted or task.size > LARGE_BODY then count_bytes(budget, taken) end
-      end
-    end
-  end
-  q.heap = nil
-  drop_saved(q, 2 * budget.wanted)
 end

@@ -29,6 +29,10 @@ function add_rows(g, mark, ids, first, last)
   rows = rows + last - first + 1
 end
 
+-- The same for whoever writes rows into the group itself: `mark` stands before the last of them, `n` are new.
+function last_mark() return mark_now end
+function rows_added(mark, n) mark_now, rows = mark, rows + n end
+
 function row(kind, state, queue, tenant, token, attempt, reason, id)
   add_rows(group_of(kind, state, queue, token, attempt, reason), '\28' .. tenant, { id }, 1, 1)
 end

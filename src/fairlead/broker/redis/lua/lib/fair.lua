@@ -8,7 +8,7 @@ alarms = timed('alarms')
 rung = {} -- queues that got runnable work in this call
 -- @end
 -- lib/limiter
--- lib/heap
+-- lib/straight_fetch
 
 local function unpark(t)
   if t[STATUS] == AT_LIMITER then remove_waiter(t) end

@@ -2,8 +2,10 @@
 --
 -- An entry is the id, or id, life and generation where the same id may have stood here before, and a number more
 -- where an order has given it another level; it counts only while the task is queued and all of them are its own. Like a tenant, a line is an array.
--- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8 L_VALUES=9 L_FIRST=10
+-- Of a tenant that lib/straight_fetch serves a number stands for its one line, see there. Reads KEYS[1], no ARGV. Returns
+-- nothing by itself.
+-- @share straight_line
+-- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8 L_FIRST=9
 local NONE = {} -- a list that nobody may write to
 local seen
 -- @each
@@ -15,10 +17,12 @@ function line(t, level)
   if not lines then
     lines = { false, false, false }
     t[LINES] = lines
+  elseif type(lines) == 'number' then
+    return straight_line(t, level)
   end
   local l = lines[level]
   if not l then
-    l = { t[QUEUE].lists .. level .. ':' .. t[NAME], t[LEN + level], 0, 0, NONE, 0, NONE, NONE, NONE, 0 }
+    l = { t[QUEUE].lists .. level .. ':' .. t[NAME], t[LEN + level], 0, 0, NONE, 0, NONE, NONE, false }
     lines[level], seen[#seen + 1] = l, l
   end
   return l

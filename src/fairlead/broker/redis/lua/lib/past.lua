@@ -24,19 +24,29 @@ local function note_dropped(q, t, state, id, till, life, parts)
   row('dropped', DEAD, q.name, t[NAME], 0, 0, 'keep_dead_bytes', id)
 end
 
--- `n` tasks of a tenant that count for so many bytes each are forgotten.
-local function count_gone(t, state, n, bytes)
-  local counts = t[QUEUE].counts
-  t[COUNT + state], counts[state] = t[COUNT + state] - n, counts[state] - n
-  shelves.count_bytes(t, state, -n * bytes)
-end
-
 -- Forget tasks by their records alone, unless somebody is tied to one.
 function forget_all(q, ids, records)
   if #ids == 0 then return end
   load_ties(ids)
-  local owners, m, last, alike = load_owners(records), #gone, nil, 0
-  local t, state, parts, bytes, large, till, life
+  local names, whose, last, name = {}, {}, nil, nil
+  for i = 1, #ids do
+    local r = records[i]
+    if r and r ~= last then
+      last, name = r, tenant_in(r)
+      names[#names + 1] = name
+    end
+    whose[i] = name
+  end
+  make_tenants(q, names)
+  local m, alike, t, state, parts, till, fate, rest, life, bytes, large = #gone, 0, nil, nil, nil, nil, nil, nil, nil, nil, nil
+  local counts, cache = q.counts, q.tenants
+  local function count() -- those that were the same
+    if alike == 0 then return end
+    t[COUNT + state], counts[state] = t[COUNT + state] - alike, counts[state] - alike
+    shelves.count_bytes(t, state, -alike * bytes)
+    alike = 0
+  end
+  last = nil
   for i = 1, #ids do
     local id, r = ids[i], records[i]
     if tasks[id] or latest[id] or tied[id] then
@@ -45,12 +55,16 @@ function forget_all(q, ids, records)
       forget(task)
     elseif r and tasks[id] ~= false then
       if r ~= last then
-        if alike > 0 then count_gone(t, state, alike, bytes) end
-        local f = fate_of(r)
-        local size, extra
-        life, size, extra = unpacked(SIZE, r, #r - SIZE_LENGTH + 1)
-        last, t, state, parts, bytes = r, q.tenants[owners[i].tenant], f.state, f.parts, COUNTED + size + extra
-        alike, till = 0, f.expires > now and (life > 0 or state == DEAD) and f.expires -- till: if that has to be noted
+        count()
+        local begins, its = sub(r, 1, FATE_END), sub(r, -SIZE_LENGTH)
+        if its ~= rest or begins ~= fate then
+          local f = fate_of(r)
+          local size, extra
+          life, size, extra = unpacked(SIZE, its)
+          fate, rest, state, parts, bytes = begins, its, f.state, f.parts, COUNTED + size + extra
+          till = f.expires > now and (life > 0 or state == DEAD) and f.expires -- if that has to be noted
+        end
+        last, t = r, cache[whose[i]]
         if t[OWNS] > 0 then
           large = large or {}
           large[t] = true
@@ -62,7 +76,7 @@ function forget_all(q, ids, records)
       if parts > 0 then drop_parts(id, parts) end
     end
   end
-  if alike > 0 then count_gone(t, state, alike, bytes) end
+  count()
   for each in pairs(large or {}) do shelves.rank(each) end
 end
 

@@ -10,7 +10,6 @@
 local counts, new_counts, asides, new_asides
 -- @each
 counts, new_counts, asides, new_asides = {}, {}, {}, {} -- as they are now, and which changed
-pins.left = {} -- ids that left the list of their queue in this call
 -- @end
 pins = {}
 
@@ -79,7 +78,7 @@ function pins.pin(parent)
     keep = parent.expires - (parent.started > 0 and parent.started or parent.finished)
     shelves.take(parent)
     if parent.parts < ASIDE then parent.parts = parent.parts + ASIDE end
-    pins.left[parent.id], changed[parent.id] = true, parent
+    changed[parent.id] = parent
     count_aside(parent, 1)
   end
   if n == 0 then set_ties(parent.id, ties_of(parent.id) .. tie) end

@@ -67,7 +67,7 @@ local function promote_tenant(t, most, late)
   local rows, ids, done, from, first = firsts(a, most + 1, now), {}, 0, { 0, 0, 0, 0, 0 }, nil
   for i = 1, min(#rows, most) do ids[i] = rows[i][2] end
   if #ids > 0 then records_of(ids) end
-  local n, own, o, back, level, mark = #written, nil, nil, nil, nil, '\28' .. t[NAME]
+  local n, own, its_level, back, level, mark = #written, nil, nil, nil, nil, '\28' .. t[NAME]
   local function tell(last)
     if first then add_rows(group_of('queued', QUEUED, q.name, 0, 0, ''), mark, ids, first, last) end
     first = nil
@@ -80,8 +80,8 @@ local function promote_tenant(t, most, late)
     if r then entry, state = short_way(id, r) end
     if entry then
       local its = sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
-      if its ~= own then own, o = its, owner(its) end
-      if o.level ~= level then level, back = o.level, added(line(t, o.level), L_BACK) end
+      if its ~= own then own, its_level = its, parsed(select(5, unpacked(SELF, its))).level end
+      if its_level ~= level then level, back = its_level, added(line(t, its_level), L_BACK) end
       back[#back + 1] = entry
       t[LEN + level] = t[LEN + level] + 1
       r = AS_QUEUED .. sub(r, 2)

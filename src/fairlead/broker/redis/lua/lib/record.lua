@@ -16,12 +16,11 @@ SIZE = '<III' -- life, bytes of body and trace, bytes of parts
 local NONE = {}
 local HEAD = '^([^\31]*)\31([^\31]*)\31(%d)\31([^\31]*)\31([^\31]*)\31[^\31]*\31[^\31]*()'
 local FLOW = '^\31([^\31]*)\31?(%d*)$' -- behind that, of members: its id and life
--- What heads and owners say never changes, so it is kept from call to call; so many at most, which is enough for
--- those of a thousand tenants.
-local heads, owners, count, MOST, LONGEST = {}, {}, 0, 2000, 1000
+-- What heads say never changes, so it is kept from call to call; so many at most.
+local heads, kinds, count, MOST = {}, {}, 0, 2000
 local function room()
   count = count + 1
-  if count > MOST then heads, owners, count = {}, {}, 1 end
+  if count > MOST then heads, kinds, count = {}, {}, 1 end
 end
 
 function parsed(head)
@@ -43,18 +42,28 @@ end
 -- A head without its flags: how often a task may run is not part of what it is.
 function content_of(head) return (match(head, '^(.*)\31')) end
 
--- Whose task a record is: its SELF, read.
-function owner(own)
-  local o = owners[own]
-  if not o then
+-- Whose task a record is.
+local TENANT_OF = '^[^\31]*\31([^\31]*)'
+function tenant_in(r)
+  local size = r:byte(FATE_END + 2)
+  local a, b, c, d = r:byte(FATE_END + 3 + size, FATE_END + 6 + size) -- no unique key and no reason
+  if a + b + c + d == 0 then return (match(r, TENANT_OF, FATE_END + 9 + size)) end
+  local _, _, _, _, head = unpacked(SELF, r, FATE_END + 1)
+  return (match(head, TENANT_OF))
+end
+
+-- What a head says behind queue, tenant and level, which is the same for many tenants: cost, whether it needs limiters, and
+-- of which flow it is a member.
+local KIND = '^([^\31]*)\31([^\31]*)\31[^\31]*\31[^\31]*\31?([^\31]*)\31?(%d*)$'
+function kind_of(rest)
+  local kind = kinds[rest]
+  if not kind then
     room()
-    local hold, incarnation, _, reason, head = unpacked(SELF, own)
-    local h = parsed(head)
-    o = { queue = h.queue, tenant = h.tenant, mark = h.mark, level = h.level, incarnation = incarnation,
-      plain = hold == 0 and reason == '' and not h.limited, member = h.flow and h }
-    if #own < LONGEST then owners[own] = o end -- a reason may be long
+    local cost, limiters, flow, life = match(rest, KIND)
+    kind = { cost = tonumber(cost), limited = limiters ~= '', flow = flow ~= '' and flow or nil, flow_life = tonumber(life) or 0 }
+    kinds[rest] = kind
   end
-  return o
+  return kind
 end
 
 function new_task(id, head, life, size)

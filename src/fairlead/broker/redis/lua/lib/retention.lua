@@ -21,8 +21,8 @@ function may_return(t)
   return t.state == DEAD or t.state == CANCELLED and sub(t.reason, 1, 17) == 'dependency_failed' and not has(t, BODY_GONE)
 end
 
--- End a task: tell who waits for it, let dependents go on, keep what has to be kept.
-function finish(task, to, reason, keep)
+-- End a task: tell who waits for it, let dependents go on, keep what has to be kept. `plain`: it ended in the usual way.
+function finish(task, to, reason, keep, plain)
   local from = task.state
   local t = tenant_of(task)
   if from ~= to then move(task, to) end
@@ -38,17 +38,18 @@ function finish(task, to, reason, keep)
   tell_ends(task, to)
   stats.count(t, to - ENDS, 1)
   pins.release(task)
-  if not (pins.keeps(task) and pins.set_aside(task, keep)) then shelves.put(task, keep) end
+  if not (pins.keeps(task) and pins.set_aside(task, keep)) then shelves.put(task, keep, plain) end
 end
 
 -- Keep a finished task from now on, for its own time or for that of its queue.
-function shelves.put(task, keep)
+function shelves.put(task, keep, plain)
   local t = tenant_of(task)
   local q = t[QUEUE]
   local dead = task.state == DEAD or task.h.flow and may_return(task) -- with its flow
   task.expires = now + (keep or (dead and q.keep_dead or q.keep))
   shelves.count_bytes(t, task.state, bytes_of(task))
-  shelves.add(shelves.of(q, task.state), t, task.id, task.expires)
+  if plain then shelves.keep_plainly(t, { task.id }, 1, 1, task.life, bytes_of(task))
+  else shelves.add(shelves.of(q, task.state), t, task.id, task.expires) end
   q.soon = min(q.soon or huge, task.expires)
   ended[q.name] = (ended[q.name] or 0) + 1
   if keep and keep <= 0 then forget(task) end

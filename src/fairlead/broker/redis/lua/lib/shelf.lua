@@ -130,16 +130,37 @@ local function append(s, t, ids, first, last, life, till)
   end
 end
 
+local function kept_till(q)
+  local till = now + q.keep
+  if not q.soon or till < q.soon then q.soon = till end
+  return q.shelves and q.shelves[DONE_BIT] or shelves.of(q, COMPLETED), till
+end
+
+-- The list of the order of all tenants, for whoever puts the ids of tasks there that ended in the usual way and have no life
+-- before this one, and until when they are kept; nil if they belong elsewhere because what is there is kept for longer.
+function shelves.list_of_all(q)
+  local s, till = kept_till(q)
+  if till < q.kept_until then return nil end
+  local o = shelves.order(s)
+  if not o.new then o.new, o.new_gone = {}, 0 end
+  o.empty = false
+  return o.new, till
+end
+
+-- Tasks of tenants that hold little, which ended in the usual way.
+function shelves.keep_of_all(q, ids, first, last, life)
+  local s, till = kept_till(q)
+  append(s, nil, ids, first, last, life, till)
+end
+
 -- Tasks of a tenant that ended alike, `bytes` in all, and have been counted already.
 function shelves.keep_plainly(t, ids, first, last, life, bytes)
-  local q = t[QUEUE]
-  local s, till = q.shelves and q.shelves[DONE_BIT] or shelves.of(q, COMPLETED), now + q.keep
-  if not q.soon or till < q.soon then q.soon = till end
+  local s, till = kept_till(t[QUEUE])
   local count, held_bytes = t[COUNT + COMPLETED] + t[COUNT + CANCELLED], t[DONE_BYTES]
   if not is_large(s, count, held_bytes) then return append(s, nil, ids, first, last, life, till) end
   count, held_bytes = count - (last - first + 1), held_bytes - bytes
   local from = first
-  if not is_large(s, count, held_bytes) then -- it has become so with one of these
+  if first < last and not is_large(s, count, held_bytes) then -- it has become so with one of these
     repeat
       local _, size, extra = unpacked(SIZE, latest[ids[from]], #latest[ids[from]] - SIZE_LENGTH + 1)
       count, held_bytes, from = count + 1, held_bytes + COUNTED + size + extra, from + 1
@@ -160,10 +181,10 @@ function shelves.next_listed(o, most)
   for i = 1, min(most - stored, o.new and #o.new - o.new_gone or 0) do ids[stored + i] = o.new[o.new_gone + i] end
   if #ids == 0 then return ids, ids, 0 end
   local records = call('HMGET', P .. 'records', unpack(ids))
-  local left = pins.left
   for i = 1, #ids do
     local id = ids[i]
-    records[i] = tasks[id] ~= false and not left[id] and (latest[id] or records[i])
+    local task = tasks[id]
+    records[i] = task ~= false and (task and to_record(task) or latest[id] or records[i])
   end
   return ids, records, stored
 end

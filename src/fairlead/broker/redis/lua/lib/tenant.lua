@@ -30,7 +30,7 @@ function gate_of(t)
   return gates[t]
 end
 
--- Bring tenants of a queue into the cache, in one read.
+-- Bring tenants of a queue into the cache, in one read; true if all of them were read, and are known.
 function load_tenants(q, names)
   local missing, n, cache = {}, 0, q.tenants
   for i = 1, #names do
@@ -40,13 +40,23 @@ function load_tenants(q, names)
   if n == 0 then return end
   local found = call('HMGET', P .. 'tenants:' .. q.name, unpack(missing))
   sound[P .. 'tenants:' .. q.name] = true
+  local all = n == #names
   for i = 1, n do
     local r = found[i]
-    if r then
+    if not r then all = false else
       local t = { missing[i], q, false, false, '', '', 0, 0, 0, unpacked(TENANT, r) }
       if #r > TENANT_LENGTH then t[SPOT], t[WOKEN], t[DEAD_BYTES], t[PIN_BYTES], t[OWNS] = unpacked(RARE, r, TENANT_LENGTH + 1) end
       cache[missing[i]] = t
     end
+  end
+  return all
+end
+
+-- The same, and new ones for those of which nothing is known.
+function make_tenants(q, names)
+  if load_tenants(q, names) then return end
+  for i = 1, #names do
+    if not q.tenants[names[i]] then make_tenant(q, names[i]) end
   end
 end
 

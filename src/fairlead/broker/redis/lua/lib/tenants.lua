@@ -1,27 +1,6 @@
 -- tenants: write the tenants that changed, with their lines, limits and places in the indexes.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- Whose tasks these records are; brings their tenants into the cache, in one read per queue.
-function load_owners(records)
-  local found, names, last, o = {}, {}, nil, nil
-  for i = 1, #records do
-    local r = records[i]
-    if r and r ~= last then
-      last, o = r, owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH))
-      local list = names[o.queue] or {}
-      names[o.queue], list[#list + 1] = list, o.tenant
-    end
-    found[i] = r and o
-  end
-  for queue, list in pairs(names) do
-    local q = read_queue(queue, true)
-    load_tenants(q, list)
-    for i = 1, #list do
-      if not q.tenants[list[i]] then make_tenant(q, list[i]) end
-    end
-  end
-  return found
-end
 
 local function saved(q) return agenda('saved:' .. q.name) end
 

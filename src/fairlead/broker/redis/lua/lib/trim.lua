@@ -5,10 +5,25 @@
 -- does, the oldest of all goes. Reads KEYS[1], no ARGV. Returns nothing by itself.
 local LOOKS, MOST_READ = 200, 4194304 -- at orders, and bytes of messages, in one go
 local LATER = 1 -- second, before a queue is looked at again of which something is over and cannot go
--- An id in the list may belong to another task by now, or to none.
+-- An id in the list may belong to another task by now, or to none. What ended in one call begins the same.
+local last_fate, last_till
 local function kept_till(r)
-  local f = r and fate_of(r)
-  return f and f.state == COMPLETED and not f.aside and f.expires or -1
+  if not r then return -1 end
+  local fate = sub(r, 1, FATE_END)
+  if fate ~= last_fate then
+    local f = fate_of(r)
+    last_fate, last_till = fate, f.state == COMPLETED and not f.aside and f.expires or -1
+  end
+  return last_till
+end
+
+-- Whether an order has nothing but tasks that completed in the usual way, or nothing at all; and whose its first is.
+local function first_of_all(s)
+  local o = shelves.order(s)
+  if #firsts(o.set, 1) > 0 then return false end
+  local ids, rows = shelves.next_listed(o, 1)
+  if not ids[1] then return true, nil end
+  return kept_till(rows[1]) >= 0, rows[1] and tenant_in(rows[1])
 end
 
 local function records_of(members)
@@ -16,8 +31,6 @@ local function records_of(members)
   for i, each in ipairs(members) do ids[i] = each[2] end
   return call('HMGET', P .. 'records', unpack(ids))
 end
-
-local function whose(r) return owner(sub(r, FATE_END + 1, -1 - SIZE_LENGTH)).tenant end
 
 -- The first of an order, up to `want`: `forced` of them whatever their time, the rest only if it is over; none
 -- that is to be kept beyond `limit`, or (if there is a tenant) that is another's. Returns ids, records, whether
@@ -38,7 +51,7 @@ local function take_from(o, want, forced, limit, t)
     if from_set then their = their or records_of(others) end
     local r = from_set and (latest[others[k][2]] or their[k]) or rows[i]
     -- Without a record it stands for nothing, and goes.
-    if till > limit or (till > now and n >= forced) or (t and till >= 0 and r and whose(r) ~= t[NAME]) then
+    if till > limit or (till > now and n >= forced) or (t and till >= 0 and r and tenant_in(r) ~= t[NAME]) then
       next = till
       break
     end
@@ -71,6 +84,53 @@ local function giver(s)
   if not s.listed then return t, 1 end
   local least = max(first[2] and -first[2][1] or 0, 1 / LEAST) * s.q.keep_count
   return t, max(floor(t[COUNT + COMPLETED] + t[COUNT + CANCELLED] - least), 1)
+end
+
+-- Of several that hold much, how many each gives until `over` are given: what `giver` would say one after the other, as long
+-- as none of them has something in the order of all, and their tasks weigh more than their bytes. nil if that is not so.
+local function givers(s, over)
+  local q, keep = s.q, max(s.q.keep_count, 1)
+  local rows = s.listed and q[s.larges] > 1 and firsts(s.large, LOOKS) or {}
+  if #rows < 2 or #rows == LOOKS then return nil end
+  local clean, first = first_of_all(s)
+  if not clean then return nil end
+  local names, tenants, counts, bytes, gives = {}, {}, {}, {}, {}
+  for i = 1, #rows do names[i] = rows[i][2] end
+  load_tenants(q, names)
+  for i = 1, #rows do
+    local t = q.tenants[names[i]]
+    if not t or names[i] == first then return nil end
+    tenants[i], counts[i], bytes[i], gives[i] = t, t[COUNT + COMPLETED] + t[COUNT + CANCELLED], t[DONE_BYTES] / max(q.keep_bytes, 1), 0
+    if counts[i] / keep ~= -rows[i][1] then return nil end -- its bytes weigh more, or the room was changed since
+  end
+  while over > 0 do
+    local top, second = 1, 0
+    for i = 2, #counts do
+      local n = counts[i]
+      if n > counts[top] or n == counts[top] and less(names[i], names[top]) then top, second = i, counts[top]
+      elseif n > second then second = n end
+    end
+    if counts[top] / keep <= 1 / LEAST then break end
+    local many = min(over, max(floor(counts[top] - max(second / keep, 1 / LEAST) * q.keep_count), 1))
+    counts[top], gives[top], over = counts[top] - many, gives[top] + many, over - many
+    if counts[top] / keep < bytes[top] then break end -- by now its bytes weigh more
+  end
+  return tenants, gives
+end
+
+-- Take up to `most` of several that hold much, each of its own order; nil if it has to be asked for one at a time.
+local function take_in_turn(s, most)
+  local tenants, gives = givers(s, most)
+  local ids, records, n = {}, {}, 0
+  for i = 1, tenants and #tenants or 0 do
+    if gives[i] > 0 then
+      local its, rows, _, next = take_from(shelves.order(s, tenants[i]), gives[i], gives[i], huge)
+      for k = 1, #its do ids[n + k], records[n + k] = its[k], rows[k] end
+      n = n + #its
+      if next == false then shelves.let_go(s, tenants[i]) end
+    end
+  end
+  if n > 0 then return ids, records end
 end
 
 -- The tenant whose order is said to hold the oldest. One that nothing is known of has none: repair brings it back.
@@ -119,9 +179,12 @@ local function trim_shelf(s, most)
     local enough = looks > 0 and over == 0 and not full and none_is_over(q)
     if all == 0 or enough then break end
     local t, many = nil, nil
-    if over > 0 or full then t, many = giver(s) end
     local forced = full and 1 or over
-    if t then
+    if over > 1 and not full then ids, records = take_in_turn(s, min(over, most - trimmed)) end
+    if not ids and (over > 0 or full) then t, many = giver(s) end
+    if ids then
+      again = true
+    elseif t then
       local next
       forced = min(forced, many)
       local want = min(most - trimmed, forced)

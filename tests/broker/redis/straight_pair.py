@@ -1,0 +1,131 @@
+"""Two brokers that are asked the same: one has the straight ways, the other only the engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import redis
+
+from fairlead.broker.redis import RedisBroker
+from fairlead.broker.verbs import LAYOUT, Call, Submission
+from fairlead.model.errors import FairleadError
+from tests.support.long_way import COUNTER, COUNTERS, counted_lua, long_lua
+from tests.support.store import NOW, Client
+from tests.support.twins import emptied
+
+__all__ = ("LARGE", "PREFIX", "Pair", "everything", "made")
+
+PREFIX = "fl1:{0}:"
+LARGE = b"x" * 40_000
+# A broker's own calls, of its upkeep, have a name that is drawn anew for each.
+_OWN = re.compile(rb"^[0-9a-f]{16}(?=:[a-z]+$)")
+
+Ask = Callable[[Client], Awaitable[Any]]
+
+
+def made(number: int) -> str:
+    """An id as Fairlead makes them."""
+    return f"{number:032x}"
+
+
+class Pair:
+    """A broker with the straight way and one without, asked alike and compared after each step."""
+
+    def __init__(self, event_bytes: int = 1_000_000) -> None:
+        self.clients: list[Client] = []
+        self.servers: list[Any] = []  # a client of each
+        for lua in (counted_lua(), long_lua()):
+            url = emptied("valkey")
+            broker = RedisBroker(url, test_clock=True, event_bytes=event_bytes, lua=lua)
+            self.clients.append(Client(broker))
+            place, _, query = url.partition("?db=")
+            self.servers.append(
+                redis.Redis(unix_socket_path=place.removeprefix("unix://"), db=int(query))
+            )
+            meta = {"generation": "g", "layout": LAYOUT, "least": LAYOUT, "cap": event_bytes}
+            self.servers[-1].hset(f"{PREFIX}meta", mapping=meta)  # or it would be another one
+
+    @property
+    def taken(self) -> int:
+        """How often the straight way of enqueue was taken."""
+        return self.count(COUNTER)
+
+    def count(self, counter: str) -> int:
+        """What one of the straight ways has counted."""
+        return int(self.servers[0].get(counter) or 0)
+
+    async def do(self, ask: Ask) -> Any:
+        """Ask both; what they answer, or the error that they raise."""
+        answers = [await _answered(ask, client) for client in self.clients]
+        assert answers[0] == answers[1]
+        stored = [everything(server) for server in self.servers]
+        assert sorted(stored[0]) == sorted(stored[1])
+        for key, value in stored[0].items():
+            assert value == stored[1][key], key
+        return answers[0]
+
+    async def enqueue(self, *submissions: Submission, now: float = NOW) -> int:
+        """Enqueue; how often the straight way was taken for it."""
+        before = self.taken
+        await self.do(lambda client: client.enqueue(*submissions, now=now))
+        return self.taken - before
+
+    async def again(self, back: int, tasks: list[Submission], now: float = NOW + 1) -> Any:
+        """Enqueue under the last number, or one before it."""
+        return await self.do(
+            lambda c: c.broker.enqueue(Call(c.incarnation, c.number - back), tasks, now=now)
+        )
+
+    def spoil(self, *command: Any) -> None:
+        for server in self.servers:
+            server.execute_command(*command)
+
+    async def close(self) -> None:
+        for client, server in zip(self.clients, self.servers, strict=True):
+            await client.broker.close()
+            server.close()
+
+
+async def _answered(ask: Ask, client: Client) -> Any:
+    try:
+        return await ask(client)
+    except FairleadError as error:
+        return type(error), str(error)
+
+
+_READ: dict[bytes, tuple[Any, ...]] = {
+    b"hash": ("HGETALL",),
+    b"zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    b"list": ("LRANGE", 0, -1),
+    b"set": ("SMEMBERS",),
+    b"stream": ("XRANGE", "-", "+"),
+    b"string": ("GET",),
+}
+
+
+def everything(server: Any) -> dict[bytes, Any]:
+    """All that a database holds but for the counts of the test, in a form that compares."""
+    keys = [key for key in server.keys("*") if key.decode() not in COUNTERS]
+    asking = server.pipeline(transaction=False)
+    for key in keys:
+        asking.type(key)
+    kinds = asking.execute()
+    for key, kind in zip(keys, kinds, strict=True):
+        command, *arguments = _READ[kind]
+        asking.execute_command(command, key, *arguments)
+        asking.pttl(key)
+    read = asking.execute()
+    return {
+        key: (kind, _comparable(kind, value), left)
+        for key, kind, value, left in zip(keys, kinds, read[::2], read[1::2], strict=True)
+    }
+
+
+def _comparable(kind: bytes, value: Any) -> Any:
+    if kind == b"hash":
+        return {_OWN.sub(b"", each): v for each, v in value.items()}
+    if kind == b"zset":
+        return sorted((score, _OWN.sub(b"", each)) for each, score in value)
+    return value
