@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
+import sys
 import tomllib
 from typing import Any
 
-import redis.asyncio.connection
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from tests.architecture.source import ROOT
 from tests.support.servers import server
@@ -40,23 +38,23 @@ def test_statements_and_migrations_are_part_of_the_package() -> None:
             assert ignored.stdout == b""
 
 
-def test_redis_py_has_an_upper_bound_that_admits_what_is_pinned() -> None:
-    (needed,) = [
-        each for each in map(Requirement, project()["dependencies"]) if each.name == "redis"
-    ]
-    assert Version(redis.__version__) in needed.specifier
-    assert "99" not in needed.specifier
-    pins = (ROOT / "constraints.txt").read_text().splitlines()
-    assert f"redis=={redis.__version__}" in pins
-
-
-async def test_redis_py_still_has_what_a_connection_is_taken_out_of() -> None:
+def test_no_client_library_is_loaded_to_reach_a_server() -> None:
+    """It would take longer to load than all of Fairlead, in each worker and each program."""
+    assert "redis" not in {Requirement(each).name for each in project()["dependencies"]}
     with server("valkey") as running:
-        connection = redis.asyncio.connection.UnixDomainSocketConnection(path=running.path)
-        await connection.connect()  # type: ignore[no-untyped-call]
-        try:
-            assert isinstance(connection._reader, asyncio.StreamReader)
-            assert isinstance(connection._writer, asyncio.StreamWriter)
-            assert connection._writer._transport is connection._writer.transport  # type: ignore[attr-defined]
-        finally:
-            await connection.disconnect()
+        program = (
+            "import asyncio, sys; from fairlead import Fairlead\n"
+            f"app = Fairlead({running.url!r})\n"
+            "@app.task\n"
+            "def nothing(): ...\n"
+            "for _ in range(20): nothing.enqueue()\n"  # enough for a line of its own
+            "asyncio.run(app.drain())\n"
+            "print(sorted({'redis', 'valkey', 'opentelemetry'} & set(sys.modules)))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

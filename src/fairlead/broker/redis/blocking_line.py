@@ -15,16 +15,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import hiredis
-from redis import exceptions
-from redis.backoff import NoBackoff
-from redis.connection import Connection, UnixDomainSocketConnection
-from redis.retry import Retry
 
 from fairlead.broker import checks
 from fairlead.broker.redis import answers, codec
 from fairlead.broker.redis.address import Address, Place
+from fairlead.broker.redis.login import check_login, commands, why_not
 from fairlead.broker.redis.scripts import load
-from fairlead.broker.redis.wire import ReplyError, connection_options, pack, why_not
+from fairlead.broker.redis.wire import ReplyError, pack
 from fairlead.broker.verbs import Call, Receipt, Submission
 from fairlead.model.errors import Ambiguous, InvalidInput
 
@@ -57,19 +54,20 @@ class BlockingLine:
 
     def open(self, seconds: float) -> None:
         address, place = self._address, self._place
-        kind: Any = UnixDomainSocketConnection if place.path else Connection
-        options = connection_options(place, address.login, address.tls, address.db, seconds)
+        first = commands(address.login, address.db)
+        until = time.monotonic() + seconds
         try:
-            connection = kind(retry=Retry(NoBackoff(), 0), **options)
-            connection.connect()
-        except (exceptions.RedisError, OSError, EOFError, ValueError) as error:
-            raise why_not(place, error, seconds) from error
-        # Taken out of its hands, or its destructor would close it.
-        taken: socket.socket = connection._sock
-        connection._sock = None
+            self._socket = _connected(place, seconds)
+            self._socket.sendall(b"".join(pack(command) for command in first))
+            replies = [self._read(self._socket, until) for _ in first]
+            check_login(place, first, replies)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, (OSError, ValueError, hiredis.ProtocolError)):
+                raise why_not(place, error, seconds) from error
+            raise
         self._news = select.poll()
-        self._news.register(taken, select.POLLIN)
-        self._socket = taken
+        self._news.register(self._socket, select.POLLIN)
 
     def enqueue(self, call: Call, submission: Submission, seconds: float) -> Receipt | None:
         frame = self._frame
@@ -111,16 +109,7 @@ class BlockingLine:
             until = time.monotonic() + seconds
             self._wait_for(connection, seconds)
             connection.sendall(packed)
-            reader = self._reader
-            while True:
-                data = connection.recv(_PIECE)
-                if not data:
-                    raise ConnectionResetError("the server closed it")
-                reader.feed(data)
-                reply = reader.gets()
-                if reply is not _NOTHING_YET:
-                    return reply
-                self._wait_for(connection, max(until - time.monotonic(), 0.001))
+            return self._read(connection, until)
         except BaseException as error:
             self.close()  # what comes later must not be taken for the answer to another call
             if isinstance(error, (OSError, hiredis.ProtocolError)):
@@ -128,6 +117,17 @@ class BlockingLine:
                     f"the connection to {self._place} was lost during a call: {error}"
                 ) from error
             raise
+
+    def _read(self, connection: socket.socket, until: float) -> Any:
+        """Read one reply."""
+        reader = self._reader
+        while (reply := reader.gets()) is _NOTHING_YET:
+            data = connection.recv(_PIECE)
+            if not data:
+                raise ConnectionResetError("the server closed it")
+            reader.feed(data)
+            self._wait_for(connection, max(until - time.monotonic(), 0.001))
+        return reply
 
     def _wait_for(self, connection: socket.socket, seconds: float) -> None:
         """Let no step take longer than that, nor than a server may be silent."""
@@ -138,3 +138,20 @@ class BlockingLine:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _connected(place: Place, seconds: float) -> socket.socket:
+    """Return a new connection, of which no step may take longer than that."""
+    if not place.path:
+        found = socket.create_connection((place.host, place.port), seconds)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return found
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        found.settimeout(seconds)
+        found.connect(place.path)
+    except BaseException:
+        found.close()
+        raise
+    return found

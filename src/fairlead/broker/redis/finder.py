@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from binascii import crc_hqx
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
-
-from redis.crc import key_slot
 
 from fairlead.broker.redis.address import Address, Login, Place
 from fairlead.broker.redis.wire import Wire, open_wire
 from fairlead.model.errors import BrokerError, Unreachable
 
-__all__ = ("Ask", "ClusterFinder", "Finder", "FixedFinder", "SentinelFinder", "finder_for")
+__all__ = (
+    "Ask",
+    "ClusterFinder",
+    "Finder",
+    "FixedFinder",
+    "SentinelFinder",
+    "finder_for",
+    "slot_of",
+)
 
+_SLOTS = 16_384
 _ASK_TIMEOUT = 1.0  # seconds for one sentinel or node; there are others to ask
 
 Ask = Callable[..., Awaitable[Any]]
 """Issues a command on one certain connection."""
+
+
+def slot_of(key: bytes) -> int:
+    """Return the hash slot of a key in a cluster: that of its part in braces, if there is one."""
+    _, brace, rest = key.partition(b"{")
+    tag, end, _ = rest.partition(b"}")
+    return crc_hqx(tag if brace and end and tag else key, 0) % _SLOTS
 
 
 class Finder(Protocol):
@@ -101,7 +116,7 @@ class ClusterFinder:
 
     def __init__(self, address: Address, key: str | bytes) -> None:
         self._address = address
-        self._slot = key_slot(key.encode() if isinstance(key, str) else key)
+        self._slot = slot_of(key.encode() if isinstance(key, str) else key)
         self._known: list[Place] = []  # primaries of the last answer; seeds may be long gone
         self._pointed: Place | None = None
 

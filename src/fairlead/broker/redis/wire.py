@@ -1,9 +1,7 @@
-"""One connection: redis-py opens it and logs in, from then on bytes go straight to hiredis.
+"""One connection: bytes go from the transport straight to hiredis.
 
-redis-py knows TLS, logins and address families. Its reading of one reply costs more than all the
-rest of a call, so once it has logged in, the transport gets another protocol: this one. Calls are
-pipelined, replies come in order, and a caller that gives up leaves its place in the line, so that
-nobody reads the reply of another.
+Calls are pipelined, replies come in order, and a caller that gives up leaves its place in the line,
+so that nobody reads the reply of another.
 
 Time limits are for silence, not for length: as long as bytes of a request or of a reply move, the
 connection is good, and the call they belong to goes on.
@@ -12,45 +10,34 @@ connection is good, and the call they belong to goes on.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 import os
+import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 from hiredis import ReplyError
-from redis import exceptions
-from redis.asyncio.connection import (
-    AbstractConnection,
-    Connection,
-    SSLConnection,
-    UnixDomainSocketConnection,
-)
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from fairlead.broker.redis.address import Login, Place, Tls
+from fairlead.broker.redis.login import check_login, commands, ssl_context, why_not
 from fairlead.broker.redis.replies import understand
-from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
+from fairlead.model.errors import Ambiguous, Unreachable
 from fairlead.model.shown import one_line
 
 __all__ = (
     "ReplyError",
     "Value",
     "Wire",
-    "connection_options",
     "open_wire",
     "pack",
-    "why_not",
 )
 
 Value = bytes | str | int | float
 
-_CLIENT_NAME = "fairlead"
 _LONGEST = 200  # characters of another library's message that an error repeats
 _NOTHING_YET = object()
 _COUNT = struct.Struct("i")
@@ -62,21 +49,15 @@ _CLOSEST = 0.01  # seconds between two looks at the clock
 # Its own annotation says "a tuple of one".
 pack: Callable[[tuple[Value, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
-# CLIENT SETINFO would cost a round trip per connection, and old servers do not know it.
-_NO_INFO: dict[str, Any] = (
-    {"driver_info": None}
-    if "driver_info" in inspect.signature(AbstractConnection.__init__).parameters
-    else {"lib_name": None, "lib_version": None}
-)
-
 
 class Wire(asyncio.Protocol):
-    """A logged-in connection. Not for more than one loop; never reconnects."""
+    """A connection that logs in first. Not for more than one loop; never reconnects."""
 
-    def __init__(
-        self, place: Place, transport: asyncio.WriteTransport, timeout: float | None
-    ) -> None:
-        """After ``timeout`` seconds of silence while a call waits the connection is given up."""
+    def __init__(self, place: Place, first: Sequence[bytes], timeout: float | None) -> None:
+        """Send these commands as soon as there is a connection; ``welcome()`` has the replies.
+
+        After ``timeout`` seconds of silence while a call waits the connection is given up.
+        """
         self.place = place
         self.client_id = 0  # known for those that block
         self.lost = False
@@ -90,11 +71,31 @@ class Wire(asyncio.Protocol):
         self._heard = 0.0  # when the last bytes came
         self._sent = self._written = 0  # bytes given to the transport, and written when last looked
         self._reader = hiredis.Reader(notEnoughData=_NOTHING_YET)
-        self._why = "the server closed it"
+        self.why = "the server closed it"  # once it is lost
         self._retiring = False
         self.ended: asyncio.Future[None] = self._loop.create_future()  # its socket is closed
-        self._transport = transport
-        transport.set_protocol(self)
+        self._first = first
+        self._welcome: list[asyncio.Future[Any]] = []
+        self._transport: asyncio.WriteTransport  # once there is a connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+        if self.lost:  # whoever wanted it has given up meanwhile
+            self._transport.abort()
+            return
+        now = self._loop.time()
+        # At once: a server that takes nobody says so unasked, in place of the first reply.
+        self._welcome = [self.send(packed, now) for packed in self._first]
+
+    async def welcome(self) -> list[Any]:
+        """Wait for the replies to the first commands; each may be a ``ReplyError``."""
+        return await asyncio.gather(*self._welcome)
+
+    def turn_away(self) -> None:
+        """Give up a connection that did not log in, or that there is none of yet."""
+        for each in self._welcome:
+            each.cancel()  # nobody waits for them any more
+        self.drop()
 
     def send(self, packed: bytes, now: float, until: float = math.inf) -> asyncio.Future[Any]:
         """Write a command; its reply, which may be a ``ReplyError``, comes through the future.
@@ -103,7 +104,7 @@ class Wire(asyncio.Protocol):
         is lost later fails the future with ``Ambiguous``, and so does the moment ``until``.
         """
         if self.lost:
-            raise Unreachable(f"the connection to {self.place} was lost: {self._why}")
+            raise Unreachable(f"the connection to {self.place} was lost: {self.why}")
         future = self._loop.create_future()
         size = len(packed)
         self._sent += size
@@ -145,7 +146,7 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
-            self._why = one_line(str(exc) or type(exc).__name__, _LONGEST)
+            self.why = one_line(str(exc) or type(exc).__name__, _LONGEST)
         self._end()
         if not self.ended.done():
             self.ended.set_result(None)
@@ -159,10 +160,12 @@ class Wire(asyncio.Protocol):
     def drop(self, why: str = "it was closed here") -> None:
         """Give the connection up at once; calls under way fail with ``Ambiguous``."""
         if not self.lost:
-            self._why = why
+            self.why = why
             self._end()
-            with suppress(RuntimeError):  # the loop was closed before the connection
-                self._transport.abort()
+            transport = getattr(self, "_transport", None)
+            if transport is not None:
+                with suppress(RuntimeError):  # the loop was closed before the connection
+                    transport.abort()
 
     def abandon(self) -> None:
         """Forget a connection that belongs to the parent of this process; sends nothing.
@@ -257,7 +260,7 @@ class Wire(asyncio.Protocol):
         for future, *_ in waiting:
             if not future.done():
                 future.set_exception(
-                    Ambiguous(f"the connection to {self.place} was lost during a call: {self._why}")
+                    Ambiguous(f"the connection to {self.place} was lost during a call: {self.why}")
                 )
 
 
@@ -271,89 +274,31 @@ async def open_wire(
     call_timeout: float | None,
 ) -> Wire:
     """Connect and log in. Raises ``Unreachable``, or ``Refused`` where the login was refused."""
-    connection: AbstractConnection | None = None
+    first = commands(login, db)
+    wire = Wire(place, [pack(command) for command in first], call_timeout)
     try:
         async with asyncio.timeout(connect_timeout):
-            connection = _connection(place, login, tls, db, connect_timeout)
-            await connection.connect()  # type: ignore[no-untyped-call]
-        if connection._reader is None or connection._reader.at_eof():
-            raise Unreachable(f"{place} closed the connection at once")
-        return Wire(place, _taken(connection), call_timeout)
+            await _connect(wire, place, tls)
+            replies = await wire.welcome()
+        check_login(place, first, replies)
+        if wire.lost:
+            raise ConnectionResetError(wire.why)
     except BaseException as error:
-        if connection is not None and connection._writer is not None:
-            _taken(connection).abort()
-        if isinstance(error, (exceptions.RedisError, OSError, EOFError, ValueError)):
+        wire.turn_away()
+        if isinstance(error, Ambiguous):  # what was sent changes nothing on the server
+            raise Unreachable(f"could not connect to {place}: {wire.why}") from error
+        if isinstance(error, (OSError, ValueError)):
             raise why_not(place, error, connect_timeout) from error
         raise
+    return wire
 
 
-def _taken(connection: AbstractConnection) -> asyncio.WriteTransport:
-    """Take the transport out of redis-py's hands, so that no destructor closes it."""
-    writer: Any = connection._writer
-    transport: asyncio.WriteTransport = writer.transport
-    writer._transport = _Taken()
-    connection._reader = connection._writer = None
-    return transport
-
-
-class _Taken:
-    """What a stream writer is left with: nothing to close."""
-
-    def is_closing(self) -> bool:
-        return True
-
-
-def connection_options(
-    place: Place, login: Login, tls: Tls | None, db: int, timeout: float
-) -> dict[str, Any]:
-    """Return what redis-py must know to connect and log in, but for its ``retry``."""
-    options: dict[str, Any] = {
-        "username": login.user,
-        "password": login.password,
-        "db": db,
-        "client_name": _CLIENT_NAME,
-        "protocol": 2,  # scripts answer alike on every version; nothing here needs pushes
-        "socket_timeout": timeout,
-        "socket_connect_timeout": timeout,
-        "retry_on_error": [],
-        "health_check_interval": 0,
-        **_NO_INFO,
-    }
+async def _connect(wire: Wire, place: Place, tls: Tls | None) -> None:
+    """Have the loop open a connection for this protocol."""
+    loop = asyncio.get_running_loop()
     if place.path:
-        return {**options, "path": place.path}
-    options.update(host=place.host, port=place.port, socket_keepalive=True)
-    if tls is not None:
-        options.update(
-            ssl_ca_certs=tls.ca,
-            ssl_certfile=tls.cert,
-            ssl_keyfile=tls.key,
-            ssl_cert_reqs="required" if tls.verify else "none",
-            ssl_check_hostname=tls.verify,
-        )
-    return options
-
-
-def _connection(
-    place: Place, login: Login, tls: Tls | None, db: int, timeout: float
-) -> AbstractConnection:
-    options = connection_options(place, login, tls, db, timeout)
-    # What may be repeated, and until when, is not its to know.
-    options["retry"] = Retry(NoBackoff(), 0)
-    if place.path:
-        return UnixDomainSocketConnection(**options)
-    return Connection(**options) if tls is None else SSLConnection(**options)
-
-
-def why_not(place: Place, error: Exception, timeout: float) -> BrokerError:
-    """What a failed attempt to connect means."""
-    if isinstance(error.__cause__, exceptions.RedisError):  # redis-py hides it on unix sockets
-        error = error.__cause__
-    if isinstance(error, (exceptions.AuthenticationError, exceptions.NoPermissionError)):
-        return Refused("auth", f"{place} refused the login; check user and password of the URL")
-    if isinstance(error, exceptions.BusyLoadingError):
-        return Unreachable(f"{place} is still loading its data")
-    if isinstance(error, exceptions.ResponseError):
-        return understand(str(error)).error  # type: ignore[return-value]
-    if isinstance(error, (TimeoutError, exceptions.TimeoutError)):
-        return Unreachable(f"could not connect to {place} within {timeout:g} s")
-    return Unreachable(f"could not connect to {place}: {one_line(str(error), _LONGEST)}")
+        await loop.create_unix_connection(lambda: wire, place.path)
+        return
+    secure = None if tls is None else ssl_context(tls)
+    transport, _ = await loop.create_connection(lambda: wire, place.host, place.port, ssl=secure)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
