@@ -5,89 +5,88 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from fairlead.app import Fairlead, create_queue
-from fairlead.client import (
-    Enqueuing,
-    EventInfo,
-    EventStream,
-    Explanation,
-    Flow,
-    FlowHandle,
-    FlowInfo,
-    Handle,
-    Histogram,
-    KnownTask,
-    Page,
-    QueueStats,
-    Reason,
-    ScheduleInfo,
-    Schedules,
-    Snapshot,
-    Stats,
-    Task,
-    TaskCall,
-    TaskInfo,
-    TaskRecord,
-    TenantStats,
-    WorkerRecord,
-)
-from fairlead.model.backoff import Backoff
-from fairlead.model.custom_types import register_type
-from fairlead.model.errors import (
-    Ambiguous,
-    BrokerError,
-    Conflict,
-    DependencyCycle,
-    FairleadError,
-    Fenced,
-    FlowCancelled,
-    FlowFailed,
-    InvalidArgument,
-    InvalidCron,
-    InvalidInput,
-    InvalidName,
-    InvalidOption,
-    NotSerializable,
-    OutOfOrder,
-    QueueFull,
-    QueueInUse,
-    Refused,
-    Reject,
-    ResultGone,
-    ResultTimeout,
-    Retry,
-    ScheduleConflict,
-    Signal,
-    Snooze,
-    TaskCancelled,
-    TaskError,
-    TaskFailed,
-    TooLarge,
-    UnknownDependency,
-    UnknownPriority,
-    UnknownSchedule,
-    UnknownTask,
-    Unreachable,
-)
-from fairlead.model.ledger_errors import (
-    LedgerAmbiguous,
-    LedgerError,
-    LedgerRefused,
-    LedgerUnreachable,
-    LostLeadership,
-    TaskRefused,
-)
-from fairlead.model.lifecycle import State
-from fairlead.model.outbox_state import OutboxState
-from fairlead.model.outputs import Output
-from fairlead.model.schedule import Timing
-from fairlead.model.spool_errors import SpoolFailed, SpoolFull
-from fairlead.runtime.breaker import Breaker
-from fairlead.runtime.correlation import correlation
-from fairlead.worker.context import Context, current_context
-from fairlead.worker.results import Results
-
 if TYPE_CHECKING:
+    from fairlead.app import Fairlead, create_queue
+    from fairlead.client import (
+        Enqueuing,
+        EventInfo,
+        EventStream,
+        Explanation,
+        Flow,
+        FlowHandle,
+        FlowInfo,
+        Handle,
+        Histogram,
+        KnownTask,
+        Page,
+        QueueStats,
+        Reason,
+        ScheduleInfo,
+        Schedules,
+        Snapshot,
+        Stats,
+        Task,
+        TaskCall,
+        TaskInfo,
+        TaskRecord,
+        TenantStats,
+        WorkerRecord,
+    )
+    from fairlead.model.backoff import Backoff
+    from fairlead.model.custom_types import register_type
+    from fairlead.model.errors import (
+        Ambiguous,
+        BrokerError,
+        Conflict,
+        DependencyCycle,
+        FairleadError,
+        Fenced,
+        FlowCancelled,
+        FlowFailed,
+        InvalidArgument,
+        InvalidCron,
+        InvalidInput,
+        InvalidName,
+        InvalidOption,
+        NotSerializable,
+        OutOfOrder,
+        QueueFull,
+        QueueInUse,
+        Refused,
+        Reject,
+        ResultGone,
+        ResultTimeout,
+        Retry,
+        ScheduleConflict,
+        Signal,
+        Snooze,
+        TaskCancelled,
+        TaskError,
+        TaskFailed,
+        TooLarge,
+        UnknownDependency,
+        UnknownPriority,
+        UnknownSchedule,
+        UnknownTask,
+        Unreachable,
+    )
+    from fairlead.model.ledger_errors import (
+        LedgerAmbiguous,
+        LedgerError,
+        LedgerRefused,
+        LedgerUnreachable,
+        LostLeadership,
+        TaskRefused,
+    )
+    from fairlead.model.lifecycle import State
+    from fairlead.model.outbox_state import OutboxState
+    from fairlead.model.outputs import Output
+    from fairlead.model.schedule import Timing
+    from fairlead.model.spool_errors import SpoolFailed, SpoolFull
+    from fairlead.runtime.breaker import Breaker
+    from fairlead.runtime.correlation import correlation
+    from fairlead.worker.context import Context, current_context
+    from fairlead.worker.results import Results
     from fairlead.worker.runner import Raised
     from fairlead.worker.worker import Worker
 
@@ -180,11 +179,103 @@ __all__ = (
     "ResultTimeout",
 )
 
-#: What only programs that run tasks need, and where it is: others do not wait for it to load.
-_LATER = {"Raised": "fairlead.worker.runner", "Worker": "fairlead.worker.worker"}
+#: Where each name is defined. A name is loaded when it is first used, so that nobody waits for a
+#: part that the program does not need; the command line is the one that notices.
+_PLACES: dict[str, tuple[str, ...]] = {
+    "fairlead.app": ("Fairlead", "create_queue"),
+    "fairlead.client": (
+        "Enqueuing",
+        "EventInfo",
+        "EventStream",
+        "Explanation",
+        "Flow",
+        "FlowHandle",
+        "FlowInfo",
+        "Handle",
+        "Histogram",
+        "KnownTask",
+        "Page",
+        "QueueStats",
+        "Reason",
+        "ScheduleInfo",
+        "Schedules",
+        "Snapshot",
+        "Stats",
+        "Task",
+        "TaskCall",
+        "TaskInfo",
+        "TaskRecord",
+        "TenantStats",
+        "WorkerRecord",
+    ),
+    "fairlead.model.backoff": ("Backoff",),
+    "fairlead.model.custom_types": ("register_type",),
+    "fairlead.model.errors": (
+        "Ambiguous",
+        "BrokerError",
+        "Conflict",
+        "DependencyCycle",
+        "FairleadError",
+        "Fenced",
+        "FlowCancelled",
+        "FlowFailed",
+        "InvalidArgument",
+        "InvalidCron",
+        "InvalidInput",
+        "InvalidName",
+        "InvalidOption",
+        "NotSerializable",
+        "OutOfOrder",
+        "QueueFull",
+        "QueueInUse",
+        "Refused",
+        "Reject",
+        "ResultGone",
+        "ResultTimeout",
+        "Retry",
+        "ScheduleConflict",
+        "Signal",
+        "Snooze",
+        "TaskCancelled",
+        "TaskError",
+        "TaskFailed",
+        "TooLarge",
+        "UnknownDependency",
+        "UnknownPriority",
+        "UnknownSchedule",
+        "UnknownTask",
+        "Unreachable",
+    ),
+    "fairlead.model.ledger_errors": (
+        "LedgerAmbiguous",
+        "LedgerError",
+        "LedgerRefused",
+        "LedgerUnreachable",
+        "LostLeadership",
+        "TaskRefused",
+    ),
+    "fairlead.model.lifecycle": ("State",),
+    "fairlead.model.outbox_state": ("OutboxState",),
+    "fairlead.model.outputs": ("Output",),
+    "fairlead.model.schedule": ("Timing",),
+    "fairlead.model.spool_errors": ("SpoolFailed", "SpoolFull"),
+    "fairlead.runtime.breaker": ("Breaker",),
+    "fairlead.runtime.correlation": ("correlation",),
+    "fairlead.worker.context": ("Context", "current_context"),
+    "fairlead.worker.results": ("Results",),
+    "fairlead.worker.runner": ("Raised",),
+    "fairlead.worker.worker": ("Worker",),
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LATER[name]), name)
+    found: object = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = found  # it is not asked for again
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

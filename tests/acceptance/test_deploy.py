@@ -285,7 +285,7 @@ async def test_a_child_that_takes_too_much_memory_is_replaced_and_ends_what_it_r
     [old] = await worker.ready()
     lasting = await site.enqueue("nap", 1, 4.0)
     await site.recorded("begin", 1)
-    ids = lasting + await site.enqueue("leaky", 1, 120)
+    ids = lasting + await site.enqueue("leaky", 1, 130)
 
     why = (await worker.logged("child retires", pid=old))["why"]
     [new] = await worker.ready(but=[old])

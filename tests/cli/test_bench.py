@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fairlead.broker import connect
-from fairlead.cli.bench import loads
 from fairlead.cli.benchmarks import flows, ledger, workers
 from fairlead.cli.benchmarks.memory import Bench, Load, costs
+from fairlead.cli.benchmarks.memory_report import loads
 from fairlead.cli.benchmarks.server import sizes
 from fairlead.cli.benchmarks.server_load import FEATURES, Backlog, Feature, Trial
 from fairlead.cli.benchmarks.server_memory import Growth
@@ -203,8 +203,10 @@ def worker_is_measured(found: dict[str, Any]) -> None:
     """From the first start to the last outcome."""
     assert [row["name"] for row in found["rows"]] == [row.name for row in workers.ROWS]
     for row in found["rows"]:
-        assert min(row[key] for key in ("rate", "worker_us", "server_us")) > 0
-        assert row["cores"] >= 0  # the machine counts these in hundredths of a second
+        assert min(row["rate"], row["worker_us"]) > 0
+        # The machine counts these in hundredths of a second, and there are few tasks.
+        assert min(row["server_us"], row["cores"]) >= 0
+    assert any(row["server_us"] for row in found["rows"])
     assert 0 <= found["idle_cores"] < 1
     assert found["aims"] == workers.aims(found)
 

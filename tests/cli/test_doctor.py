@@ -249,7 +249,7 @@ def test_a_server_that_is_not_there_has_its_own_code(
     def impatient(url: str) -> RedisBroker:
         return RedisBroker(url, patience=0.0)
 
-    monkeypatch.setattr("fairlead.cli.target.connect", impatient)
+    monkeypatch.setattr("fairlead.broker.connect", impatient)
     assert run(cli, ["doctor", "--url", "unix:///nowhere/s"]) == 3
     assert capsys.readouterr().err.startswith("error: ")
 

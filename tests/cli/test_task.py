@@ -4,28 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from fairlead import Fairlead
 from tests.cli.running import answered, fairlead
-from tests.support.servers import Running, server
-
-
-@pytest.fixture(scope="module")
-def valkey() -> Iterator[Running]:
-    with server() as running:
-        yield running
-
-
-@pytest.fixture
-def app(valkey: Running) -> Iterator[Fairlead]:
-    valkey.admin("FLUSHALL")
-    made = Fairlead(valkey.url)
-    yield made
-    made.close()
+from tests.support.servers import Running
 
 
 def send(app: Fairlead) -> Any:

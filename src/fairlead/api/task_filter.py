@@ -8,10 +8,11 @@ from fairlead.api.moments import Moment, moment
 from fairlead.api.problems import Invalid
 from fairlead.api.task_views import state_named
 from fairlead.broker.views import TaskRecord
+from fairlead.client import PageSelection
+from fairlead.client.task_pages import has_error, has_name
 from fairlead.model.lifecycle import State
-from fairlead.model.message import task_name
 
-__all__ = ("TaskFilter", "matches", "state_of")
+__all__ = ("TaskFilter", "matches", "selection_of", "state_of")
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,9 +40,9 @@ def state_of(asked: TaskFilter) -> State | None:
 
 def matches(record: TaskRecord, asked: TaskFilter) -> bool:
     """Whether a task is meant, as far as the broker does not see to it itself."""
-    if asked.name is not None and not _is_named(task_name(record.message.body), asked.name):
+    if asked.name is not None and not has_name(record, asked.name):
         return False
-    if asked.error is not None and not _failed_with(record, asked.error):
+    if asked.error is not None and not has_error(record, asked.error):
         return False
     if asked.since is None and asked.until is None:
         return True
@@ -51,11 +52,15 @@ def matches(record: TaskRecord, asked: TaskFilter) -> bool:
     return (asked.since is None or asked.since <= at) and (asked.until is None or at < asked.until)
 
 
-def _is_named(name: str, asked: str) -> bool:
-    return name.startswith(asked[:-1]) if asked.endswith("*") else name == asked
-
-
-def _failed_with(record: TaskRecord, asked: str) -> bool:
-    error = record.error
-    text = "" if error is None else f"{error.type}: {error.message}"
-    return asked == record.reason or asked in text
+def selection_of(
+    asked: TaskFilter, state: State | None, tenant: str | None, cursor: str | None = None
+) -> PageSelection:
+    """What the broker sees to; ``tenant`` is the one that the caller may see, whatever is asked."""
+    selection: PageSelection = {"cursor": cursor}
+    if state is not None:
+        selection["state"] = state
+    if asked.queue is not None:
+        selection["queue"] = asked.queue
+    if tenant is not None:
+        selection["tenant"] = tenant
+    return selection

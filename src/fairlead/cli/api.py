@@ -8,24 +8,16 @@ from ipaddress import ip_address
 
 import click
 
-from fairlead.api.settings import ApiSettings
-from fairlead.app import Fairlead
-from fairlead.app.missing import missing_extra
 from fairlead.cli.codes import OK
 from fairlead.cli.commands import Command, Number, log_options, talk
-from fairlead.cli.loading import load_app
 from fairlead.cli.target import named, url_option
 from fairlead.model.errors import InvalidInput
-from fairlead.runtime.loops import new_runner
-from fairlead.runtime.systemd import notifying
-from fairlead.telemetry.log import configure
 
 __all__ = ("api",)
 
 
 @click.command(
     cls=Command,
-    section="Run it",
     examples=(
         ("fairlead api --url redis://localhost", "on 127.0.0.1 port 8800, for callers with tokens"),
         ("fairlead api shop.tasks:app --open-to-loopback", "no token for callers of this machine"),
@@ -102,6 +94,14 @@ def api(
     token create`. TERM drains: /readyz fails, long polls are answered and sockets closed, then the
     server ends. Exit codes: 0 stopped, 2 wrong usage, 3 the broker cannot be reached.
     """
+    from fairlead.api.settings import ApiSettings
+    from fairlead.app import Fairlead
+    from fairlead.app.missing import missing_extra
+    from fairlead.cli.loading import load_app
+    from fairlead.runtime.loops import new_runner
+    from fairlead.runtime.systemd import notifying
+    from fairlead.telemetry.log import configure
+
     if print_openapi:
         from fairlead.api.openapi import document
 

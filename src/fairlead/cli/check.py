@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from fairlead.cli.commands import Command, talk
-from fairlead.worker.status import Status, read_all, run_dir
+
+if TYPE_CHECKING:
+    from fairlead.worker.status import Status
 
 __all__ = ("check",)
 
@@ -17,7 +20,6 @@ _OK, _WRONG, _CUT_OFF, _NOBODY = 0, 1, 3, 4
 
 @click.command(
     cls=Command,
-    section="Look after it",
     examples=(
         ("fairlead check", "all workers of this user on this machine"),
         ("fairlead check --pid 4711", "one of them, by the pid of its supervisor"),
@@ -36,6 +38,8 @@ def check(pid: int | None, ready: bool, as_json: bool) -> int:
     codes: 0 fine, 1 something is wrong, 3 the broker does not answer (with --ready), 4 there is no
     worker.
     """
+    from fairlead.worker.status import read_all, run_dir
+
     found = [status for status in read_all() if pid is None or status.pid == pid]
     problems = [text for status in found for text in status.problems()]
     cut_off = [text for status in found for text in status.cut_off()]
@@ -54,7 +58,7 @@ def check(pid: int | None, ready: bool, as_json: bool) -> int:
     for status in found:
         running = sum(child.running for child in status.children)
         quiet = ", quiet" if status.quiet else ""
-        text = f"{len(status.children)} of {status.wanted} children, {running} tasks run{quiet}"
+        text = f"{len(status.children)} of {status.wanted} children, {running} tasks running{quiet}"
         brokers = dict.fromkeys(child.broker for child in status.children if child.broker)
         shown = ", ".join(brokers) or "no broker yet"
         click.echo(f"worker {status.pid}  {status.app}  {shown}  {text}")

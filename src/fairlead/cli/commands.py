@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
 
 from fairlead.model.sizes import in_bytes, size_rule
-from fairlead.runtime.resident import can_measure
 
-__all__ = ("Command", "Group", "Number", "in_size", "log_options", "talk")
+__all__ = (
+    "Command",
+    "Group",
+    "Number",
+    "UnknownName",
+    "closest",
+    "in_size",
+    "json_option",
+    "log_options",
+    "talk",
+)
+
+#: The option of every command that reads something.
+json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object."
+)
 
 
 class Command(click.Command):
@@ -22,12 +36,10 @@ class Command(click.Command):
         self,
         *args: Any,
         examples: Sequence[tuple[str, str]] = (),
-        section: str = "Commands",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)  # what to type, and what it is for
-        self.section = section  # where the help of the group lists it
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, behind the options."""
@@ -36,31 +48,50 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands under headings, and a hint where a name is nearly right."""
+    """Commands under headings, of which a call imports only the one that it names."""
 
     def __init__(
         self,
         *args: Any,
         examples: Sequence[tuple[str, str]] = (),
-        section: str = "Commands",
+        places: Mapping[str, str] | None = None,
+        former: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
+        """``places`` says where commands are that are imported when they are called.
+
+        ``former`` has names that commands had before, which are still understood but not listed:
+        the name of each now, or its place if that is in another group.
+        """
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
-        self.section = section  # where the help of the group above lists it
+        self._places = dict(places or {})  # MODULE:ATTRIBUTE by name
+        self._former = dict(former or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names, in the order in which they were declared."""
+        return [*self._places, *(name for name in self.commands if name not in self._places)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name, if there is one."""
+        name = self._former.get(cmd_name, cmd_name)
+        module, _, attribute = self._places.get(name, name).partition(":")
+        if not attribute:
+            return super().get_command(ctx, name)
+        found: click.Command = getattr(import_module(module), attribute)
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, each under the heading of its section."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name in self.list_commands(ctx):
-            command = self.get_command(ctx, name)
-            if command is None or command.hidden:
-                continue
-            section = command.section if isinstance(command, Command | Group) else "Commands"
-            sections.setdefault(section, []).append((name, command.get_short_help_str(80)))
-        for section, rows in sections.items():
+        for section, rows in self.sections(ctx).items():
             with formatter.section(section):
                 formatter.write_dl(rows)
+
+    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return the names of the commands and what each is for, by heading."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        shown = [(name, each) for name, each in found if each is not None and not each.hidden]
+        return {"Commands": [(name, each.get_short_help_str(80)) for name, each in shown]}
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, behind the commands."""
@@ -74,8 +105,7 @@ class Group(click.Group):
         name = args[0]
         unknown = self.get_command(ctx, name) is None and not name.startswith("-")
         if unknown and not ctx.resilient_parsing:
-            close = get_close_matches(name, self.list_commands(ctx), n=2)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            hint = closest(name, self.list_commands(ctx))
             raise click.UsageError(f"there is no command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -91,8 +121,18 @@ class Number(click.FloatRange):
         return number
 
 
+class UnknownName(click.UsageError):
+    """A name that the broker does not know; ``step`` is the command that lists those it does."""
+
+    def __init__(self, message: str, step: str) -> None:
+        super().__init__(message)
+        self.step = step
+
+
 def in_size(_ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """The bytes that an amount of memory stands for, or a usage error that names the value."""
+    from fairlead.runtime.resident import can_measure
+
     if value is None:
         return None
     if not can_measure():
@@ -106,6 +146,14 @@ def in_size(_ctx: click.Context, param: click.Parameter, value: str | None) -> i
 def talk(text: str) -> None:
     """Say something that is not data: on stderr."""
     click.echo(text, err=True)
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return a question for the end of a sentence: was one of these names meant?"""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=2)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _write_examples(formatter: click.HelpFormatter, examples: Sequence[tuple[str, str]]) -> None:

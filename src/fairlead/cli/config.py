@@ -7,11 +7,8 @@ from typing import Any
 
 import click
 
-from fairlead.broker import LIMIT, address_of, split_limit
-from fairlead.broker.routes import shown_url
 from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, talk
-from fairlead.ledger.address import parse_address
+from fairlead.cli.commands import Command, json_option, talk
 from fairlead.model.errors import FairleadError
 from fairlead.settings.keys import KEYS, Key, closest
 from fairlead.settings.sources import Sources
@@ -23,7 +20,6 @@ _EMBEDDED = "embedded://"  # what an app uses for which no broker is named
 
 @click.command(
     cls=Command,
-    section="Look after it",
     examples=(
         ("fairlead config", "every setting, and where it comes from"),
         ("fairlead config fallback", "one of them"),
@@ -31,7 +27,7 @@ _EMBEDDED = "embedded://"  # what an app uses for which no broker is named
     ),
 )
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def config(name: str | None, as_json: bool) -> int:
     """Show every setting, or the one of that NAME, and where it comes from.
 
@@ -94,6 +90,8 @@ def _row(sources: Sources, key: Key) -> dict[str, Any]:
 
 def _timeout(sources: Sources, value: float | None, source: str) -> tuple[float, str]:
     """Return how long a call may take: the URL goes before the setting."""
+    from fairlead.broker import LIMIT, split_limit
+
     url = sources.find("url")
     limit = None if url is None else split_limit(url.value)[1]
     if url is not None and limit is not None:
@@ -102,6 +100,10 @@ def _timeout(sources: Sources, value: float | None, source: str) -> tuple[float,
 
 
 def _without_secrets(name: str, value: Any) -> Any:
+    from fairlead.broker import address_of
+    from fairlead.broker.routes import shown_url
+    from fairlead.ledger.address import parse_address
+
     if name == "url":
         return value if value == _EMBEDDED else address_of(value)
     if name == "ledger" and value is not None:

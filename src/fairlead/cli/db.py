@@ -2,50 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, talk
-from fairlead.ledger.ledger import Ledger
-from fairlead.settings import FILE, LEDGER, configured_ledger
+from fairlead.cli.commands import Command, Group, json_option, talk
+from fairlead.cli.ledger_target import asked_ledger, ledger_option
 
-__all__ = ("asked_ledger", "db", "ledger_option")
+if TYPE_CHECKING:
+    pass
 
-T = TypeVar("T")
-
-#: The option that every command has which talks to a ledger.
-ledger_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--ledger", metavar="URL", help=f"The ledger; without it, {LEDGER} or {FILE} says which."
-)
-
-
-def asked_ledger(url: str | None, question: Callable[[Ledger], Awaitable[T]]) -> T:
-    """Return what the ledger answers; it is the command's, the environment's or the file's."""
-    found = url or configured_ledger()
-    if not found:
-        raise click.UsageError(
-            f"which ledger? Give --ledger postgresql://HOST/DATABASE, or set {LEDGER}"
-        )
-    return asyncio.run(_ask(found, question))
-
-
-async def _ask(url: str, question: Callable[[Ledger], Awaitable[T]]) -> T:
-    ledger = Ledger(url)
-    try:
-        return await question(ledger)
-    finally:
-        await ledger.close()
+__all__ = ("db",)
 
 
 @click.group(
     cls=Group,
-    section="Look after it",
     examples=(
         ("fairlead db migrate", "bring the schema of the ledger up to date"),
         ("fairlead db status", "which migrations it has"),
@@ -84,7 +58,7 @@ def migrate(ledger: str | None) -> int:
     ),
 )
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def status(ledger: str | None, as_json: bool) -> int:
     """Show which migrations the ledger has.
 

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from fairlead.broker import Store, address_of
-from fairlead.broker.views import Finding, Mended, Snapshot, TaskRecord, WorkerRecord
 from fairlead.cli.commands import Command, talk
-from fairlead.cli.former_servers import former_servers
 from fairlead.cli.target import named, store_of, url_option
 from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
+
+if TYPE_CHECKING:
+    from fairlead.broker import Store
+    from fairlead.broker.views import Finding, Mended, Snapshot, TaskRecord, WorkerRecord
 
 __all__ = ("doctor",)
 
@@ -32,7 +32,6 @@ _PAGE, _PAGES = 500, 4  # tasks that are looked at for unroutable ones
 
 @click.command(
     cls=Command,
-    section="Look after it",
     examples=(
         ("fairlead doctor", "the broker of FAIRLEAD_URL or fairlead.toml"),
         ("fairlead doctor --url redis://localhost", "another one"),
@@ -59,6 +58,9 @@ def doctor(url: str | None, audit: bool, repair: bool, yes: bool, as_json: bool)
     leases, shelves. It shows what it would do, asks on a terminal, and audits what it did. Workers
     may go on.
     """
+    from fairlead.broker import address_of
+    from fairlead.broker.views import Finding
+
     if yes and not repair:
         raise click.UsageError("--yes belongs to --repair")
     url, source = named(url)
@@ -86,6 +88,7 @@ def _examine(url: str, *, audit: bool, repair: bool, apply: bool, ask: bool) -> 
 
     The question is put where no event loop runs: one would keep Ctrl-C to itself.
     """
+    import asyncio
 
     def look(*, audit: bool, repair: bool, apply: bool) -> _Examined:
         return asyncio.run(_look(store_of(url), url, audit=audit, repair=repair, apply=apply))
@@ -110,6 +113,8 @@ def _agreed(to_do: list[Mended]) -> bool:
 
 async def _look(store: Store, url: str, *, audit: bool, repair: bool, apply: bool) -> _Examined:
     """All findings, and those of the repair and the audit if they were wanted."""
+    from fairlead.cli.former_servers import former_servers
+
     log = logging.getLogger("fairlead")
     level = log.level
     log.setLevel(logging.ERROR)  # what it would warn of is a finding here
@@ -146,6 +151,8 @@ def _progress(keys: int) -> None:
 
 def _workers(snapshot: Snapshot, workers: list[WorkerRecord]) -> Iterator[Finding]:
     """Who works, and on which queues that have something to do."""
+    from fairlead.broker.views import Finding
+
     running = sum(worker.running for worker in workers)
     text = f"{len(workers)} heard of in the last 15 seconds, {running} tasks run"
     waiting = {name: queue for name, queue in snapshot.queues.items() if queue.depth}
@@ -169,6 +176,8 @@ def _workers(snapshot: Snapshot, workers: list[WorkerRecord]) -> Iterator[Findin
 
 async def _unroutable(store: Store, workers: list[WorkerRecord]) -> list[Finding]:
     """Tasks that were handed back because no worker knew them, by name."""
+    from fairlead.broker.views import Finding
+
     found: Counter[str] = Counter()
     looked = 0
     for state in (State.RETRYING, State.DEAD):

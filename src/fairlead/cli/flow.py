@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from fairlead.app import Fairlead
 from fairlead.cli.codes import FAILURE, OK
 from fairlead.cli.commands import Command, Group, talk
 from fairlead.cli.target import asked, url_option
-from fairlead.client import FlowInfo, TaskInfo
 from fairlead.model.names import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.client import FlowInfo, TaskInfo
 
 __all__ = ("flow",)
 
@@ -22,7 +24,6 @@ _tenant = click.option("--tenant", default=DEFAULT_TENANT, help="Whose flow it i
 
 @click.group(
     cls=Group,
-    section="Look after it",
     examples=(
         ("fairlead flow show nightly --tenant acme", "how far it is, and what failed"),
         ("fairlead flow retry nightly --tenant acme", "put the failed part back to work"),

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from fairlead.broker import Store
 from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, talk
+from fairlead.cli.commands import Command, Group, json_option, talk
 from fairlead.cli.target import look, url_option
 
-__all__ = ("functions",)
+if TYPE_CHECKING:
+    from fairlead.broker import Store
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+__all__ = ("functions",)
 
 
 @click.group(
     cls=Group,
-    section="Look after it",
     examples=(
         ("fairlead functions list", "which libraries are on the server"),
         ("fairlead functions load", "before a deployment: load those of this release"),
@@ -43,7 +43,7 @@ def functions() -> None:
     ),
 )
 @url_option
-@_json
+@json_option
 def list_(url: str | None, as_json: bool) -> int:
     """List the libraries on the server. Exit code 1 if one of this release is missing."""
 
@@ -67,7 +67,7 @@ def list_(url: str | None, as_json: bool) -> int:
     examples=(("fairlead functions load --url redis://localhost", "of this release, ahead"),),
 )
 @url_option
-@_json
+@json_option
 def load(url: str | None, as_json: bool) -> None:
     """Load the libraries of this release that are missing.
 
@@ -91,7 +91,7 @@ def load(url: str | None, as_json: bool) -> None:
 )
 @click.option("--yes", is_flag=True, help="Delete; without it they are only shown.")
 @url_option
-@_json
+@json_option
 def prune(yes: bool, url: str | None, as_json: bool) -> None:
     """Delete the libraries of other releases.
 

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
 
-from fairlead.app import Fairlead
-from fairlead.broker import connect
 from fairlead.cli.codes import OK
-from fairlead.cli.commands import Command, talk
-from fairlead.cli.db import ledger_option
-from fairlead.cli.target import named, url_option
-from fairlead.client.history import HISTORY_STATES, HistoryPage, HistorySelection, HistoryTask
-from fairlead.model.durations import in_seconds
+from fairlead.cli.commands import Command, json_option, talk
+from fairlead.cli.ledger_target import asked_history, ledger_option
+from fairlead.cli.listing import moment_text, print_columns, read_moment
+from fairlead.cli.target import url_option
 from fairlead.model.shown import one_line
-from fairlead.settings import configured, configured_ledger
 
-__all__ = ("asked_history", "history", "moment_text")
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.client.history import HistoryPage, HistoryTask
 
-T = TypeVar("T")
+__all__ = ("history",)
 
 _WIDEST = 40  # characters of a name, an id or a queue
 _LONGEST_ERROR = 100
@@ -34,14 +28,13 @@ _LONGEST_ERROR = 100
 
 @click.command(
     cls=Command,
-    section="Look after it",
     examples=(
         ("fairlead history --state dead --since 1d", "what died since yesterday"),
         ("fairlead history --name shop.mail --error TimeoutError", "by name and error"),
         ("fairlead history --tenant acme --json", "for programs"),
     ),
 )
-@click.option("--state", type=click.Choice(HISTORY_STATES), help="Only tasks in this state.")
+@click.option("--state", help="Only tasks in this state: dead, queued, pending, ...")
 @click.option("--queue", help="Only tasks of this queue.")
 @click.option("--tenant", help="Only tasks of this tenant.")
 @click.option("--name", help="Only tasks of this name.")
@@ -53,7 +46,7 @@ _LONGEST_ERROR = 100
 )
 @url_option
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def history(
     url: str | None,
     ledger: str | None,
@@ -72,7 +65,7 @@ def history(
     selection: dict[str, Any] = {key: value for key, value in filters.items() if value is not None}
     for name, text in (("since", since), ("until", until)):
         if text is not None:
-            selection[name] = _moment(name, text)
+            selection[name] = read_moment(name, text)
     page = asked_history(url, ledger, partial(_pages, selection=selection, limit=limit))
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(page)))
@@ -85,29 +78,10 @@ def history(
     return OK
 
 
-def asked_history(
-    url: str | None, ledger: str | None, question: Callable[[Fairlead], Awaitable[T]]
-) -> T:
-    """What an app with this broker and this ledger answers.
-
-    A broker need not be named if there is a ledger.
-    """
-    kept = ledger or configured_ledger()
-    # A broker in memory stands for one that was not named: it knows no task.
-    is_named = url or configured().url or not kept
-    return asyncio.run(_asked(named(url)[0] if is_named else "memory://", kept, question))
-
-
-async def _asked(url: str, ledger: str | None, question: Callable[[Fairlead], Awaitable[T]]) -> T:
-    app = Fairlead(store=connect(url), ledger=ledger)
-    try:
-        return await question(app)
-    finally:
-        await app.aclose()
-
-
 async def _pages(app: Fairlead, selection: dict[str, Any], limit: int) -> HistoryPage:
     """As many pages as it takes: those of the broker may be empty."""
+    from fairlead.client.history import HistoryPage, HistorySelection
+
     tasks: list[HistoryTask] = []
     cursor: str | None = None
     while True:
@@ -134,28 +108,4 @@ def _list(tasks: list[HistoryTask]) -> None:
                 one_line(why, _LONGEST_ERROR),
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, [*widths, 0], strict=True)]
-        click.echo("  ".join(cells).rstrip())
-
-
-def moment_text(seconds: float | None) -> str:
-    """A moment for people, in UTC; a dash where there is none."""
-    if seconds is None:
-        return "-"
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-
-
-def _moment(option: str, text: str) -> float:
-    """A moment, or how long ago it was, as unix seconds."""
-    ago = in_seconds(text)
-    if ago is not None:
-        return time.time() - ago
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.UsageError(
-            f"--{option} {text!r} is no moment: give 2026-11-17T08:00:00Z, or 2h"
-        ) from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    print_columns(rows)

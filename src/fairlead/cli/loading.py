@@ -8,9 +8,12 @@ import sys
 import traceback
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fairlead.app import Fairlead
 from fairlead.model.errors import FairleadError, InvalidInput
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
 
 __all__ = ("CannotLoad", "check_target", "load_app")
 
@@ -35,6 +38,8 @@ def check_target(target: str) -> str:
 
 def load_app(target: str) -> Fairlead:
     """Import the app. The working directory is looked into first."""
+    from fairlead.app import Fairlead
+
     module, _, attribute = check_target(target).partition(":")
     folder = str(Path.cwd())
     if folder not in sys.path:

@@ -5,33 +5,38 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
 from fairlead.cli.codes import INTERRUPTED, OK, exit_code
-from fairlead.cli.commands import Group, talk
+from fairlead.cli.commands import Group, UnknownName, talk
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,
     InvalidInput,
     QueueFull,
+    QueueInUse,
     ResultGone,
+    ResultTimeout,
     ScheduleConflict,
     TaskFailed,
     UnknownSchedule,
+    UnknownTask,
     Unreachable,
 )
 from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerRefused, LedgerUnreachable
 
-__all__ = ("cli", "exit_code", "main", "run")
+__all__ = ("SECTIONS", "cli", "exit_code", "main", "run")
 
 _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     (Unreachable, "check the address and that the server runs"),
     (Ambiguous, "look whether it was done before you try again"),
-    (QueueFull, "wait until the queue is shorter, or raise its limit"),
+    (QueueFull, "wait until it is shorter, or raise its limit with fairlead queue limit"),
+    (QueueInUse, "wait until it is empty, or empty it with fairlead queue purge"),
     (ResultGone, "ask earlier, or raise the retention of the task"),
-    (TaskFailed, "mend the cause and requeue the task"),
+    (ResultTimeout, "it goes on: look at it with fairlead task watch"),
+    (TaskFailed, "mend the cause, then put it back with fairlead task retry"),
+    (UnknownTask, "look for its name with fairlead task types"),
     (ScheduleConflict, "look at it with fairlead schedule show"),
     (UnknownSchedule, "look for its name with fairlead schedule list"),
     (LedgerUnreachable, "check the address of the ledger and that PostgreSQL runs"),
@@ -41,38 +46,82 @@ _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
 )
 
 
+#: The commands under their headings, with what each is for: their help need not import them.
+SECTIONS: dict[str, dict[str, str]] = {
+    "Run": {
+        "worker": "Run the tasks of APP, which is MODULE:ATTRIBUTE, until a signal says to stop.",
+        "api": "Serve the HTTP API of APP, which is MODULE:ATTRIBUTE, or of a broker alone.",
+        "manager": (
+            "The queue manager: sends tasks from the ledger to the broker, and records what they "
+            "become."
+        ),
+    },
+    "Tasks": {
+        "task": "Tasks: find, watch, explain, retry, cancel, delete and enqueue them.",
+        "dlq": "Dead letters: what failed for good, by what it failed of.",
+        "flow": "Flows: tasks that depend on each other and were enqueued as one.",
+        "schedule": (
+            "Schedules: list, make, change, pause and delete what is enqueued by the clock."
+        ),
+        "history": "List what became of tasks, the newest first.",
+    },
+    "Queues and workers": {
+        "queue": "Queues: look at them, pause, limit, purge and delete them.",
+        "tenant": "Tenants: their shares, weights, limits and pauses.",
+        "limiter": "Limiters that tasks of all queues share, and their breakers.",
+        "workers": "Workers of a broker: look at them, quiet, resume or stop them.",
+    },
+    "Watch": {
+        "top": ("Watch rates, waits, tenants with their shares, workers and dead letters, live."),
+        "stats": "Show what was counted, and upper bounds of the times that it took.",
+        "events": "Events: what happens, as it happens.",
+        "check": "Look at the workers of this machine, for a probe.",
+        "doctor": (
+            "Look whether the broker can be trusted with tasks, and whether somebody works on them."
+        ),
+    },
+    "Set up": {
+        "config": "Show every setting, or the one of that NAME, and where it comes from.",
+        "token": "Tokens of the HTTP API: make, list and revoke them.",
+        "db": "The ledger in PostgreSQL: bring its schema up to date, look at it.",
+        "migrate": "Bring what is stored to the layout of this release.",
+        "functions": "Libraries of functions that releases of Fairlead keep on their server.",
+        "spool": (
+            "Look at what processes kept on this disk while the broker was away, and send it."
+        ),
+        "completion": "Print what a shell needs to complete commands and options.",
+    },
+    "Try": {
+        "demo": "Watch small tenants get their turn while others flood the queue.",
+        "bench": "Measure what a task costs on this machine.",
+    },
+}
+
 # Each is in the file of its name.
-_COMMANDS = (
-    "api", "bench", "check", "config", "db", "demo", "doctor", "flow", "functions", "history",
-    "manager", "migrate", "schedule", "spool", "stats", "task", "tasks", "token", "worker",
-    "workers",
-)  # fmt: skip
+_PLACES = {name: f"fairlead.cli.{name}:{name}" for section in SECTIONS.values() for name in section}
 
 
 class _Commands(Group):
-    """The commands, of which a call imports only the one that it names."""
+    """All commands; their help is the table above."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name, if there is one."""
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"fairlead.cli.{cmd_name}"), cmd_name)
-        return command
+    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return the names of the commands and what each is for, by heading."""
+        return {heading: list(rows.items()) for heading, rows in SECTIONS.items()}
 
 
 @click.group(
     cls=_Commands,
+    places=_PLACES,
+    former={"tasks": "fairlead.cli.task_types:types"},
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=(
         ("fairlead demo", "see how four tenants share a worker"),
         ("fairlead worker shop.tasks:app", "run the tasks of an app"),
-        ("fairlead bench --quick", "measure this machine, in two or three minutes"),
-        ("fairlead demo --help", "what a command does, and its options"),
+        ("fairlead task list --state dead --since 1h", "what failed in the last hour"),
+        ("fairlead task explain ID", "why is it not running?"),
+        ("fairlead queue pause mail", "let nothing of a queue start"),
+        ("fairlead dlq list", "dead letters, by what they died of"),
     ),
 )
 @click.version_option(package_name="fairlead", message="%(prog)s %(version)s")
@@ -139,4 +188,5 @@ def _usage_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split()).removesuffix(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     path = context.command_path if context is not None else "fairlead"
-    return f"error: {text} (next: {path} --help)"
+    step = error.step if isinstance(error, UnknownName) else f"{path} --help"
+    return f"error: {text} (next: {step})"

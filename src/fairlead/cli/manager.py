@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import signal
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.app import Fairlead
-from fairlead.app.manager import ledger_of
 from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, Number, talk
-from fairlead.cli.db import asked_ledger, ledger_option
-from fairlead.cli.loading import load_app
+from fairlead.cli.commands import Command, Group, Number, json_option, talk
+from fairlead.cli.ledger_target import asked_ledger, ledger_option
 from fairlead.cli.target import named, url_option
-from fairlead.ledger.ledger import Ledger
 from fairlead.model.ledger_errors import LedgerUnreachable
-from fairlead.runtime.garbage import collect_less
-from fairlead.runtime.loops import new_runner
-from fairlead.runtime.systemd import notifying
-from fairlead.telemetry.log import configure
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.ledger.ledger import Ledger
 
 __all__ = ("manager",)
 
@@ -52,7 +47,6 @@ class _Runs(Group):
 
 @click.group(
     cls=_Runs,
-    section="Run it",
     examples=(
         ("fairlead manager shop.tasks:app", "send what transactions have enqueued"),
         ("fairlead manager status", "who leads, and what it has done"),
@@ -106,6 +100,10 @@ def run(
     broker or ledger that is away is waited for. Exit codes: 0 stopped, 1 the ledger cannot be used
     as it is, 2 wrong usage.
     """
+    from fairlead.runtime.garbage import collect_less
+    from fairlead.runtime.loops import new_runner
+    from fairlead.telemetry.log import configure
+
     target = _target(app, url, ledger)
     configure(log_format, log_level)
     collect_less()
@@ -122,7 +120,7 @@ def run(
     ),
 )
 @ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def status(ledger: str | None, as_json: bool) -> int:
     """Show who leads, how much waits to be sent, and what the roles have done.
 
@@ -138,6 +136,9 @@ def status(ledger: str | None, as_json: bool) -> int:
 
 
 def _target(app: str | None, url: str | None, ledger: str | None) -> Fairlead:
+    from fairlead.app import Fairlead
+    from fairlead.cli.loading import load_app
+
     if app is None:
         target = Fairlead(named(url)[0], ledger=ledger)
     elif url is not None or ledger is not None:
@@ -149,6 +150,11 @@ def _target(app: str | None, url: str | None, ledger: str | None) -> Fairlead:
 
 async def _serve(app: Fairlead, keep: float) -> None:
     """Run a manager until a signal; a ledger that cannot be used as it is ends it at once."""
+    import asyncio
+
+    from fairlead.app.manager import ledger_of
+    from fairlead.runtime.systemd import notifying
+
     loop = asyncio.get_running_loop()
     made = app.manager(keep=keep)
     task = asyncio.current_task()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from fairlead.broker import Store
-from fairlead.broker.verbs import LAYOUT
-from fairlead.broker.views import ShardLayout
 from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, talk
+from fairlead.cli.commands import Command, json_option, talk
 from fairlead.cli.target import look, url_option
+
+if TYPE_CHECKING:
+    from fairlead.broker import Store
+    from fairlead.broker.views import ShardLayout
 
 __all__ = ("migrate",)
 
@@ -30,7 +32,6 @@ _WAYS = {
 
 @click.command(
     cls=Command,
-    section="Look after it",
     examples=(
         ("fairlead migrate", "show what would be done, shard by shard"),
         ("fairlead migrate --yes", "do it"),
@@ -40,13 +41,14 @@ _WAYS = {
 @click.option("--yes", is_flag=True, help="Do it; without it, it is only shown.")
 @click.option("--discard", is_flag=True, help="Throw away what cannot be converted.")
 @url_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def migrate(yes: bool, discard: bool, url: str | None, as_json: bool) -> int:
     """Bring what is stored to the layout of this release.
 
     Stop the processes of other releases first; while it runs, all are refused. Exit code 1 if a
     shard cannot be used by this release as it is.
     """
+    from fairlead.broker.verbs import LAYOUT
 
     async def carry_out(store: Store) -> tuple[list[ShardLayout], list[ShardLayout]]:
         before = await store.layouts()

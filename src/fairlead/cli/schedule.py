@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import msgspec
 
-from fairlead.app import Fairlead
-from fairlead.cli.commands import Command, Group
-from fairlead.cli.loading import load_app
+from fairlead.cli.commands import Command, Group, json_option
+from fairlead.cli.listing import print_columns
 from fairlead.cli.target import store_of, url_option
-from fairlead.client import ScheduleInfo
-from fairlead.client.scheduled import Amendment
 from fairlead.model.errors import InvalidInput, ScheduleConflict
-from fairlead.model.schedule import TimingOptions
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.client import ScheduleInfo
+    from fairlead.model.schedule import TimingOptions
 
 __all__ = ("schedule",)
 
@@ -28,7 +27,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _NOTHING = "-"
 _NAMES = click.argument("names", metavar="NAME...", nargs=-1, required=True)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -63,7 +61,6 @@ _task_options = _all_of(
 
 @click.group(
     cls=Group,
-    section="Look after it",
     examples=(
         ("fairlead schedule list", "all schedules, and when they are due next"),
         ("fairlead schedule pause nightly-report", "let no slot of it be fired"),
@@ -87,7 +84,7 @@ def schedule() -> None:
     ),
 )
 @url_option
-@_JSON
+@json_option
 def list_(url: str | None, as_json: bool) -> None:
     """Show all schedules by name: when they come, and their last and next slots."""
     found = _with(url, lambda app: app.schedules.alist())
@@ -108,7 +105,7 @@ def list_(url: str | None, as_json: bool) -> None:
         )
         for info in found
     ]
-    _print(rows)
+    print_columns(rows)
 
 
 @schedule.command(
@@ -120,7 +117,7 @@ def list_(url: str | None, as_json: bool) -> None:
 )
 @click.argument("name")
 @url_option
-@_JSON
+@json_option
 def show(name: str, url: str | None, as_json: bool) -> None:
     """Show all that is known of a schedule."""
     info = _with(url, lambda app: app.schedules.aget(name))
@@ -145,7 +142,7 @@ def show(name: str, url: str | None, as_json: bool) -> None:
         rows.insert(3, ("clocks put", f"forward: {rule.gap}; back: {rule.fold}"))
     if info.problem:
         rows.append(("problem", info.problem))
-    _print(rows)
+    print_columns(rows)
 
 
 @schedule.command(
@@ -169,9 +166,11 @@ def show(name: str, url: str | None, as_json: bool) -> None:
 @click.option("--args", "positional", default="[]", help="Arguments, as a JSON list.")
 @click.option("--kwargs", "keywords", default="{}", help="Arguments by name, as a JSON object.")
 @_task_options
-@_JSON
+@json_option
 def create(app: str, name: str, task: str, cron: str | None, as_json: bool, **said: Any) -> None:
     """Create a schedule of a task of APP, MODULE:ATTRIBUTE."""
+    from fairlead.cli.loading import load_app
+
     args = _parsed("--args", said.pop("positional"), list)
     kwargs = _parsed("--kwargs", said.pop("keywords"), dict)
     options, when = _split(said)
@@ -201,12 +200,14 @@ def create(app: str, name: str, task: str, cron: str | None, as_json: bool, **sa
 @click.option("--kwargs", "keywords", help="Arguments by name, as a JSON object.")
 @_task_options
 @url_option
-@_JSON
+@json_option
 def change(name: str, cron: str | None, url: str | None, as_json: bool, **said: Any) -> None:
     """Change when a schedule comes, or what is enqueued; what is not named stays as it is.
 
     Arguments are not compared with the function, which only workers know.
     """
+    from fairlead.client.scheduled import Amendment
+
     args, kwargs = said.pop("positional"), said.pop("keywords")
     options, when = _split(said)
     amendment = Amendment(
@@ -257,7 +258,7 @@ def delete(names: Sequence[str], url: str | None) -> int:
 )
 @click.argument("name")
 @url_option
-@_JSON
+@json_option
 def run(name: str, url: str | None, as_json: bool) -> None:
     """Enqueue the task of a schedule now. Its slots stay as they are."""
     handle = _with(url, lambda app: app.schedules.arun_now(name))
@@ -275,7 +276,7 @@ def run(name: str, url: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True)
 @url_option
-@_JSON
+@json_option
 def next_(name: str, count: int, url: str | None, as_json: bool) -> None:
     """Show the next slots of a schedule; of one that is paused, those it would have."""
 
@@ -294,10 +295,14 @@ def next_(name: str, count: int, url: str | None, as_json: bool) -> None:
 
 
 def _with(url: str | None, work: Callable[[Fairlead], Awaitable[T]]) -> T:
+    from fairlead.app import Fairlead
+
     return _run(Fairlead(store=store_of(url)), work)
 
 
 def _run(app: Fairlead, work: Callable[[Fairlead], Awaitable[T]]) -> T:
+    import asyncio
+
     async def all_of_it() -> T:
         async with app:
             return await work(app)
@@ -338,7 +343,7 @@ def _split(said: dict[str, Any]) -> tuple[dict[str, Any], TimingOptions]:
     for key in ("at", "start", "end"):
         if key in given:
             given[key] = _read_moment(f"--{key}", given[key])
-    return options, cast(TimingOptions, given)
+    return options, cast("TimingOptions", given)
 
 
 def _json(value: object) -> str:
@@ -379,14 +384,9 @@ def _keywords(info: ScheduleInfo) -> list[str]:
 
 def _moment(at: float | None, info: ScheduleInfo) -> str:
     """A moment in the schedule's own time zone."""
+    from zoneinfo import ZoneInfo
+
     if at is None:
         return _NOTHING
     zone = UTC if info.timing is None else ZoneInfo(info.timing.tz)
     return datetime.fromtimestamp(at, zone).isoformat(sep=" ", timespec="seconds")
-
-
-def _print(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
-        click.echo("  ".join(cells).rstrip())

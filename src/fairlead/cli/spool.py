@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
-from fairlead.broker import Store, destination_of
 from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, talk
+from fairlead.cli.commands import Command, Group, json_option, talk
+from fairlead.cli.listing import print_columns
 from fairlead.cli.target import look, url_option
-from fairlead.fallback.codec import decode_submission
-from fairlead.fallback.drainer import Drainer
-from fairlead.fallback.fallback import Fallback, FallbackOptions
-from fairlead.fallback.outcomes import KeptOutcome
 from fairlead.model.errors import InvalidInput
 from fairlead.model.message import task_name
 from fairlead.model.outage import Ramp
 from fairlead.model.shown import one_line
 from fairlead.settings import configured_fallback
-from fairlead.spool import Kind, Record, Rejection, Spool, SpoolLimits, folders, put_aside, stored
+
+if TYPE_CHECKING:
+    from fairlead.broker import Store
+    from fairlead.spool import Kind, Record, SpoolLimits
 
 __all__ = ("spool",)
 
+_SILENCE = 5.0  # seconds for a reply: whoever drains by hand waits for a slow broker
 _LONGEST = 60  # characters of a name in a list
 _MOST = 10_000  # rejected records that are forgotten at a time
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _directory: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--directory",
     "-d",
@@ -46,7 +44,6 @@ _directory: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 @click.group(
     cls=Group,
-    section="Look after it",
     examples=(
         ("fairlead spool list", "what is in it, process by process"),
         ("fairlead spool list --rejected", "what the broker did not take, and why"),
@@ -73,9 +70,11 @@ def spool() -> None:
 )
 @click.option("--rejected", is_flag=True, help="The records that the broker will never take.")
 @_directory
-@_as_json
+@json_option
 def list_(rejected: bool, directory: str | None, as_json: bool) -> int:
     """List the spools of this machine, or the rejected records in them. Changes nothing."""
+    from fairlead.spool import folders, put_aside
+
     root = _root(directory)
     if rejected:
         return _list_rejected(root, as_json)
@@ -92,7 +91,7 @@ def list_(rejected: bool, directory: str | None, as_json: bool) -> int:
         figures = (f"{each.depth:,}", _age(each.oldest_at), f"{each.rejected:,}", f"{each.bytes:,}")
         rows.append((each.name, state, *figures, _cut(each.broker)))
     if found:
-        _print(rows)
+        print_columns(rows)
     else:
         talk(f"there is no spool at {root}")
     if aside:
@@ -110,7 +109,7 @@ def _list_rejected(root: Path, as_json: bool) -> int:
         names = (_cut(row.get(key, "-")) for key in ("code", "task", "tenant", "queue", "id"))
         lines.append((_moment(row["at"]), *names))
     if rows:
-        _print(lines)
+        print_columns(lines)
     else:
         talk("the broker has rejected nothing")
     return OK
@@ -149,7 +148,7 @@ def export(rejected: bool, bodies: bool, directory: str | None) -> int:
 @click.option("--any-broker", is_flag=True, help="Also what was kept for another broker.")
 @_directory
 @url_option
-@_as_json
+@json_option
 def drain(any_broker: bool, directory: str | None, url: str | None, as_json: bool) -> int:
     """Send what processes that have ended left in their spools to the broker.
 
@@ -180,9 +179,11 @@ def drain(any_broker: bool, directory: str | None, url: str | None, as_json: boo
     examples=(("fairlead spool forget", "delete the rejected records of ended processes"),),
 )
 @_directory
-@_as_json
+@json_option
 def forget(directory: str | None, as_json: bool) -> int:
     """Delete the rejected records of processes that have ended; running ones keep theirs."""
+    from fairlead.spool import folders
+
     root = _root(directory)
     brokers = {each.broker for each in folders(root) if not each.lives}
     count = sum(_forget(root, broker) for broker in brokers)
@@ -195,6 +196,8 @@ def forget(directory: str | None, as_json: bool) -> int:
 
 def _forget(root: Path, broker: str) -> int:
     """Forget what was rejected of one broker: tasks for several never get into one folder."""
+    from fairlead.spool import Spool
+
     opened = Spool.open(root, limits=_limits(), broker=broker)
     count = 0
     try:
@@ -218,7 +221,14 @@ class _Drained(NamedTuple):
 
 async def _drain(store: Store, root: Path, *, any_broker: bool) -> _Drained:
     """Adopt what was left and send all of it once, at the speed of any drain."""
-    fallback = Fallback(store, FallbackOptions(directory=root, limits=_limits()))
+    import asyncio
+
+    from fairlead.broker import destination_of
+    from fairlead.fallback.drainer import Drainer
+    from fairlead.fallback.fallback import Fallback, FallbackOptions
+
+    options = FallbackOptions(directory=root, limits=_limits(), silence=_SILENCE)
+    fallback = Fallback(store, options)
     try:
         adopt = partial(fallback.spool.adopt, any_broker=any_broker)
         adopted = await asyncio.to_thread(adopt)
@@ -239,6 +249,8 @@ async def _drain(store: Store, root: Path, *, any_broker: bool) -> _Drained:
 
 def _for_others(root: Path, broker: str) -> int:
     """Return how many records of ended processes are for another broker."""
+    from fairlead.spool import folders
+
     found = (each for each in folders(root) if not each.lives and each.broker != broker)
     return sum(each.depth for each in found)
 
@@ -248,11 +260,15 @@ def _root(directory: str | None) -> Path:
 
 
 def _limits() -> SpoolLimits:
+    from fairlead.spool import SpoolLimits
+
     found = configured_fallback("spool").spool
     return SpoolLimits(found.max_bytes, found.max_count, found.max_age)
 
 
 def _rows(root: Path, *, rejected: bool, bodies: bool) -> Iterator[dict[str, Any]]:
+    from fairlead.spool import folders, stored
+
     for folder in folders(root):
         for record in stored(root, folder.name, rejected=rejected):
             yield {"spool": folder.name, "lives": folder.lives, **_row(record, bodies=bodies)}
@@ -260,6 +276,8 @@ def _rows(root: Path, *, rejected: bool, bodies: bool) -> Iterator[dict[str, Any
 
 def _row(record: Record, *, bodies: bool) -> dict[str, Any]:
     """What can be told of a record; what callers gave to their tasks only if asked for."""
+    from fairlead.spool import Kind, Rejection
+
     row: dict[str, Any] = {
         "sequence": record.sequence,
         "kind": record.kind.name.lower(),
@@ -283,6 +301,10 @@ def _row(record: Record, *, bodies: bool) -> dict[str, Any]:
 
 
 def _told(kind: Kind, payload: bytes) -> dict[str, Any]:
+    from fairlead.fallback.codec import decode_submission
+    from fairlead.fallback.outcomes import KeptOutcome
+    from fairlead.spool import Kind
+
     try:
         if kind in (Kind.SUBMISSION, Kind.LOCAL_DONE):
             message = decode_submission(payload).submission.message
@@ -294,13 +316,6 @@ def _told(kind: Kind, payload: bytes) -> dict[str, Any]:
     except (InvalidInput, msgspec.DecodeError):
         return {"unreadable": True}
     return {}
-
-
-def _print(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
 
 
 def _cut(text: str) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from fairlead.broker.stats import HISTOGRAMS, Histogram, Stats, TenantStats
-from fairlead.cli.commands import Command, talk
+from fairlead.cli.commands import Command, json_option, talk
 from fairlead.cli.target import look, url_option
 from fairlead.model.fairness_stats import jain
+
+if TYPE_CHECKING:
+    from fairlead.broker.stats import Histogram, Stats, TenantStats
 
 __all__ = ("stats",)
 
@@ -21,7 +23,6 @@ _TENANTS = 20  # that are listed, the busiest first
 
 @click.command(
     cls=Command,
-    section="Look after it",
     examples=(
         ("fairlead stats", "all queues, since they exist"),
         ("fairlead stats --queue mail --tenants", "one queue, and who did what in the last hour"),
@@ -31,7 +32,7 @@ _TENANTS = 20  # that are listed, the busiest first
 @click.option("--queue", help="One queue only.")
 @click.option("--tenants", is_flag=True, help="Tenants of this hour and the one before, too.")
 @url_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def stats(queue: str | None, tenants: bool, url: str | None, as_json: bool) -> None:
     """Show what was counted, and upper bounds of the times that it took.
 
@@ -70,6 +71,8 @@ def _fairness(found: Stats, queue: str) -> float | None:
 
 
 def _report(found: Stats) -> dict[str, Any]:
+    from fairlead.broker.stats import HISTOGRAMS
+
     report: dict[str, Any] = json.loads(msgspec.json.encode(found))
     for name, queue in found.queues.items():
         for histogram in HISTOGRAMS:
@@ -80,6 +83,7 @@ def _report(found: Stats) -> dict[str, Any]:
 
 
 def _show(found: Stats) -> None:
+    from fairlead.broker.stats import HISTOGRAMS
     from fairlead.cli.terminal import console, table
 
     out = console()

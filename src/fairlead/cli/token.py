@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from getpass import getuser
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from fairlead.api.audit import AUDIT, AuditLine
-from fairlead.api.token_store import create_token, list_tokens, revoke_token
-from fairlead.api.tokens import Token
-from fairlead.broker import Store
+from fairlead.cli.audit import note
 from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, Number, talk
-from fairlead.cli.target import look, url_option
-from fairlead.client import Client
+from fairlead.cli.commands import Command, Group, Number, json_option, talk
+from fairlead.cli.target import asked_client, url_option
 from fairlead.model.durations import duration_rule, in_seconds
-from fairlead.model.errors import BrokerError
+
+if TYPE_CHECKING:
+    from fairlead.api.tokens import Token
+    from fairlead.client import Client
 
 __all__ = ("token",)
-
-T = TypeVar("T")
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(
     cls=Group,
-    section="Look after it",
     examples=(
         ("fairlead token create --scopes read,submit --name shop", "a token for a program"),
         ("fairlead token create --scopes read --tenant acme --expires 30d", "of one tenant"),
@@ -63,7 +55,7 @@ def token() -> None:
     help="Requests a second, in each server.  [default: as the server says]",
 )  # fmt: skip
 @url_option
-@_as_json
+@json_option
 def create(
     scopes: str,
     tenant: str | None,
@@ -74,6 +66,8 @@ def create(
     as_json: bool,
 ) -> int:
     """Make a token and print it: it is not stored, and never shown again."""
+    from fairlead.api.token_store import create_token
+
     lifetime = None
     if expires is not None:
         lifetime = in_seconds(expires, 1.0)
@@ -85,10 +79,10 @@ def create(
         made = await create_token(
             client, name=name, scopes=chosen, tenant=tenant, lifetime=lifetime, rate=rate
         )
-        await _note(client, "token.create", made.id)
+        await note(client, "token.create", made.id)
         return made
 
-    made = _asked(url, make)
+    made = asked_client(url, make)
     if as_json:
         fields = {"id": made.id, "token": made.text, "scopes": list(made.stored.scopes)}
         click.echo(json.dumps({**fields, "tenant": tenant, "expires_at": made.stored.expires_at}))
@@ -100,10 +94,12 @@ def create(
 
 @token.command("list", cls=Command, examples=(("fairlead token list", "all of the broker"),))
 @url_option
-@_as_json
+@json_option
 def list_(url: str | None, as_json: bool) -> int:
     """List the tokens, without their secrets, and when each was used last."""
-    found = _asked(url, list_tokens)
+    from fairlead.api.token_store import list_tokens
+
+    found = asked_client(url, list_tokens)
     if as_json:
         click.echo(msgspec.json.encode({"tokens": found}).decode())
         return OK
@@ -121,51 +117,26 @@ def list_(url: str | None, as_json: bool) -> int:
 @token.command(cls=Command, examples=(("fairlead token revoke 1f0c…", "by its id"),))
 @click.argument("id")
 @url_option
-@_as_json
+@json_option
 def revoke(id: str, url: str | None, as_json: bool) -> int:
     """Revoke a token by its id: servers refuse it within two seconds. Exit code 1: unknown."""
+    from fairlead.api.token_store import revoke_token
+
     if id.startswith("fl_"):  # somebody gave the whole token; its id is the second part
         id = id.split("_")[1]
 
     async def end(client: Client) -> bool:
         done = await revoke_token(client, id)
         if done:
-            await _note(client, "token.revoke", id)
+            await note(client, "token.revoke", id)
         return done
 
-    done = _asked(url, end)
+    done = asked_client(url, end)
     if as_json:
         click.echo(json.dumps({"id": id, "revoked": done}))
     else:
         talk(f"token {id} is revoked" if done else f"there is no token {id}")
     return OK if done else FAILURE
-
-
-def _asked(url: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
-    async def ask(store: Store) -> T:
-        client = Client(store)
-        try:
-            return await question(client)
-        finally:
-            await client.close()
-
-    return look(url, ask)
-
-
-async def _note(client: Client, action: str, target: str) -> None:
-    """Add to the audit trail; what was done stays done, and a new token must be shown, if not."""
-    line = AuditLine(token="", name=_person(), peer="cli", action=action, target=target)
-    try:
-        await client.note(AUDIT, [msgspec.json.encode(line)])
-    except BrokerError as error:
-        talk(f"warning: {action} is done, but missing in the audit trail: {error}")
-
-
-def _person() -> str:
-    try:
-        return getuser()
-    except (OSError, KeyError):  # no such user in this container
-        return ""
 
 
 def _moment(seconds: float | None, otherwise: str) -> str:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.broker import connect
 from fairlead.cli.commands import Command, Number, in_size, log_options, talk
-from fairlead.cli.loading import check_target
 from fairlead.model.ordering import parse_queues
-from fairlead.runtime.component import serving
-from fairlead.runtime.loops import new_runner
-from fairlead.runtime.systemd import notifying
-from fairlead.runtime.terminals import ends_with_terminal
-from fairlead.telemetry.log import configure
-from fairlead.telemetry.metrics_server import serving_metrics
-from fairlead.worker.channel import Plan
-from fairlead.worker.exporter import Exporter
-from fairlead.worker.status import StatusWriter
-from fairlead.worker.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from fairlead.worker.channel import Plan
 
 __all__ = ("worker",)
 
@@ -29,7 +21,6 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
 
 @click.command(
     cls=Command,
-    section="Run it",
     examples=(
         ("fairlead worker shop.tasks:app", "ten tasks at a time, in one process"),
         ("fairlead worker shop.tasks:app -c 100 -p 2", "a hundred in each of two processes"),
@@ -126,6 +117,11 @@ def worker(
     where their code is. `fairlead check` tells a probe how the worker is. Exit codes: 0 stopped, 1
     the app cannot be imported, 2 wrong usage.
     """
+    from fairlead.cli.loading import check_target
+    from fairlead.runtime.loops import new_runner
+    from fairlead.telemetry.log import configure
+    from fairlead.worker.channel import Plan
+
     plan = Plan(
         app=check_target(app),
         terminal=any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)),
@@ -155,6 +151,15 @@ def worker(
 async def _supervise(
     plan: Plan, processes: int, stall_timeout: float, host: str, port: int | None
 ) -> int:
+    from fairlead.broker import connect
+    from fairlead.runtime.component import serving
+    from fairlead.runtime.systemd import notifying
+    from fairlead.runtime.terminals import ends_with_terminal
+    from fairlead.telemetry.metrics_server import serving_metrics
+    from fairlead.worker.exporter import Exporter
+    from fairlead.worker.status import StatusWriter
+    from fairlead.worker.supervisor import Supervisor
+
     supervisor = Supervisor(
         _CHILD,
         plan,

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from fairlead.app import Fairlead
-from fairlead.broker.verbs import WorkerOrder
-from fairlead.broker.views import WorkerRecord
 from fairlead.cli.codes import FAILURE, OK, exit_code
-from fairlead.cli.commands import Command, Group, talk
+from fairlead.cli.commands import Command, Group, json_option, talk
+from fairlead.cli.listing import duration_text, moment_text, print_columns, print_fields
 from fairlead.cli.target import asked, url_option
 from fairlead.model.errors import FairleadError
 from fairlead.model.shown import one_line
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.broker.verbs import WorkerOrder
+    from fairlead.broker.views import WorkerRecord
 
 __all__ = ("workers",)
 
@@ -26,21 +29,20 @@ _LONGEST_ERROR = 300
 _AT_ONCE = 20  # orders: where a broker fails, each takes its time
 _SHORTEST = 6  # characters of an id that may stand for all of it
 _DONE = {"pause": "will pause", "resume": "will go on", "stop": "will stop"}
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group(
     cls=Group,
-    section="Look after it",
+    former={"pause": "quiet"},
     examples=(
         ("fairlead workers list", "who works, on what, and in which state"),
-        ("fairlead workers pause 9d41c2", "let one fetch no more tasks"),
+        ("fairlead workers quiet 9d41c2", "let one fetch no more tasks"),
         ("fairlead workers resume --all", "let all fetch again"),
         ("fairlead workers stop 9d41c2", "let one finish what it runs, and end"),
     ),
 )
 def workers() -> None:
-    """Look at the workers of a broker, and pause, resume or stop them from anywhere.
+    """Workers of a broker: look at them, quiet, resume or stop them.
 
     To run one, use `fairlead worker`. A worker hears of an order with its next heartbeat: within
     10 seconds, or a third of its lease if that is less.
@@ -56,7 +58,7 @@ def workers() -> None:
     ),
 )
 @url_option
-@_JSON
+@json_option
 def list_(url: str | None, as_json: bool) -> None:
     """Show the workers that were heard of in the last 15 seconds, and what they do.
 
@@ -75,20 +77,64 @@ def list_(url: str | None, as_json: bool) -> None:
         ("ID", "HOST", "PID", "STATE", "ORDERED", "RUNNING", "UP", "QUEUES")
     ]
     rows += [_row(each) for each in sorted(found, key=lambda each: (each.host, each.pid))]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)]
-        click.echo("  ".join(cells).rstrip())
+    print_columns(rows)
 
 
-def _order_command(order: WorkerOrder, about: str, *examples: tuple[str, str]) -> None:
+@workers.command(
+    cls=Command,
+    examples=(
+        ("fairlead workers show 9d41c2", "by the end of its id"),
+        ("fairlead workers show 9d41c2 --json", "for programs, with all that is known of it"),
+    ),
+)
+@click.argument("id")
+@url_option
+@json_option
+def show(id: str, url: str | None, as_json: bool) -> int:
+    """Show one worker: where it runs, what it serves and what it is doing.
+
+    Of an ID its first or last six characters will do, if they fit one worker. Exit codes: 0 fine, 1
+    the ID is not known or fits several, 3 the broker cannot be reached.
+    """
+    found = {each.incarnation: each for each in asked(url, lambda app: app.aworkers())}
+    fitting = [id] if id in found else _meant(id, [*found])
+    if len(fitting) != 1:
+        what = f"one of {len(fitting)} whose ids fit" if fitting else "not known"
+        talk(f"error: worker {id!r} is {what} (next: fairlead workers list)")
+        return FAILURE
+    worker = found[fitting[0]]
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(worker)))
+        return OK
+    details = worker.details
+    print_fields(
+        {
+            "worker": worker.incarnation,
+            "host": one_line(worker.host, _LONGEST),
+            "pid": worker.pid,
+            "state": one_line(str(details.get("state", "")), _LONGEST),
+            "ordered": worker.order,
+            "running": f"{worker.running} of {worker.concurrency}",
+            "started": moment_text(worker.started_at),
+            "last heard": moment_text(worker.seen_at),
+            "queues": ", ".join(worker.queues),
+            "tasks": one_line(", ".join(worker.tasks), _LONGEST_ERROR),
+            "settled": details.get("settled"),
+        }
+    )
+    for task_id, name in details.get("now", ()):
+        click.echo(f"  runs  {one_line(str(name), _LONGEST)}  {one_line(str(task_id), _LONGEST)}")
+    return OK
+
+
+def _order_command(name: str, order: WorkerOrder, about: str, *examples: tuple[str, str]) -> None:
     """Add the command that gives one order."""
 
-    @workers.command(order, cls=Command, examples=examples, help=about)
+    @workers.command(name, cls=Command, examples=examples, help=about)
     @click.argument("ids", metavar="[ID]...", nargs=-1)
     @click.option("--all", "everyone", is_flag=True, help="All workers of the broker.")
     @url_option
-    @_JSON
+    @json_option
     def command(ids: tuple[str, ...], everyone: bool, url: str | None, as_json: bool) -> int:
         if bool(ids) == everyone:
             raise click.UsageError("name the workers by their ids, or give --all")
@@ -118,14 +164,16 @@ _IDS = (
 )
 
 _order_command(
+    "quiet",
     "pause",
     "Let workers fetch no more tasks; what they run goes on.\n\n"
     "It holds until `resume`, or until the worker ends: a process that takes its place is not "
     f"paused. To stop tasks wherever they would run, pause their queue instead. {_IDS}",
-    ("fairlead workers pause 9d41c2", "by the end of its id"),
-    ("fairlead workers pause --all", "every worker of the broker"),
+    ("fairlead workers quiet 9d41c2", "by the end of its id"),
+    ("fairlead workers quiet --all", "every worker of the broker"),
 )
 _order_command(
+    "resume",
     "resume",
     "Let workers fetch again that were paused.\n\n"
     f"One that a signal made quiet (TSTP) stays so until CONT. {_IDS}",
@@ -133,6 +181,7 @@ _order_command(
     ("fairlead workers resume --all", "every worker of the broker"),
 )
 _order_command(
+    "stop",
     "stop",
     "Let workers finish what they run and end, as TERM does.\n\n"
     "What does not finish within their grace is handed back, and no attempt is used up. A process "
@@ -146,6 +195,8 @@ async def _give(
     app: Fairlead, order: WorkerOrder, ids: Sequence[str] | None
 ) -> dict[str, str | FairleadError]:
     """Give an order to each, whatever becomes of the others; what came of it, by id."""
+    import asyncio
+
     client = app._clients.current()
     known = [worker.incarnation for worker in await client.workers()]
     done: dict[str, str | FairleadError] = {}
@@ -177,7 +228,7 @@ def _row(worker: WorkerRecord) -> tuple[str, ...]:
         one_line(str(worker.details.get("state", "")), _LONGEST),
         worker.order,
         f"{worker.running}/{worker.concurrency}",
-        _duration(max(worker.seen_at - worker.started_at, 0.0)),
+        duration_text(worker.seen_at - worker.started_at),
         ",".join(worker.queues),
     )
 
@@ -186,10 +237,3 @@ def _meant(part: str, known: Sequence[str]) -> list[str]:
     if len(part) < _SHORTEST:
         return []
     return [id for id in known if id.startswith(part) or id.endswith(part)]
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.0f}s"

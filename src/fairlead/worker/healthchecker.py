@@ -48,6 +48,11 @@ class Healthchecker:
         self._began = time.monotonic()
         self.health = Health(failing=0.0, fetch_age=0.0, lag=0.0)
 
+    @property
+    def answered_at(self) -> float:
+        """When the broker last answered an exchange; before it ever did, when this began."""
+        return max(self._syncer.answered_at, self._began)
+
     async def run(self) -> None:
         """Check every five seconds."""
         loop = asyncio.get_running_loop()
@@ -70,10 +75,9 @@ class Healthchecker:
             self._outage.over()
         now = time.monotonic()
         since = self._outage.since
-        answered = max(self._syncer.answered_at, self._began)
         self.health = Health(
             failing=0.0 if since is None else max(now - since, 0.001),
-            fetch_age=max(now - answered, 0.0),
+            fetch_age=max(now - self.answered_at, 0.0),
             lag=self.health.lag,
         )
         if self._told is not None:

@@ -171,8 +171,8 @@ class Tether:
     def _look(self, worker: Supervised, now: float) -> None:
         syncer = worker.syncer
         self.board.count(syncer.settled, syncer.refused, syncer.unsettled, worker.abandoned)
-        health = worker.healthchecker.health
-        self.board.fetched(syncer.answered_at, health.failing, wants=worker.processor.wants)
+        checker, wants = worker.healthchecker, worker.processor.wants
+        self.board.fetched(checker.answered_at, checker.health.failing, wants=wants)
         if now - self._heard > self._lease and worker.processor.kept:
             log.error("supervisor silent: nobody keeps the leases, so all that runs is handed back")
             worker.processor.kept = False

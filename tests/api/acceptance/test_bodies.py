@@ -24,11 +24,12 @@ MIB = 1024 * 1024
 # `fairlead api`, for which a head or a silence of a body may last a second instead of ten.
 HURRIED = """
 from functools import partial
+from fairlead.api import settings
 from fairlead.api.heads import HeadLimits
-from fairlead.cli import api, main
+from fairlead.cli import main
 
 HeadLimits.head_time = 1.0
-api.ApiSettings = partial(api.ApiSettings, body_idle=1.0)
+settings.ApiSettings = partial(settings.ApiSettings, body_idle=1.0)
 main.main()
 """
 

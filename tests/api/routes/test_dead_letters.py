@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fairlead.api.error_groups import normalized
+from fairlead.client.error_groups import normalized
 from fairlead.model.lifecycle import State
 from tests.api.routes.site import Caller, Site
 

@@ -79,11 +79,12 @@ async def worker(broker: Store, name: str = "worker") -> Worker:
 
 
 async def spend(live: LiveClient, *changes: Change) -> tuple[Leased, float]:
-    """Set limits, use up the first token, and say when that was."""
+    """Set limits, use up the first token, and say when that was, at the earliest."""
     await live.configure(*changes)
     await live.enqueue(submit("first", limiters=("api",)))
+    moment = time.monotonic()
     (lease,) = await live.exchange(1)
-    return lease, time.monotonic()
+    return lease, moment
 
 
 RATES: dict[str, Change] = {

@@ -19,7 +19,7 @@ from tests.support.store import completed, failed, ids, released, submit
 
 pytestmark = pytest.mark.serial
 
-SOON = 0.5  # seconds within which a wake-up must have come; who missed it wakes after 3 or more
+SOON = 1.0  # seconds within which a wake-up must have come; who missed it wakes after 3 or more
 QUEUES = ("default",)
 
 
@@ -76,8 +76,8 @@ def done(waiters: Sequence[Waiter]) -> int:
 
 
 async def settled_down(waiters: Sequence[Waiter]) -> int:
-    """How many were woken once a wake-up had all the time it may take."""
-    await asyncio.sleep(SOON)
+    """How many were woken once a wake-up had all the time it takes."""
+    await asyncio.sleep(SOON / 2)
     return done(waiters)
 
 

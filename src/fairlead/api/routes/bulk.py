@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from fairlead.api.bulk_acts import STATES, Act, Action, ActStep, act
+from fairlead.api.bulk_acts import Act, ActStep, act
 from fairlead.api.problems import Invalid
 from fairlead.api.route import Reply, Request, Route
 from fairlead.api.shapes import Cursor, about
 from fairlead.api.task_filter import TaskFilter, state_of
+from fairlead.client.task_acts import STATES, Action
 from fairlead.model.message import LEVELS
 
 __all__ = ("ROUTES", "ActBody")

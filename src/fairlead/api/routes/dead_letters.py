@@ -8,16 +8,17 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.bulk_acts import Act, Action, ActStep, Changes, Tally, act, order_for
-from fairlead.api.error_groups import ErrorKind, kind_of
+from fairlead.api.bulk_acts import Act, ActStep, Tally, act
 from fairlead.api.lookup import stored_id
 from fairlead.api.moments import Moment, moment
 from fairlead.api.problems import Invalid
 from fairlead.api.route import Reply, Request, Route
 from fairlead.api.shapes import MAX_LIMIT, Cursor, Limit, about
-from fairlead.api.task_filter import TaskFilter
-from fairlead.api.task_pages import Found, found_tasks
+from fairlead.api.task_filter import TaskFilter, matches, selection_of
 from fairlead.broker.views import TaskRecord
+from fairlead.client.error_groups import ErrorKind, kind_of
+from fairlead.client.task_acts import Action, Changes, order_for
+from fairlead.client.task_pages import Found, found_tasks
 from fairlead.model.lifecycle import State
 from fairlead.model.shown import one_line
 
@@ -142,13 +143,10 @@ async def _found(request: Request, query: DeadLetterFilter, limit: int, group: s
     )
     return await found_tasks(
         request.client,
-        asked,
-        state=State.DEAD,
-        tenant=request.tenant(query.tenant),
-        cursor=query.cursor,
+        selection_of(asked, State.DEAD, request.tenant(query.tenant), query.cursor),
+        lambda record: matches(record, asked) and (group is None or kind_of(record).group == group),
         limit=min(limit, 1_000),
         calls=_CALLS,
-        also=None if group is None else lambda record: kind_of(record).group == group,
     )
 
 

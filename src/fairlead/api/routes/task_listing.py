@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from fairlead.api.lookup import told_to_caller
 from fairlead.api.route import Request, Route
-from fairlead.api.task_filter import TaskFilter, state_of
-from fairlead.api.task_pages import found_tasks
+from fairlead.api.task_filter import TaskFilter, matches, selection_of, state_of
 from fairlead.api.task_views import TaskView, view_of
+from fairlead.client.task_pages import found_tasks
 
 __all__ = ("ROUTES",)
 
@@ -38,10 +38,8 @@ async def listing(request: Request) -> TaskPage:
     query: TaskQuery = request.query
     found = await found_tasks(
         request.client,
-        query,
-        state=state_of(query),
-        tenant=request.tenant(query.tenant),
-        cursor=query.cursor,
+        selection_of(query, state_of(query), request.tenant(query.tenant), query.cursor),
+        lambda record: matches(record, query),
         limit=query.limit,
         calls=_MOST_CALLS,
     )

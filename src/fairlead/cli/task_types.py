@@ -1,24 +1,26 @@
-"""``fairlead tasks``: what can be enqueued, as the workers tell it."""
+"""``fairlead task types``: what can be enqueued, as the workers tell it."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from fairlead.app import Fairlead
 from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, talk
+from fairlead.cli.commands import Command, json_option, talk
+from fairlead.cli.listing import print_columns
 from fairlead.cli.target import asked, url_option
-from fairlead.client import KnownTask, known_tasks
-from fairlead.client.catalog import closest_names
-from fairlead.model.catalog import TaskEntry
-from fairlead.model.parameters import REFERENCE, Parameter
 from fairlead.model.shown import one_line
 
-__all__ = ("tasks",)
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.client import KnownTask
+    from fairlead.model.catalog import TaskEntry
+    from fairlead.model.parameters import Parameter
+
+__all__ = ("signature", "types")
 
 _LONGEST = 60  # characters of a name, a default or a type
 _LONGEST_LINE = 1_000
@@ -26,23 +28,24 @@ _LONGEST_LINE = 1_000
 
 @click.command(
     cls=Command,
-    section="Look after it",
     examples=(
-        ("fairlead tasks", "all that workers have: queues, versions, parameters"),
-        ("fairlead tasks shop.mail", "one of them, with its options"),
-        ("fairlead tasks --json", "for programs, with JSON Schemas"),
+        ("fairlead task types", "all that workers have: queues, versions, parameters"),
+        ("fairlead task types shop.mail", "one of them, with its options"),
+        ("fairlead task types --json", "for programs, with JSON Schemas"),
     ),
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @url_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def tasks(names: tuple[str, ...], url: str | None, as_json: bool) -> int:
+@json_option
+def types(names: tuple[str, ...], url: str | None, as_json: bool) -> int:
     """List the tasks that workers have, with their queues, versions and parameters.
 
     Nothing of their code is needed here: workers publish it. A task stays listed for up to three
     minutes after the last worker that has it. Exit codes: 0 fine, 1 a NAME is not known, 3 the
     broker cannot be reached.
     """
+    from fairlead.client.catalog import closest_names
+
     known = asked(url, _known)
     found = [task for task in known if not names or task.name in names]
     if as_json:
@@ -63,6 +66,8 @@ def tasks(names: tuple[str, ...], url: str | None, as_json: bool) -> int:
 
 
 async def _known(app: Fairlead) -> list[KnownTask]:
+    from fairlead.client import known_tasks
+
     return await known_tasks(app._clients.current())
 
 
@@ -72,10 +77,7 @@ def _list(found: list[KnownTask]) -> None:
         for place, entry in enumerate(task.entries):
             name, workers = (_cut(task.name), str(task.workers)) if place == 0 else ("", "")
             rows.append((name, str(entry.version), _cut(entry.queue), workers, signature(entry)))
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    for row in rows:
-        cells = [f"{cell:{width}}" for cell, width in zip(row, [*widths, 0], strict=True)]
-        click.echo("  ".join(cells).rstrip())
+    print_columns(rows)
 
 
 def _show(task: KnownTask) -> None:
@@ -128,6 +130,8 @@ def _parameter(each: Parameter) -> str:
 
 def _type(schema: Any) -> str:
     """A schema in a word or two; empty if it says nothing."""
+    from fairlead.model.parameters import REFERENCE
+
     if not isinstance(schema, dict):
         return ""
     if isinstance(schema.get("$ref"), str):
