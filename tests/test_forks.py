@@ -109,3 +109,25 @@ def test_a_process_that_fails_after_its_last_test_is_noticed(tmp_path: Path) -> 
     said = "after its last test the test process ended with exit code 7"
     assert said in done.stdout + done.stderr
     assert done.returncode == 3
+
+
+def test_what_measures_and_fails_is_run_once_more_alone_and_listed(tmp_path: Path) -> None:
+    tests = """
+import os, pytest
+pytestmark = pytest.mark.serial
+
+def test_is_disturbed():
+    if not os.path.exists("before"):
+        open("before", "x").close()
+        assert 20.1 < 20, "disturbed"
+
+def test_is_wrong(): assert 30 < 20
+
+def test_is_right(): ...
+"""
+    done = _pytest(tmp_path, tests)
+    assert "1 failed, 2 passed" in done.stdout, done.stdout
+    assert done.returncode == 1
+    assert "run again alone: test_all.py::test_is_disturbed" in done.stdout
+    assert "AssertionError: disturbed" in done.stdout
+    assert "run again alone: test_all.py::test_is_wrong" in done.stdout

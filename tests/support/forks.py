@@ -2,7 +2,8 @@
 
 Imports and collection happen once, and a fork begins at once: ``pytest --jobs 4``. A fork asks for
 one test after the other, and always knows the next one, so that pytest keeps what both of them use.
-Tests marked ``serial`` come after all the others, in two processes.
+Tests marked ``serial`` come after all the others, in two processes. One that fails there is run once
+more, alone: it measures, and its neighbor may have been in the way. What was run again is listed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Forks:
     def __init__(self, config: pytest.Config, jobs: int) -> None:
         self._config, self._jobs = config, jobs
         self._forks: dict[Connection, _Fork] = {}
+        self._again: dict[int, list[_Report]] = {}  # tests that are to be run alone, and why
+        self._alone = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> object:
@@ -52,15 +55,33 @@ class Forks:
         serial = [item.get_closest_marker("serial") is not None for item in session.items]
         for kind, jobs in ((False, self._jobs), (True, min(self._jobs, _SERIAL_JOBS))):
             numbers = [number for number, found in enumerate(serial) if found is kind]
-            try:
-                if not self._run(session, Lanes(numbers, seconds.__getitem__, jobs)):
-                    break  # this is a fork
-            finally:
-                for fork in self._forks.values():
-                    fork.kill()
-                    fork.close()
-                self._forks.clear()
+            if not self._run_all(session, Lanes(numbers, seconds.__getitem__, jobs)):
+                return True  # this is a fork
+        self._alone = True
+        for number in self._again:
+            if not self._run_all(session, Lanes([number], seconds.__getitem__, 1)):
+                return True
         return True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """List the tests that failed beside a neighbor, with how."""
+        for reports in self._again.values():
+            for data in reports:
+                first = self._config.hook.pytest_report_from_serializable(
+                    config=self._config, data=data
+                )
+                if first.failed:
+                    terminalreporter.section(f"run again alone: {first.nodeid}", "-")
+                    terminalreporter.line(first.longreprtext)
+
+    def _run_all(self, session: pytest.Session, lanes: Lanes[int]) -> bool:
+        try:
+            return self._run(session, lanes)
+        finally:
+            for fork in self._forks.values():
+                fork.kill()
+                fork.close()
+            self._forks.clear()
 
     def _run(self, session: pytest.Session, lanes: Lanes[int]) -> bool:
         """Have a fork for each lane run its tests; return False in such a fork, after its last."""
@@ -92,9 +113,17 @@ class Forks:
             for number in fork.orders[1:]:
                 lanes.give_back(number)
             return self._fork(session, lanes, fork.place)
-        self._report(session.items[fork.orders.pop(0)], reports)
+        number = fork.orders.pop(0)
+        if self._is_in_doubt(session.items[number], reports):
+            self._again[number] = reports
+        else:
+            self._report(session.items[number], reports)
         fork.order(lanes.next(fork.place))
         return True
+
+    def _is_in_doubt(self, item: pytest.Item, reports: list[_Report]) -> bool:
+        measures = item.get_closest_marker("serial") is not None and not self._alone
+        return measures and any(each["outcome"] == "failed" for each in reports)
 
     def _fork(self, session: pytest.Session, lanes: Lanes[int], place: int) -> bool:
         """Fork, and give the fork two tests; return False in the fork when all of its are done."""
