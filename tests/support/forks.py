@@ -2,8 +2,8 @@
 
 Imports and collection happen once, and a fork begins at once: ``pytest --jobs 4``. A fork asks for
 one test after the other, and always knows the next one, so that pytest keeps what both of them use.
-Tests marked ``serial`` come after all the others, in two processes. One that fails there is run once
-more, alone: it measures, and its neighbor may have been in the way. What was run again is listed.
+Tests marked ``serial`` come after all the others, in two processes. One that fails there is run
+once more, alone: it measures, and its neighbor may have been in the way. The summary lists it.
 """
 
 from __future__ import annotations

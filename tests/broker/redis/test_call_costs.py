@@ -244,8 +244,9 @@ async def test_a_tenant_is_configured_where_it_is_known_and_other_queues_are_not
 
     spent = await meter.least(configure)
     assert (await broker.exchange(c.call(), fetch=Fetch(queues=("q.7",), max=5))).leased[1:] == []
+    read = await meter.least(partial(broker.snapshot, tenants=False))
     await broker.close()
-    assert spent < 20, f"{spent:.1f} ms"
+    assert spent < read / 4, f"{spent:.1f} ms; to read all queues takes {read:.1f}"
 
 
 async def test_making_room_for_chosen_ids_is_not_looked_for_one_by_one(running: Running) -> None:
