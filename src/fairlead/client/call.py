@@ -28,6 +28,7 @@ from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
+from fairlead.model.moments import Moment
 from fairlead.model.names import DEFAULT_TENANT, check_tenant, scoped_id
 from fairlead.model.options import (
     MAX_DEPENDENCIES,
@@ -58,6 +59,7 @@ class CallOptions(TypedDict, total=False):
     tenant: str
     priority: Priority | Callable[..., Priority]
     delay: Duration  # from now until it is due
+    at: Moment  # when it is due: a datetime with a time zone, or unix seconds
     deadline: Duration  # from now until it must have started
     id: str  # chosen by the caller, belongs to the tenant
     unique: str
@@ -174,6 +176,11 @@ class TaskCall(Part, Generic[R]):
     def enqueue_timeout(self) -> float | None:
         """How many seconds it may take until the broker has accepted it; None: as the app says."""
         return self._kind.enqueue_timeout
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether the moment was said at which it is due."""
+        return self._kind.options.at is not UNSET
 
     @property
     def durability(self) -> Durability:

@@ -6,12 +6,14 @@ makes it, a trace as ``Trace.encode`` does.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from msgspec import UNSET
 
 from fairlead.broker.verbs import LeaseRef, Submission
 from fairlead.model.message import Body, BodyFrame, Message, Trace, encode, run_flags
+from fairlead.model.moments import delay_until
 from fairlead.model.names import check_key
 from fairlead.model.options import Dependency, Options, Resolved
 from fairlead.model.registry import TaskSpec
@@ -42,7 +44,7 @@ class Template:
         self._before, self._after = frame.before, frame.after
         self._least, self._most = spec.positions
         # Nothing but the arguments tells its submissions apart, and where they come from.
-        self._is_free = not found.depends_on and found.correlation_id is None
+        self._is_free = not found.depends_on and found.correlation_id is None and found.at is None
         retries = spec.policy.max_retries if found.max_retries is None else found.max_retries
         self._flags = run_flags(retries, spec.max_crashes)
 
@@ -73,7 +75,8 @@ class Template:
         origin = check_key("correlation id", inherited) if inherited else id
         body = BodyFrame(self._body, results_of or ()).around(arguments)
         trace = Trace(correlation_id=origin).encode()
-        return self._filled(id, body, trace, depends_on, results_of is not None, fence)
+        delay = None if found.at is None else delay_until("at", found.at, time.time())
+        return self._filled(id, body, trace, depends_on, results_of is not None, fence, delay)
 
     def _filled(
         self,
@@ -83,6 +86,7 @@ class Template:
         depends_on: tuple[Dependency, ...] = (),
         uses_results: bool = False,
         fence: LeaseRef | None = None,
+        delay: float | None = None,
     ) -> Submission:
         found = self.found
         return Submission(
@@ -97,7 +101,7 @@ class Template:
                 body=body,
                 trace=trace,
             ),
-            delay=found.delay,
+            delay=found.delay if delay is None else delay,
             deadline=found.deadline,
             depends_on=depends_on,
             on_dependency_failure=found.on_dependency_failure,
