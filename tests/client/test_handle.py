@@ -182,6 +182,40 @@ async def test_a_task_that_is_forgotten_is_gone(app: Fairlead) -> None:
             handle.result(0)
 
 
+@pytest.mark.parametrize("chosen", ["", "order-17"])
+async def test_an_id_finds_its_task_whatever_the_tenant(app: Fairlead, chosen: str) -> None:
+    @app.task(max_retries=0)
+    def work(ok: bool) -> str:
+        if not ok:
+            raise ValueError
+        return "done"
+
+    said: dict[str, Any] = {"id": chosen} if chosen else {}
+    handle = await work.using(tenant="a:b", **said).aenqueue(True)
+    found = app.handle(handle.id)
+    assert found == handle
+    assert (await found.aexplain()).state is State.QUEUED
+    assert await found.astate() is State.QUEUED
+    assert found.tenant == "a:b"  # learned
+    await app.drain()
+    assert await app.handle(handle.id).aresult(timeout=5) == "done"
+    assert await app.handle(handle.id).adelete()
+    dead = await work.using(tenant="acme").aenqueue(False)
+    await app.drain()
+    assert await app.handle(dead.id).arequeue()
+    assert await app.handle(dead.id).acancel()
+
+
+async def test_a_chosen_id_without_a_tenant_is_the_default_ones(app: Fairlead) -> None:
+    @app.task
+    def work() -> None: ...
+
+    await work.using(tenant="acme", id="order-17").aenqueue()
+    mine = await work.using(id="order-17").aenqueue()
+    assert app.handle("order-17") == mine
+    assert (await app.handle("order-17").ainfo()).tenant == "default"
+
+
 async def test_a_handle_does_not_reach_another_tenants_task(app: Fairlead) -> None:
     @app.task
     def work() -> int:

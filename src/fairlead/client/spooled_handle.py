@@ -16,7 +16,6 @@ from fairlead.model.errors import Refused, ResultGone, ResultTimeout
 from fairlead.model.ledger_errors import TaskRefused
 from fairlead.model.lifecycle import State
 from fairlead.model.outbox_state import OutboxState
-from fairlead.model.outputs import Output
 
 __all__ = ("SpooledHandle",)
 
@@ -38,7 +37,7 @@ class SpooledHandle(Handle[R]):
     @property
     def output(self) -> Any:
         """What the task returns, to be used as an argument of another one that depends on it."""
-        return Output(self.id, task=self.task, tenant=self.tenant, known=self.is_accepted)
+        return self._output(known=self.is_accepted)
 
     @property
     def _is_spooled(self) -> bool:
