@@ -290,7 +290,50 @@ async def test_all_that_is_known_of_a_task_is_told(app: Fairlead) -> None:
     assert info.deadline_at is not None
     assert info.finished_at is not None
     assert info.enqueued_at <= info.finished_at < info.deadline_at
+    assert (info.priority, info.max_retries, info.worker) == ("normal", 0, "")
     assert "hunter2" not in repr(info)
+
+
+async def test_arguments_are_told_to_those_who_ask(app: Fairlead) -> None:
+    @app.task
+    def work(size: str, *, when: datetime.date | None = None) -> None: ...
+
+    sender = work.using(priority="high", max_retries=2)
+    small = await sender.aenqueue("small", when=datetime.date(2030, 1, 2))
+    large = await sender.aenqueue("x" * 5000)
+    gone = await sender.aenqueue("gone")
+    await gone.acancel()
+    assert (await small.ainfo()).args is None
+    info = small.info(arguments=True)
+    assert (info.args, info.kwargs) == (("small",), {"when": "2030-01-02"})
+    assert (info.priority, info.max_retries) == ("high", 2)
+    page = await app.apage(arguments=True)
+    told = {task.id: (task.task, task.args) for task in page.tasks}
+    assert told[small.id] == (work.name, ("small",))
+    assert told[large.id] == (work.name, ("x" * 5000,))
+    if gone.id in told:
+        assert told[gone.id] == ("", None)
+    assert all(task.args is None for task in app.page().tasks)
+    with pytest.raises(InvalidOption, match="at most 100 with arguments"):
+        app.page(arguments=True, limit=101)
+
+
+async def test_the_worker_of_a_running_task_is_told(app: Fairlead) -> None:
+    began, end = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        began.set()
+        await end.wait()
+
+    handle = await work.aenqueue()
+    async with app.worker():
+        await began.wait()
+        (worker,) = await app.aworkers()
+        assert (await handle.ainfo()).worker == worker.incarnation
+        end.set()
+        await handle.aresult(timeout=5)
+    assert (await handle.ainfo()).worker == ""
 
 
 async def test_the_name_of_a_cancelled_task_goes_with_its_arguments(app: Fairlead) -> None:

@@ -75,16 +75,17 @@ class Handle(Explaining, Generic[R]):
         """
         return await self._state(self._clients.current())
 
-    def info(self) -> TaskInfo:
+    def info(self, *, arguments: bool = False) -> TaskInfo:
         """All that is known of the task, from sync code; see ``ainfo``."""
-        return self._clients.sync(self._info)
+        return self._clients.sync(lambda client: self._info(client, arguments=arguments))
 
-    async def ainfo(self) -> TaskInfo:
+    async def ainfo(self, *, arguments: bool = False) -> TaskInfo:
         """State, attempts, last error with its traceback, progress and times, for people.
 
-        Raises ``ResultGone`` if the task is forgotten.
+        With ``arguments`` also what it was called with. Raises ``ResultGone`` if the task is
+        forgotten.
         """
-        return await self._info(self._clients.current())
+        return await self._info(self._clients.current(), arguments=arguments)
 
     def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the task from sync code; see ``aresult``.
@@ -140,8 +141,9 @@ class Handle(Explaining, Generic[R]):
     async def _state(self, client: Client) -> State | OutboxState:
         return (await self._record(client)).state
 
-    async def _info(self, client: Client) -> TaskInfo:
-        return info_of(await self._record(client))
+    async def _info(self, client: Client, *, arguments: bool = False) -> TaskInfo:
+        record = await self._record(client, "all" if arguments else "info")
+        return info_of(record, arguments=arguments)
 
     async def _record(self, client: Client, parts: Parts = "info") -> TaskRecord:
         record = await client.find_one(self.id, parts)

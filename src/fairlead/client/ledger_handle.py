@@ -81,9 +81,9 @@ class LedgerHandle(Handle[R]):
         except ResultGone as gone:
             return early_state(await self._standing(gone))
 
-    async def _info(self, client: Client) -> TaskInfo:
+    async def _info(self, client: Client, *, arguments: bool = False) -> TaskInfo:
         try:
-            return await super()._info(client)
+            return await super()._info(client, arguments=arguments)
         except ResultGone as gone:
             row = await ledger_of(self._clients, self.id).task(id=self.id)
             if row is not None and self._belongs_to(row.tenant):

@@ -65,11 +65,13 @@ class SpooledHandle(Handle[R]):
         holder = self._holder()
         return await super()._state(client) if holder is None else await holder._state(client)
 
-    async def _info(self, client: Client) -> TaskInfo:
+    async def _info(self, client: Client, *, arguments: bool = False) -> TaskInfo:
         if self._is_spooled:
             raise ResultGone(self.id, "it is in the spool, and is sent there when it is back")
         holder = self._followed()
-        return await super()._info(client) if holder is None else await holder._info(client)
+        if holder is not None:
+            return await holder._info(client, arguments=arguments)
+        return await super()._info(client, arguments=arguments)
 
     async def _result(self, client: Client, limit: float | None) -> R:
         if limit != 0.0:
