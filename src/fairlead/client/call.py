@@ -26,6 +26,7 @@ from fairlead.client.spooled_handle import SpooledHandle
 from fairlead.client.stated import check_stated
 from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
+from fairlead.model.arguments import check_types
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.moments import Moment
@@ -225,6 +226,10 @@ class TaskCall(Part, Generic[R]):
         found = template.found
         outputs: dict[str, Output] = {}
         arguments = pack_arguments(self.args, self.kwargs, outputs)
+        if not spec.fits_plainly(self.args, self.kwargs):
+            check_types(spec, arguments)
+        elif not self.kwargs:
+            template.note_types(self.args)
         if not (found.depends_on or after or outputs):
             return template.submission(self.id, arguments, fence, (), None)
         depends_on = _dependencies(kind.said.depends_on, found.depends_on)
