@@ -44,7 +44,7 @@ from fairlead.client.declared_limits import DeclaredLimits
 from fairlead.client.ledger_handle import handle_of
 from fairlead.client.transactions import Connection
 from fairlead.model.durations import Duration
-from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
+from fairlead.model.names import DEFAULT_QUEUE, id_and_tenant
 from fairlead.model.options import Priorities, Priority, seconds
 from fairlead.model.registry import Registry
 from fairlead.runtime.surrounding import surrounding
@@ -208,9 +208,13 @@ class Fairlead(Operating, Flowing, Scheduling):
         """
         return await aenqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
-    def handle(self, id: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:
-        """A handle for a task that was enqueued before, by its id."""
-        return handle_of(self._clients, full_id(check_tenant(tenant), id), tenant)
+    def handle(self, id: str, tenant: str | None = None) -> Handle[Any]:
+        """A handle for a task that was enqueued before, by its id.
+
+        An id that Fairlead made is enough, whatever the tenant; with ``tenant`` only a task of that
+        one is found. A chosen id belongs to its tenant: the default one, unless it is said.
+        """
+        return handle_of(self._clients, *id_and_tenant(id, tenant))
 
     # -- around tasks and workers ---------------------------------------------------------------
 

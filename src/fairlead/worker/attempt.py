@@ -17,7 +17,15 @@ from collections.abc import Callable, Sequence
 from contextvars import Context as Variables
 from typing import Any
 
-from fairlead.model.errors import InvalidOption, Reject, Retry, Signal, Snooze, TaskCancelled
+from fairlead.model.errors import (
+    InvalidArgument,
+    InvalidOption,
+    Reject,
+    Retry,
+    Signal,
+    Snooze,
+    TaskCancelled,
+)
 from fairlead.model.lifecycle import (
     Cancelled,
     Failed,
@@ -310,7 +318,10 @@ class Attempt(ABC):
     def _failed(self, error: BaseException, stack: str = "") -> Failed:
         if not isinstance(error, Signal):
             self.error = error
-        return Failed(error, describe(error, stack))
+        info = describe(error, stack)
+        if isinstance(error, InvalidArgument) and error.stored:
+            return Failed(Reject(info.message), info)  # it would not fit the next time either
+        return Failed(error, info)
 
     def fields(self) -> dict[str, object]:
         return {
