@@ -172,7 +172,7 @@ def test_a_clock_in_the_model_is_found(tmp_path: Path) -> None:
 
 PACKAGES = (
     "api", "broker", "broker/memory", "broker/redis", "cli", "client", "embedded", "fallback",
-    "ledger", "manager", "model", "runtime", "spool", "telemetry", "worker",
+    "ledger", "manager", "model", "runtime", "spool", "telemetry", "testing", "worker",
 )  # fmt: skip
 SKELETON = ("__init__", "__main__", "app", "settings", *(f"{name}/__init__" for name in PACKAGES))
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context as Variables
 from typing import Any
 
-from fairlead.model.errors import InvalidOption, Reject, Retry, Signal, Snooze, TaskCancelled
+from fairlead.model.errors import InvalidOption, Reject, Retry, Snooze, TaskCancelled
 from fairlead.model.lifecycle import (
     Cancelled,
     Failed,
@@ -308,7 +308,7 @@ class Attempt(ABC):
         return self._failed(_chained(late, error), stack)
 
     def _failed(self, error: BaseException, stack: str = "") -> Failed:
-        if not isinstance(error, Signal):
+        if not isinstance(error, Retry | Snooze):  # these say how it goes on, and are no errors
             self.error = error
         return Failed(error, describe(error, stack))
 
