@@ -364,7 +364,6 @@ def test_a_worker_may_die_at_each_transition(
         assert handle.state is State.COMPLETED
         assert len(shop.sent) == runs
         info = handle.info()
-        assert info is not None
         assert info.attempts == attempts
 
 
@@ -374,7 +373,6 @@ def test_a_task_that_takes_three_workers_down_is_dead(shop: Shop) -> None:
         handle = shop.mail.enqueue("ada")
         kit.drain()
         info = handle.info()
-        assert info is not None
         assert (info.state, info.reason) == (State.DEAD, "poison")
         assert shop.sent == []
 
@@ -386,8 +384,6 @@ def test_a_crash_strikes_only_the_task_that_was_named(shop: Shop) -> None:
         victim = shop.sign_up.enqueue("bob")
         kit.drain()
         one, other = bystander.info(), victim.info()
-        assert one is not None
-        assert other is not None
         assert (one.attempts, other.attempts) == (1, 2)
 
 

@@ -49,6 +49,9 @@ class RecordingBroker:
             raise AttributeError(name)
         return getattr(self._store, name)
 
+    async def close(self) -> None:
+        """Stay open: the program under test has ended, and the test still looks at its tasks."""
+
     # -- what is enqueued ----------------------------------------------------------------------
 
     async def enqueue(
