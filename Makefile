@@ -13,7 +13,7 @@ JOBS   ?= 4
 
 # What is imported is compiled then; most of what the tools bring never is.
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input --no-compile
-SOURCES   := src tests $(wildcard benchmarks)
+SOURCES   := src tests $(wildcard benchmarks examples)
 INPUTS    := pyproject.toml constraints.txt Makefile
 
 # Tests start hundreds of Python processes, and each would compile everything: where bytecode may not

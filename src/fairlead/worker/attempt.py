@@ -22,7 +22,6 @@ from fairlead.model.errors import (
     InvalidOption,
     Reject,
     Retry,
-    Signal,
     Snooze,
     TaskCancelled,
 )
@@ -316,7 +315,7 @@ class Attempt(ABC):
         return self._failed(_chained(late, error), stack)
 
     def _failed(self, error: BaseException, stack: str = "") -> Failed:
-        if not isinstance(error, Signal):
+        if not isinstance(error, Retry | Snooze):  # these say how it goes on, and are no errors
             self.error = error
         info = describe(error, stack)
         if isinstance(error, InvalidArgument) and error.stored:
