@@ -24,7 +24,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/.bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run bench docs test suite soak check lint types imports mutants format clean FORCE
+.PHONY: help run bench docs reference test suite soak check lint types imports mutants format clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ endif
 
 docs: $(VENV)/.docs ## Build the documentation site in build/site (ARGS=serve: and show it on port 8000)
 	@$(BIN)/python -m tools.site $(ARGS)
+
+reference: $(VENV)/.core ## Write the Python reference (docs/reference/api-*.md) again from the source
+	@$(BIN)/python -m tools.reference $(ARGS)
 
 PYTEST = $(BIN)/pytest --durations=10 --jobs $(JOBS)
 
