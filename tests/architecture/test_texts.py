@@ -12,7 +12,7 @@ TOP_FILES = (
     "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "constraints.txt",
     "pyproject.toml", ".ci/run", ".editorconfig", ".gitignore",
 )  # fmt: skip
-FOLDERS = ("src", "tests", "docs", "benchmarks", "web", "examples", "deploy")
+FOLDERS = ("src", "tests", "docs", "benchmarks", "web", "examples", "deploy", "tools")
 TEXT = {
     ".py",
     ".lua",
@@ -30,6 +30,7 @@ TEXT = {
     ".yaml",
     ".service",
     ".env",
+    ".svg",
 }
 
 # Where somebody's checkout or home lies. A path inside an address (http://host/home/) is not meant.
