@@ -7,7 +7,6 @@ import logging
 import pytest
 
 from fairlead.model.errors import Unreachable
-from fairlead.runtime import component
 from fairlead.runtime.component import Outage
 
 
@@ -16,7 +15,7 @@ def test_a_failure_is_said_with_its_reason_and_repeated_ever_later(
     repeats: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(component.time, "monotonic", lambda: now)
+    monkeypatch.setattr("fairlead.runtime.component.time.monotonic", lambda: now)
     outage = Outage("worker", repeats=repeats)
     with caplog.at_level(logging.INFO, "fairlead.runtime"):
         said: list[float] = []
