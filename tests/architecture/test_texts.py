@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.model.durability import CLAIM
 from tests.architecture.source import ROOT, at, files, plant
 
 TOP_FILES = (
@@ -147,3 +148,8 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
         "README.md:6: docs/b.md#elsewhere names no heading",
         "README.md:6: #nowhere names no heading",
     ]
+
+
+def test_the_claim_about_durability_is_the_same_everywhere() -> None:
+    for name in ("README.md", "docs/README.md", "docs/how-to/connect.md", "pyproject.toml"):
+        assert " ".join(CLAIM.split()) in " ".join((ROOT / name).read_text().split()), name

@@ -286,6 +286,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         grace: float = 30.0,
         task_timeout: Duration | None = None,
         log_tasks: bool = False,
+        log_errors: bool = False,
         hooks: bool = True,
     ) -> Worker:
         """A worker in this process: ``async with app.worker(): ...``.
@@ -294,7 +295,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         that a task of this app names. ``strict`` empties earlier queues before later ones. At the
         end of the block what runs has ``grace`` seconds to finish before it is handed back.
         ``task_timeout`` is that of tasks that say nothing of theirs; without it, the app's.
-        ``log_tasks`` logs a line for each task that is completed; without ``hooks`` it runs none.
+        ``log_tasks`` logs a line for each task that is completed, ``log_errors`` adds the text and
+        the traceback to lines of those that failed; without ``hooks`` it runs none.
         """
         return self._worker(
             queues=queues,
@@ -304,6 +306,7 @@ class Fairlead(Operating, Flowing, Scheduling):
             grace=grace,
             task_timeout=_limit(task_timeout),
             log_tasks=log_tasks,
+            log_errors=log_errors,
             hooks=hooks,
         )
 

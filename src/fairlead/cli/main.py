@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from fairlead.cli.codes import INTERRUPTED, OK, exit_code
-from fairlead.cli.commands import Group, UnknownName, talk
+from fairlead.cli.commands import Group, UnknownName, remember_debug, talk
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,
@@ -131,6 +131,7 @@ class _Commands(Group):
     envvar="FAIRLEAD_DEBUG",
     show_envvar=True,
     expose_value=False,  # run() looks for it itself
+    callback=remember_debug,
     help="Show the traceback of an error.",
 )
 @click.pass_context

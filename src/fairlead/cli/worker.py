@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.commands import Command, Number, in_size, log_options, talk
+from fairlead.cli.commands import Command, Number, in_size, is_debugging, log_options, talk
 from fairlead.model.ordering import parse_queues
 
 if TYPE_CHECKING:
@@ -86,6 +86,10 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     help="The address for that; whoever reaches it can read them.",
 )  # fmt: skip
 @click.option("--no-hooks", is_flag=True, help="Call none of the app's hooks (@app.on) here.")
+@click.option(
+    "--log-errors/--no-log-errors", default=None,
+    help="Log the text and the traceback of what handlers raise.  [default: on a console only]",
+)  # fmt: skip
 @click.option("--log-tasks", is_flag=True, help="Log a line for each task that succeeds, too.")
 def worker(
     app: str,
@@ -107,6 +111,7 @@ def worker(
     metrics_port: int | None,
     metrics_host: str,
     no_hooks: bool,
+    log_errors: bool | None,
     log_tasks: bool,
 ) -> int:
     """Run the tasks of APP, which is MODULE:ATTRIBUTE, until a signal says to stop.
@@ -115,11 +120,11 @@ def worker(
     used up. TSTP fetches no more, CONT fetches again, HUP replaces the processes one after the
     other (a worker that was started from a terminal it stops: the terminal is gone), USR1 shows
     where their code is. `fairlead check` tells a probe how the worker is. Exit codes: 0 stopped, 1
-    the app cannot be imported, 2 wrong usage.
+    the app cannot be imported, 2 wrong usage, 3 the broker refuses the login.
     """
     from fairlead.cli.loading import check_target
     from fairlead.runtime.loops import new_runner
-    from fairlead.telemetry.log import configure
+    from fairlead.telemetry.log import configure, is_console
     from fairlead.worker.channel import Plan
 
     plan = Plan(
@@ -140,6 +145,8 @@ def worker(
         log_format=log_format,
         log_level=log_level,
         log_tasks=log_tasks,
+        log_errors=is_console(log_format, sys.stderr) if log_errors is None else log_errors,
+        debug=is_debugging(),
         metrics=metrics_port is not None,
         hooks=not no_hooks,
     )

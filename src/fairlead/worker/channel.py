@@ -55,6 +55,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     log_format: str = "auto"
     log_level: str = "info"
     log_tasks: bool = False
+    log_errors: bool = False
+    first: bool = True  # no child before it, nor beside it
+    debug: bool = False  # show the whole traceback of an app that cannot be imported
     metrics: bool = False  # it is to count attempts, and say so
     hooks: bool = True  # of the app: call them here
 
