@@ -15,7 +15,7 @@ from fairlead.model.errors import FairleadError, InvalidInput
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
 
-__all__ = ("CannotLoad", "check_target", "load_app")
+__all__ = ("CannotLoad", "check_named", "check_target", "load_app")
 
 _ATTRIBUTE = "app"
 
@@ -64,6 +64,18 @@ def load_app(target: str) -> Fairlead:
         kind = type(found).__name__
         raise InvalidInput(f"{target!r} is of type {kind}, not an app: app = Fairlead(...)")
     return found
+
+
+def check_named(app: Fairlead, target: str, url: str) -> None:
+    """Refuse an app that names another broker in its code than --url does.
+
+    Options behind the address may differ: an app adds its own shards and routes.
+    """
+    if app._url is None or app._url.partition("?")[0] != url.partition("?")[0]:
+        raise InvalidInput(
+            f"{target!r} names its broker itself; leave --url out, or let the app take it from "
+            "FAIRLEAD_URL: app = Fairlead()"
+        )
 
 
 def _exists(module: str) -> bool:
