@@ -24,12 +24,15 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/.bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run bench docs reference test suite soak check lint types imports mutants format clean FORCE
+.PHONY: help run demo bench docs reference test suite soak check lint types imports mutants format clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: $(VENV)/.core ## Run the demo (ARGS="..." goes to `fairlead demo`)
+run: $(VENV)/.core ## Run all of it with tenants that make work, and a page to look at (ARGS="..." goes to `fairlead up`)
+	@$(BIN)/fairlead up --demo $(ARGS)
+
+demo: $(VENV)/.core ## Run the demo of fairness, which ends by itself (ARGS="..." goes to `fairlead demo`)
 	@$(BIN)/fairlead demo $(ARGS)
 
 # `peers` is not for the wheel: it installs other task queues into .bench and measures beside them.
@@ -90,7 +93,7 @@ clean: ## Remove the virtual environment, the caches and what was built
 
 # --- set-up ---------------------------------------------------------------------------------
 # .made   the environment exists: its content names the interpreter and the folder it is for
-# .core   what `make run` needs is installed
+# .core   what `make run` and `make demo` need is installed
 # .dev    and the tools for tests and checks too
 # .docs   the tools for the site; only `make docs` asks for them
 

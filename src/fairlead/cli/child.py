@@ -15,7 +15,7 @@ from pathlib import Path
 from fairlead.app import Fairlead
 from fairlead.broker import address_of
 from fairlead.cli.codes import exit_code
-from fairlead.cli.loading import load_app
+from fairlead.cli.loading import check_named, load_app
 from fairlead.model.errors import BrokerError, FairleadError, InvalidInput, Refused
 from fairlead.runtime.component import Outage, serving, within
 from fairlead.runtime.garbage import collect_less
@@ -69,6 +69,8 @@ def _url_of(app: Fairlead, plan: Plan) -> str:
             f"{plan.app!r} was given a store that is open, which other processes cannot open as "
             "well; give the app a URL (and shards), or use `async with app.worker():`"
         )
+    if plan.url is not None:
+        check_named(app, plan.app, plan.url)
     if app._url.lower().startswith("memory:"):
         raise InvalidInput(
             f"{plan.app!r} keeps its tasks inside of one process, where no other can run "

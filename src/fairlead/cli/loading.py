@@ -16,7 +16,7 @@ from fairlead.model.errors import FairleadError, InvalidInput
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
 
-__all__ = ("CannotLoad", "check_target", "load_app")
+__all__ = ("CannotLoad", "check_named", "check_target", "load_app")
 
 _ATTRIBUTE = "app"
 _INSTALLED = (  # where code lies that is not the program's own
@@ -84,6 +84,18 @@ def _place(error: BaseException) -> str:
 def _is_of_the_program(filename: str) -> bool:
     """Whether a file is neither Fairlead's nor Python's nor that of an installed package."""
     return not filename.startswith((*_INSTALLED, "<"))
+
+
+def check_named(app: Fairlead, target: str, url: str) -> None:
+    """Refuse an app that names another broker in its code than --url does.
+
+    Options behind the address may differ: an app adds its own shards and routes.
+    """
+    if app._url is None or app._url.partition("?")[0] != url.partition("?")[0]:
+        raise InvalidInput(
+            f"{target!r} names its broker itself; leave --url out, or let the app take it from "
+            "FAIRLEAD_URL: app = Fairlead()"
+        )
 
 
 def _exists(module: str) -> bool:

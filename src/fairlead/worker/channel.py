@@ -34,6 +34,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Supervisor to child, first: what to run, and how."""
 
     app: str  # module:attribute
+    url: str | None = None  # of --url: the app must not name another one
     terminal: bool = False  # somebody sees what it says
     queues: dict[str, float] | None = None
     strict: bool = False
