@@ -66,7 +66,7 @@ PAGES = {
         "API: states and records",
         "What Fairlead tells of tasks, queues, tenants and workers. Times are unix seconds.",
         (
-            "State", "OutboxState", "TaskInfo", "TaskRecord", "Page", "FlowInfo", "Snapshot",
+            "State", "OutboxState", "TaskInfo", "TaskPage", "FlowInfo", "Snapshot",
             "WorkerRecord", "KnownTask", "ScheduleInfo", "Explanation", "Reason", "Stats",
             "QueueStats", "TenantStats", "Histogram", "EventInfo", "EventStream", "Raised",
         ),
