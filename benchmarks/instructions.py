@@ -145,7 +145,7 @@ class Bench:
 
     def _ready(self, queue: str) -> Work:
         async def work() -> None:
-            await self._broker.wait((queue,), 0.0)
+            await self._broker._run("ready", ["", "", 5.0, queue])
 
         return work
 

@@ -18,7 +18,7 @@ from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from tests.broker.redis.straight_pair import PREFIX, Pair, everything, made
 from tests.broker.redis.test_straight_exchange import History
-from tests.support.long_way import SMALL
+from tests.support.long_way import READY, SMALL
 from tests.support.store import NOW, Client, completed, dead, failed, ref, released, submit
 from tests.support.worker_process import until
 
@@ -160,6 +160,53 @@ async def test_room_is_made_alike(pair: Pair, tenants: int, each: int) -> None:
     assert pair.count(SMALL) - before > turns / 3
 
 
+# -- a look before sleeping ----------------------------------------------------------------------
+
+
+async def looked(pair: Pair, now: float = NOW + 2) -> tuple[Any, bool]:
+    """What ready answers, and whether it went straight."""
+    before = pair.count(READY)
+    args = [f"t{now!r}", "", 5.0, *QUEUES]
+
+    async def ask(client: Client) -> Any:
+        broker: Any = client.broker
+        return await broker._run("ready", args)
+
+    found = await pair.do(ask)
+    return found, pair.count(READY) > before
+
+
+async def test_a_look_that_finds_nothing_and_one_that_finds_something_go_straight(
+    pair: Pair,
+) -> None:
+    assert await looked(pair) == ([0, b"", 1], True)
+    assert await looked(pair) == ([0, b"", 0], True)
+    await pair.enqueue(submit(made(10)), now=NOW + 2)
+    assert await looked(pair) == ([1, b"", 0], True)
+    await pair.enqueue(submit(made(11), delay=3.0), now=NOW + 2)
+    await exchanged(pair, [], 5, now=NOW + 3)
+    found, straight = await looked(pair, NOW + 3)
+    assert (found[0], float(found[1]), straight) == (0, 2.0, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        QueueChange(queue="default", concurrency=1),
+        QueueChange(queue="default", rate=0.1, burst=1),
+        QueueChange(queue="default", paused=True),
+        TenantChange(tenant="a", paused=True),
+    ],
+)
+async def test_a_look_sees_limits_and_pauses(pair: Pair, change: Any) -> None:
+    await pair.do(lambda client: client.configure(change, now=NOW + 2))
+    await pair.enqueue(submit(made(10)), submit(made(11)), now=NOW + 2)
+    await looked(pair)
+    await exchanged(pair, [], 1, now=NOW + 2)
+    await looked(pair)
+    await looked(pair, NOW + 30)
+
+
 # -- what does not -----------------------------------------------------------------------------
 
 CHANGES: dict[str, Any] = {
@@ -181,6 +228,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("what", CHANGES)
 async def test_limits_pauses_and_room_hold_in_small_calls(pair: Pair, what: str) -> None:
     await pair.do(lambda client: client.configure(CHANGES[what]))
+    await pair.do(lambda client: client.broker.tidy(now=NOW))  # which looks at what is kept
     await pair.enqueue(*(submit(made(n), "ab"[n % 2]) for n in range(10, 30)))
     held: list[Leased] = []
     for turn in range(8):
@@ -232,7 +280,7 @@ async def test_a_call_is_fenced_repeated_or_refused_as_ever(pair: Pair) -> None:
     fetch = Fetch(queues=QUEUES, max=2)
     ends = [completed(leases[0])]
     for number in (7, 7, 6, 8):
-        call = Call("other", number)
+        call = Call("w2", number)  # a name as long as that of the other
         mine = ends if number == 8 else []
         await pair.do(partial(_asked, call=call, ends=mine, fetch=fetch))
     assert (await exchanged(pair, ends))[1]
