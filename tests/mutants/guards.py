@@ -42,6 +42,7 @@ from tests.mutants import (
     spool_guards,
     straight_guards,
     testing_guards,
+    transfer_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -415,4 +416,5 @@ GUARDS: tuple[Guard, ...] = (
     *spool_guards.GUARDS,
     *straight_guards.GUARDS,
     *testing_guards.GUARDS,
+    *transfer_guards.GUARDS,
 )

@@ -39,6 +39,7 @@ from fairlead.broker.documents import DocumentVerbs
 from fairlead.broker.flows import FlowVerbs
 from fairlead.broker.leadership import LeadershipVerbs
 from fairlead.broker.schedules import ScheduleVerbs
+from fairlead.broker.transfers import TransferVerbs
 from fairlead.broker.verbs import (
     Alter,
     Altered,
@@ -70,7 +71,7 @@ from fairlead.model.lifecycle import Settlement
 __all__ = ("Broker",)
 
 
-class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, LeadershipVerbs, Protocol):
+class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, LeadershipVerbs, TransferVerbs, Protocol):
     """What a task store must do, and nothing it merely could do."""
 
     async def hello(self) -> Hello:
@@ -167,11 +168,12 @@ class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, LeadershipVerbs, Protocol)
         """
         ...
 
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+    async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
         """Return when there may be something to fetch: at once, at the next item, when due.
 
         Never polls. False after ``timeout`` seconds without any. A wake-up goes to one waiter at a
-        time; whoever fetches and leaves work behind wakes the next.
+        time; whoever fetches and leaves work behind wakes the next. ``mail_for`` is an incarnation:
+        return as well when there is mail for it that was not collected.
         """
         ...
 

@@ -57,10 +57,11 @@ class Inflight:
     def __init__(self, incarnation: str, board: Board | None = None) -> None:
         self.held: deque[Leased] = deque()
         self.release: Callable[[Leased], None] = _nothing  # gives back what was held
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self.running: dict[tuple[str, int], Running] = {}
         self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}  # of these
-        self._some = asyncio.Event()
+        self._some, self._none = asyncio.Event(), asyncio.Event()
+        self._none.set()
         self._board = board
         self._left: set[tuple[str, int]] = set()  # whose handlers go on, though told to stop
         self._lent: dict[tuple[str, int], int | None] = {}  # and where it stands on the board
@@ -95,6 +96,10 @@ class Inflight:
         self._answered = number
         if self._board is not None:
             self._board.answered(number)  # last: whoever reads it first finds all of them
+
+    def is_lent(self, lease: Leased) -> bool:
+        """Whether it is still on loan here."""
+        return (lease.message.id, lease.token) in self._lent
 
     def begun(self, lease: Leased, task: int) -> None:
         """Its handler is about to run: a crash is charged to it from now on."""
@@ -131,6 +136,7 @@ class Inflight:
         """It takes a slot from now on."""
         if not self.running:
             self._some.set()
+            self._none.clear()
         lease = attempt.lease
         key = lease.message.id, lease.token
         if key not in self.running:  # otherwise it takes the place of what read its results
@@ -144,6 +150,11 @@ class Inflight:
             self.kinds[attempt.kind] -= 1
         if not self.running:
             self._some.clear()
+            self._none.set()
+
+    async def none(self) -> None:
+        """Return as soon as there is no attempt."""
+        await self._none.wait()
 
     async def some(self) -> None:
         """Return as soon as there is an attempt."""
@@ -175,11 +186,11 @@ class Inflight:
 
     def ref(self, lease: Leased) -> LeaseRef:
         """The proof of a lease of ours."""
-        return LeaseRef(lease.message.id, self._incarnation, lease.token)
+        return LeaseRef(lease.message.id, self.incarnation, lease.token)
 
     def leases(self) -> list[LeaseRef]:
         """All that is on loan, also what is over and unsent, in the order in which it was lent."""
-        return [LeaseRef(id, self._incarnation, token) for id, token in self._lent]
+        return [LeaseRef(id, self.incarnation, token) for id, token in self._lent]
 
     def _drop(self, id: str, token: int) -> Leased | None:
         """Of what is held, keep all but this; the lease, if it was held."""

@@ -20,6 +20,7 @@ from fairlead.worker.capacity import Ask, Capacity
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.inflight import Inflight, Kind
 from fairlead.worker.runner import Runner
+from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
 
@@ -55,6 +56,7 @@ class Processor:
         threads: Threads,
         forwarder: Forwarder,
         capacity: Capacity,
+        subscriber: Subscriber,
         *,
         order: QueueOrder,
         patience: float,
@@ -65,6 +67,7 @@ class Processor:
         self._threads = threads
         self._forwarder = forwarder
         self._runner = runner
+        self._subscriber = subscriber
         runner.over = self._attempt_over
         inflight.release = self._release
         self._capacity = capacity
@@ -161,6 +164,11 @@ class Processor:
         if self._halt.is_set() or self.resting or not self._kept:
             self.hand_back()  # nothing new begins once a stop was asked for
 
+    def take_over(self, leases: Sequence[Leased]) -> None:
+        """Hold what another worker lent, and begin it with the next exchange."""
+        self._take(leases)
+        self._wake.set()
+
     def _fill(self) -> None:
         """Begin what is held, as far as there are slots, and threads and processes."""
         running, held, start = self._inflight.running, self._inflight.held, self._runner.start
@@ -193,10 +201,14 @@ class Processor:
         """Whether it would fetch if there were anything: it has room, and nobody told it not to."""
         return not self.halting and self._ask() is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for work, and nothing that was lent is here or on its way here."""
+        return self._forwarder.covered and not (self._inflight or self._inflight.held)
+
     def _begun(self) -> list[Attempt]:
         """What was held, and has begun since the broker last heard of it."""
-        # Those that began before the last exchange: most handlers that are fetched ahead for end
-        # within one, and then their outcome says it all.
+        # Before the last exchange: most others end within one, and their outcome says it all.
         older, self._older, self._runner.begun = self._older, self._runner.begun, []
         lasting = [attempt for attempt in older if not attempt.over]
         self._older += lasting[MAX_EXCHANGE:]
@@ -267,19 +279,6 @@ class Processor:
             await self._settle_rest()
             self._runner.close()
 
-    def run_alone(self, lease: Leased, dice: float) -> None:
-        """In a slot process: start one attempt, whose outcome ``syncer.take`` gives."""
-        self._sleep()
-        self._runner.dice = lambda: dice
-        self._runner.start(lease)
-        self._runner.begun.clear()  # the worker tells the broker
-
-    async def ended(self) -> None:
-        """Return when the attempt is over."""
-        while self._inflight:
-            self._sleep()
-            await self._wake.wait()
-
     def restart(self) -> None:
         """Make ready for another run after a stop."""
         self._halt.clear()
@@ -310,8 +309,11 @@ class Processor:
             return
         if self._inflight and await self._soon():
             return
+        if self._empty and self._subscriber.unread and await self._subscriber.receive():
+            return  # a wake-up that brought nothing may have been one for mail
         since = self._runner.now()
-        bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience))
+        mail_for = self._subscriber.unread
+        bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience, mail_for=mail_for))
         bell.add_done_callback(lambda _: self._wake.set())
         self._forwarder.covered = True
         try:
@@ -332,8 +334,8 @@ class Processor:
         for _ in range(_TURNS):
             await asyncio.sleep(0)
             if self._wake.is_set():
-                return True
-        return False
+                break
+        return self._wake.is_set()
 
     async def _distrust(self, empty: int) -> None:
         """Slow down if wake-ups bring nothing: a broker that is closed must not make us spin."""

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from fairlead.broker import checks
 from fairlead.broker.redis.connection import Value
@@ -38,8 +38,9 @@ _log = logging.getLogger(__name__)
 class _Waiter:
     """One call of ``wait``: the token it took, and whether the alarm is its to keep."""
 
-    def __init__(self, queues: Sequence[str]) -> None:
+    def __init__(self, queues: Sequence[str], mail_bell: str) -> None:
         self.queues = tuple(dict.fromkeys(queues))
+        self.mail_bell = mail_bell  # empty: mail is not its business
         self.tokens: list[bytes] = []  # bells to ring again, should it leave now
         self.alarm: float | None = None  # when to wake up for what is due then
         self.asking = False  # whether it was given the alarm just now, nobody knows yet
@@ -62,11 +63,11 @@ class _Waiter:
 class Waiting(Frame):
     """The blocking half of the broker."""
 
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+    async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
         """Return when there may be something to fetch; see ``fairlead.broker.protocol``."""
         ends = time.monotonic() + timeout
         session = await self._session()
-        waiter = _Waiter(queues)
+        waiter = _Waiter(queues, self.keys.mail_bell(mail_for) if mail_for else "")
         found = gone = False
         try:
             while not self._closed:
@@ -106,6 +107,8 @@ class Waiting(Frame):
     async def _listen(self, session: Session, waiter: _Waiter, left: float) -> bool:
         """Sleep until a bell rings, it is time, or the broker is closed; whether work was told."""
         bells = [*(self.keys.bell_of(queue) for queue in waiter.queues), self.keys.bell]
+        if waiter.mail_bell:
+            bells.append(waiter.mail_bell)
         seconds = waiter.sleep(left)
         if seconds <= 0.0:
             return False
@@ -119,6 +122,9 @@ class Waiting(Frame):
             await asyncio.sleep(min(pause(waiter.failures), left))
         else:
             waiter.failures = 0
+            if rung and rung[0] == waiter.mail_bell.encode():
+                await self._ring_back(rung)  # it is for whoever collects it
+                return True
             if rung and rung[0] != self.keys.bell.encode():
                 return True
             waiter.tokens = [self.keys.suffix(rung[0])] if rung else []
@@ -336,7 +342,7 @@ def _letters(reply: Sequence[bytes]) -> list[Mail]:
         found.append(
             Mail(
                 number=int(number),
-                kind="finished" if kind == "finished" else "cancel",
+                kind=cast(Literal["finished", "cancel", "lent"], kind),
                 id=id,
                 state=STATES[int(digit)],
                 token=int(token),

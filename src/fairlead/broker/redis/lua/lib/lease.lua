@@ -12,7 +12,7 @@ held = {}
 
 function keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 
--- What this call lends to an incarnation (token, ids, and these in one text), and by token the loans that it ends:
+-- What this call lends to an incarnation (token, ids, these in one text; as which of its calls, if not as this one), and by token the loans that it ends:
 -- a list of ids, the first and the last of them, the next list, ...
 function loans_of(name)
   local l = held[name]
@@ -92,7 +92,7 @@ writers[#writers + 1] = function()
   for name, l in pairs(held) do
     local key = P .. 'held:' .. name
     local calls = not l.ids and call('ZCARD', key) -- what this call lends is left in any case
-    if l.ids then write('ZADD', key, format('%.0f', l.token), ARGV[3] .. SEP .. l.text) end
+    if l.ids then write('ZADD', key, format('%.0f', l.token), (l.number or ARGV[3]) .. SEP .. l.text) end
     sound[key] = not l.ids or next(l.ended) ~= nil
     for number, over in pairs(l.ended) do
       local token = format('%.0f', number)
