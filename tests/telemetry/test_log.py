@@ -305,3 +305,17 @@ def test_bad_settings_are_named() -> None:
         configure("json", "loud")
     with pytest.raises(InvalidOption, match="level=5"):
         configure("json", 5)  # type: ignore[arg-type]
+
+
+def test_a_stack_is_lines_on_a_console_and_one_field_in_json() -> None:
+    stack = 'File "shop.py", line 3\n  time.sleep(60)\n'
+    console, machine = io.StringIO(), io.StringIO()
+    configure("console", "info", console)
+    logging.getLogger("shop").error("child stalled", extra={"stack": stack, "pid": 7})
+    configure("json", "info", machine)
+    logging.getLogger("shop").error("child stalled", extra={"stack": stack, "pid": 7})
+    first, *rest = console.getvalue().splitlines()
+    assert "pid=7" in first
+    assert "stack" not in first
+    assert rest == ['    File "shop.py", line 3', "      time.sleep(60)"]
+    assert json.loads(machine.getvalue())["stack"] == stack

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead import Fairlead, InvalidInput
+from fairlead import Fairlead, InvalidInput, ResultTimeout
 from tests.worker.harness import until
 
 
@@ -82,3 +82,21 @@ async def test_leaving_the_block_ends_a_drain_that_is_under_way() -> None:
 async def test_a_worker_that_does_not_run_cannot_be_stopped() -> None:
     with pytest.raises(InvalidInput, match="does not run"):
         await Fairlead("memory://").worker().stop(drain=True)
+
+
+async def test_a_worker_in_a_program_can_be_paused_and_go_on() -> None:
+    app = Fairlead("memory://")
+
+    @app.task(name="note")
+    async def note() -> str:
+        return "done"
+
+    async with app.worker() as worker:
+        worker.pause()
+        assert worker.state == "quiet"
+        handle = await note.aenqueue()
+        with pytest.raises(ResultTimeout):
+            await handle.aresult(timeout=0.1)
+        worker.resume()
+        assert await handle.aresult(timeout=10) == "done"
+        assert worker.state == "working"

@@ -169,15 +169,12 @@ class Worker:
         )  # fmt: skip
         intake.take = self.processor.take_over
         self.lease_watch = LeaseWatch(
-            self.inflight,
-            lease=lambda: self.processor.lease,
+            self.inflight, lease=lambda: self.processor.lease, hand_back=self.processor.hand_back,
             kept_at=lambda: max((tether or self.heartbeater).kept_at, self.syncer.lent_at),
-            hand_back=self.processor.hand_back,
-        )
+        )  # fmt: skip
         self.orders = Orders(self.processor, self._end_by_order)
-        self.publisher = Publisher(
-            store, incarnation, extras.catalog and partial(extras.catalog, task_timeout), dice
-        )
+        catalog = extras.catalog and partial(extras.catalog, task_timeout)
+        self.publisher = Publisher(store, incarnation, catalog, dice)
         self._ending: asyncio.Future[None] | None = None  # the stop that an operator ordered
         self._ended = asyncio.Event()
         self.healthchecker = Healthchecker(store, self.syncer, self.declarer.declare)
@@ -285,6 +282,14 @@ class Worker:
             self._ending = asyncio.ensure_future(self.processor.stop(self.grace))
             self._ending.add_done_callback(lambda _: self._ended.set())
 
+    def pause(self) -> None:
+        """Fetch no more, until ``resume``; what runs goes on. As the signal TSTP does."""
+        self.processor.be_quiet()
+
+    def resume(self) -> None:
+        """Fetch again after ``pause``, unless an operator ordered this worker to rest."""
+        self.processor.be_quiet(False)
+
     async def stop(self, *, drain: bool = False) -> None:
         """Run no more tasks, as when the block ends; return once nothing runs here.
 
@@ -323,11 +328,10 @@ class Worker:
         """What it does, in a word."""
         ending = self._ending
         return state_of(
-            quiet="signal" in self.processor.resting,
-            paused=self.orders.is_paused,
+            quiet="signal" in self.processor.resting, paused=self.orders.is_paused,
             stopping=self.processor.halting or ending is not None,
             stopped=ending is not None and ending.done(),
-        )
+        )  # fmt: skip
 
     def heard(self, reply: BeatReply | None) -> None:
         """Stop what the broker says is lost or cancelled."""
@@ -391,8 +395,6 @@ class Worker:
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         # A slot process, and a child: what goes on in them ends with them.
         self.runner.attach(
-            loop,
-            own_process=self._own_process,
+            loop, own_process=self._own_process, leaves=self._tether is not None,
             abandons=self._own_process and self._tether is None,
-            leaves=self._tether is not None,
-        )
+        )  # fmt: skip
