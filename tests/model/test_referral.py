@@ -13,6 +13,7 @@ def test_those_who_know_the_version_and_serve_the_queue_are_able_the_idlest_firs
     busy, idle = worker("a", running=9, f=2), worker("b", running=1, f=3)
     known = [busy, idle, worker("c", f=1), worker("d", g=2)]
     assert candidates("f", 2, "default", known) == [idle, busy]
+    assert len(candidates("f", 1, "default", [worker(str(n), f=1) for n in range(20)])) == 8
     assert candidates("f", 2, "mail", known) == []
     assert candidates("f", 4, "default", known) == []
 
@@ -32,6 +33,14 @@ def test_a_task_that_comes_back_rests_before_it_goes_again_ever_longer() -> None
     assert returns.pause("other", now) == 0.0
     assert returns.pause("t", now + 61.0) == 0.0
     assert returns.pause("t", now + 61.0) == 0.5
+
+
+def test_a_task_that_nobody_had_room_for_did_not_come_back() -> None:
+    returns = Returns()
+    assert returns.pause("t", 0.0) == 0.0
+    returns.refused("t")
+    assert returns.pause("t", 1.0) == 0.0
+    assert returns.pause("t", 2.0) == 0.5
 
 
 def test_tasks_without_room_rest_longer_the_more_of_them_there_are() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -91,6 +92,26 @@ async def test_what_nobody_knows_is_unroutable_as_ever(
     assert (record.reason, record.attempts) == ("unroutable", 0)
     (line,) = [each for each in caplog.messages if "unroutable" in each]
     assert line == f"task unroutable: nowhere {id}, UnknownTask"
+
+
+async def test_what_nobody_knew_runs_as_soon_as_somebody_comes_who_does(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.worker.referrer._FRESH", 0.02)
+    async with site.old.worker("old") as old:
+        ids = [await site.old.enqueue("fresh", n) for n in range(3)]
+        for id in ids:
+            await site.old.finished(id, State.RETRYING)
+        assert await old.referrer.look_again() == 0
+        async with site.new.worker("new"):
+            await until(site.registered)
+            for id in ids:  # not after the five seconds of an unroutable task
+                await until(partial(_ended, site, id), timeout=4.0)
+    assert sorted(site.ran) == [("new", n) for n in range(3)]
+
+
+async def _ended(site: Site, id: str) -> bool:
+    return await site.old.state(id) is State.COMPLETED
 
 
 async def test_a_worker_that_does_not_serve_the_queue_gets_nothing(site: Site) -> None:

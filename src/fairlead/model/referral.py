@@ -6,8 +6,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-__all__ = ("Candidate", "Pressure", "Returns", "candidates")
+__all__ = ("Candidate", "Pressure", "Returns", "TurnedDown", "candidates")
 
+_ASKED = 8  # workers that are asked about one batch of tasks
 _AHEAD = 128  # tasks beyond its slots at most that a worker may be given to hold
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds that a task rests that came back
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0  # seconds that a task rests for which there is no room
@@ -37,9 +38,12 @@ class Candidate(NamedTuple):
 def candidates(
     task: str, version: int, queue: str, workers: Iterable[Candidate]
 ) -> list[Candidate]:
-    """Return the workers that can run the task, those with most free slots first."""
+    """Return up to eight workers that can run the task, the least busy first.
+
+    Of those that are about as busy the order stays: whoever asks should mix them.
+    """
     able = [worker for worker in workers if worker.knows(task, version, queue)]
-    return sorted(able, key=lambda each: (each.running - each.concurrency, each.incarnation))
+    return sorted(able, key=lambda each: 4 * each.running // max(each.concurrency, 1))[:_ASKED]
 
 
 class Pressure:
@@ -81,3 +85,29 @@ class Returns:
         if len(self._times) > _MOST:
             self._times.popitem(last=False)
         return pause
+
+    def refused(self, id: str) -> None:
+        """Take back that a task was handed on: nobody had room for it."""
+        times, until = self._times.pop(id, (0, 0.0))
+        if times > 1:
+            self._times[id] = times - 1, until
+
+
+class TurnedDown(NamedTuple):
+    """A task that nobody knew when it came, and how it stood then."""
+
+    task: str
+    version: int
+    queue: str
+    generation: int
+    attempts: int
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What decides who can run it."""
+        return self.task, self.version, self.queue
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """What changes when something happens to it."""
+        return {"generation": self.generation, "attempts": self.attempts}

@@ -97,10 +97,6 @@ class Inflight:
         if self._board is not None:
             self._board.answered(number)  # last: whoever reads it first finds all of them
 
-    def is_lent(self, lease: Leased) -> bool:
-        """Whether it is still on loan here."""
-        return (lease.message.id, lease.token) in self._lent
-
     def begun(self, lease: Leased, task: int) -> None:
         """Its handler is about to run: a crash is charged to it from now on."""
         if self._board is not None:

@@ -153,9 +153,8 @@ class Worker:
             exceptions=exceptions if exceptions is not None else deque(maxlen=_KEPT),
         )  # fmt: skip
         self.referrer = Referrer(
-            store, self.inflight, incarnation=incarnation,
-            lease=lambda: self.processor.lease, settle=self.runner.turn_down,
-        )  # fmt: skip
+            store, self.inflight, incarnation=incarnation, settle=self.runner.turn_down
+        )
         self.runner.refer = self.referrer.take
         with contextlib.suppress(RuntimeError):  # otherwise when it begins
             self._attach(asyncio.get_running_loop())
