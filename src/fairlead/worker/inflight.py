@@ -97,6 +97,10 @@ class Inflight:
         if self._board is not None:
             self._board.answered(number)  # last: whoever reads it first finds all of them
 
+    def is_lent(self, id: str, token: int) -> bool:
+        """Whether this loan is known here."""
+        return (id, token) in self._lent
+
     def begun(self, lease: Leased, task: int) -> None:
         """Its handler is about to run: a crash is charged to it from now on."""
         if self._board is not None:

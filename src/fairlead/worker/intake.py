@@ -33,6 +33,7 @@ class Intake:
             and record.state is State.RUNNING
             and record.incarnation == self._inflight.incarnation
             and record.token == tokens[record.message.id]
+            and not self._inflight.is_lent(record.message.id, record.token)
         ]
         # What the board has no room to show is not ours to run: the next beat gives it back.
         room = self._inflight.room

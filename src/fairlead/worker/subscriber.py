@@ -44,8 +44,11 @@ class Subscriber:
     async def receive(self, timeout: float = 0.0) -> int:
         """Act on the mail there is, or comes within ``timeout``.
 
-        Return how many attempts it stops, or loans it brings.
+        Return how many attempts it stops, or loans it brings. While somebody reads it already,
+        that one acts on it.
         """
+        if self._is_reading:
+            return 0
         self._is_reading = True
         try:
             letters = await self._broker.collect(self._incarnation, self._after, timeout)

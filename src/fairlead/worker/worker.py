@@ -277,7 +277,7 @@ class Worker:
         self._ended.set()
 
     def _end_by_order(self) -> None:
-        if not self.processor.halting:  # the end of the block was first
+        if self._ending is None and not self.processor.halting:  # else something was first
             self._ending = asyncio.ensure_future(self.processor.stop(self.grace))
             self._ending.add_done_callback(lambda _: self._ended.set())
 
