@@ -93,10 +93,11 @@ async def test_a_worker_in_a_program_can_be_paused_and_go_on() -> None:
 
     async with app.worker() as worker:
         worker.pause()
-        assert worker.state == "quiet"
+        states: list[str] = [worker.state]
         handle = await note.aenqueue()
         with pytest.raises(ResultTimeout):
             await handle.aresult(timeout=0.1)
         worker.resume()
         assert await handle.aresult(timeout=10) == "done"
-        assert worker.state == "working"
+        states.append(worker.state)
+    assert states == ["quiet", "working"]
