@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# (examples/\S+)\n(.*)", re.DOTALL)
-PAGES = ("fastapi",)
+PAGES = ("fastapi", "flask")
 
 
 @pytest.mark.parametrize("page", PAGES)
