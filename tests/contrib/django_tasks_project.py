@@ -176,6 +176,16 @@ class BackendTests(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "Task does not match"):
             noop.get_result(result.id)
 
+        def native(a: int, b: int, c: int) -> None: ...
+
+        handle = self.kit.app.task(name="native")(native).enqueue(1, 2, 3)
+        with self.assertRaises(api.TaskResultDoesNotExist):
+            answer.get_result(handle.id)
+        result = answer.enqueue()
+        self.kit.app.handle(result.id).cancel()
+        with self.assertRaises(api.TaskResultDoesNotExist):
+            result.refresh()
+
     def test_run_after_is_waited_for(self) -> None:
         after = timezone.now() + timedelta(hours=1)
         result = answer.using(run_after=after).enqueue()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
-from typing import cast
 
 import click
 from flask import Flask, current_app
@@ -77,13 +77,13 @@ def _commands(queue: Fairlead) -> click.Group:
     )
     @click.argument("options", nargs=-1, type=click.UNPROCESSED)
     @pass_script_info
-    def worker(info: ScriptInfo, options: tuple[str, ...]) -> int:
+    def worker(info: ScriptInfo, options: tuple[str, ...]) -> None:
         """Run the tasks of this program; takes the options of `fairlead worker`."""
         from fairlead.cli.worker import worker as command
 
         if info.app_import_path:
             os.environ[_VARIABLE] = info.app_import_path
         target = slot_plan_of(queue).app
-        return cast(int, command.main([target, *options], _NAME, standalone_mode=False))
+        sys.exit(command.main([target, *options], f"flask {_NAME} worker", standalone_mode=False))
 
     return group

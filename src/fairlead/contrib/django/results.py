@@ -26,12 +26,18 @@ _STATUS = {
 
 
 def result_of(record: TaskRecord) -> Any:
-    """Return the result of a task; None if it was cancelled, which drops what it was."""
+    """Return the result of a task; None if it is none of Django's.
+
+    Nor can that be told of a task that was cancelled, which drops what it was.
+    """
     message = record.message
     if not message.body:
         return None
     body = Body.decode(message.body)
-    (args, kwargs, said), _ = unpack_arguments(body.arguments)
+    given, _ = unpack_arguments(body.arguments)
+    if len(given) != 3 or not isinstance(given[2], dict) or "queue_name" not in given[2]:
+        return None
+    args, kwargs, said = given
     kept: dict[str, Any] = {}
     if record.result is not None:
         kept = unpack(record.result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import django
 from django.utils.module_loading import autodiscover_modules
@@ -11,6 +12,9 @@ from django.utils.module_loading import autodiscover_modules
 from fairlead.app import Fairlead
 from fairlead.contrib.django.options import VARIABLE
 from fairlead.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    app: Fairlead
 
 __all__ = ("app",)
 
@@ -32,4 +36,12 @@ def _app() -> Fairlead:
     return backend.queue
 
 
-app = _app()
+def __getattr__(name: str) -> object:
+    # When a worker asks for it: to import a module should not set Django up.
+    if name == "app":
+        try:
+            app = globals()["app"] = _app()
+        except AttributeError as error:  # of the program: there is such a name here
+            raise ImportError(f"AttributeError: {error}") from error
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

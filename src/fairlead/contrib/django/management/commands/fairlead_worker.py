@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+import click
 from django.core.management.base import BaseCommand
 
 from fairlead.contrib.django.api import task_backends
@@ -42,5 +43,9 @@ class Command(BaseCommand):
         served = sorted(task_backends[alias].queues)
         if served and not any(each.startswith(("-q", "--queues")) for each in options):
             options = ["--queues", ",".join(served), *options]
-        code: int = worker.main([_TARGET, *options], "fairlead_worker", standalone_mode=False)
+        try:
+            code: int = worker.main([_TARGET, *options], "fairlead_worker", standalone_mode=False)
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
         return code
