@@ -12,6 +12,7 @@ from tests.mutants import (
     batches_guards,
     capacity_guards,
     catalog_guards,
+    contrib_guards,
     documents_guards,
     doubt_guards,
     drain_guards,
@@ -417,4 +418,5 @@ GUARDS: tuple[Guard, ...] = (
     *straight_guards.GUARDS,
     *testing_guards.GUARDS,
     *transfer_guards.GUARDS,
+    *contrib_guards.GUARDS,
 )
