@@ -265,7 +265,8 @@ async def test_a_handle_shows_no_content(app: Fairlead) -> None:
     def work(secret: str) -> None: ...
 
     handle = await work.using(tenant="acme").aenqueue("hunter2")
-    assert repr(handle) == f"<Handle {handle.id} tenant='acme'>"
+    assert repr(handle) == f"<Handle {work.name} {handle.id} tenant='acme'>"
+    assert repr(app.handle(handle.id)) == f"<Handle {handle.id}>"
     assert handle != handle.id
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
 
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.client.call import CallOptions, Kind, TaskCall, handle_for
 from fairlead.client.clients import Clients
+from fairlead.client.habits import TASK, no_attribute
 from fairlead.client.handle import Handle
 from fairlead.client.ledger_handle import LedgerHandle
 from fairlead.client.outbox import awrite_tasks, write_tasks
@@ -84,6 +85,11 @@ class Sender(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    if not TYPE_CHECKING:  # a checker would take it for any attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute(self, name, TASK)
 
 
 class Task(Sender[P, R]):

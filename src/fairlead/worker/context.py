@@ -181,6 +181,10 @@ class Context:
             "correlation_id": self.correlation_id,
         }
 
+    def __repr__(self) -> str:
+        where = f"tenant={self.tenant!r} queue={self.queue!r}"
+        return f"<Context {self.task} {self.id} attempt={self.attempt} {where}>"
+
     def on_cleanup(self, callback: Callable[..., object], *args: Any) -> None:
         """Call this when the handler has ended, however it did; the last one given goes first.
 
