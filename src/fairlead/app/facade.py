@@ -21,8 +21,7 @@ from fairlead.app.middleware import EnqueueMiddleware, RunMiddleware
 from fairlead.app.opening import open_clients
 from fairlead.app.run_all import drain_app
 from fairlead.app.worker import worker_of
-from fairlead.broker import Store
-from fairlead.broker.routes import shown_url
+from fairlead.broker import Store, shown_url
 from fairlead.client import (
     EventInfo,
     Flowing,
