@@ -6,11 +6,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from fairlead.client import AsyncTask, Clients, SyncTask, Task, TaskOptions, declared
+from fairlead.model.backoff import Backoff
+from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.options import Priorities
 from fairlead.model.registry import Registry
 from fairlead.worker.context import Context
 
-__all__ = ("TaskDecorator", "TaskRegistrar")
+__all__ = ("TaskDecorator", "TaskRegistrar", "defaults_of")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +48,20 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
 
 
+def defaults_of(
+    max_retries: int | None, backoff: Backoff | None, on_dependency_failure: DependencyPolicy | None
+) -> TaskOptions:
+    """Return the options of tasks that say nothing of them, as far as an app says them."""
+    defaults: TaskOptions = {}
+    if max_retries is not None:
+        defaults["max_retries"] = max_retries
+    if backoff is not None:
+        defaults["backoff"] = backoff
+    if on_dependency_failure is not None:
+        defaults["on_dependency_failure"] = on_dependency_failure
+    return defaults
+
+
 class TaskRegistrar:
     """Registers a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
 
@@ -53,10 +69,15 @@ class TaskRegistrar:
     the worker and left out when the task is enqueued.
     """
 
-    def __init__(self, registry: Registry, clients: Clients, priorities: Priorities) -> None:
+    def __init__(
+        self, registry: Registry, clients: Clients, priorities: Priorities, defaults: TaskOptions
+    ) -> None:
+        """``defaults`` are the options of tasks that say nothing of them; checked now."""
         self._registry = registry
         self._clients = clients
         self._priorities = priorities
+        self._defaults = defaults
+        declared(_nothing, defaults, priorities, None)
 
     # As those of the decorator, and one for the options.
     @overload
@@ -85,9 +106,14 @@ class TaskRegistrar:
         """Register a function, or return what will register one with these options."""
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
-            spec = declared(function, options, self._priorities, Context)
+            said: TaskOptions = {**self._defaults, **options}
+            spec = declared(function, said, self._priorities, Context)
             self._registry.add(spec)
             kind: type[Task[..., Any]] = AsyncTask if spec.is_async else SyncTask
-            return kind(spec, self._clients, self._priorities)
+            return kind(spec, self._clients, self._priorities, self._registry)
 
         return register if function is None else register(function)
+
+
+def _nothing() -> None:
+    """Stands for a handler."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 from msgspec import UNSET
 
 from fairlead.app.broker_url import check_arguments
-from fairlead.app.decorator import TaskRegistrar
+from fairlead.app.decorator import TaskRegistrar, defaults_of
 from fairlead.app.drained import Drained
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
@@ -40,7 +40,9 @@ from fairlead.client.declared_limits import DeclaredLimits
 from fairlead.client.habits import APP, no_attribute
 from fairlead.client.ledger_handle import handle_of
 from fairlead.client.transactions import Connection
+from fairlead.model.backoff import Backoff
 from fairlead.model.durations import Duration
+from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.names import id_and_tenant
 from fairlead.model.options import Priorities, Priority, seconds
 from fairlead.model.registry import Registry
@@ -79,7 +81,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     ``store`` takes a broker that is open already. ``priorities`` names further priorities, each for
     one of critical, high, normal and low. ``timeout`` is how long a call may take that does not say
     so itself; without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is
-    ten seconds. ``task_timeout`` is the time limit of tasks that say nothing of theirs. ``ledger``
+    ten seconds. ``task_timeout``, ``max_retries``, ``backoff`` and ``on_dependency_failure`` are
+    those of tasks that say nothing of theirs. ``ledger``
     is the URL of a PostgreSQL as the record; without it FAIRLEAD_LEDGER, or the file.
     ``fallback="spool"`` keeps tasks in a folder, ``spool``, while the broker is away, and sends
     them later; ``"local"`` also runs those of ``local_queues`` in this process meanwhile.
@@ -95,6 +98,9 @@ class Fairlead(Operating, Flowing, Scheduling):
         routes: Mapping[str, str] | None = None,
         priorities: Mapping[Priority, str] | None = None,
         task_timeout: Duration | None = None,
+        max_retries: int | None = None,
+        backoff: Backoff | None = None,
+        on_dependency_failure: DependencyPolicy | None = None,
         store: Store | None = None,
         timeout: Duration | None = None,
         ledger: str | None = None,
@@ -118,7 +124,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         self._priorities = Priorities(priorities)
         self._task_timeout = _limit(task_timeout)
         self._registry = Registry()
-        self.task = TaskRegistrar(self._registry, self._clients, self._priorities)
+        defaults = defaults_of(max_retries, backoff, on_dependency_failure)
+        self.task = TaskRegistrar(self._registry, self._clients, self._priorities, defaults)
         self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
         self._around: list[AroundRun] = []
         self._lifespan = Lifespan()
@@ -130,7 +137,8 @@ class Fairlead(Operating, Flowing, Scheduling):
 
     def registered(self, name: str) -> Sender[..., Any]:
         """The task that is registered under a name, to be enqueued or scheduled."""
-        return Sender(Kind(self._registry.get(name), self._priorities), self._clients)
+        kind = Kind(self._registry.get(name), self._priorities)
+        return Sender(kind, self._clients, self._registry)
 
     def named(self, name: str, *, strict: bool | None = None) -> Sender[..., Any]:
         """A task by name, also where its code is not; see ``NamedSender`` for unknown names."""
