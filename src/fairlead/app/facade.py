@@ -125,7 +125,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         self._task_timeout = _limit(task_timeout)
         self._registry = Registry()
         defaults = defaults_of(max_retries, backoff, on_dependency_failure)
-        self.task = TaskRegistrar(self._registry, self._clients, self._priorities, defaults)
+        self._registrar = TaskRegistrar(self._registry, self._clients, self._priorities, defaults)
         self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
         self._around: list[AroundRun] = []
         self._lifespan = Lifespan()
@@ -134,6 +134,15 @@ class Fairlead(Operating, Flowing, Scheduling):
         self._hooks = Hooks(self._clients)
 
     # -- tasks ----------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> TaskRegistrar:
+        """Registers a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
+
+        It can still be called like a function. A first parameter annotated ``Context`` is filled
+        in by the worker and left out when the task is enqueued. ``TaskOptions`` has the options.
+        """
+        return self._registrar
 
     def registered(self, name: str) -> Sender[..., Any]:
         """The task that is registered under a name, to be enqueued or scheduled."""
