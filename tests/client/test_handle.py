@@ -328,8 +328,9 @@ async def test_the_worker_of_a_running_task_is_told(app: Fairlead) -> None:
         await end.wait()
 
     handle = await work.aenqueue()
-    async with app.worker():
+    async with app.worker() as serving:
         await began.wait()
+        await serving.heartbeater.beat()
         (worker,) = await app.aworkers()
         assert (await handle.ainfo()).worker == worker.incarnation
         end.set()
