@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead import Backoff, Context, Fairlead, State, TooLarge
+from fairlead import Backoff, Context, EventInfo, Fairlead, State, TooLarge
 from tests.acceptance.harness import Site
 from tests.api.app import Api
 from tests.support.servers import shared
@@ -252,7 +252,7 @@ async def test_events_tell_the_type_and_the_duration(queue: Fairlead) -> None:
     async with queue.events("task.*") as stream:
         good, bad = await email.aenqueue(True), await email.aenqueue(False)
         await queue.drain()
-        found = []
+        found: list[EventInfo] = []
         async with asyncio.timeout(30):
             while len(found) < 7:
                 found.append(await anext(stream))
