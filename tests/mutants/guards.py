@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     api_guards,
+    argument_guards,
     batches_guards,
     capacity_guards,
     catalog_guards,
@@ -403,6 +404,7 @@ GUARDS: tuple[Guard, ...] = (
     *metrics_guards.GUARDS,
     *page_guards.GUARDS,
     *api_guards.GUARDS,
+    *argument_guards.GUARDS,
     *documents_guards.GUARDS,
     *routes_guards.GUARDS,
     *servers_guards.GUARDS,
