@@ -47,6 +47,7 @@ def test_each_value_is_shown_with_its_source(
     assert said == {
         "url": ("redis://file:1/3", file),
         "ledger": (None, "default"),
+        "namespace": (None, "default"),
         "timeout": (10.0, "default"),
         "routes": ({}, "default"),
         "shards": ({}, "default"),

@@ -43,6 +43,7 @@ from tests.mutants import (
     straight_guards,
     testing_guards,
     transfer_guards,
+    up_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -417,4 +418,5 @@ GUARDS: tuple[Guard, ...] = (
     *straight_guards.GUARDS,
     *testing_guards.GUARDS,
     *transfer_guards.GUARDS,
+    *up_guards.GUARDS,
 )

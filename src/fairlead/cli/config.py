@@ -78,6 +78,8 @@ def _row(sources: Sources, key: Key) -> dict[str, Any]:
     value, source = (key.default, "default") if found is None else found
     if key.name == "timeout":
         value, source = _timeout(sources, value, source)
+    elif key.name == "namespace":
+        value, source = _namespace(sources, value, source)
     elif key.name == "url" and found is None:
         value = _EMBEDDED
     return {
@@ -97,6 +99,17 @@ def _timeout(sources: Sources, value: float | None, source: str) -> tuple[float,
     if url is not None and limit is not None:
         return limit, f"{url.source}, ?timeout= of the URL"
     return (LIMIT if value is None else value), source
+
+
+def _namespace(sources: Sources, value: str | None, source: str) -> tuple[str | None, str]:
+    """Return the namespace: the URL goes before the setting."""
+    from fairlead.broker.namespace import split_namespace
+
+    url = sources.find("url")
+    said = "" if url is None else split_namespace(url.value)[1]
+    if url is not None and said:
+        return said, f"{url.source}, ?namespace= of the URL"
+    return value, source
 
 
 def _without_secrets(name: str, value: Any) -> Any:

@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str | None = None
     ledger: str | None = None
+    namespace: str | None = None  # of the keys, for every URL that says none; None: the usual ones
     timeout: float | None = None  # None: that of the URL, or ten seconds
     routes: dict[str, str] = {}
     shards: dict[str, str] = {}
@@ -79,6 +80,7 @@ KEYS: dict[str, Key] = dict(
     (
         _key("url", values.url("redis://host")),
         _key("ledger", values.url("postgresql://host/database")),
+        _key("namespace", values.namespace),
         _key("timeout", values.duration),
         _key(
             "routes", values.table('"priority:low" = "redis://host"', "priority:low=redis://bulk")

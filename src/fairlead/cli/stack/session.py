@@ -113,7 +113,8 @@ class Session:
         else:
             ledger = asyncio.create_task(_known(target.ledger))
         await asyncio.wait((broker, ledger))  # both, though one fails: the other is stopped later
-        return broker.result(), ledger.result()
+        url = broker.result()
+        return (f"{url}?{target.more}" if target.more else url), ledger.result()
 
     def _say(self, link: str) -> None:
         target = self._target
