@@ -28,7 +28,9 @@ T = TypeVar("T")
 
 #: The option that every command has which talks to a broker.
 url_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--url", help=f"The broker; without it, {VARIABLE}, {FILE} or ./.fairlead is."
+    "--url",
+    allow_from_autoenv=False,
+    help=f"The broker; without it, {VARIABLE}, {FILE} or ./.fairlead is.",
 )
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.commands import Command, Number, in_size, is_debugging, log_options, talk
+from fairlead.cli.commands import Number, in_size, is_debugging, log_options, talk
+from fairlead.cli.configured import ConfiguredCommand
 from fairlead.model.ordering import parse_queues
 from fairlead.settings import VARIABLE
 
@@ -23,7 +24,9 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
 
 
 @click.command(
-    cls=Command,
+    cls=ConfiguredCommand,
+    table="worker",
+    prefix="FAIRLEAD_WORKER",
     examples=(
         ("fairlead worker shop.tasks:app", "ten tasks at a time, in one process"),
         ("fairlead worker shop.tasks:app --reload", "new code as soon as it is saved"),
@@ -34,7 +37,9 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
 )
 @click.argument("app", metavar="APP")
 @click.option(
-    "--url", help="The broker, if APP does not name one itself; without it, as APP is configured."
+    "--url",
+    allow_from_autoenv=False,
+    help="The broker, if APP does not name one itself; without it, as APP is configured.",
 )
 @click.option("-q", "--queues", metavar="NAME[=WEIGHT],...", help="Without it: all that APP names.")
 @click.option("--strict", is_flag=True, help="Empty heavier (else earlier) queues before others.")

@@ -22,7 +22,7 @@ def parts_of(
     *,
     demo: bool,
     ledger: bool,
-    concurrency: int,
+    concurrency: int | None,
     level: str,
     listener: int,
     reload: bool,
@@ -38,7 +38,8 @@ def parts_of(
             fds=(listener,),
         )
     ]
-    common = ("-c", str(concurrency), "--grace", _GRACE, *logs)
+    at_a_time = () if concurrency is None else ("-c", str(concurrency))
+    common = (*at_a_time, "--grace", _GRACE, *logs)
     if target.app:
         more = ("--reload",) if reload else ()
         found.append(Part(name="worker", arguments=("worker", target.app, *common, *more)))

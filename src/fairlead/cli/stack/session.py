@@ -60,7 +60,7 @@ class Session:
         self._ledger = ledger
         self._reload = reload
 
-    async def run(self, host: str, port: int | None, concurrency: int, level: str) -> int:
+    async def run(self, host: str, port: int | None, concurrency: int | None, level: str) -> int:
         """Start everything, say so, and end everything after a signal."""
         target, servers, stack = self._target, Servers(self._output), Stack(self._output)
         stack.listen_to_signals()
