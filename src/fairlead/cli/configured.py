@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from fairlead.cli.commands import Command, closest
 from fairlead.model.errors import InvalidInput
-from fairlead.settings.sources import Sources
+
+if TYPE_CHECKING:
+    from fairlead.settings.sources import Sources
 
 __all__ = ("ConfiguredCommand", "OptionValue")
 
@@ -49,7 +51,7 @@ class ConfiguredCommand(Command):
     ) -> click.Context:
         """As click does it, with what the environment and the file say."""
         if not any(each in _HELP for each in args):  # a wrong file must not keep it from helping
-            extra["default_map"] = self._said_by_file(Sources())
+            extra["default_map"] = self._said_by_file(_sources())
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.BadParameter as error:
@@ -117,11 +119,17 @@ class ConfiguredCommand(Command):
         if source is ParameterSource.ENVIRONMENT:
             where = self._variable(option)
         elif source is ParameterSource.DEFAULT_MAP:
-            where = f"[{self.table}] of {Sources().file!r}"
+            where = f"[{self.table}] of {_sources().file!r}"
         else:
             return error
         text = f"{error.message.removesuffix('.')} (in {where})"
         return click.BadParameter(text, ctx=context, param=option)
+
+
+def _sources() -> Sources:
+    from fairlead.settings.sources import Sources  # here: no help needs it
+
+    return Sources()
 
 
 def _name(option: click.Option) -> str:

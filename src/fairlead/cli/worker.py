@@ -13,7 +13,6 @@ import click
 from fairlead.cli.commands import Number, in_size, is_debugging, log_options, talk
 from fairlead.cli.configured import ConfiguredCommand
 from fairlead.model.ordering import parse_queues
-from fairlead.settings import VARIABLE
 
 if TYPE_CHECKING:
     from fairlead.worker.channel import Plan
@@ -151,6 +150,8 @@ def worker(
     from fairlead.worker.channel import Plan
 
     if url is not None:
+        from fairlead.settings import VARIABLE
+
         os.environ[VARIABLE] = url  # the children load the app, and find it there
     plan = Plan(
         app=check_target(app),
