@@ -46,6 +46,9 @@ def config(name: str | None, as_json: bool) -> int:
     if name is None or name.partition(".")[0] in COMMAND_TABLES:
         more, wrong = _of_commands(sources, name)
         rows, errors = [*rows, *more], [*errors, *wrong]
+    if name is None:
+        more, wrong = _of_limits(sources)
+        rows, errors = [*rows, *more], [*errors, *wrong]
     errors += [str(sources.unknown_key(each)) for each in _unknown(sources)]
     meant = sources.mistaken_variables()
     if as_json:
@@ -80,6 +83,24 @@ def _of_commands(sources: Sources, name: str | None) -> tuple[list[dict[str, Any
     if name is not None and not rows and not errors:
         raise click.UsageError(f"there is no setting {name!r}")
     return rows, errors
+
+
+def _of_limits(sources: Sources) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the limits that the file declares, and what is wrong with them."""
+    from fairlead.client.declared_limits import DeclaredLimits
+
+    try:
+        DeclaredLimits().joined()
+        tables = sources.limits()
+    except FairleadError as error:
+        return [], [str(error)]
+    rows = [
+        {"name": f"{kind}.{name}.{option}", "value": value, "source": sources.file, "variable": ""}
+        for kind, named in tables.items()
+        for name, options in named.items()
+        for option, value in options.items()
+    ]
+    return rows, []
 
 
 def _keys_of(name: str) -> list[Key]:

@@ -11,7 +11,8 @@ import msgspec
 from fairlead.settings import values
 from fairlead.settings.values import Kind
 
-__all__ = ("COMMAND_TABLES", "FILE", "KEYS", "LEDGER", "OTHER_VARIABLES", "REQUIRE", "SPOOL",
+__all__ = ("COMMAND_TABLES", "FILE", "KEYS", "LEDGER", "LIMIT_TABLES", "OTHER_VARIABLES",
+           "REQUIRE", "SPOOL",
            "VARIABLE", "Fallback", "Key", "Settings", "SpoolSettings", "closest",
            "closest_variable")  # fmt: skip
 
@@ -23,6 +24,9 @@ SPOOL = "spool"  # the table of the file
 
 #: Tables of the file that commands read, and how their variables begin.
 COMMAND_TABLES = {"api": "FAIRLEAD_HTTP_", "worker": "FAIRLEAD_WORKER_"}
+
+#: Tables of the file that declare limits: of each a table by name, such as [queues.mail].
+LIMIT_TABLES = ("queues", "tenants", "limiters")
 
 #: What is no setting of an app, but a name that is known: of a process, of the command line, of a
 #: test of ours that stops a program at a given place.
