@@ -71,7 +71,7 @@ def test_config_shows_each_with_its_source() -> None:
         ("[worker]\nconcurency = 2\n", "did you mean concurrency?"),
         ("[worker]\nnonsense = 2\n", "it may have concurrency, "),
         ("[worker]\nlog_tasks = 'yes'\n", "write true or false"),
-        ("[api]\nallow_host = 'one'\n", "no a list of texts as allow_host"),
+        ("[api]\nallow_host = 'one'\n", "no list of texts as allow_host"),
         ("worker = 5\n", "has no table as worker; write [worker]"),
     ],
 )

@@ -59,13 +59,12 @@ def whole_url(
     namespace: str | None = None,
 ) -> str:
     """Return the URL with what the program gives, or else what is configured, beside it."""
-    url = with_namespace(
-        said.url or own_server(), configured_namespace() if namespace is None else namespace
-    )
+    url = said.url or own_server()
     if not url.lower().startswith("memory:"):
         # A test on memory is not to fail because of a deployment's file.
         shards = said.shards if shards is None else shards
         routes = said.routes if routes is None else routes
+        url = with_namespace(url, configured_namespace() if namespace is None else namespace)
     return with_routes(
         with_shards(url, {} if shards is None else shards), {} if routes is None else routes
     )

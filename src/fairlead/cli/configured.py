@@ -103,7 +103,7 @@ class ConfiguredCommand(Command):
                     "false"
                 )
             if known[name].multiple != isinstance(value, list):
-                what = "a list of texts" if known[name].multiple else "one value"
+                what = "list of texts" if known[name].multiple else "single value"
                 raise InvalidInput(f"{sources.file!r} has no {what} as {name} in [{self.table}]")
         return {str(known[name].name): value for name, value in table.items()}
 

@@ -77,7 +77,7 @@ async def initech() -> None:
     """Charge orders, of which some fail for a while and some for good."""
     for order in itertools.count(1):
         await charge.using(tenant="initech", deadline="10m").aenqueue(order)
-        await asyncio.sleep(3)
+        await asyncio.sleep(2)
 
 
 async def umbrella() -> None:
