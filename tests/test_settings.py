@@ -73,7 +73,7 @@ def test_only_the_working_directory_is_looked_into(monkeypatch: pytest.MonkeyPat
         ("[shards]\nmail = 3", "no table of texts as shards"),
         (
             "[broker]\nurl = 5",
-            "the key 'broker'.*it may have fallback, .*, timeout, url",
+            "the key 'broker'.*it may have api, fallback, .*, tenants, timeout, url, worker",
         ),
         ("url = 5", "has int as url; write a URL"),
         ('url = ""', "has an empty text as url"),

@@ -22,6 +22,12 @@ from fairlead.cli.stack.target import Target, find_target
 from fairlead.model.errors import InvalidInput
 
 
+def with_module_in(folder: Path) -> dict[str, str]:
+    """The environment of a process that can import what is in a folder."""
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
+
+
 def released() -> tuple[Output, io.StringIO]:
     stream = io.StringIO()
     output = Output(stream)
@@ -128,7 +134,7 @@ async def test_a_process_that_dies_is_started_again_until_it_is_to_end(tmp_path:
         Part(name="worker", module="dies"),
         output=output,
         lifeline=lifeline,
-        environment={**os.environ, "PYTHONPATH": str(tmp_path)},
+        environment=with_module_in(tmp_path),
     )
     try:
         running = asyncio.create_task(process.run(lambda: True))
@@ -150,7 +156,7 @@ async def test_one_that_dies_before_all_is_ready_is_not_tried_again(tmp_path: Pa
         Part(name="worker", module="dies"),
         output=output,
         lifeline=lifeline,
-        environment={**os.environ, "PYTHONPATH": str(tmp_path)},
+        environment=with_module_in(tmp_path),
     )
     try:
         assert await process.run(lambda: False) == 3
@@ -160,11 +166,11 @@ async def test_one_that_dies_before_all_is_ready_is_not_tried_again(tmp_path: Pa
 
 
 def test_a_process_ends_when_the_one_that_started_it_has_gone(tmp_path: Path) -> None:
-    (tmp_path / "waits.py").write_text("import time; print('up', flush=True); time.sleep(600)")
+    (tmp_path / "waits.py").write_text("import time; print('up', flush=True); time.sleep(20)")
     lifeline, alive = os.pipe()
     with subprocess.Popen(
         [sys.executable, "-m", "fairlead.cli.stack.lifeline", str(lifeline), "waits"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env=with_module_in(tmp_path),
         stdout=subprocess.PIPE,
         pass_fds=(lifeline,),
         start_new_session=True,
@@ -173,4 +179,4 @@ def test_a_process_ends_when_the_one_that_started_it_has_gone(tmp_path: Path) ->
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         os.close(alive)
-        assert process.wait(30) == -signal.SIGTERM
+        assert process.wait(15) == -signal.SIGTERM

@@ -45,6 +45,7 @@ from tests.mutants import (
     straight_guards,
     testing_guards,
     transfer_guards,
+    up_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -421,4 +422,5 @@ GUARDS: tuple[Guard, ...] = (
     *testing_guards.GUARDS,
     *transfer_guards.GUARDS,
     *contrib_guards.GUARDS,
+    *up_guards.GUARDS,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,3 +176,49 @@ async def test_a_declaration_that_is_refused_does_not_keep_the_others_from_the_b
             with pytest.raises(QueueFull):
                 await _three(send)
         await soon(lambda: _true("declarations not written" in caplog.messages))
+
+
+async def test_the_file_declares_beside_the_program_and_an_operators_change_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "fairlead.toml"
+    file.write_text('[queues.mail]\nrate = "300/m"\nmax_waiting = 9\n[tenants.acme]\nweight = 3\n')
+    store = MemoryBroker()
+
+    async def restarted() -> Fairlead:
+        app = Fairlead(store=store)
+        app.declare_queue("mail", max_waiting=5)  # the program goes before the file
+        await app._limits.write(app._clients.current())
+        return app
+
+    app = await restarted()
+    found = await app.aqueue_settings("mail")
+    assert (found["rate"], found["max_waiting"]) == (5.0, 5)
+    assert (await app.atenant_settings("acme"))["weight"] == 3.0
+    await app.aconfigure_queue("mail", rate=1)
+    await app.aconfigure_tenant("acme", weight=7)
+    app = await restarted()
+    assert (await app.aqueue_settings("mail"))["rate"] == 1
+    file.write_text("[queues.mail]\nrate = 8\n[tenants.acme]\nweight = 3\n")
+    app = await restarted()
+    assert (await app.aqueue_settings("mail"))["rate"] == 8.0
+    assert (await app.atenant_settings("acme"))["weight"] == 7.0  # its declaration is the same
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[queues.mail]\nrate = 'often'\n", r"\[queues.mail\].*300/m"),
+        ("[queues.mail]\nmax_waitin = 1\n", "max_waiting"),
+        ("[tenants.acme]\npaused = true\n", "pauses are made at run time"),
+        ("[limiters]\nsmtp = 5\n", r"write \[limiters.smtp\]"),
+    ],
+)
+def test_a_wrong_declaration_of_the_file_keeps_a_worker_from_starting(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fairlead.toml").write_text(text)
+    with pytest.raises(InvalidInput, match=words):
+        Fairlead("memory://").worker()

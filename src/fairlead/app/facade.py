@@ -78,12 +78,14 @@ class Fairlead(Operating, Flowing, Scheduling):
     spreads queues over shards of a server or cluster: the shard of each queue by its name.
     ``routes`` leads queues and priorities to other servers: the URL of each, by ``queue:NAME`` or
     ``priority:LEVEL``; without it FAIRLEAD_ROUTES or the file does, if the URL is from there.
-    ``store`` takes a broker that is open already. ``priorities`` names further priorities, each for
-    one of critical, high, normal and low. ``timeout`` is how long a call may take that does not say
-    so itself; without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is
-    ten seconds. ``task_timeout``, ``max_retries``, ``backoff`` and ``on_dependency_failure`` are
-    those of tasks that say nothing of theirs. ``ledger``
-    is the URL of a PostgreSQL as the record; without it FAIRLEAD_LEDGER, or the file.
+    ``namespace`` keeps installations apart that share a server, unless the URL says one; without it
+    FAIRLEAD_NAMESPACE or the file does. ``store`` takes a broker that is open already.
+    ``priorities`` names further priorities, each for one of critical, high, normal and low.
+    ``timeout`` is how long a call may take that does not say so itself; without it the URL says so
+    (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is ten seconds. ``task_timeout``,
+    ``max_retries``, ``backoff`` and ``on_dependency_failure`` are those of tasks that say nothing
+    of theirs. ``ledger`` is the URL of a PostgreSQL as the record; without it FAIRLEAD_LEDGER, or
+    the file.
     ``fallback="spool"`` keeps tasks in a folder, ``spool``, while the broker is away, and sends
     them later; ``"local"`` also runs those of ``local_queues`` in this process meanwhile.
 
@@ -96,6 +98,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         *,
         shards: Mapping[str, str] | None = None,
         routes: Mapping[str, str] | None = None,
+        namespace: str | None = None,
         priorities: Mapping[Priority, str] | None = None,
         task_timeout: Duration | None = None,
         max_retries: int | None = None,
@@ -108,12 +111,13 @@ class Fairlead(Operating, Flowing, Scheduling):
         spool: str | PathLike[str] | None = None,
         local_queues: Sequence[str] | None = None,
     ) -> None:
-        check_arguments(url, store, {"shards": shards, "routes": routes}, priorities)
+        check_arguments(url, store, {"shards": shards, "routes": routes}, priorities, namespace)
         self._clients, self._url, self._is_named = open_clients(
             url,
             store,
             shards=shards,
             routes=routes,
+            namespace=namespace,
             timeout=timeout,
             ledger=ledger,
             fallback=fallback,

@@ -39,6 +39,7 @@ def open_clients(
     *,
     shards: Mapping[str, str] | None,
     routes: Mapping[str, str] | None,
+    namespace: str | None,
     timeout: Duration | None,
     ledger: str | None,
     fallback: str | None,
@@ -56,7 +57,7 @@ def open_clients(
     if store is None:
         said = Configured(url) if url else configured()
         is_named = said.url is not None
-        whole = whole_url(said, shards, routes)
+        whole = whole_url(said, shards, routes, namespace)
         limit = limit or split_limit(whole)[1] or configured_timeout()
         store = connect(whole, is_default=not is_named, timeout=limit)
     kept = _fallback(store, fallback, spool, local_queues, handlers)

@@ -42,6 +42,7 @@ def worker_of(
     from fairlead.worker.worker import Worker
 
     clients = app._clients
+    app._limits.joined()  # a file that is wrong is told now, not in a log line later
     options.setdefault("incarnation", new_id())
     options.setdefault("slot_plan", lambda: slot_plan_of(app))
     options["task_timeout"] = options.get("task_timeout") or app._task_timeout

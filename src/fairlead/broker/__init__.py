@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from fairlead.broker.caller import Caller
 from fairlead.broker.clock import Clock
 from fairlead.broker.inspector import Inspector
+from fairlead.broker.namespace import with_namespace
 from fairlead.broker.parts import Parts, destination_of, parts_of
 from fairlead.broker.protocol import Broker
 from fairlead.broker.repeats import LIMIT
@@ -35,6 +36,7 @@ __all__ = (
     "parts_of",
     "shown_url",
     "split_limit",
+    "with_namespace",
     "with_routes",
     "with_shards",
 )
@@ -65,6 +67,9 @@ def connect(
     URL may say them itself, see ``fairlead.broker.shards``. ``routes`` leads queues or priorities
     to other servers, see ``fairlead.broker.routes``.
 
+    ``?namespace=NAME`` keeps installations apart that share a server; see
+    ``fairlead.broker.namespace``.
+
     ``timeout`` is how many seconds a call may take that does not say so itself; without it the
     URL's option of this name says so, or it is ten. ``clock`` is one that a test sets; a broker in
     memory only takes one.
@@ -81,11 +86,17 @@ def connect(
             from fairlead.broker.redis.embedded import EmbeddedBroker
 
             unnamed = is_default and server.address == main.address  # routes are named
-            return EmbeddedBroker(server.url, shard=shard, is_default=unnamed, patience=limit)
+            return EmbeddedBroker(
+                server.url,
+                shard=shard,
+                is_default=unnamed,
+                patience=limit,
+                namespace=server.namespace,
+            )
         # A program whose tasks live in memory need not load a client for servers.
         from fairlead.broker.redis import RedisBroker
 
-        return RedisBroker(server.url, shard=shard, patience=limit)
+        return RedisBroker(server.url, shard=shard, patience=limit, namespace=server.namespace)
 
     if scheme_of(url) == MEMORY:
         from fairlead.broker.memory import MemoryBroker

@@ -13,6 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
+from fairlead.broker.namespace import split_namespace, with_namespace
 from fairlead.broker.routes import Route, check_routes, shown_url, split_routes
 from fairlead.broker.shards import check_shard, split_shards
 from fairlead.broker.time_limit import split_limit
@@ -61,6 +62,7 @@ class Server(msgspec.Struct, frozen=True):
     url: str  # as it is opened; may hold a password
     address: str  # as people may see it
     limit: float | None = None  # seconds that the URL gives to a call
+    namespace: str = ""  # of the keys; empty: the usual ones
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -108,8 +110,9 @@ def topology_of(url: str) -> Topology:
     servers = dict.fromkeys((default, *shards.values()), first)
     servers = {each: msgspec.structs.replace(first, limit=limit) for each in servers}
     found = _Found(servers, default, dict(shards), bases={first.address: default})
-    for route in routes:
-        found.add(route)
+    for route in routes:  # an installation has one name, unless a route says another
+        here = with_namespace(route.url, first.namespace)
+        found.add(msgspec.structs.replace(route, url=here))
     return Topology(
         servers=found.servers,
         default=default,
@@ -220,6 +223,7 @@ def _routed(route: Route) -> tuple[str | None, Server]:
 def _plain(url: str) -> tuple[str | None, Server]:
     """Return the name that a URL gives to its shard, and the server without that."""
     url, limit = split_limit(url)
+    url, namespace = split_namespace(url)
     head, _, query = url.partition("?")
     options = query.split("&") if query else []
     said = [each.removeprefix(_SHARD_OPTION) for each in options if each.startswith(_SHARD_OPTION)]
@@ -230,7 +234,7 @@ def _plain(url: str) -> tuple[str | None, Server]:
         if len(said) > 1 or (len(name) > _LONGEST and not name.endswith(LEVELS_SUFFIX)):
             raise InvalidOption("shard", name, f"given once, with at most {_LONGEST} characters")
     bare = f"{head}?{rest}" if rest else head
-    return name, Server(bare, _address(bare), limit)
+    return name, Server(bare, with_namespace(_address(bare), namespace), limit, namespace)
 
 
 def _address(url: str) -> str:

@@ -10,7 +10,8 @@ from ipaddress import ip_address
 import click
 
 from fairlead.cli.codes import OK
-from fairlead.cli.commands import Command, Number, log_options, talk
+from fairlead.cli.commands import Number, log_options, talk
+from fairlead.cli.configured import ConfiguredCommand
 from fairlead.cli.target import named, url_option
 from fairlead.model.errors import InvalidInput
 
@@ -18,7 +19,10 @@ __all__ = ("api",)
 
 
 @click.command(
-    cls=Command,
+    cls=ConfiguredCommand,
+    table="api",
+    # Not FAIRLEAD_API: Kubernetes sets FAIRLEAD_API_PORT for a service that is named fairlead-api.
+    prefix="FAIRLEAD_HTTP",
     examples=(
         ("fairlead api --url redis://localhost", "on 127.0.0.1 port 8800, for callers with tokens"),
         ("fairlead api shop.tasks:app --open-to-loopback", "no token for callers of this machine"),
@@ -34,7 +38,7 @@ __all__ = ("api",)
     help="The port; 0 is any that is free.",
 )  # fmt: skip
 @click.option(
-    "--fd", type=click.IntRange(0), default=None, metavar="NUMBER",
+    "--fd", type=click.IntRange(0), default=None, metavar="NUMBER", allow_from_autoenv=False,
     help="Serve on this open socket that listens, instead of --host and --port.",
 )  # fmt: skip
 @click.option(
@@ -74,7 +78,12 @@ __all__ = ("api",)
     help="Seconds between a failing /readyz and the end of the listener.",
 )  # fmt: skip
 @log_options
-@click.option("--print-openapi", is_flag=True, help="Print the description of the API, and end.")
+@click.option(
+    "--print-openapi",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Print the description of the API, and end.",
+)
 def api(
     app: str | None,
     url: str | None,

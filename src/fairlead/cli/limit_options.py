@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
+from fairlead.model.rates import in_rate
+
 __all__ = ("limit_options", "said_limits", "setting")
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0}
 _LIFTED = "none"
 
 
@@ -25,16 +26,18 @@ class _Limit(click.ParamType[Any]):
         """The number, ``none``, or a usage error that names the value."""
         if str(value).lower() == _LIFTED:
             return _LIFTED
-        text, _, unit = str(value).partition("/")
-        number: float = 0
-        try:
-            number = self._kind(text)
-        except ValueError:
-            unit = "?"
-        if unit and not (self._is_rate and unit in _UNITS):
+        number: float | None
+        if self._is_rate:
+            number = in_rate(str(value))
+        else:
+            try:
+                number = self._kind(value)
+            except ValueError:
+                number = None
+        if number is None:
             rule = "a rate such as 5, 300/m or 1000/h" if self._is_rate else "a number"
             self.fail(f"{value!r} is not {rule}, nor none.", param, ctx)
-        return number / _UNITS[unit] if unit else number
+        return number
 
 
 def setting(name: str, about: str, kind: type[int] | type[float] = int) -> Callable[[Any], Any]:

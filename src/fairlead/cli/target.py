@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fairlead.settings import FILE, VARIABLE, Configured, configured, requires_url
+from fairlead.settings import (
+    FILE,
+    VARIABLE,
+    Configured,
+    configured,
+    configured_namespace,
+    requires_url,
+)
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -21,7 +28,9 @@ T = TypeVar("T")
 
 #: The option that every command has which talks to a broker.
 url_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--url", help=f"The broker; without it, {VARIABLE}, {FILE} or ./.fairlead is."
+    "--url",
+    allow_from_autoenv=False,
+    help=f"The broker; without it, {VARIABLE}, {FILE} or ./.fairlead is.",
 )
 
 
@@ -38,7 +47,7 @@ def named(url: str | None) -> tuple[str, str]:
     Where nobody says, apps use a server of their own in the working directory, so it is that one if
     there is one; a command starts none.
     """
-    from fairlead.broker import with_routes, with_shards
+    from fairlead.broker import with_namespace, with_routes, with_shards
 
     said = Configured(url, "--url") if url else configured()
     if not said.url:
@@ -47,6 +56,7 @@ def named(url: str | None) -> tuple[str, str]:
     if found.lower().startswith("memory:"):
         text = "memory:// lives inside the process that uses it, where no command can look"
         raise click.UsageError(f"{text}; give the --url of a server")
+    found = with_namespace(found, configured_namespace())
     return with_routes(with_shards(found, said.shards or {}), said.routes or {}), said.source
 
 

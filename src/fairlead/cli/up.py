@@ -31,8 +31,8 @@ __all__ = ("up",)
     help="Start a PostgreSQL as the record as well, and a manager, unless a ledger is named.",
 )  # fmt: skip
 @click.option(
-    "-c", "--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True,
-    help="Tasks at a time.",
+    "-c", "--concurrency", type=click.IntRange(1, 10_000), default=None,
+    help="Tasks at a time.  [default: that of fairlead worker, 10]",
 )  # fmt: skip
 @click.option("--reload", is_flag=True, help="Replace the worker when a file of APP changes.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address of the page.")
@@ -49,7 +49,7 @@ def up(
     demo: bool,
     url: str | None,
     ledger: bool,
-    concurrency: int,
+    concurrency: int | None,
     reload: bool,
     host: str,
     port: int | None,

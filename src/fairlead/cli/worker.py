@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.commands import Command, Number, in_size, is_debugging, log_options, talk
+from fairlead.cli.commands import Number, in_size, is_debugging, log_options, talk
+from fairlead.cli.configured import ConfiguredCommand
 from fairlead.model.ordering import parse_queues
-from fairlead.settings import VARIABLE
 
 if TYPE_CHECKING:
     from fairlead.worker.channel import Plan
@@ -23,7 +23,9 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
 
 
 @click.command(
-    cls=Command,
+    cls=ConfiguredCommand,
+    table="worker",
+    prefix="FAIRLEAD_WORKER",
     examples=(
         ("fairlead worker shop.tasks:app", "ten tasks at a time, in one process"),
         ("fairlead worker shop.tasks:app --reload", "new code as soon as it is saved"),
@@ -34,7 +36,9 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
 )
 @click.argument("app", metavar="APP")
 @click.option(
-    "--url", help="The broker, if APP does not name one itself; without it, as APP is configured."
+    "--url",
+    allow_from_autoenv=False,
+    help="The broker, if APP does not name one itself; without it, as APP is configured.",
 )
 @click.option("-q", "--queues", metavar="NAME[=WEIGHT],...", help="Without it: all that APP names.")
 @click.option("--strict", is_flag=True, help="Empty heavier (else earlier) queues before others.")
@@ -146,6 +150,8 @@ def worker(
     from fairlead.worker.channel import Plan
 
     if url is not None:
+        from fairlead.settings import VARIABLE
+
         os.environ[VARIABLE] = url  # the children load the app, and find it there
     plan = Plan(
         app=check_target(app),

@@ -10,6 +10,7 @@ from fairlead.client.stated import check_stated
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import Duration, seconds
+from fairlead.model.rates import RATE_RULE, Rate, in_rate
 
 __all__ = (
     "LimiterSettings",
@@ -32,7 +33,7 @@ class LimitSettings(TypedDict, total=False):
     """At most ``concurrency`` at a time, and ``rate`` a second after ``burst`` at once."""
 
     concurrency: int | None  # None lifts a limit
-    rate: float | None
+    rate: Rate | None  # a second, or such as "300/m"
     burst: int
 
 
@@ -96,6 +97,10 @@ def _checked(settings: Mapping[str, Any], known: type, where: str) -> dict[str, 
     for option, value in said.items():
         if option in _DURATIONS:
             said[option] = seconds(option, value)
+        elif option == "rate" and value is not None:
+            said[option] = in_rate(value)
+            if said[option] is None:
+                raise InvalidOption(option, value, f"{RATE_RULE}, or None")
         elif option in _SWITCHES and not isinstance(value, bool):
             raise InvalidOption(option, value, "True or False")
         elif option in _COUNTS and value is not None and type(value) is not int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from fairlead.broker.checks import check_changes
 from fairlead.broker.verbs import (
@@ -13,10 +15,12 @@ from fairlead.broker.verbs import (
     QueueChange,
     Setting,
 )
+from fairlead.client.changes import limiter_change, queue_change, tenant_change
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.scheduling import Schedules
 from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.settings import configured_limits
 
 __all__ = ("DeclaredLimits", "declare_all")
 
@@ -38,9 +42,22 @@ class DeclaredLimits:
             raise InvalidInput(f"{' '.join(about)} is declared twice; say all of it at once")
         self._declared[about] = Declaration(change)
 
+    def joined(self) -> list[Declaration]:
+        """Return what the program declares, and what the file declares beside it.
+
+        Of one queue, tenant or limiter an option that the program says goes before that of the
+        file. Raises ``InvalidInput`` for a file that is wrong.
+        """
+        found = dict(self._declared)
+        for change in _of_file():
+            about = _about(change)
+            code = found.get(about)
+            found[about] = Declaration(change if code is None else _over(code.change, change))
+        return list(found.values())
+
     async def write(self, client: Client) -> None:
         """Let the broker know what is declared; what it knows already changes nothing."""
-        declared = list(self._declared.values())
+        declared = self.joined()
         steps = range(0, len(declared), MAX_STEP)
         ends = await asyncio.gather(
             *(client.configure(declared[start : start + MAX_STEP]) for start in steps),
@@ -58,6 +75,35 @@ async def declare_all(clients: Clients, limits: DeclaredLimits, schedules: Sched
         limits.write(clients.current()), schedules.adeclare(), return_exceptions=True
     )
     _raise_first(ends)
+
+
+def _of_file() -> Iterator[Setting]:
+    """What ``fairlead.toml`` declares."""
+    tables, file = configured_limits()
+    made: dict[str, Callable[..., Setting]] = {
+        "queues": queue_change,
+        "tenants": tenant_change,
+        "limiters": limiter_change,
+    }
+    for kind, make in made.items():
+        for name, options in tables[kind].items():
+            try:
+                if "paused" in options:
+                    rule = "left out of a declaration: pauses are made at run time"
+                    raise InvalidOption("paused", options["paused"], rule)
+                change = make(name, **options)
+                check_changes([change])
+            except (InvalidInput, TypeError) as error:
+                raise InvalidInput(f"{file!r} is wrong in [{kind}.{name}]: {error}") from None
+            yield change
+
+
+def _over(code: Setting, file: Setting) -> Setting:
+    """The file's change, with all that the program says in its place."""
+    said = {name: getattr(code, name) for name in code.__struct_fields__}
+    return msgspec.structs.replace(
+        file, **{name: value for name, value in said.items() if value is not msgspec.UNSET}
+    )
 
 
 def _raise_first(ends: Sequence[object]) -> None:

@@ -28,6 +28,7 @@ from fairlead.client.history import (
     read_history,
 )
 from fairlead.client.page_selection import PageSelection
+from fairlead.client.set_limits import limiter_settings, queue_settings, tenant_settings
 from fairlead.client.snapshots import read_snapshot
 from fairlead.client.task_pages import TaskPage, read_page
 from fairlead.model.names import DEFAULT_TENANT, check_queue, check_tenant, full_id
@@ -71,6 +72,33 @@ class Operating:
         """Set a named limiter, from sync code."""
         change = limiter_change(name, **settings)
         self._clients.sync(lambda client: client.configure([change]))
+
+    async def aqueue_settings(self, name: str, /) -> QueueSettings:
+        """Return the limits, pause and retention that are in force for a queue.
+
+        They are the arguments of ``configure_queue``; rates are a second, durations seconds.
+        """
+        return await queue_settings(self._clients.current(), name)
+
+    def queue_settings(self, name: str, /) -> QueueSettings:
+        """Return what is in force for a queue, from sync code."""
+        return self._clients.sync(lambda client: queue_settings(client, name))
+
+    async def atenant_settings(self, name: str, /, *, queue: str | None = None) -> TenantSettings:
+        """Return what is set for a tenant, in one queue or for all of them; else it is empty."""
+        return await tenant_settings(self._clients.current(), name, queue)
+
+    def tenant_settings(self, name: str, /, *, queue: str | None = None) -> TenantSettings:
+        """Return what is set for a tenant, from sync code."""
+        return self._clients.sync(lambda client: tenant_settings(client, name, queue))
+
+    async def alimiter_settings(self, name: str, /) -> LimiterSettings:
+        """Return what is set for a named limiter; empty if nothing is."""
+        return await limiter_settings(self._clients.current(), name)
+
+    def limiter_settings(self, name: str, /) -> LimiterSettings:
+        """Return what is set for a named limiter, from sync code."""
+        return self._clients.sync(lambda client: limiter_settings(client, name))
 
     def declare_queue(self, name: str, /, **settings: Unpack[QueueSettings]) -> None:
         """Declare limits and retention of a queue; workers write them, now and after a data loss.

@@ -11,6 +11,7 @@ from fairlead.model.errors import InvalidOption
 
 __all__ = (
     "DEFAULT_PATH",
+    "KNOWN",
     "SCHEME",
     "Fsync",
     "Options",
@@ -25,7 +26,7 @@ DEFAULT_PATH = ".fairlead"
 
 SCHEME = "embedded"
 _BEGIN = f"{SCHEME}://"
-_KNOWN = ("dies_with_owner", "fsync", "start_timeout")
+KNOWN = ("dies_with_owner", "fsync", "start_timeout")
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -61,7 +62,7 @@ def parse_embedded(url: str) -> tuple[Path, Options]:
         elif name == "start_timeout":
             options["start_timeout"] = check_timeout(_number(value))
         else:
-            raise InvalidOption(name, value, f"one of the options {', '.join(_KNOWN)}")
+            raise InvalidOption(name, value, f"one of the options {', '.join(KNOWN)}")
     return Path(unquote(path) or DEFAULT_PATH), options
 
 

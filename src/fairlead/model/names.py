@@ -13,9 +13,11 @@ from fairlead.model.errors import InvalidName
 __all__ = (
     "DEFAULT_QUEUE",
     "DEFAULT_TENANT",
+    "NAMESPACE_RULE",
     "check_id",
     "check_key",
     "check_limiter",
+    "check_namespace",
     "check_queue",
     "check_schedule",
     "check_task_name",
@@ -30,6 +32,8 @@ DEFAULT_TENANT = "default"
 
 _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _QUEUE_RULE = "1 to 64 characters out of A-Z a-z 0-9 _ . -"
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,32}\Z")
+NAMESPACE_RULE = "1 to 32 characters out of A-Z a-z 0-9 _ . -"
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 _ID_RULE = "1 to 128 characters out of A-Z a-z 0-9 _ . -"
 _SCHEDULE = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")  # with a slot behind it, it is a task id
@@ -54,6 +58,11 @@ def check_queue(value: object) -> str:
 def check_limiter(value: object) -> str:
     """The limiter name itself, or InvalidName."""
     return _match("limiter", value, _QUEUE, _QUEUE_RULE)
+
+
+def check_namespace(value: object) -> str:
+    """The name of a namespace itself, or InvalidName."""
+    return _match("namespace", value, _NAMESPACE, NAMESPACE_RULE)
 
 
 def check_schedule(value: object) -> str:

@@ -42,6 +42,8 @@ __all__ = (
     "configured",
     "configured_fallback",
     "configured_ledger",
+    "configured_limits",
+    "configured_namespace",
     "configured_timeout",
     "load",
     "requires_url",
@@ -110,6 +112,18 @@ def configured_ledger(folder: _Folder = ".") -> str | None:
 def requires_url(folder: _Folder = ".") -> bool:
     """Return whether a broker that nobody named is to be refused."""
     return bool(_value(_sources(folder), "require_url")[0])
+
+
+def configured_limits(folder: _Folder = ".") -> tuple[dict[str, dict[str, dict[str, Any]]], str]:
+    """Return what the file declares for queues, tenants and limiters, and where the file is."""
+    sources = Sources(folder)
+    return sources.limits(), sources.file
+
+
+def configured_namespace(folder: _Folder = ".") -> str | None:
+    """Return the namespace of URLs that say none; None if neither environment nor file says."""
+    found = _sources(folder).find("namespace")
+    return None if found is None else found.value
 
 
 def configured_timeout(folder: _Folder = ".") -> float | None:

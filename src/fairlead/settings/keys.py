@@ -11,14 +11,22 @@ import msgspec
 from fairlead.settings import values
 from fairlead.settings.values import Kind
 
-__all__ = ("FILE", "KEYS", "LEDGER", "OTHER_VARIABLES", "REQUIRE", "SPOOL", "VARIABLE", "Fallback",
-           "Key", "Settings", "SpoolSettings", "closest", "closest_variable")  # fmt: skip
+__all__ = ("COMMAND_TABLES", "FILE", "KEYS", "LEDGER", "LIMIT_TABLES", "OTHER_VARIABLES",
+           "REQUIRE", "SPOOL",
+           "VARIABLE", "Fallback", "Key", "Settings", "SpoolSettings", "closest",
+           "closest_variable")  # fmt: skip
 
 FILE = "fairlead.toml"
 VARIABLE = "FAIRLEAD_URL"
 LEDGER = "FAIRLEAD_LEDGER"
 REQUIRE = "FAIRLEAD_REQUIRE_URL"  # set: nothing but a broker that somebody named will do
 SPOOL = "spool"  # the table of the file
+
+#: Tables of the file that commands read, and how their variables begin.
+COMMAND_TABLES = {"api": "FAIRLEAD_HTTP_", "worker": "FAIRLEAD_WORKER_"}
+
+#: Tables of the file that declare limits: of each a table by name, such as [queues.mail].
+LIMIT_TABLES = ("queues", "tenants", "limiters")
 
 #: What is no setting of an app, but a name that is known: of a process, of the command line, of a
 #: test of ours that stops a program at a given place.
@@ -45,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str | None = None
     ledger: str | None = None
+    namespace: str | None = None  # of the keys, for every URL that says none; None: the usual ones
     timeout: float | None = None  # None: that of the URL, or ten seconds
     routes: dict[str, str] = {}
     shards: dict[str, str] = {}
@@ -79,6 +88,7 @@ KEYS: dict[str, Key] = dict(
     (
         _key("url", values.url("redis://host")),
         _key("ledger", values.url("postgresql://host/database")),
+        _key("namespace", values.namespace),
         _key("timeout", values.duration),
         _key(
             "routes", values.table('"priority:low" = "redis://host"', "priority:low=redis://bulk")
@@ -112,6 +122,8 @@ def closest_variable(variable: str) -> str | None:
     """
     known = [*(key.variable for key in KEYS.values()), *OTHER_VARIABLES]
     if not variable.startswith(_PREFIX) or variable in known:
+        return None
+    if variable.startswith(tuple(COMMAND_TABLES.values())):  # a command knows its own
         return None
     found = closest(variable.removeprefix(_PREFIX), (each.removeprefix(_PREFIX) for each in known))
     return None if found is None else _PREFIX + found

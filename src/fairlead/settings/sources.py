@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 
 from fairlead.model.errors import InvalidInput
 from fairlead.model.shown import shown
-from fairlead.settings.keys import FILE, KEYS, SPOOL, Key, closest, closest_variable
+from fairlead.settings.keys import (
+    COMMAND_TABLES,
+    FILE,
+    KEYS,
+    LIMIT_TABLES,
+    SPOOL,
+    Key,
+    closest,
+    closest_variable,
+)
 
 __all__ = ("Found", "Sources")
 
@@ -64,6 +73,25 @@ class Sources:
             return None
         return Found(self._checked(key, table[rest]), self.file)
 
+    def table(self, name: str) -> dict[str, Any]:
+        """Return a table of the file as it stands there; empty if there is none."""
+        return self._subtable(name) if name in self._read() else {}
+
+    def limits(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return what the file declares for queues, tenants and limiters, by name.
+
+        Raises ``InvalidInput`` for what is no table; whoever uses it knows the options.
+        """
+        found = {kind: self.table(kind) for kind in LIMIT_TABLES}
+        for kind, tables in found.items():
+            for name, options in tables.items():
+                if not isinstance(options, dict):
+                    raise self._wrong(
+                        f"has no table as {name} in [{kind}]; write [{kind}.{name}] and below it "
+                        'options such as rate = "300/m"'
+                    )
+        return found
+
     def check_file(self) -> None:
         """Raise ``InvalidInput`` for the first key of the file that is wrong, or not known."""
         for name in KEYS:
@@ -75,7 +103,7 @@ class Sources:
         """Return the keys of the file that Fairlead does not know."""
         table = self._read()
         below = self._subtable(SPOOL) if SPOOL in table else {}
-        names = [name for name in table if name != SPOOL]
+        names = [name for name in table if name not in (SPOOL, *COMMAND_TABLES, *LIMIT_TABLES)]
         return [
             name for name in (*names, *(f"{SPOOL}.{each}" for each in below)) if name not in KEYS
         ]
@@ -86,7 +114,7 @@ class Sources:
         names = [each.rpartition(".") for each in KEYS]
         known = sorted(end for begin, _, end in names if begin == table)
         if not table:
-            known = sorted([*known, SPOOL])
+            known = sorted([*known, SPOOL, *COMMAND_TABLES, *LIMIT_TABLES])
         close = closest(own, known)
         hint = f"did you mean {close}?" if close else f"it may have {', '.join(known)}"
         where = f"the key {own!r} in [{table}]" if table else f"the key {own!r}"
@@ -132,7 +160,8 @@ class Sources:
     def _subtable(self, name: str) -> dict[str, Any]:
         found = self._read()[name]
         if not isinstance(found, dict):
-            example = 'directory = "/var/lib/fairlead/spool"'
+            examples = {SPOOL: 'directory = "/var/lib/fairlead/spool"', "api": "port = 8800"}
+            example = examples.get(name, "concurrency = 20")
             raise self._wrong(f"has no table as {name}; write [{name}] and below it {example}")
         return found
 

@@ -12,11 +12,11 @@ import msgspec
 
 from fairlead.model.durations import LEAST_LIMIT, duration_rule, limit_in_seconds
 from fairlead.model.errors import InvalidName
-from fairlead.model.names import check_queue
+from fairlead.model.names import NAMESPACE_RULE, check_namespace, check_queue
 from fairlead.model.sizes import in_bytes, size_rule
 
-__all__ = ("FALLBACKS", "Kind", "count", "duration", "fallback", "flag", "path", "queues", "size",
-           "table", "url")  # fmt: skip
+__all__ = ("FALLBACKS", "Kind", "count", "duration", "fallback", "flag", "namespace", "path",
+           "queues", "size", "table", "url")  # fmt: skip
 
 FALLBACKS = ("none", "spool", "local")
 
@@ -120,6 +120,21 @@ fallback = Kind(
     of_text=lambda text: _fallback(text.lower()),
     rule=f"one of {', '.join(FALLBACKS)}",
     example=f'one of {", ".join(FALLBACKS)}, like {{name}} = "spool"',
+)
+
+
+def _namespace(value: object) -> str | None:
+    try:
+        return check_namespace(value)
+    except InvalidName:
+        return None
+
+
+namespace = Kind(
+    read=_namespace,
+    of_text=_namespace,
+    rule=NAMESPACE_RULE,
+    example='a name of 1 to 32 letters, digits, _ . -, like {name} = "shop"',
 )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from fairlead.broker.namespace import with_namespace
 from fairlead.broker.redis.address import Address, Place, parse
 from fairlead.broker.redis.broker import RedisBroker
 from fairlead.broker.redis.session import Session
@@ -53,7 +54,7 @@ class EmbeddedBroker(RedisBroker):
     @property
     def destination(self) -> str:
         """Which broker this is, wherever it listens this time."""
-        where = f"{SCHEME}://{self._path}"
+        where = with_namespace(f"{SCHEME}://{self._path}", self.namespace)
         return where if self.shard == SHARD else f"{where}#{self.shard}"
 
     async def _run(

@@ -19,6 +19,7 @@ from fairlead.broker import checks
 from fairlead.broker.clock import Clock
 from fairlead.broker.documents import too_many_trails
 from fairlead.broker.leadership import too_many_leaders
+from fairlead.broker.namespace import with_namespace
 from fairlead.broker.redis.address import Address, parse
 from fairlead.broker.redis.codec import PackedSubmissions
 from fairlead.broker.redis.connection import FirstTry, Server, Value
@@ -61,6 +62,7 @@ class Frame:
         url: str | Address,
         *,
         shard: str = SHARD,
+        namespace: str = "",
         test_clock: bool = False,
         event_bytes: int = _EVENT_BYTES,
         patience: float = LIMIT,
@@ -75,7 +77,8 @@ class Frame:
         """
         self.address = parse(url) if isinstance(url, str) else url
         self.shard = shard
-        self.keys = Keys(shard)
+        self.namespace = namespace
+        self.keys = Keys(shard, namespace)
         self.changes: list[str] = []  # what became of the server since it was first met
         self._test_clock = test_clock
         self._set = clock  # if it is not the server's
@@ -97,7 +100,9 @@ class Frame:
     def destination(self) -> str:
         """Which broker this is; see ``fairlead.broker.destination_of``."""
         places = tuple(sorted(self.address.places, key=str))
-        where = str(msgspec.structs.replace(self.address, places=places))
+        where = with_namespace(
+            str(msgspec.structs.replace(self.address, places=places)), self.namespace
+        )
         return where if self.shard == SHARD else f"{where}#{self.shard}"
 
     def thread_line(self) -> BlockingLine | None:

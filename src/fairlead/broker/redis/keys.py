@@ -56,11 +56,16 @@ KINDS: dict[str, str] = {
 class Keys:
     """Where one shard keeps its things."""
 
-    def __init__(self, shard: str) -> None:
-        """``shard`` is named like a queue, but without a dash: event ids are taken apart at it."""
+    def __init__(self, shard: str, namespace: str = "") -> None:
+        """``shard`` is named like a queue, but without a dash: event ids are taken apart at it.
+
+        A ``namespace`` stands inside of the braces, so that installations which share a cluster
+        are not all on the same node. No shard has a slash in its name.
+        """
         if "-" in check_queue(shard):
             raise InvalidOption("shard", shard, "a name without a dash")
-        self.prefix = prefix = f"{_FAMILY}:{{{shard}}}:"
+        place = f"{namespace}/{shard}" if namespace else shard
+        self.prefix = prefix = f"{_FAMILY}:{{{place}}}:"
         # The shard itself: hash.
         self.meta = f"{prefix}meta"
         # Tasks: hashes by id.

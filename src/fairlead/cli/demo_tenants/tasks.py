@@ -36,9 +36,9 @@ class MailboxBusy(Exception):
 
 @app.task(name="mail.send", queue=MAIL, max_retries=3, backoff=Backoff(initial=0.5, max=5.0))
 async def send(to: str) -> str:
-    """Send a mail; one in fifty meets a server that is busy."""
+    """Send a mail; one in two hundred meets a server that is busy."""
     await asyncio.sleep(random.uniform(0.02, 0.12))
-    if random.random() < 0.02:
+    if random.random() < 0.005:
         raise MailboxBusy(f"421 try again later ({to.rpartition('@')[2]})")
     return f"sent to {to}"
 

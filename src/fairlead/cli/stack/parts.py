@@ -22,13 +22,13 @@ def parts_of(
     *,
     demo: bool,
     ledger: bool,
-    concurrency: int,
+    concurrency: int | None,
     level: str,
     listener: int,
     reload: bool,
 ) -> list[Part]:
     """Return the processes: an API always, the others as there is something to do for them."""
-    logs = ("--log-format", "console", "--log-level", level)
+    logs = _logs(level)
     served = target.app or (DEMO_APP if demo else None)
     api = ("api", *([served] if served else []), "--fd", str(listener))
     found = [
@@ -38,13 +38,20 @@ def parts_of(
             fds=(listener,),
         )
     ]
-    common = ("-c", str(concurrency), "--grace", _GRACE, *logs)
+    at_a_time = () if concurrency is None else ("-c", str(concurrency))
+    common = (*at_a_time, "--grace", _GRACE)
     if target.app:
         more = ("--reload",) if reload else ()
-        found.append(Part(name="worker", arguments=("worker", target.app, *common, *more)))
+        found.append(Part(name="worker", arguments=("worker", target.app, *common, *logs, *more)))
     if demo:
         named = ("worker", DEMO_APP, "-q", DEMO_QUEUES)
-        found.append(Part(name="worker", arguments=(*named, *common)))
+        # Its tasks fail on purpose: what is tried again would fill the window.
+        quiet = (*_logs("error" if level == "info" else level), "--no-log-errors")
+        found.append(Part(name="worker", arguments=(*named, *common, *quiet)))
     if ledger:
         found.append(Part(name="manager", arguments=("manager", "run", *logs)))
     return found
+
+
+def _logs(level: str) -> tuple[str, ...]:
+    return ("--log-format", "console", "--log-level", level)

@@ -60,7 +60,7 @@ class Session:
         self._ledger = ledger
         self._reload = reload
 
-    async def run(self, host: str, port: int | None, concurrency: int, level: str) -> int:
+    async def run(self, host: str, port: int | None, concurrency: int | None, level: str) -> int:
         """Start everything, say so, and end everything after a signal."""
         target, servers, stack = self._target, Servers(self._output), Stack(self._output)
         stack.listen_to_signals()
@@ -113,7 +113,8 @@ class Session:
         else:
             ledger = asyncio.create_task(_known(target.ledger))
         await asyncio.wait((broker, ledger))  # both, though one fails: the other is stopped later
-        return broker.result(), ledger.result()
+        url = broker.result()
+        return (f"{url}?{target.more}" if target.more else url), ledger.result()
 
     def _say(self, link: str) -> None:
         target = self._target

@@ -40,7 +40,8 @@ class Stack:
         """Stop at the first signal; kill what is left at the second."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            loop.add_signal_handler(number, self._signalled)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: it outlives its terminal
+                loop.add_signal_handler(number, self._signalled)
 
     @property
     def is_stopping(self) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.cli.loading import check_named, load_app
 from fairlead.cli.target import named
-from fairlead.embedded.options import DEFAULT_PATH, SCHEME, Options, parse_embedded
+from fairlead.embedded.options import DEFAULT_PATH, KNOWN, SCHEME, Options, parse_embedded
 from fairlead.model.errors import InvalidInput
 from fairlead.settings import VARIABLE, configured, configured_ledger
 
@@ -28,6 +28,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     ledger: str | None
     folder: Path  # of the state
     options: Options = {}  # of the server that is started there
+    more: str = ""  # options of the broker, behind the URL of that server
 
 
 def find_target(app: str | None, url: str | None) -> Target:
@@ -48,8 +49,18 @@ def find_target(app: str | None, url: str | None) -> Target:
             check_named(loaded, app, url)
     if found is None or found.partition("://")[0].lower() != SCHEME:
         return Target(app=app, url=found, ledger=ledger, folder=Path(DEFAULT_PATH).absolute())
-    folder, options = parse_embedded(found)
-    return Target(app=app, url=None, ledger=ledger, folder=folder.absolute(), options=options)
+    head, _, query = found.partition("?")
+    said = query.split("&") if query else []
+    own = [each for each in said if each.partition("=")[0] in KNOWN]
+    folder, options = parse_embedded(f"{head}?{'&'.join(own)}" if own else head)
+    return Target(
+        app=app,
+        url=None,
+        ledger=ledger,
+        folder=folder.absolute(),
+        options=options,
+        more="&".join(each for each in said if each not in own),
+    )
 
 
 def _url_of(app: Fairlead, target: str) -> str | None:
