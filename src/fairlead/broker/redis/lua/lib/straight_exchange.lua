@@ -462,6 +462,7 @@ local function exchange_small()
   many, n, k, names, loans, values, written, rows, row_head, row_tenant, token = tonumber(ARGV[8]), 0, 0, {}, {}, {}, {}, '', nil, nil, nil
   if ARGV[9] ~= '0' and not read_ends(11 + many, tonumber(ARGV[9])) then return nil end
   if many + n == 0 or not is_next_call() then return nil end
+  if #ARGV[2] > 255 or find(ARGV[2], '[\28-\31]') then return nil end -- a name that events cannot tell as it is
   begin, hour = '\0' .. string.char(#ARGV[2]) .. ARGV[2] .. '\0\0\0\0', floor(now / 3600)
   for i = 1, many do
     local name = ARGV[10 + i]
