@@ -286,6 +286,16 @@ async def test_a_call_is_fenced_repeated_or_refused_as_ever(pair: Pair) -> None:
     assert (await exchanged(pair, ends))[1]
 
 
+@pytest.mark.parametrize("name", ["odd\x1ename", "n" * 300])
+async def test_an_odd_name_of_a_worker_is_the_engines(pair: Pair, name: str) -> None:
+    await pair.enqueue(submit(made(10)))
+    before = pair.count(SMALL)
+    for number, queues in enumerate((("mail",), QUEUES), 1):
+        fetch = Fetch(queues=queues, max=2)
+        await pair.do(partial(_asked, call=Call(name, number), ends=[], fetch=fetch))
+    assert pair.count(SMALL) == before
+
+
 async def test_held_ones_and_marks_are_the_engines(pair: Pair) -> None:
     await pair.enqueue(*(submit(made(n)) for n in range(10, 20)))
     leases, straight = await exchanged(pair, [], 3, start=1)

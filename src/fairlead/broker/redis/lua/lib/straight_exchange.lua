@@ -13,6 +13,8 @@ local DEFAULTS = { paused = 0, keep = 3600, count = 10000, bytes = 67108864, dea
 -- Of this call: queues by name; what is settled; what is lent; records to write; rows of events, and how the last of them began.
 local queues, names, many, ids, runs, places, times, owners, records, n, loans, values, k, written, rows, row_head, row_tenant
 local hour, begin, token, ties, saved
+local NONE = {} -- a list that nobody writes to
+local last_token, last_text -- of the last call that told it
 
 -- Whether the number is above the last one: others are for lib/once.
 local function is_next_call()
@@ -85,11 +87,14 @@ local function read_queues()
   queues = {}
   for i = 1, #names do
     local stored = found[i]
-    if stored then
+    local clock, weight = unpacked('<dd', stored or NOTHING)
+    if stored and n == 0 and weight <= 0 then -- there is nothing to do in it
+      queues[names[i]] = { name = names[i], s = { clock, weight }, names = NONE, conf = DEFAULTS, ready = NONE, stats = false }
+    elseif stored then
       local s = { unpacked(STATE, stored) }
       queues[names[i]] = { name = names[i], s = s, stored = stored, tenants = {}, names = {}, conf = DEFAULTS, stats = false, tail = '',
         ended = 0, ready = false, lent = false }
-      if s[Q_WEIGHT] > 0 then busy = true end
+      busy = true
     end
   end
   if not busy then return true end
@@ -170,9 +175,7 @@ end
 
 -- End what is settled, and make room for it. False if that is for the engine.
 local function settle_small()
-  for _, q in pairs(queues) do
-    if q.names[1] then load_tenants(q, q.names) end
-  end
+  for _, q in pairs(queues) do if q.names[1] then load_tenants(q, q.names) end end
   if n == 0 then return true end
   if not end_all() then return false end
   local all = { unpack(ids) }
@@ -182,9 +185,7 @@ local function settle_small()
   end
   if not ties then return true end
   local found = call('HMGET', P .. 'ties', unpack(all))
-  for i = 1, #all do
-    if found[i] then return false end
-  end
+  for i = 1, #all do if found[i] then return false end end
   return true
 end
 
@@ -397,9 +398,7 @@ end
 -- Write all of it and return the reply; nil if nothing was written.
 local function conclude_small()
   local held, texts, left, calls, till = P .. 'held:' .. ARGV[2], nil, nil, nil, nil
-  for _, q in pairs(queues) do
-    if q.stats and not may_write(q) then return nil end
-  end
+  for _, q in pairs(queues) do if q.stats and not may_write(q) then return nil end end
   if n > 0 then texts, left, calls = read_loans() end
   if k > 0 then
     till = now + tonumber(ARGV[6])
@@ -408,9 +407,12 @@ local function conclude_small()
   elseif calls and calls <= 0 and not straight.has_type('zset', P .. 'leases') then
     return nil
   end
-  if not straight.has_type('zset', P .. 'idle') then return nil end
   local at, filled = exact(now), M.bytes + #rows + 100
-  if rows ~= '' then
+  if rows == '' then
+    local done = redis.pcall('ZADD', P .. 'idle', now + KEPT, ARGV[2])
+    if type(done) == 'table' and done.err then return nil end
+  else
+    if not straight.has_type('zset', P .. 'idle') then return nil end
     if filled >= M.cap / BLOCKS then return nil end -- a block of events is full
     local entry = next_number(M.entry)
     local done = redis.pcall('XADD', P .. 'events', format('%.0f-0', entry), 'at', at, 'rows', rows)
@@ -419,10 +421,8 @@ local function conclude_small()
   end
 
   -- From here on all of it is written.
-  for _, q in pairs(queues) do
-    if q.stats then write_queue(q) end
-  end
-  local lent = concat(loans, SEP)
+  for _, q in pairs(queues) do if q.stats then write_queue(q) end end
+  local lent = k > 0 and concat(loans, SEP) or ''
   if n > 0 then
     for number, text in pairs(texts) do
       call('ZREM', held, text)
@@ -448,9 +448,10 @@ local function conclude_small()
     M.alarm = 0
     if due ~= '' then ring_one(P .. 'bell') end
   end
-  local text = at .. '\30' .. ('a'):rep(n) .. '\30\0300\30' .. due .. '\30' .. (token or format('%.0f', M.token)) .. '\30' .. lent
+  if M.token ~= last_token then last_token, last_text = M.token, token or format('%.0f', M.token) end
+  local text = at .. '\30' .. ('a'):rep(n) .. '\30\0300\30' .. due .. '\30' .. last_text .. '\30' .. lent
   call('HSET', P .. 'answers', ARGV[2], ARGV[3] .. '\31exchange\31' .. text)
-  call('ZADD', P .. 'idle', now + KEPT, ARGV[2])
+  if rows ~= '' then call('ZADD', P .. 'idle', now + KEPT, ARGV[2]) end
   call('HSET', P .. 'meta', 'numbers', packed_few())
   return { text, '', unpack(values) }
 end
@@ -461,6 +462,7 @@ local function exchange_small()
   many, n, k, names, loans, values, written, rows, row_head, row_tenant, token = tonumber(ARGV[8]), 0, 0, {}, {}, {}, {}, '', nil, nil, nil
   if ARGV[9] ~= '0' and not read_ends(11 + many, tonumber(ARGV[9])) then return nil end
   if many + n == 0 or not is_next_call() then return nil end
+  if #ARGV[2] > 255 or find(ARGV[2], '[\28-\31]') then return nil end -- a name that events cannot tell as it is
   begin, hour = '\0' .. string.char(#ARGV[2]) .. ARGV[2] .. '\0\0\0\0', floor(now / 3600)
   for i = 1, many do
     local name = ARGV[10 + i]
