@@ -217,6 +217,7 @@ class History:
         self.now, self.number = NOW, 0
         self.tenants = [f"t{n}" for n in range(self.draw.choice((1, 3, 8, 30)))]
         self.held: list[Leased] = []
+        self.special = self.draw.choice((0.06, 0.6))  # how many tasks have an option
 
     def submission(self) -> Any:
         draw = self.draw
@@ -224,13 +225,22 @@ class History:
         tenant = draw.choice(self.tenants)
         id = made(self.number) if draw.random() > 0.03 else f"{tenant}:{draw.randint(1, 20)}"
         options: dict[str, Any] = {}
-        if draw.random() < 0.06:
+        if draw.random() < self.special:
+            until: Any = draw.choice(("started", "done", "window"))
+            unique = Unique(key=draw.choice("vwxyz"), until=until, window=2.0 * (until == "window"))
+            parents = {
+                made(max(1, self.number - draw.randint(1, 9)))
+                for _ in range(draw.choice((1, 1, 3, 20)))
+            }
             options = draw.choice(
                 (
                     {"delay": draw.choice((0.5, 2.0))},
                     {"deadline": 3.0},
-                    {"unique": Unique(key=draw.choice("xy"))},
-                    {"after": [made(draw.randint(1, self.number))]},
+                    {"unique": unique},
+                    {
+                        "after": sorted(parents),
+                        "policy": draw.choice(("dead", "cancel", "wait", "run")),
+                    },
                     {"body": LARGE},
                     {"limiters": ("gpu",)},
                 )

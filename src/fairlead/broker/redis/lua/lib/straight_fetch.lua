@@ -1,6 +1,7 @@
 -- straight_fetch: plain tasks are chosen and lent as they are stored, many at a time.
 --
--- Plain is a task that waits for the first time and needs no limiter. Whatever else a line holds is lent by the engine
+-- Plain is a task that waits for the first time, has no deadline and needs no limiter; it may have a record, because it was
+-- delayed, depended on others or has a unique key that it keeps when it starts. Whatever else a line holds is lent by the engine
 -- (lib/dispatch), one by one, so what is unusual costs nothing else its way. With STRAIGHT (lib/straight_settle) set to false
 -- the engine lends all of them, and every key and answer is the same: tests/broker/redis/test_straight_exchange.py. Reads
 -- KEYS[1], no ARGV. Returns nothing by itself.
@@ -9,17 +10,19 @@ local byte
 -- The tenants that may run stand in the order in which they are stored, read in windows; those that moved in this call, and
 -- the tags they had then, in a heap. Lowest (tag, name) first.
 local list, at, read_to, all, heap, heap_tags
--- What was read of lines: entries, and their messages, or false where there is more to a task than that.
-local entries, messages
+-- What was read of lines: entries, their messages, or false where there is more to a task than that, and the records of those
+-- that have one.
+local entries, messages, records
 -- Lines that a number stands for (t[LINES]), because nothing was done to their tenant but to lend from its only line: level, key,
 -- whether all entries are plain tasks, how many were taken, and which of those that were read is the last taken, and the last.
 local count, levels, keys, plains, cuts, reads, ends
 local moved -- tenants that were served from such lines
 local last_rest, last_kind -- what the last head said, which most heads say
+local recorded -- by place among those taken: its record, of the plain ones that have one
 -- @each
 byte = string.byte
 drawn, stored, heads = {}, {}, {} -- by place among those taken: tenant, message and its head, of the plain ones
-entries, count = nil, 0
+entries, count, recorded = nil, 0, {}
 -- @end
 
 -- The engine has to do something with a line that has a number.
@@ -65,6 +68,14 @@ local function pop_heap()
   heap[i], heap_tags[i] = t, tag
 end
 
+-- Whether a record is that of a plain task: of its first life, on the level it came with, and a key it has is not for its start.
+local FIRST_LIFE = ('\0'):rep(4)
+local function is_plain_record(r)
+  local hold, incarnation = byte(r, FATE_END + 1, FATE_END + 2)
+  return hold < MOVED and hold ~= 1 and incarnation == 0 and sub(r, -SIZE_LENGTH, 4 - 1 - SIZE_LENGTH) == FIRST_LIFE
+    and fate_of(r).waits_first
+end
+
 -- Read the next entries of lines, so many each, and what waits there. Of `plain` ones records need not be read.
 local function read_lines(lines, each, plain)
   local from = #entries
@@ -99,8 +110,10 @@ local function read_lines(lines, each, plain)
   for i = from + 1, n do ids[i - from] = match(entries[i], '^[^\31]+') end
   read_ahead(ids)
   for i = from + 1, n do
-    local id = entries[i]
-    messages[i] = raw[id] == false and values[id] or false -- and not if the entry is more than an id
+    local id = entries[i] -- nothing is known of it if the entry is more than an id
+    local r, value = raw[id], values[id] or false
+    if r and value and is_plain_record(r) then records[i] = r elseif r ~= false then value = false end
+    messages[i] = value
   end
 end
 
@@ -143,7 +156,7 @@ local function widen(q, wanted)
 end
 
 local function open_order(q)
-  if not entries then entries, messages, levels, keys, plains, cuts, reads, ends = {}, {}, {}, {}, {}, {}, {}, {} end
+  if not entries then entries, messages, records, levels, keys, plains, cuts, reads, ends = {}, {}, {}, {}, {}, {}, {}, {}, {} end
   list, at, read_to, all, heap, heap_tags, moved = {}, 1, 0, false, {}, {}, {}
   for name, tag in pairs(q.ready.over) do
     if tag and name ~= SENTINEL then push_heap(read_tenant(q, name)) end
@@ -224,7 +237,7 @@ local function lend_plainly(q, t, budget, place, taken, rival_tag, rival_name)
   if not cut and level > 0 and t[LEN + level] < t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] then most = 1 end
   local limited = t[GATED] == 1 or q.concurrency >= 0 or q.rate > 0
   if most > last - i then most = last - i end
-  local head, long, step = nil, 0, 0
+  local head, long, step, special = nil, 0, 0, 0
   while n < most do
     local value, id = messages[i + 1], entries[i + 1]
     if not value or not plain and tasks[id] ~= nil then break end
@@ -244,13 +257,16 @@ local function lend_plainly(q, t, budget, place, taken, rival_tag, rival_name)
     tag = tag + step
     taken[place], drawn[place], stored[place], heads[place] = id, t, value, head
     -- An id that was cancelled, deleted and used again may stand here twice; it is lent once.
-    if not plain then tasks[id] = false end
+    if not plain then
+      tasks[id] = false
+      if records[i] then recorded[place], special = records[i], special + 1 end
+    end
     if rival_tag and (rival_tag < tag or rival_tag == tag and less(rival_name, t[NAME])) then break end
   end
   if n == 0 then return 0 end
   local counts, left = q.counts, t[COUNT + QUEUED] - n
   t[TAG], t[LEN + level], t[CHANGED], q.clock, q.changed = tag, t[LEN + level] - n, true, clock, true
-  t[COUNT + QUEUED], t[COUNT + RUNNING] = left, t[COUNT + RUNNING] + n
+  t[COUNT + QUEUED], t[COUNT + RUNNING], t[SPECIAL] = left, t[COUNT + RUNNING] + n, t[SPECIAL] - special
   counts[QUEUED], counts[RUNNING] = counts[QUEUED] - n, counts[RUNNING] + n
   if level > 0 then t[TURN] = (t[TURN] + n) % 8 end
   if q.warned == 1 and depth(q) < q.warn then q.warned = 0 end
@@ -315,10 +331,13 @@ function serve(q, budget, taken)
   drop_saved(q, 2 * wanted)
 end
 
+-- Of a record the policy is the third byte, and the moment since which the task can run may be said there, or not.
+local NEVER = ('\0'):rep(8)
 -- Lend `first` to `last` of what was taken, all started or all held: write the records of the plain ones and say that they began.
 -- `lend_one` does the same for a task of the engine.
 local function lend_each(taken, ids, first, last, started, lend_one)
   local m, begin, fate = #written, own_begin(), pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, M.token, started and now or 0, 0, 0, 0, 0)
+  local own, old = sub(begin, 2, -5), nil -- of a record that a task had
   local hour, head, size, accepted, record, since, wait, t, q, s, g, mark, from, n
     = floor(now / 3600), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, first, 0
   local function began(to) -- those of a queue that were accepted at once
@@ -334,8 +353,9 @@ local function lend_each(taken, ids, first, last, started, lend_one)
       t, g, from, ids[i] = nil, nil, i + 1, taken[i].id
       lend_one(taken[i], started)
     else
-      local value, id = stored[i], taken[i]
-      local since_then = sub(value, 1, 8)
+      local value, id, r = stored[i], taken[i], recorded[i]
+      local since_then = r and sub(r, SINCE + 1, SINCE + 8)
+      if not r or since_then == NEVER then since_then = sub(value, 1, 8) end
       if since_then ~= accepted then
         if g then began(i - 1) end
         accepted, since = since_then, unpacked('<d', since_then)
@@ -357,7 +377,14 @@ local function lend_each(taken, ids, first, last, started, lend_one)
           g[n], mark = name, name
         end
       end
-      if heads[i] ~= head or #value ~= size or not record then
+      if r then
+        if r ~= old or not record then
+          old, head = r, nil
+          record = sub(fate, 1, 2) .. sub(r, 3, 3) .. sub(fate, 4) .. sub(r, FATE_END + 1, FATE_END + 1) .. own
+            .. sub(r, FATE_END + 3)
+        end
+      elseif heads[i] ~= head or #value ~= size or not record then
+        old = nil
         head, size = heads[i], #value
         local body, trace = unpacked('<II', value, 13 + #head)
         record = fate .. begin .. head .. pack(SIZE, 0, body + trace, 0)
@@ -390,4 +417,6 @@ writers[#writers + 1] = function()
   end
   pop_all(pops)
 end
-after[#after + 1] = function() drawn, stored, heads, entries, messages, list, heap, moved = nil, nil, nil, nil, nil, nil, nil, nil end
+after[#after + 1] = function()
+  drawn, stored, heads, entries, messages, records, recorded, list, heap, moved = nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
+end

@@ -41,23 +41,23 @@ function unlink(child, parent_id, life)
 end
 
 -- Remember that the dependents there are now have to be told of an end.
-local function add_job(task, to)
-  if #firsts(dependents(task.id, task.life), 1) == 0 then return end
+function add_job(id, life, to)
+  if #firsts(dependents(id, life), 1) == 0 then return end
   M.jobs = M.jobs + 1
-  set_at(jobs, concat({ task.id, task.life, to, format('%.0f', M.edges) }, SEP), M.jobs)
+  set_at(jobs, concat({ id, life, to, format('%.0f', M.edges) }, SEP), M.jobs)
 end
 
 tell_ends = function(task, to)
   local ties = ties_of(task.id)
   if ties == '' then return end
   if find(ties, 'w', 1, true) then tell_watchers(task, to) end
-  if find(ties, 'd', 1, true) then add_job(task, to) end
-  set_ties(task.id, (ties:gsub('w', '')))
+  if find(ties, 'd', 1, true) then add_job(task.id, task.life, to) end
+  if find(ties, 'w', 1, true) then set_ties(task.id, (ties:gsub('w', ''))) end
 end
 
 orphan = function(task)
   if find(ties_of(task.id), 'd', 1, true) then
-    if task.state ~= COMPLETED then add_job(task, 0) end
+    if task.state ~= COMPLETED then add_job(task.id, task.life, 0) end
     set_ties(task.id, '')
   end
 end
