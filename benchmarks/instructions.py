@@ -23,11 +23,11 @@ import redis
 
 from fairlead.broker.flows import FlowPart, Share
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Call, Dependency, Fetch, QueueChange, Submission
+from fairlead.broker.verbs import Call, Fetch, QueueChange, Submission
 from fairlead.embedded.server import find_binary
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased, Message
-from fairlead.model.options import Unique
+from fairlead.model.options import Dependency, Unique
 
 _TOTAL = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 _START_IN = 60.0  # seconds
@@ -136,8 +136,8 @@ class Bench:
             "dependency": lambda queue: self._submissions(queue, dependent=True),
         }
         for name, batch in make.items():
-            await self._life(name, lambda name=name, batch=batch: self._take_in(batch(name)))
-        await self._life("alike, 1 tenant", lambda: self._take_in(self._alike()))
+            await self._life(name, self._entry(name, batch))
+        await self._life("alike, 1 tenant", self._entry("alike", self._alike))
         await self._life("flow, fan-out joined", self._take_in_flow)
 
     async def _life(self, name: str, enqueue: Callable[[], Awaitable[int]]) -> None:
@@ -167,6 +167,11 @@ class Bench:
         took = self._server.stop() / tasks
         commands = (self._server.commands() - self._commands) / tasks
         print(f"{name:36} {took:>12,.0f} a task {commands:>8.2f} commands", flush=True)
+
+    def _entry(
+        self, queue: str, batch: Callable[[str], list[Submission]]
+    ) -> Callable[[], Awaitable[int]]:
+        return lambda: self._take_in(batch(queue))
 
     async def _take_in(self, batch: list[Submission]) -> int:
         receipts = await self._broker.enqueue(self._call(), batch, now=self._now)
@@ -221,8 +226,8 @@ class Bench:
             made.append(msgspec.structs.replace(plain, delay=delay, unique=key, depends_on=parents))
         return made
 
-    def _alike(self) -> list[Submission]:
-        return [self._submission("alike", "t") for _ in range(_BATCH)]
+    def _alike(self, queue: str) -> list[Submission]:
+        return [self._submission(queue, "t") for _ in range(_BATCH)]
 
     async def _row(self, name: str, calls: int, tasks: int, work: Work) -> None:
         for _ in range(max(calls // 4, 3)):

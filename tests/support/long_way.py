@@ -23,6 +23,8 @@ _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
     ("enqueue.lua", "-- @include straight_entry\n", ""),
     ("lib/straight_settle.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
+    ("lib/straight_release.lua", "local SHORT = true\n", "local SHORT = false\n"),
+    ("lib/recorded_entry.lua", "local SHORT = true\n", "local SHORT = false\n"),
 )
 _COUNTED: tuple[_Edit, ...] = (
     (

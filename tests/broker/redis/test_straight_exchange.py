@@ -16,11 +16,17 @@ from fairlead.broker.verbs import Alter, Call, Fetch, LimiterChange, QueueChange
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
-from tests.broker.redis.straight_pair import LARGE, PREFIX, Pair, everything, made
+from tests.broker.redis.straight_pair import (
+    LARGE,
+    PREFIX,
+    QUEUES,
+    Pair,
+    everything,
+    exchanged,
+    made,
+)
 from tests.support.long_way import ENDS, LOANS
 from tests.support.store import NOW, completed, dead, failed, ref, released, submit
-
-QUEUES = ("default", "mail")
 
 
 @pytest.fixture
@@ -32,21 +38,6 @@ async def pair() -> AsyncIterator[Pair]:
             assert await client.broker.audit() == []
     finally:
         await made_pair.close()
-
-
-async def exchanged(
-    pair: Pair,
-    ends: list[Settlement],
-    wanted: int = 0,
-    *,
-    start: int | None = None,
-    now: float = NOW + 1,
-) -> tuple[list[Leased], int, int]:
-    """What was lent, how many ends went straight, and how many loans."""
-    before = pair.count(ENDS), pair.count(LOANS)
-    fetch = Fetch(queues=QUEUES, max=wanted, start=start) if wanted else None
-    reply = await pair.do(lambda client: client.exchange(ends, fetch=fetch, now=now))
-    return reply.leased, pair.count(ENDS) - before[0], pair.count(LOANS) - before[1]
 
 
 async def test_plain_tasks_are_lent_and_end_straight(pair: Pair) -> None:

@@ -27,7 +27,7 @@
 -- @include once
 local kept = once('repair', tostring)
 if kept then return kept end
-local LEASE, BEHIND = 30, 9e18
+local LEASE = 30
 local MOST_TENANTS, MOST_LOANS, MOST_HOLDERS, MOST_VALUES = 5000, 5000, 2000, 5000 -- that one step reads
 local SEARCHED = 200000 -- entries of lists that one step looks through before it leaves the rest to the next
 local mends, kind = ARGV[4] == 'mend', ARGV[5]

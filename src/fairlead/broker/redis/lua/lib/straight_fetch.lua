@@ -117,6 +117,31 @@ local function read_lines(lines, each, plain)
   end
 end
 
+-- The same for what this call put to the end of lines of which nothing else is left: tasks that were released or are due.
+local function read_added(lines, each)
+  local n, ids, places, m = #entries, {}, {}, 0
+  for k = 1, #lines do
+    local l = lines[k]
+    local back, gone = l[L_BACK], l[L_GONE]
+    l[L_ADDED], l[L_ADDED_AT], l[L_ADDED_LIST] = n, gone, back
+    for i = gone + 1, min(gone + each, #back) do
+      local id = back[i]
+      local r = latest[id]
+      n = n + 1
+      entries[n], messages[n] = id, false
+      if r and is_plain_record(r) and unpacked('<I', r, #r - 7) <= LARGE_BODY then
+        records[n], messages[n] = r, values[id] or false
+        if not values[id] then m = m + 1 ids[m], places[m] = id, n end
+      end
+    end
+    l[L_ADDED_TO] = n
+  end
+  if m == 0 then return end
+  local found = call('HMGET', P .. 'tasks', unpack(ids))
+  sound[P .. 'tasks'] = true
+  for k = 1, m do messages[places[k]] = found[k] end
+end
+
 -- Read the next tenants that may run, and the beginnings of their lines.
 local function widen(q, wanted)
   local names, found, n, over = {}, call('ZRANGE', q.ready.key, read_to, read_to + wanted - 1), 0, q.ready.over
@@ -155,12 +180,19 @@ local function widen(q, wanted)
   if #other > 0 then read_lines(other, each, false) end
 end
 
-local function open_order(q)
+local function open_order(q, wanted)
   if not entries then entries, messages, records, levels, keys, plains, cuts, reads, ends = {}, {}, {}, {}, {}, {}, {}, {}, {} end
   list, at, read_to, all, heap, heap_tags, moved = {}, 1, 0, false, {}, {}, {}
+  local lines = {}
   for name, tag in pairs(q.ready.over) do
-    if tag and name ~= SENTINEL then push_heap(read_tenant(q, name)) end
+    if tag and name ~= SENTINEL then
+      local t = read_tenant(q, name)
+      push_heap(t)
+      local l = STRAIGHT and type(t[LINES]) == 'table' and t[LINES][level_of(t)]
+      if l and l[L_TAKEN] >= l[L_STORED] and l[L_BACK][l[L_GONE] + 1] then lines[#lines + 1] = l end
+    end
   end
+  if #lines > 0 then read_added(lines, math.ceil(wanted / #lines)) end
 end
 
 -- Take out the runnable tenant with the lowest tag, ties by name. Then tag and name of the one behind it: the lowest of all
@@ -197,11 +229,19 @@ local function lowest(q, wanted)
 end
 
 -- The next line of a tenant, as a table, with what was read of it: its level, whether all of its entries are plain, and between
--- which entries it goes on. nil: its next task is not among them.
+-- which entries it goes on; and whether these are what this call put there. nil: its next task is not among them.
 local function next_line(t, wanted)
   local level = t[WOKEN] == '' and level_of(t)
   local l = level and line(t, level)
-  if not l or #l[L_FRONT] > 0 or l[L_TAKEN] >= l[L_STORED] then return nil end
+  if not l or #l[L_FRONT] > 0 then return nil end
+  if l[L_TAKEN] >= l[L_STORED] then
+    local at = l[L_ADDED_LIST] == l[L_BACK] and l[L_ADDED] + l[L_GONE] - l[L_ADDED_AT]
+    if not at or at >= l[L_ADDED_TO] then
+      read_added({ l }, wanted)
+      at = l[L_ADDED]
+    end
+    return l, level, false, at, l[L_ADDED_TO], true
+  end
   local plain = t[SPECIAL] == 0 and t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] == t[COUNT + QUEUED]
   local i = l[L_FIRST] and l[L_FIRST] + l[L_TAKEN] - l[L_BASE]
   if not i or i >= l[L_FIRST] + #l[L_WINDOW] then
@@ -223,13 +263,13 @@ end
 -- Lend plain tasks of a tenant, as long as it is the lowest. Returns how many; 0: its next task is for the engine.
 local function lend_plainly(q, t, budget, place, taken, rival_tag, rival_name)
   local most, l = budget.wanted - place, t[LINES]
-  local cut, level, plain, i, last = cuts[l], nil, nil, nil, nil
+  local cut, level, plain, i, last, added = cuts[l], nil, nil, nil, nil, nil
   if cut then
     level, plain = levels[l], plains[l]
     if reads[l] >= ends[l] and t[LEN + level] > 0 then read_lines({ l }, most, plain) end
     i, last = reads[l], ends[l]
   else
-    l, level, plain, i, last = next_line(t, most)
+    l, level, plain, i, last, added = next_line(t, most)
   end
   if not l or i >= last then return 0 end
   local n, tag, clock, pace = 0, t[TAG], q.clock, STRIDE * UNIT / q.weight
@@ -275,7 +315,8 @@ local function lend_plainly(q, t, budget, place, taken, rival_tag, rival_name)
     cuts[l], reads[l] = cut + n, i
     if left > 0 then push_heap(t) return n end
   else
-    l[L_TAKEN] = l[L_TAKEN] + n
+    local from = added and L_GONE or L_TAKEN
+    l[from] = l[from] + n
   end
   move_on(q, t)
   return n
@@ -309,7 +350,7 @@ end
 
 -- Take tasks of a queue, each of the tenant with the lowest tag: one fetch of n gives the same sequence as n fetches of one.
 function serve(q, budget, taken)
-  open_order(q)
+  open_order(q, budget.wanted - #taken)
   q.heap = true -- who becomes runnable from now on has to stand in the order
   local limited, wanted, place = q.concurrency >= 0 or q.rate > 0, budget.wanted, #taken
   while place < wanted and budget.visits > 0 and budget.drops > 0 and budget.bytes > 0 do
