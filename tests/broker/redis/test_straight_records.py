@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.broker.verbs import MAX_STEP
 from fairlead.model.options import Unique
 from tests.broker.redis.straight_pair import PREFIX, Pair, everything, exchanged, made
-from tests.support.store import NOW, completed, submit
+from tests.support.store import NOW, completed, dead, submit
 
 
 @pytest.fixture
@@ -87,6 +88,20 @@ async def test_a_fan_out_that_is_joined_is_released_alike(pair: Pair, width: int
     assert ran == {made(1), made(2), made(3), made(4), *wide}
 
 
+async def test_those_who_wait_for_a_task_that_is_forgotten_are_told_in_the_next_call(
+    pair: Pair,
+) -> None:
+    parents = [made(n) for n in range(1, MAX_STEP + 11)]
+    await pair.enqueue(*(submit(id) for id in parents))
+    await pair.enqueue(*(submit(made(100 + n), after=[id]) for n, id in enumerate(parents)))
+    leases, _, _ = await exchanged(pair, [], len(parents))
+    await exchanged(pair, [dead(lease, keep=0.0) for lease in leases])
+    moved = await pair.do(lambda client: client.broker.deliver(now=NOW + 1))
+    assert (moved.count, moved.more) == (10, False)
+    snapshot = await pair.do(lambda client: client.broker.snapshot(now=NOW + 1))
+    assert snapshot.depth == 0
+
+
 @pytest.mark.parametrize("how", ["enqueued", "released"])
 async def test_what_sleeps_under_a_key_of_another_type_leaves_all_as_it_was(how: str) -> None:
     pair = Pair()
@@ -98,14 +113,20 @@ async def test_what_sleeps_under_a_key_of_another_type_leaves_all_as_it_was(how:
     if how == "released":
         await pair.enqueue(*children)
     leases, _, _ = await exchanged(pair, [], 1)
-    pair.spoil("DEL", f"{PREFIX}asleep:default:t3")
-    pair.spoil("SET", f"{PREFIX}asleep:default:t3", "strange")
-    before = everything(pair.servers[0])
-    if how == "released":
-        ends = [completed(lease) for lease in leases]
-        answer = await pair.do(lambda client: client.exchange(ends, now=NOW + 2))
-    else:
-        answer = await pair.do(lambda client: client.enqueue(*children, now=NOW + 2))
-    assert "another type" in answer[1]
-    assert everything(pair.servers[0]) == before
+    ends = [completed(lease) for lease in leases]
+    for tenant in tenants:
+        key, aside = f"{PREFIX}asleep:default:{tenant}", "aside"
+        if how == "released":
+            pair.spoil("RENAME", key, aside)
+        pair.spoil("SET", key, "strange")
+        before = everything(pair.servers[0])
+        if how == "released":
+            answer = await pair.do(lambda client: client.exchange(ends, now=NOW + 2))
+        else:
+            answer = await pair.do(lambda client: client.enqueue(*children, now=NOW + 2))
+        assert "another type" in answer[1]
+        assert everything(pair.servers[0]) == before
+        pair.spoil("DEL", key)
+        if how == "released":
+            pair.spoil("RENAME", aside, key)
     await pair.close()
