@@ -170,7 +170,7 @@ GUARDS: tuple[Guard, ...] = (
     _exchange(
         "dependents: forgotten",
         "those who wait for a task that is forgotten are told all the same",
-        "tests/broker/conformance/test_release.py::test_an_end_goes_down_a_chain_in_bounded_steps",
+        _RECORDS + "test_those_who_wait_for_a_task_that_is_forgotten_are_told_in_the_next_call",
         "ties",
         ("    dependents.spill(task.id)\n", ""),
     ),

@@ -76,7 +76,7 @@ local function stand(t)
   end
   if t[STATUS] == READY then set_at(q.ready, name, t[TAG]) else drop(q.ready, name) end
   t[BUSY], t[CHANGED] = call('SISMEMBER', P .. 'active:' .. q.name, name), true
-  asleep.looked_at(q.name .. SEP .. name, asleep.of(q.name, name), false)
+  asleep.look_again(q.name .. SEP .. name, asleep.of(q.name, name))
   keep_own(t)
   rung[q.name] = q
 end
@@ -466,7 +466,7 @@ function steps.drop()
     if name == 'due' then
       if not is_due(member, a) then
         wrong = wrong + 1
-        if mends then asleep.looked_at(member, a, false) end
+        if mends then asleep.look_again(member, a) end
       end
     elseif at_of(a, member) and is_stray(name, member) then
       wrong = wrong + 1

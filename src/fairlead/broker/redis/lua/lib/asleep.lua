@@ -65,6 +65,9 @@ local function set_place(key, first)
   if to then set_at(due, key, to) end
 end
 
+-- The place of a tenant has to be found anew.
+function asleep.look_again(key, a) stale[key] = a end
+
 -- A tenant was looked at; `more`: of what is due now something is left, otherwise the next of its tasks is due then.
 function asleep.looked_at(key, a, more, next)
   local unsure = stale[key] -- something was taken that nobody looked at
