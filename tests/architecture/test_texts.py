@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.model.durability import CLAIM
 from tests.architecture.source import ROOT, at, files, plant
 
 TOP_FILES = (
     "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "constraints.txt",
     "pyproject.toml", ".ci/run", ".editorconfig", ".gitignore",
 )  # fmt: skip
-FOLDERS = ("src", "tests", "docs", "benchmarks", "web", "examples", "deploy")
+FOLDERS = ("src", "tests", "docs", "benchmarks", "web", "examples", "deploy", "tools")
 TEXT = {
     ".py",
     ".lua",
@@ -30,6 +31,7 @@ TEXT = {
     ".yaml",
     ".service",
     ".env",
+    ".svg",
 }
 
 # Where somebody's checkout or home lies. A path inside an address (http://host/home/) is not meant.
@@ -146,3 +148,8 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
         "README.md:6: docs/b.md#elsewhere names no heading",
         "README.md:6: #nowhere names no heading",
     ]
+
+
+def test_the_claim_about_durability_is_the_same_everywhere() -> None:
+    for name in ("README.md", "docs/README.md", "docs/how-to/connect.md", "pyproject.toml"):
+        assert " ".join(CLAIM.split()) in " ".join((ROOT / name).read_text().split()), name

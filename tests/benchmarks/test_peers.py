@@ -78,6 +78,7 @@ def named(*names: str) -> list[Measure]:
 # -- Fairlead, for real -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.long(15)
 def test_each_figure_of_fairlead_is_measured(
     processes: Processes, server: Server, tmp_path: Path
@@ -100,6 +101,7 @@ def test_each_figure_of_fairlead_is_measured(
     assert "round 1 of 1: processing, fairlead, 10,000 tenants" in said
 
 
+@pytest.mark.slow
 def test_a_worker_runs_every_task_once_and_in_as_many_processes_as_it_should(
     processes: Processes, server: Server, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_worker_runs_every_task_once_and_in_as_many_processes_as_it_should(
         assert _look(server) == Look(waiting=50, tenants=7, workers=0)
 
 
+@pytest.mark.slow
 def test_every_row_begins_on_an_empty_server_and_leaves_one(
     processes: Processes, server: Server, tmp_path: Path
 ) -> None:
@@ -156,6 +159,7 @@ def test_the_command_prints_tables_and_nothing_else_and_leaves_nothing(
     assert _processes_of(place) == []
 
 
+@pytest.mark.slow
 def test_scripts_get_every_figure_of_every_round(tmp_path: Path, place: Path) -> None:
     answer = subprocess.run(
         _command(tmp_path, "--peers", "sidekiq", "--measures", "sync", "--rounds", "3", "--json"),
@@ -175,6 +179,7 @@ def test_scripts_get_every_figure_of_every_round(tmp_path: Path, place: Path) ->
     assert found["machine"]["server"].startswith(("Valkey", "Redis"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_whatever_ends_the_bench_ends_its_server_and_workers(
     how: signal.Signals, tmp_path: Path, place: Path
@@ -259,6 +264,7 @@ def test_what_is_installed_is_not_installed_again_until_its_pins_change(
     assert second.endswith("bullmq@0")
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_or_a_call_that_fails_costs_one_figure_and_is_told_of(
     processes: Processes, server: Server, tmp_path: Path
 ) -> None:

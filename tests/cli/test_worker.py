@@ -77,6 +77,12 @@ def test_an_app_that_cannot_be_had_is_one_line_and_an_exit_code(
     assert "Traceback" not in done.stderr
 
 
+def test_an_app_that_names_its_broker_is_not_led_to_another(folder: Path) -> None:
+    done = fairlead(folder, "worker", "shop:app", "--url", "redis://127.0.0.1:2/0")
+    assert done.returncode == 2
+    assert "'shop:app' names its broker itself; leave --url out" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

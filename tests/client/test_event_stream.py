@@ -287,7 +287,7 @@ async def test_it_waits_for_a_broker_that_is_away_and_goes_on(caplog: Any) -> No
             handle = await work.aenqueue()
             (event,) = await take(stream, 1)
         assert event.task_id == handle.id
-    assert [record.message for record in caplog.records] == ["broker failed"]  # once
+    assert [record.message for record in caplog.records] == ["broker failed: away"]  # once
 
 
 async def test_it_gives_up_when_its_patience_is_over() -> None:

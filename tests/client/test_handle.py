@@ -182,6 +182,40 @@ async def test_a_task_that_is_forgotten_is_gone(app: Fairlead) -> None:
             handle.result(0)
 
 
+@pytest.mark.parametrize("chosen", ["", "order-17"])
+async def test_an_id_finds_its_task_whatever_the_tenant(app: Fairlead, chosen: str) -> None:
+    @app.task(max_retries=0)
+    def work(ok: bool) -> str:
+        if not ok:
+            raise ValueError
+        return "done"
+
+    said: dict[str, Any] = {"id": chosen} if chosen else {}
+    handle = await work.using(tenant="a:b", **said).aenqueue(True)
+    found = app.handle(handle.id)
+    assert found == handle
+    assert (await found.aexplain()).state is State.QUEUED
+    assert await found.astate() is State.QUEUED
+    assert found.tenant == "a:b"  # learned
+    await app.drain()
+    assert await app.handle(handle.id).aresult(timeout=5) == "done"
+    assert await app.handle(handle.id).adelete()
+    dead = await work.using(tenant="acme").aenqueue(False)
+    await app.drain()
+    assert await app.handle(dead.id).arequeue()
+    assert await app.handle(dead.id).acancel()
+
+
+async def test_a_chosen_id_without_a_tenant_is_the_default_ones(app: Fairlead) -> None:
+    @app.task
+    def work() -> None: ...
+
+    await work.using(tenant="acme", id="order-17").aenqueue()
+    mine = await work.using(id="order-17").aenqueue()
+    assert app.handle("order-17") == mine
+    assert (await app.handle("order-17").ainfo()).tenant == "default"
+
+
 async def test_a_handle_does_not_reach_another_tenants_task(app: Fairlead) -> None:
     @app.task
     def work() -> int:
@@ -256,7 +290,50 @@ async def test_all_that_is_known_of_a_task_is_told(app: Fairlead) -> None:
     assert info.deadline_at is not None
     assert info.finished_at is not None
     assert info.enqueued_at <= info.finished_at < info.deadline_at
+    assert (info.priority, info.max_retries, info.worker) == ("normal", 0, "")
     assert "hunter2" not in repr(info)
+
+
+async def test_arguments_are_told_to_those_who_ask(app: Fairlead) -> None:
+    @app.task
+    def work(size: str, *, when: datetime.date | None = None) -> None: ...
+
+    sender = work.using(priority="high", max_retries=2)
+    small = await sender.aenqueue("small", when=datetime.date(2030, 1, 2))
+    large = await sender.aenqueue("x" * 5000)
+    gone = await sender.aenqueue("gone")
+    await gone.acancel()
+    assert (await small.ainfo()).args is None
+    info = small.info(arguments=True)
+    assert (info.args, info.kwargs) == (("small",), {"when": "2030-01-02"})
+    assert (info.priority, info.max_retries) == ("high", 2)
+    page = await app.apage(arguments=True)
+    told = {task.id: (task.task, task.args) for task in page.tasks}
+    assert told[small.id] == (work.name, ("small",))
+    assert told[large.id] == (work.name, ("x" * 5000,))
+    if gone.id in told:
+        assert told[gone.id] == ("", None)
+    assert all(task.args is None for task in app.page().tasks)
+    with pytest.raises(InvalidOption, match="at most 100 with arguments"):
+        app.page(arguments=True, limit=101)
+
+
+async def test_the_worker_of_a_running_task_is_told(app: Fairlead) -> None:
+    began, end = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        began.set()
+        await end.wait()
+
+    handle = await work.aenqueue()
+    async with app.worker():
+        await began.wait()
+        (worker,) = await app.aworkers()
+        assert (await handle.ainfo()).worker == worker.incarnation
+        end.set()
+        await handle.aresult(timeout=5)
+    assert (await handle.ainfo()).worker == ""
 
 
 async def test_the_name_of_a_cancelled_task_goes_with_its_arguments(app: Fairlead) -> None:

@@ -139,8 +139,11 @@ async def test_a_handle_by_id_finds_what_is_pending(
         await found.astate()
     tx.commit()
     assert await found.astate() == "pending"
+    assert await app.handle(made.id).astate() == "pending"  # whoever's it is
+    assert (await app.handle(made.id).ainfo()).tenant == "acme"
     with pytest.raises(ResultGone):
         await app.handle(made.id, tenant="other").astate()
+    assert await app.handle(made.id).acancel()
 
 
 async def test_what_the_broker_has_forgotten_is_told_from_the_ledger(
@@ -302,7 +305,7 @@ async def test_what_is_pending_is_cancelled_in_the_ledger(
     handle = double_in(app).using(tx=tx).enqueue(4)
     assert not await handle.acancel()  # nobody else can see it: roll it back
     tx.commit()
-    assert await app.handle(handle.id).acancel()
+    assert await app.handle(handle.id).acancel()  # whoever's it is
     assert not await handle.acancel()
     assert not await handle.arequeue()
     assert not await handle.adelete()

@@ -251,11 +251,13 @@ def test_cursors_and_engines_are_refused(dsn: str) -> None:
 
 
 def test_other_databases_are_refused(dsn: str) -> None:
+    engine = sqlalchemy.create_engine("sqlite://")
     with (
-        sqlalchemy.create_engine("sqlite://").connect() as connection,
+        engine.connect() as connection,
         pytest.raises(InvalidOption, match=r"'sqlite' is not valid: it must be .* PostgreSQL"),
     ):
         work.using(tx=connection).enqueue(1)
+    engine.dispose()
     with django_on(dsn):
         with pytest.raises(InvalidOption, match=r"'sqlite' is not valid: it must be .* PostgreSQL"):
             work.using(tx="lite").enqueue(1)

@@ -63,7 +63,7 @@ SAMPLES: list[tuple[BaseException, dict[str, Any]]] = [
     (InvalidOption("cost", -1, "more"), {"option": "cost", "value": -1, "rule": "more"}),
     (
         InvalidArgument("send", "order.n", 0, "at least 1"),
-        {"task": "send", "field": "order.n", "value": 0, "rule": "at least 1"},
+        {"task": "send", "field": "order.n", "value": 0, "rule": "at least 1", "stored": False},
     ),
     (
         InvalidCron("61 * * * *", "no", field=1, part="61", column=1),

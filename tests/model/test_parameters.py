@@ -196,7 +196,7 @@ def test_the_rules_of_an_annotation_hold_for_what_the_worker_converts() -> None:
 
     spec = TaskSpec("work", handler)
     assert spec.convert([1], {}) == ([1], {})
-    with pytest.raises(ValueError, match="'count' cannot be read back"):
+    with pytest.raises(ValueError, match=r"^count .*does not fit task 'work': it must be"):
         spec.convert([0], {})
 
 

@@ -41,6 +41,7 @@ from tests.mutants import (
     short_way_guards,
     spool_guards,
     straight_guards,
+    testing_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -413,4 +414,5 @@ GUARDS: tuple[Guard, ...] = (
     *outcome_guards.GUARDS,
     *spool_guards.GUARDS,
     *straight_guards.GUARDS,
+    *testing_guards.GUARDS,
 )

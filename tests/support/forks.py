@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from hypothesis.internal import charmap
 
 from tests.support.order import Lanes, seconds_of
 
@@ -271,10 +272,12 @@ def importing_from_the_end(config: pytest.Config) -> Iterator[None]:
     """Have a fork import what is collected meanwhile, the last file first, if several may work.
 
     Most of the first collection is to compile: each of the two finds what the other has compiled.
+    Before that it has Hypothesis work out and store what text may consist of, once for all forks.
     """
     is_all = [Path(arg).name for arg in config.args] == ["tests"]
     pid = os.fork() if is_all and config.getoption("jobs") > 1 else None
     if pid == 0:
+        charmap.intervals_from_codec("utf-8")
         for path in sorted(config.rootpath.glob("tests/**/test_*.py"), reverse=True):
             # What cannot be imported says so when it is collected.
             with contextlib.suppress(Exception, pytest.skip.Exception):

@@ -154,7 +154,7 @@ async def test_progress_that_cannot_be_written_is_logged_once_and_not_the_handle
     assert (record.state, record.attempts) == (State.COMPLETED, 1)
     assert record.progress is not None
     said = [each.message for each in caplog.records if each.__dict__.get("component") == "progress"]
-    assert said == ["broker failed", "broker answers again"]
+    assert said == ["broker failed: x", "broker answers again"]
 
 
 @pytest.mark.parametrize("sync", [False, True])

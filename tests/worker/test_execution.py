@@ -88,18 +88,18 @@ async def test_arguments_come_back_as_the_handler_declared_them(rig: Rig) -> Non
     assert got == [Point(1, 2), when, (some,), b"\x00"]
 
 
-async def test_arguments_of_another_kind_fail_the_attempt(rig: Rig) -> None:
-    @rig.task(policy=RetryPolicy(max_retries=0))
+async def test_arguments_of_another_kind_are_rejected_without_retries(rig: Rig) -> None:
+    @rig.task(policy=RetryPolicy(max_retries=5))
     async def typed(n: int) -> None: ...
 
     id = await rig.enqueue("typed", "many")
 
     await rig.worker().drain()
     record = await rig.find(id)
-    assert (record.state, record.reason) == (State.DEAD, "exhausted")
+    assert (record.state, record.reason, record.attempts) == (State.DEAD, "rejected", 1)
     assert record.error is not None
-    assert record.error.type == "NotSerializable"
-    assert "argument 'n'" in record.error.message
+    assert record.error.type == "InvalidArgument"
+    assert record.error.message == "n (str) does not fit task 'typed': it must be int"
 
 
 @pytest.mark.parametrize(

@@ -186,14 +186,14 @@ async def test_whatever_it_raises_becomes_its_outcome(
         await rig.finished(await rig.enqueue("work", 1), state)
 
 
-async def test_arguments_that_do_not_fit_fail_the_attempt(rig: Rig) -> None:
-    @rig.task(policy=NONE_LEFT)
+async def test_arguments_that_do_not_fit_are_rejected(rig: Rig) -> None:
+    @rig.task()
     async def work(number: int) -> None: ...
 
     async with learned(rig, "work"):
         record = await rig.finished(await rig.enqueue("work", "text"), State.DEAD)
         assert record.error is not None
-        assert record.error.type == "NotSerializable"
+        assert (record.error.type, record.reason) == ("InvalidArgument", "rejected")
 
 
 # -- it is told to stop ------------------------------------------------------------------------

@@ -205,10 +205,11 @@ async def test_signals_and_bad_arguments_pass_through_it(app: Fairlead, is_async
 
     task: Any = app.task(name="work", max_retries=0)(on_the_loop if is_async else in_a_thread)
     one = await task.aenqueue(1)
-    two = await task.aenqueue("no number")
+    elsewhere = Fairlead(store=app._clients.store).task(name="work")(lambda n: None)
+    two = await elsewhere.aenqueue("no number")
     await app.drain()
     assert (await one.astate(), await two.astate()) == (State.SCHEDULED, State.DEAD)
-    assert sorted(seen) == ["NotSerializable", "Snooze"]
+    assert sorted(seen) == ["InvalidArgument", "Snooze"]
 
 
 @BOTH

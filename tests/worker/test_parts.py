@@ -87,7 +87,7 @@ async def test_a_step_is_taken_at_once_and_again_after_an_outage(
         await every(0.001, step)
     assert steps == 5
     lines = [line.message for line in caplog.records]
-    assert lines == ["broker failed", "broker answers again"]
+    assert lines == ["broker failed: x", "broker answers again"]
 
 
 async def test_a_step_is_taken_early_when_somebody_wakes_it() -> None:

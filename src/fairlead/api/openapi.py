@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -58,6 +59,9 @@ def described(routes: Iterable[Route]) -> dict[str, Any]:
     kinds = list({repr(kind): kind for kind in (*bodies, *answers, ProblemBody)}.values())
     found, components = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
     _complete([found, components])
+    for component in components.values():
+        if "description" in component:  # a docstring, which Python indents up to 3.12
+            component["description"] = cleandoc(component["description"])
     schemas = dict(zip(map(repr, kinds), found, strict=True))
     for kind in bodies:
         _tell_defaults(schemas[repr(kind)], components)

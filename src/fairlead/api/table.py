@@ -15,7 +15,9 @@ __all__ = ("BASE", "MOUNTS", "ROUTES")
 BASE = "/api/v1"
 
 #: Modules that have MOUNTS.
-_MOUNTED = ("fairlead.api.live", "fairlead.api.metrics", "fairlead.api.page")
+_MOUNTED = (
+    "fairlead.api.live", "fairlead.api.metrics", "fairlead.api.page", "fairlead.api.sign_in",
+)  # fmt: skip
 
 
 def _routes() -> tuple[Route, ...]:

@@ -13,7 +13,17 @@ from fairlead.api.route import SCOPES, Access, Scope
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_tenant
 
-__all__ = ("KIND", "USE", "Stored", "Token", "TokenUse", "matches", "new_token", "parsed")
+__all__ = (
+    "KIND",
+    "USE",
+    "Stored",
+    "Token",
+    "TokenUse",
+    "check_scopes",
+    "matches",
+    "new_token",
+    "parsed",
+)
 
 KIND, USE = "token", "token-use"  # of documents
 _TOKEN = re.compile(r"fl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})\Z")
@@ -63,11 +73,7 @@ def new_token(
     rate: float | None = None,
 ) -> Token:
     """Make a token; nothing is stored yet."""
-    for scope in scopes:
-        if scope not in SCOPES:
-            raise InvalidOption("scopes", scope, f"some of {', '.join(SCOPES)}")
-    if not scopes:
-        raise InvalidOption("scopes", "", f"at least one of {', '.join(SCOPES)}")
+    chosen = check_scopes(scopes)
     if len(name) > _LONGEST_NAME or not name.isprintable():
         raise InvalidOption("name", name, f"at most {_LONGEST_NAME} printable characters")
     if tenant is not None:
@@ -76,13 +82,23 @@ def new_token(
     stored = Stored(
         hash=_hash(secret),
         name=name,
-        scopes=tuple(scope for scope in SCOPES if scope in scopes),
+        scopes=chosen,
         tenant=tenant,
         created_at=now,
         expires_at=None if lifetime is None else now + lifetime,
         rate=rate,
     )
     return Token(id=id, text=f"fl_{id}_{secret}", stored=stored)
+
+
+def check_scopes(scopes: tuple[str, ...]) -> tuple[Scope, ...]:
+    """Return the scopes in their order; raise InvalidOption for none, or one that is not known."""
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise InvalidOption("scopes", scope, f"some of {', '.join(SCOPES)}")
+    if not scopes:
+        raise InvalidOption("scopes", "", f"at least one of {', '.join(SCOPES)}")
+    return tuple(scope for scope in SCOPES if scope in scopes)
 
 
 def parsed(text: str) -> tuple[str, str] | None:

@@ -12,13 +12,14 @@ from msgspec import UNSET
 
 from fairlead.app.broker_url import check_arguments
 from fairlead.app.decorator import TaskDecorator
+from fairlead.app.drained import Drained
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
 from fairlead.app.local import local_handlers_of
 from fairlead.app.manager import manager_of
 from fairlead.app.middleware import EnqueueMiddleware, RunMiddleware
 from fairlead.app.opening import open_clients
-from fairlead.app.run_all import run_all
+from fairlead.app.run_all import drain_app
 from fairlead.app.worker import worker_of
 from fairlead.broker import Store
 from fairlead.client import (
@@ -44,7 +45,7 @@ from fairlead.client.declared_limits import DeclaredLimits
 from fairlead.client.ledger_handle import handle_of
 from fairlead.client.transactions import Connection
 from fairlead.model.durations import Duration
-from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT, check_tenant, full_id
+from fairlead.model.names import id_and_tenant
 from fairlead.model.options import Priorities, Priority, seconds
 from fairlead.model.registry import Registry
 from fairlead.runtime.surrounding import surrounding
@@ -208,9 +209,13 @@ class Fairlead(Operating, Flowing, Scheduling):
         """
         return await aenqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
-    def handle(self, id: str, tenant: str = DEFAULT_TENANT) -> Handle[Any]:
-        """A handle for a task that was enqueued before, by its id."""
-        return handle_of(self._clients, full_id(check_tenant(tenant), id), tenant)
+    def handle(self, id: str, tenant: str | None = None) -> Handle[Any]:
+        """A handle for a task that was enqueued before, by its id.
+
+        An id that Fairlead made is enough, whatever the tenant; with ``tenant`` only a task of that
+        one is found. A chosen id belongs to its tenant: the default one, unless it is said.
+        """
+        return handle_of(self._clients, *id_and_tenant(id, tenant))
 
     # -- around tasks and workers ---------------------------------------------------------------
 
@@ -281,6 +286,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         grace: float = 30.0,
         task_timeout: Duration | None = None,
         log_tasks: bool = False,
+        log_errors: bool = False,
         hooks: bool = True,
     ) -> Worker:
         """A worker in this process: ``async with app.worker(): ...``.
@@ -289,7 +295,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         that a task of this app names. ``strict`` empties earlier queues before later ones. At the
         end of the block what runs has ``grace`` seconds to finish before it is handed back.
         ``task_timeout`` is that of tasks that say nothing of theirs; without it, the app's.
-        ``log_tasks`` logs a line for each task that is completed; without ``hooks`` it runs none.
+        ``log_tasks`` logs a line for each task that is completed, ``log_errors`` adds the text and
+        the traceback to lines of those that failed; without ``hooks`` it runs none.
         """
         return self._worker(
             queues=queues,
@@ -299,27 +306,27 @@ class Fairlead(Operating, Flowing, Scheduling):
             grace=grace,
             task_timeout=_limit(task_timeout),
             log_tasks=log_tasks,
+            log_errors=log_errors,
             hooks=hooks,
         )
 
     async def drain(
-        self, *, queues: Sequence[str] | None = None, limit: int | None = 10_000
-    ) -> int:
+        self,
+        *,
+        queues: Sequence[str] | None = None,
+        limit: int | None = 10_000,
+        raise_errors: bool = False,
+    ) -> Drained:
         """Run all that is due now and all that comes of it; how many attempts there were.
 
         For tests: what is due later stays where it is, and retries get their full backoff, whatever
-        the jitter. What handlers raised is in ``exceptions``. Without ``queues`` all that there are
-        are served. More than ``limit`` attempts raise an error, because a task that enqueues itself
-        would keep this going for ever; None is no limit. A handler that does not stop when its time
-        is up is waited for: one that hangs keeps this from ending, too.
+        the jitter. The number that is returned has ``left``: what did not run, and why. What
+        handlers raised is in ``exceptions``, and is raised in the end with ``raise_errors``.
+        Without ``queues`` all that there are are served. More than ``limit`` attempts raise an
+        error, because a task that enqueues itself would keep this going for ever; None is no limit.
+        A handler that does not stop when its time is up is waited for.
         """
-
-        async def worker() -> Worker:
-            served = await self._all_queues() if queues is None else queues
-            return self._worker(queues=served, hooks=False)
-
-        async with self._lifespan:  # once, though there is more than one worker
-            return await run_all(worker, limit)
+        return await drain_app(self, queues, limit, raise_errors=raise_errors)
 
     def manager(self, *, keep: Duration = "30d") -> Manager:
         """A queue manager in this process: ``async with app.manager(): ...``. Needs a ledger.
@@ -341,11 +348,6 @@ class Fairlead(Operating, Flowing, Scheduling):
 
     def _worker(self, **options: Any) -> Worker:
         return worker_of(self, **options)
-
-    async def _all_queues(self) -> list[str]:
-        said = (spec.options.queue for spec in self._registry)
-        named = {queue for queue in said if isinstance(queue, str)}
-        return sorted({DEFAULT_QUEUE, *named, *(await self.asnapshot(tenants=False)).queues})
 
     async def aclose(self) -> None:
         """Wait for what this loop is enqueueing, then close the broker for good.

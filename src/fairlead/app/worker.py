@@ -21,7 +21,12 @@ __all__ = ("worker_of",)
 
 
 def worker_of(
-    app: Fairlead, *, log_tasks: bool = False, hooks: bool = True, **options: Any
+    app: Fairlead,
+    *,
+    log_tasks: bool = False,
+    log_errors: bool = False,
+    hooks: bool = True,
+    **options: Any,
 ) -> Worker:
     """Return a worker for the tasks of an app; ``options`` go to ``Worker``. It does not run yet.
 
@@ -49,6 +54,7 @@ def worker_of(
             around=app._around,
             lifespan=app._lifespan,
             log_tasks=log_tasks,
+            log_errors=log_errors,
             declare=partial(declare_all, clients, app._limits, app._schedules),
             limit=clients.limit,
             counters=clients.counters,

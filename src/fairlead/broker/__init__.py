@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fairlead.broker.caller import Caller
+from fairlead.broker.clock import Clock
 from fairlead.broker.inspector import Inspector
 from fairlead.broker.parts import Parts, destination_of, parts_of
 from fairlead.broker.protocol import Broker
@@ -14,6 +15,7 @@ from fairlead.broker.routes import with_routes
 from fairlead.broker.shards import with_shards
 from fairlead.broker.time_limit import call_limit, split_limit
 from fairlead.broker.topology import EMBEDDED, MEMORY, scheme_of, topology_of
+from fairlead.model.errors import InvalidOption
 
 if TYPE_CHECKING:
     from fairlead.broker.sharded import Post
@@ -22,6 +24,7 @@ __all__ = (
     "LIMIT",
     "Broker",
     "Caller",
+    "Clock",
     "Inspector",
     "Parts",
     "Store",
@@ -47,6 +50,7 @@ def connect(
     routes: Mapping[str, str] | None = None,
     is_default: bool = False,
     timeout: float | None = None,
+    clock: Clock | None = None,
 ) -> Store:
     """The broker that a URL stands for. Nothing is opened before the first call.
 
@@ -61,8 +65,11 @@ def connect(
     to other servers, see ``fairlead.broker.routes``.
 
     ``timeout`` is how many seconds a call may take that does not say so itself; without it the
-    URL's option of this name says so, or it is ten.
+    URL's option of this name says so, or it is ten. ``clock`` is one that a test sets; a broker in
+    memory only takes one.
     """
+    if clock is not None and scheme_of(url) != MEMORY:
+        raise InvalidOption("clock", type(clock).__name__, "left out, unless tasks are in memory")
     topology = topology_of(_said(url, shards, routes))
 
     def opened(shard: str) -> Post:
@@ -82,7 +89,7 @@ def connect(
     if scheme_of(url) == MEMORY:
         from fairlead.broker.memory import MemoryBroker
 
-        return MemoryBroker()
+        return MemoryBroker(clock=clock)
     if topology.is_single:
         return opened(topology.default)
     from fairlead.broker.sharded import ShardedBroker

@@ -80,14 +80,14 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All that the broker knows of one task."""
 
-    message: Message
+    message: Message  # as it was enqueued
     state: State
-    attempts: int = 0  # burnt so far
-    generation: int = 0
-    crashes: int = 0
-    reason: str = ""
-    error: ErrorInfo | None = None
-    result: bytes | None = None
+    attempts: int = 0  # used up so far
+    generation: int = 0  # how often it was put back from the dead
+    crashes: int = 0  # in a row
+    reason: str = ""  # why it is dead, or what became of the last attempt
+    error: ErrorInfo | None = None  # of the last attempt that failed
+    result: bytes | None = None  # encoded, as progress and checkpoint are
     progress: bytes | None = None
     checkpoint: bytes | None = None
     enqueued_at: float = 0.0
@@ -156,12 +156,12 @@ class Snapshot(Counts, frozen=True, kw_only=True):
     """
 
     now: float  # when the last of them was read
-    shutdown: bool = False
+    shutdown: bool = False  # the broker was closed: it takes in nothing more
     redis_active: bool = False  # a Redis or Valkey server answered; False: it is in memory, or away
     spooled: int = 0  # tasks and outcomes that this process keeps on disk until the broker has them
-    queues: dict[str, QueueCounts] = {}
-    limiters: dict[str, LimiterState] = {}
-    more_limiters: bool = False
+    queues: dict[str, QueueCounts] = {}  # by name
+    limiters: dict[str, LimiterState] = {}  # by name
+    more_limiters: bool = False  # there are more than 1,000
 
 
 #: What holds for a queue that nobody configured, by the names of a ``QueueChange``.
@@ -212,17 +212,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it described itself in its last heartbeat."""
 
-    incarnation: str
-    host: str = ""
+    incarnation: str  # its id: another one after each start
+    host: str = ""  # the name of its machine, or FAIRLEAD_HOST
     pid: int = 0
-    queues: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
-    concurrency: int = 0
-    running: int = 0
+    queues: tuple[str, ...] = ()  # that it serves
+    tasks: tuple[str, ...] = ()  # names of the tasks that it can run
+    concurrency: int = 0  # how many tasks it runs at a time
+    running: int = 0  # tasks that it runs now
     started_at: float = 0.0
-    seen_at: float = 0.0  # written by the broker
-    order: StandingOrder = ""  # what it was ordered to do; see ``beat``
-    details: dict[str, Any] = {}
+    seen_at: float = 0.0  # its last heartbeat, by the broker's clock
+    order: StandingOrder = ""  # what an operator ordered: ``pause``, ``stop``, or nothing
+    details: dict[str, Any] = {}  # more that it tells of itself; ``state``, for example
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True):

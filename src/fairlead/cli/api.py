@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from ipaddress import ip_address
 
@@ -31,6 +32,10 @@ __all__ = ("api",)
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=8800, show_default=True,
     help="The port; 0 is any that is free.",
+)  # fmt: skip
+@click.option(
+    "--fd", type=click.IntRange(0), default=None, metavar="NUMBER",
+    help="Serve on this open socket that listens, instead of --host and --port.",
 )  # fmt: skip
 @click.option(
     "--open-to-loopback", is_flag=True,
@@ -75,6 +80,7 @@ def api(
     url: str | None,
     host: str,
     port: int,
+    fd: int | None,
     open_to_loopback: bool,
     hosts: tuple[str, ...],
     origins: tuple[str, ...],
@@ -109,6 +115,8 @@ def api(
         return OK
     if app is not None and url is not None:
         raise click.UsageError("APP says which broker; leave --url out")
+    inherited = None if fd is None else _inherited(fd)
+    host = host if inherited is None else inherited.getsockname()[0]
     outside = not _is_loopback(host)
     if open_to_loopback and outside:
         raise click.UsageError("--open-to-loopback goes with a --host of this machine only")
@@ -118,7 +126,7 @@ def api(
     except ModuleNotFoundError as error:
         raise missing_extra("server", error) from None
 
-    listener = listen(host, port)
+    listener = listen(host, port) if inherited is None else inherited
     configure(log_format, log_level)
     settings = ApiSettings(
         hosts=(*_own_names(listener, host), *hosts),
@@ -160,6 +168,20 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _inherited(fd: int) -> socket.socket:
+    """The socket of a descriptor that whoever started this process left open."""
+    try:
+        found = socket.socket(fileno=fd)
+        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise click.BadParameter(f"{fd} is not an open socket ({error.strerror}).") from None
+    if not listens or found.family not in (socket.AF_INET, socket.AF_INET6):
+        found.detach()  # it is not ours to close
+        raise click.BadParameter(f"{fd} is not a TCP socket that listens.")
+    os.set_inheritable(fd, False)
+    return found
 
 
 def _own_names(listener: socket.socket, host: str) -> tuple[str, ...]:

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 
 from fairlead.app import Fairlead
+from fairlead.broker import address_of
 from fairlead.cli.codes import exit_code
-from fairlead.cli.loading import load_app
-from fairlead.model.errors import BrokerError, FairleadError, InvalidInput
+from fairlead.cli.loading import check_named, load_app
+from fairlead.model.errors import BrokerError, FairleadError, InvalidInput, Refused
 from fairlead.runtime.component import Outage, serving, within
 from fairlead.runtime.garbage import collect_less
 from fairlead.runtime.loops import new_runner
@@ -34,6 +35,7 @@ log = logging.getLogger("fairlead.worker")
 
 _ALONE = 10.0  # seconds that a child without a supervisor may take to end
 _PAUSE = 1.0  # seconds between two tries to reach the broker at the start
+_SILENCE = 1.0  # seconds after which it says that it waits for the broker
 
 
 def main(fd: int) -> int:
@@ -51,7 +53,8 @@ def main(fd: int) -> int:
         app = load_app(plan.app)
         url = _url_of(app, plan)
     except FairleadError as error:
-        log.debug("app not loaded", exc_info=error)
+        level = logging.ERROR if plan.debug else logging.DEBUG
+        log.log(level, "app not loaded", exc_info=error)
         end.sendall(framed(Refusal(str(error), exit_code(error))))
         return exit_code(error)
     collect_less()
@@ -66,6 +69,8 @@ def _url_of(app: Fairlead, plan: Plan) -> str:
             f"{plan.app!r} was given a store that is open, which other processes cannot open as "
             "well; give the app a URL (and shards), or use `async with app.worker():`"
         )
+    if plan.url is not None:
+        check_named(app, plan.app, plan.url)
     if app._url.lower().startswith("memory:"):
         raise InvalidInput(
             f"{plan.app!r} keeps its tasks inside of one process, where no other can run "
@@ -113,8 +118,10 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
         slot_plan=slot_plan,
         tether=tether,
         log_tasks=plan.log_tasks,
+        log_errors=plan.log_errors,
         hooks=plan.hooks,
     )
+    worker.queue_watch.is_first = plan.first
     answer(plan.stacks, board, worker.inflight)
     life = asyncio.current_task()
     assert life is not None  # noqa: S101 - this is a coroutine
@@ -132,7 +139,7 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
     try:
         async with serving(tether):
             with contextlib.suppress(asyncio.CancelledError):
-                if await _reachable(app, tether.ordered):
+                if await _reachable(app, address_of(url), tether.ordered):
                     async with worker:
                         await tether.ordered.wait()
         tether.tell_figures()
@@ -147,9 +154,10 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
             logging.shutdown()
             os._exit(0)
     except Exception as error:
-        if tether.introduced or isinstance(error, BrokerError):
+        no_entry = isinstance(error, Refused) and error.cause == "auth"
+        if tether.introduced or (isinstance(error, BrokerError) and not no_entry):
             raise  # it may go better the next time
-        told = isinstance(error, InvalidInput)  # what it says is for people, and enough
+        told = no_entry or isinstance(error, InvalidInput)  # it is for people, and enough
         log.log(logging.DEBUG if told else logging.ERROR, "worker did not start", exc_info=error)
         why = str(error) if told else f"{type(error).__name__}: {error}"
         channel.send(Refusal(f"the worker did not start: {why}", exit_code(error)))
@@ -158,21 +166,30 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
     return 0
 
 
-async def _reachable(app: Fairlead, ordered: asyncio.Event) -> bool:
+async def _reachable(app: Fairlead, address: str, ordered: asyncio.Event) -> bool:
     """Wait for the broker: whoever starts everything at once may start the worker first.
 
-    False if it has to stop before that.
+    False if it has to stop before that. Raises ``Refused`` if the broker refuses the login: no
+    other try would go better.
     """
-    outage = Outage("worker")
-    while not ordered.is_set():
-        try:
-            await app._clients.store.hello()
-        except BrokerError as error:
-            outage.failed(error)
-        else:
-            outage.over()
-            return True
-        await within(_PAUSE, ordered)
+    outage = Outage("worker", repeats=True)
+    slow = asyncio.get_running_loop().call_later(
+        _SILENCE, log.warning, "waiting for the broker at %s", address
+    )
+    try:
+        while not ordered.is_set():
+            try:
+                await app._clients.store.hello()
+            except BrokerError as error:
+                if isinstance(error, Refused) and error.cause == "auth":
+                    raise
+                outage.failed(error)
+            else:
+                outage.over()
+                return True
+            await within(_PAUSE, ordered)
+    finally:
+        slow.cancel()
     return False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.model.errors import Ambiguous, InvalidInput, Unreachable
+from fairlead.model.errors import Ambiguous, InvalidInput, Refused, Unreachable
 from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerUnreachable
 
 __all__ = ("FAILURE", "INTERRUPTED", "OK", "TIMEOUT", "UNREACHABLE", "USAGE", "exit_code")
@@ -14,6 +14,8 @@ def exit_code(error: BaseException) -> int:
     """What scripts are told about an error."""
     match error:
         case Unreachable() | Ambiguous() | LedgerUnreachable() | LedgerAmbiguous():
+            return UNREACHABLE
+        case Refused(cause="auth"):  # another try changes nothing, but neither can it be reached
             return UNREACHABLE
         case TimeoutError():
             return TIMEOUT

@@ -18,10 +18,14 @@ __all__ = (
     "UnknownName",
     "closest",
     "in_size",
+    "is_debugging",
     "json_option",
     "log_options",
+    "remember_debug",
     "talk",
 )
+
+_DEBUG = "fairlead.debug"  # where a context keeps it
 
 #: The option of every command that reads something.
 json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
@@ -141,6 +145,16 @@ def in_size(_ctx: click.Context, param: click.Parameter, value: str | None) -> i
     if size is None:
         raise click.BadParameter(f"{value!r} is not {size_rule()}.", param=param)
     return size
+
+
+def remember_debug(context: click.Context, _param: click.Parameter, value: bool) -> None:
+    """Keep what ``--debug`` says, for commands that start other processes."""
+    context.meta[_DEBUG] = value
+
+
+def is_debugging() -> bool:
+    """Return whether the command that runs was asked for tracebacks."""
+    return bool(click.get_current_context().meta.get(_DEBUG))
 
 
 def talk(text: str) -> None:

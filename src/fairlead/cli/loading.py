@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,9 +16,13 @@ from fairlead.model.errors import FairleadError, InvalidInput
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
 
-__all__ = ("CannotLoad", "check_target", "load_app")
+__all__ = ("CannotLoad", "check_named", "check_target", "load_app")
 
 _ATTRIBUTE = "app"
+_INSTALLED = (  # where code lies that is not the program's own
+    str(Path(__file__).parents[1]),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 
 
 class CannotLoad(FairleadError):
@@ -50,10 +55,7 @@ def load_app(target: str) -> Fairlead:
         found: object = importlib.import_module(module)
     except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise CannotLoad(
-            f"importing {module!r} failed: {text} ({place.filename}, line {place.lineno})"
-        ) from error
+        raise CannotLoad(f"importing {module!r} failed: {text} ({_place(error)})") from error
     for name in attribute.split("."):
         if not hasattr(found, name):
             close = get_close_matches(name, [n for n in dir(found) if not n.startswith("__")], n=2)
@@ -64,6 +66,36 @@ def load_app(target: str) -> Fairlead:
         kind = type(found).__name__
         raise InvalidInput(f"{target!r} is of type {kind}, not an app: app = Fairlead(...)")
     return found
+
+
+def _place(error: BaseException) -> str:
+    """Say which line of the program an error comes from, and where it was raised beneath that."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError) and error.filename:  # the line that cannot be read has none
+        frames.append(traceback.FrameSummary(error.filename, error.lineno, "", lookup_line=False))
+    raised = frames[-1]
+    theirs = [frame for frame in frames if _is_of_the_program(frame.filename)]
+    if not theirs or theirs[-1] is raised:
+        return f"{raised.filename}, line {raised.lineno}"
+    line = theirs[-1]
+    return f"{line.filename}, line {line.lineno}; raised in {raised.filename}, line {raised.lineno}"
+
+
+def _is_of_the_program(filename: str) -> bool:
+    """Whether a file is neither Fairlead's nor Python's nor that of an installed package."""
+    return not filename.startswith((*_INSTALLED, "<"))
+
+
+def check_named(app: Fairlead, target: str, url: str) -> None:
+    """Refuse an app that names another broker in its code than --url does.
+
+    Options behind the address may differ: an app adds its own shards and routes.
+    """
+    if app._url is None or app._url.partition("?")[0] != url.partition("?")[0]:
+        raise InvalidInput(
+            f"{target!r} names its broker itself; leave --url out, or let the app take it from "
+            "FAIRLEAD_URL: app = Fairlead()"
+        )
 
 
 def _exists(module: str) -> bool:

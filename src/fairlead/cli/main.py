@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from fairlead.cli.codes import INTERRUPTED, OK, exit_code
-from fairlead.cli.commands import Group, UnknownName, talk
+from fairlead.cli.commands import Group, UnknownName, remember_debug, talk
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,
@@ -49,6 +49,7 @@ _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
 #: The commands under their headings, with what each is for: their help need not import them.
 SECTIONS: dict[str, dict[str, str]] = {
     "Run": {
+        "up": "Run everything: a broker, a worker of APP, the API and its page.",
         "worker": "Run the tasks of APP, which is MODULE:ATTRIBUTE, until a signal says to stop.",
         "api": "Serve the HTTP API of APP, which is MODULE:ATTRIBUTE, or of a broker alone.",
         "manager": (
@@ -81,6 +82,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         ),
     },
     "Set up": {
+        "init": "Write a small project that runs: tasks, a test of them, and fairlead.toml.",
         "config": "Show every setting, or the one of that NAME, and where it comes from.",
         "token": "Tokens of the HTTP API: make, list and revoke them.",
         "db": "The ledger in PostgreSQL: bring its schema up to date, look at it.",
@@ -116,7 +118,7 @@ class _Commands(Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=(
-        ("fairlead demo", "see how four tenants share a worker"),
+        ("fairlead up --demo", "see all of it at work, with a page to look at"),
         ("fairlead worker shop.tasks:app", "run the tasks of an app"),
         ("fairlead task list --state dead --since 1h", "what failed in the last hour"),
         ("fairlead task explain ID", "why is it not running?"),
@@ -131,6 +133,7 @@ class _Commands(Group):
     envvar="FAIRLEAD_DEBUG",
     show_envvar=True,
     expose_value=False,  # run() looks for it itself
+    callback=remember_debug,
     help="Show the traceback of an error.",
 )
 @click.pass_context

@@ -27,6 +27,7 @@ __all__ = ("token",)
     examples=(
         ("fairlead token create --scopes read,submit --name shop", "a token for a program"),
         ("fairlead token create --scopes read --tenant acme --expires 30d", "of one tenant"),
+        ("fairlead token link", "a link to the status page that signs in once"),
         ("fairlead token list", "what there is, and when it was used"),
         ("fairlead token revoke 1f0c…", "from now on nobody gets in with it"),
     ),
@@ -89,6 +90,42 @@ def create(
     else:
         click.echo(made.text)
         talk(f"keep it: it is not shown again; fairlead token revoke {made.id} ends it")
+    return OK
+
+
+@token.command(
+    cls=Command,
+    examples=(
+        ("fairlead token link", "for the server of `fairlead api` on this machine"),
+        ("fairlead token link --at https://queue.example.org --tenant acme", "elsewhere"),
+    ),
+)
+@click.option(
+    "--at", "address", default="http://127.0.0.1:8800", show_default=True, metavar="ADDRESS",
+    help="Where the page is.",
+)  # fmt: skip
+@click.option("--tenant", help="All that is shown belongs to this tenant.")
+@click.option("--name", default="link", show_default=True, help="For people: whose it is.")
+@url_option
+@json_option
+def link(address: str, tenant: str | None, name: str, url: str | None, as_json: bool) -> int:
+    """Print a link to the status page that signs in once.
+
+    It can be used within an hour. The tab that opens it may read for a day.
+    """
+    from fairlead.api.sign_in import create_code, link_of
+    from fairlead.model.names import check_tenant
+
+    if tenant is not None:
+        check_tenant(tenant)
+
+    async def make(client: Client) -> str:
+        code = await create_code(client, scopes=("read",), name=name, tenant=tenant)
+        await note(client, "token.link", code.partition("-")[0])
+        return code
+
+    made = link_of(address, asked_client(url, make))
+    click.echo(json.dumps({"link": made}) if as_json else made)
     return OK
 
 

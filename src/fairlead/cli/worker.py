@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.commands import Command, Number, in_size, log_options, talk
+from fairlead.cli.commands import Command, Number, in_size, is_debugging, log_options, talk
 from fairlead.model.ordering import parse_queues
+from fairlead.settings import VARIABLE
 
 if TYPE_CHECKING:
     from fairlead.worker.channel import Plan
@@ -23,12 +26,16 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     cls=Command,
     examples=(
         ("fairlead worker shop.tasks:app", "ten tasks at a time, in one process"),
+        ("fairlead worker shop.tasks:app --reload", "new code as soon as it is saved"),
         ("fairlead worker shop.tasks:app -c 100 -p 2", "a hundred in each of two processes"),
         ("fairlead worker shop.tasks:app -q high=6,low=1", "two queues, shared six to one"),
         ("fairlead worker shop.tasks:app -q high,low --strict", "low only while high is empty"),
     ),
 )
 @click.argument("app", metavar="APP")
+@click.option(
+    "--url", help="The broker, if APP does not name one itself; without it, as APP is configured."
+)
 @click.option("-q", "--queues", metavar="NAME[=WEIGHT],...", help="Without it: all that APP names.")
 @click.option("--strict", is_flag=True, help="Empty heavier (else earlier) queues before others.")
 @click.option(
@@ -85,10 +92,19 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     "--metrics-host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
     help="The address for that; whoever reaches it can read them.",
 )  # fmt: skip
+@click.option(
+    "--reload", is_flag=True,
+    help="Replace the processes when a Python or TOML file below this folder changes.",
+)  # fmt: skip
 @click.option("--no-hooks", is_flag=True, help="Call none of the app's hooks (@app.on) here.")
+@click.option(
+    "--log-errors/--no-log-errors", default=None,
+    help="Log the text and the traceback of what handlers raise.  [default: on a console only]",
+)  # fmt: skip
 @click.option("--log-tasks", is_flag=True, help="Log a line for each task that succeeds, too.")
 def worker(
     app: str,
+    url: str | None,
     queues: str | None,
     strict: bool,
     concurrency: int,
@@ -106,7 +122,9 @@ def worker(
     log_level: str,
     metrics_port: int | None,
     metrics_host: str,
+    reload: bool,
     no_hooks: bool,
+    log_errors: bool | None,
     log_tasks: bool,
 ) -> int:
     """Run the tasks of APP, which is MODULE:ATTRIBUTE, until a signal says to stop.
@@ -115,15 +133,18 @@ def worker(
     used up. TSTP fetches no more, CONT fetches again, HUP replaces the processes one after the
     other (a worker that was started from a terminal it stops: the terminal is gone), USR1 shows
     where their code is. `fairlead check` tells a probe how the worker is. Exit codes: 0 stopped, 1
-    the app cannot be imported, 2 wrong usage.
+    the app cannot be imported, 2 wrong usage, 3 the broker refuses the login.
     """
     from fairlead.cli.loading import check_target
     from fairlead.runtime.loops import new_runner
-    from fairlead.telemetry.log import configure
+    from fairlead.telemetry.log import configure, is_console
     from fairlead.worker.channel import Plan
 
+    if url is not None:
+        os.environ[VARIABLE] = url  # the children load the app, and find it there
     plan = Plan(
         app=check_target(app),
+        url=url,
         terminal=any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)),
         queues=None if queues is None else parse_queues(queues),
         strict=strict,
@@ -140,16 +161,20 @@ def worker(
         log_format=log_format,
         log_level=log_level,
         log_tasks=log_tasks,
+        log_errors=is_console(log_format, sys.stderr) if log_errors is None else log_errors,
+        debug=is_debugging(),
         metrics=metrics_port is not None,
         hooks=not no_hooks,
     )
     configure(log_format, log_level)
     with new_runner() as runner:
-        return runner.run(_supervise(plan, processes, stall_timeout, metrics_host, metrics_port))
+        return runner.run(
+            _supervise(plan, processes, stall_timeout, metrics_host, metrics_port, reload)
+        )
 
 
 async def _supervise(
-    plan: Plan, processes: int, stall_timeout: float, host: str, port: int | None
+    plan: Plan, processes: int, stall_timeout: float, host: str, port: int | None, reload: bool
 ) -> int:
     from fairlead.broker import connect
     from fairlead.runtime.component import serving
@@ -157,6 +182,7 @@ async def _supervise(
     from fairlead.runtime.terminals import ends_with_terminal
     from fairlead.telemetry.metrics_server import serving_metrics
     from fairlead.worker.exporter import Exporter
+    from fairlead.worker.reloader import Reloader
     from fairlead.worker.status import StatusWriter
     from fairlead.worker.supervisor import Supervisor
 
@@ -173,6 +199,9 @@ async def _supervise(
             show = Exporter(supervisor).show
             await stack.enter_async_context(serving_metrics(show, host=host, port=port))
         await stack.enter_async_context(serving(StatusWriter(supervisor, plan.app)))
+        if reload:
+            reloader = Reloader(Path.cwd(), supervisor.renew)
+            await stack.enter_async_context(serving(reloader))
         # Ready to supervise. Children may wait for a broker, for longer than systemd waits for us.
         await stack.enter_async_context(notifying())
         code = await supervisor.run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.broker.explaining import Explanation, Reason
 from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.broker.verbs import Receipt, Submission
-from fairlead.broker.views import Page, Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.views import Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.attempts import Attempt, StateChange
 from fairlead.client.batch import Children, aenqueue_calls, enqueue_calls, limit_of, prepared
 from fairlead.client.call import CallOptions, Kind, TaskCall
@@ -38,6 +38,7 @@ from fairlead.client.receipts import error_of, raise_for
 from fairlead.client.scheduled import ScheduleInfo
 from fairlead.client.scheduling import Schedules, Scheduling
 from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
+from fairlead.client.task_pages import TaskPage
 
 __all__ = (
     "AroundEnqueue",
@@ -66,7 +67,6 @@ __all__ = (
     "LimiterSettings",
     "NamedSender",
     "Operating",
-    "Page",
     "PageSelection",
     "Part",
     "QueueStats",
@@ -87,6 +87,7 @@ __all__ = (
     "TaskHistory",
     "TaskInfo",
     "TaskOptions",
+    "TaskPage",
     "TaskRecord",
     "TenantSettings",
     "TenantStats",

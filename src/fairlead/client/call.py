@@ -26,8 +26,10 @@ from fairlead.client.spooled_handle import SpooledHandle
 from fairlead.client.stated import check_stated
 from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
+from fairlead.model.arguments import check_types
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
+from fairlead.model.moments import Moment
 from fairlead.model.names import DEFAULT_TENANT, check_tenant, scoped_id
 from fairlead.model.options import (
     MAX_DEPENDENCIES,
@@ -58,6 +60,7 @@ class CallOptions(TypedDict, total=False):
     tenant: str
     priority: Priority | Callable[..., Priority]
     delay: Duration  # from now until it is due
+    at: Moment  # when it is due: a datetime with a time zone, or unix seconds
     deadline: Duration  # from now until it must have started
     id: str  # chosen by the caller, belongs to the tenant
     unique: str
@@ -176,6 +179,11 @@ class TaskCall(Part, Generic[R]):
         return self._kind.enqueue_timeout
 
     @property
+    def is_dated(self) -> bool:
+        """Whether the moment was said at which it is due."""
+        return self._kind.options.at is not UNSET
+
+    @property
     def durability(self) -> Durability:
         """The least that will do, while the broker is away."""
         return self._kind.durability
@@ -218,6 +226,10 @@ class TaskCall(Part, Generic[R]):
         found = template.found
         outputs: dict[str, Output] = {}
         arguments = pack_arguments(self.args, self.kwargs, outputs)
+        if not spec.fits_plainly(self.args, self.kwargs):
+            check_types(spec, arguments)
+        elif not self.kwargs:
+            template.note_types(self.args)
         if not (found.depends_on or after or outputs):
             return template.submission(self.id, arguments, fence, (), None)
         depends_on = _dependencies(kind.said.depends_on, found.depends_on)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 __all__ = ("Client",)
 
 _MAX_FIND = 500  # ids in one read, so that it never takes long
+_MAX_WHOLE = 20  # the same, where each may bring a MiB or two
 
 
 class Client:
@@ -319,11 +320,12 @@ class Client:
             raise QueueInUse(queue, deleted.waiting, deleted.running, deleted.pinned)
         return deleted
 
-    async def find(self, ids: Sequence[str]) -> list[TaskRecord | None]:
-        """What the broker knows of these tasks but their results; None where it knows nothing."""
+    async def find(self, ids: Sequence[str], parts: Parts = "info") -> list[TaskRecord | None]:
+        """What the broker knows of these tasks; None where it knows nothing."""
         found: list[TaskRecord | None] = []
-        for start in range(0, len(ids), _MAX_FIND):
-            found += await self._store.find(ids[start : start + _MAX_FIND], parts="info")
+        step = _MAX_WHOLE if parts == "all" else _MAX_FIND
+        for start in range(0, len(ids), step):
+            found += await self._store.find(ids[start : start + step], parts=parts)
         return found
 
     async def find_one(self, id: str, parts: Parts) -> TaskRecord | None:

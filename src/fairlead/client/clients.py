@@ -7,7 +7,8 @@ import logging
 import threading
 import traceback
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -194,6 +195,30 @@ class Clients:
         finally:
             if ledger is not None:
                 await ledger.close()
+
+    @contextmanager
+    def replaced(self, store: Store, ledger: str | None = None) -> Iterator[None]:
+        """Use another broker and ledger, and no fallback, until the block ends. For tests.
+
+        All that was made of these clients follows: tasks, schedules, workers that start meanwhile.
+        Nothing is closed.
+        """
+        with self._lock:
+            kept = self.store, self.ledger_url, self.fallback
+            found = self._by_loop, self._ledgers, self._lines
+            self._use(store, ledger, None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._use(*kept)
+                self._by_loop, self._ledgers, self._lines = found
+
+    def _use(self, store: Store, ledger: str | None, fallback: Fallback | None) -> None:
+        self.store, self.ledger_url, self.fallback = store, ledger, fallback
+        self._by_loop, self._ledgers = WeakKeyDictionary(), WeakKeyDictionary()
+        self._last = None
+        self._lines = ThreadLines(self.sync)
 
     def _renew(self) -> None:
         """In a forked child: new clients, hence new incarnations, whose calls count from one."""

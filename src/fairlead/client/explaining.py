@@ -31,8 +31,8 @@ class Explaining:
 
 
 async def explained(client: Client, id: str, tenant: str) -> Explanation:
-    """What there is to say of a task of this tenant."""
+    """What there is to say of a task of this tenant; of any, if that is empty."""
     standing = await client.standing(id)
-    if standing is not None and standing.record.message.tenant != tenant:
+    if standing is not None and tenant not in ("", standing.record.message.tenant):
         standing = None
     return explain(id, standing, await client.workers())

@@ -18,6 +18,7 @@ from fairlead.model.errors import (
     TaskFailed,
 )
 from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.names import DEFAULT_TENANT
 from fairlead.model.options import Duration
 from fairlead.model.outbox_state import OutboxState
 from fairlead.model.outputs import Output
@@ -45,7 +46,7 @@ class Handle(Explaining, Generic[R]):
         durability: Literal["committed", "spooled"] = "committed",
     ) -> None:
         self.id = id
-        self.tenant = tenant
+        self.tenant = tenant  # empty: not known, until the task was read
         self.task = task  # the name of its task; empty for a handle that was made from an id
         self.duplicate = duplicate  # the task was there before, and this is it
         self.durability = durability  # what the broker promised when it accepted the task
@@ -60,7 +61,7 @@ class Handle(Explaining, Generic[R]):
     @property
     def output(self) -> Any:
         """What the task returns, to be used as an argument of another one that depends on it."""
-        return Output(self.id, task=self.task, tenant=self.tenant, known=True)
+        return self._output(known=True)
 
     @property
     def state(self) -> State | OutboxState:
@@ -74,16 +75,17 @@ class Handle(Explaining, Generic[R]):
         """
         return await self._state(self._clients.current())
 
-    def info(self) -> TaskInfo:
+    def info(self, *, arguments: bool = False) -> TaskInfo:
         """All that is known of the task, from sync code; see ``ainfo``."""
-        return self._clients.sync(self._info)
+        return self._clients.sync(lambda client: self._info(client, arguments=arguments))
 
-    async def ainfo(self) -> TaskInfo:
+    async def ainfo(self, *, arguments: bool = False) -> TaskInfo:
         """State, attempts, last error with its traceback, progress and times, for people.
 
-        Raises ``ResultGone`` if the task is forgotten.
+        With ``arguments`` also what it was called with. Raises ``ResultGone`` if the task is
+        forgotten.
         """
-        return await self._info(self._clients.current())
+        return await self._info(self._clients.current(), arguments=arguments)
 
     def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the task from sync code; see ``aresult``.
@@ -128,15 +130,24 @@ class Handle(Explaining, Generic[R]):
         """Forget a finished task and its result; False if it is not finished or unknown."""
         return await self._alter(self._clients.current(), "delete")
 
+    def _output(self, *, known: bool) -> Output:
+        return Output(self.id, task=self.task, tenant=self.tenant or DEFAULT_TENANT, known=known)
+
+    def _belongs_to(self, tenant: str) -> bool:
+        """Return whether the task is the one that is meant; without a tenant any is."""
+        self.tenant = self.tenant or tenant
+        return self.tenant == tenant
+
     async def _state(self, client: Client) -> State | OutboxState:
         return (await self._record(client)).state
 
-    async def _info(self, client: Client) -> TaskInfo:
-        return info_of(await self._record(client))
+    async def _info(self, client: Client, *, arguments: bool = False) -> TaskInfo:
+        record = await self._record(client, "all" if arguments else "info")
+        return info_of(record, arguments=arguments)
 
     async def _record(self, client: Client, parts: Parts = "info") -> TaskRecord:
         record = await client.find_one(self.id, parts)
-        if record is None or record.message.tenant != self.tenant:
+        if record is None or not self._belongs_to(record.message.tenant):
             raise ResultGone(self.id)
         return record
 
@@ -170,7 +181,8 @@ class Handle(Explaining, Generic[R]):
         return cast(R, convert(value, self._returns, "the result"))
 
     async def _alter(self, client: Client, action: Literal["cancel", "requeue", "delete"]) -> bool:
-        (answer,) = await client.alter([Alter(id=self.id, action=action, tenant=self.tenant)])
+        order = Alter(id=self.id, action=action, tenant=self.tenant or None)
+        (answer,) = await client.alter([order])
         return answer.code in ("done", "requested")
 
     def __repr__(self) -> str:

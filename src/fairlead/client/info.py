@@ -6,24 +6,30 @@ from typing import Any
 
 import msgspec
 
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.views import BODY_BEGIN, TaskRecord
 from fairlead.ledger.rows import TaskRow
+from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
-from fairlead.model.message import ErrorInfo, task_name
+from fairlead.model.message import LEVELS, Body, ErrorInfo, run_limits, task_name
 from fairlead.model.outbox_state import OutboxState
-from fairlead.model.values import unpack
+from fairlead.model.values import unpack, unpack_arguments
 
-__all__ = ("TaskInfo", "info_in_ledger", "info_of")
+__all__ = ("TaskInfo", "has_whole_body", "info_in_ledger", "info_of")
 
 
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a task but its arguments and its result. Times are the broker's."""
+    """All that is known of a task but its result. Times are the broker's.
+
+    Its arguments are there if they were asked for: ``args`` and ``kwargs``, as plain data.
+    """
 
     id: str
     task: str  # the name it is registered under; empty if it was cancelled, which drops its body
     queue: str
     tenant: str
     state: State | OutboxState
+    priority: str
+    max_retries: int | None  # None: not known
     attempts: int  # used up so far
     reason: str  # why it is dead, or what became of the last attempt
     error: ErrorInfo | None  # the last one: type, message, traceback
@@ -35,17 +41,29 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: float | None
     started_at: float | None  # running
     finished_at: float | None
+    worker: str = ""  # running: the incarnation of the worker, as in ``app.workers()``
+    args: tuple[Any, ...] | None = None
+    kwargs: dict[str, Any] | None = None
 
 
-def info_of(record: TaskRecord) -> TaskInfo:
-    """The view of a stored record, with the progress decoded."""
+def has_whole_body(record: TaskRecord) -> bool:
+    """Return whether a record has the arguments of its task, and not only the name."""
+    return len(record.message.body) < BODY_BEGIN
+
+
+def info_of(record: TaskRecord, *, arguments: bool = False) -> TaskInfo:
+    """The view of a stored record, with the progress decoded; with arguments, if it has them."""
     message = record.message
+    runs, _ = run_limits(message.flags)
+    args, kwargs = _arguments(message.body) if arguments else (None, None)
     return TaskInfo(
         id=message.id,
         task=task_name(message.body),
         queue=message.queue,
         tenant=message.tenant,
         state=record.state,
+        priority=LEVELS[message.level],
+        max_retries=None if runs is None else runs - 1,
         attempts=record.attempts,
         reason=record.reason,
         error=record.error,
@@ -57,7 +75,19 @@ def info_of(record: TaskRecord) -> TaskInfo:
         deadline_at=record.deadline_at,
         started_at=record.started_at,
         finished_at=record.finished_at,
+        worker=record.incarnation,
+        args=args,
+        kwargs=kwargs,
     )
+
+
+def _arguments(body: bytes) -> tuple[tuple[Any, ...] | None, dict[str, Any] | None]:
+    """The arguments in a body; None of a task that was cancelled, or of a later release."""
+    try:
+        args, kwargs = unpack_arguments(Body.decode(body).arguments)
+    except InvalidInput:
+        return None, None
+    return tuple(args), kwargs
 
 
 def info_in_ledger(row: TaskRow, state: State | OutboxState) -> TaskInfo:
@@ -68,6 +98,8 @@ def info_in_ledger(row: TaskRow, state: State | OutboxState) -> TaskInfo:
         queue=row.queue,
         tenant=row.tenant,
         state=state,
+        priority=LEVELS[row.level],
+        max_retries=None,  # it is not in the ledger
         attempts=row.attempts,
         reason=row.reason,
         error=ErrorInfo(row.error_type, row.error) if row.error_type else None,
@@ -79,4 +111,5 @@ def info_in_ledger(row: TaskRow, state: State | OutboxState) -> TaskInfo:
         deadline_at=row.deadline_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
+        worker=row.worker if state is State.RUNNING else "",
     )

@@ -32,7 +32,6 @@ from fairlead.model.errors import (
 from fairlead.model.ledger_errors import LedgerError, TaskRefused
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.outbox_state import OutboxState
-from fairlead.model.outputs import Output
 
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
@@ -74,7 +73,7 @@ class LedgerHandle(Handle[R]):
     @property
     def output(self) -> Any:
         """What the task returns, to be used as an argument of another one that depends on it."""
-        return Output(self.id, task=self.task, tenant=self.tenant, known=self._is_seen)
+        return self._output(known=self._is_seen)
 
     async def _state(self, client: Client) -> State | OutboxState:
         try:
@@ -82,12 +81,12 @@ class LedgerHandle(Handle[R]):
         except ResultGone as gone:
             return early_state(await self._standing(gone))
 
-    async def _info(self, client: Client) -> TaskInfo:
+    async def _info(self, client: Client, *, arguments: bool = False) -> TaskInfo:
         try:
-            return await super()._info(client)
+            return await super()._info(client, arguments=arguments)
         except ResultGone as gone:
             row = await ledger_of(self._clients, self.id).task(id=self.id)
-            if row is not None and row.tenant == self.tenant:
+            if row is not None and self._belongs_to(row.tenant):
                 return info_in_ledger(row, early_state(Standing(row.state)))
             if await self._standing(gone) is not None:
                 raise ResultGone(self.id, "its flow is yet to be sent there") from None
@@ -119,6 +118,7 @@ class LedgerHandle(Handle[R]):
     async def _standing(self, gone: ResultGone) -> Standing | None:
         """What the ledger has; None while nothing is committed. Raises ``gone`` if it was there."""
         ledger = ledger_of(self._clients, self.id)
+        await self._find_tenant(ledger)
         standing = await ledger.task_standing(id=self.id, tenant=self.tenant)
         if standing is None and self._flow:
             standing = await ledger.flow_standing(id=self._flow, tenant=self.tenant)
@@ -130,6 +130,12 @@ class LedgerHandle(Handle[R]):
             raise gone
         self._is_seen = self._is_seen or standing is not None
         return standing
+
+    async def _find_tenant(self, ledger: Ledger) -> None:
+        """Learn from the ledger whose the task is, where that was not said."""
+        row = None if self.tenant else await ledger.task(id=self.id)
+        if row is not None:
+            self.tenant = row.tenant
 
     def _followed(self, standing: Standing | None) -> Handle[R] | None:
         """The handle of the task that stands for this one; None if it has to be waited for.
@@ -161,7 +167,7 @@ class LedgerHandle(Handle[R]):
         )
 
     async def _alter(self, client: Client, action: Literal["cancel", "requeue", "delete"]) -> bool:
-        order = Alter(id=self.id, action=action, tenant=self.tenant)
+        order = Alter(id=self.id, action=action, tenant=self.tenant or None)
 
         async def at_broker() -> bool | None:
             (answer,) = await client.alter([order])
@@ -172,6 +178,7 @@ class LedgerHandle(Handle[R]):
 
         async def in_ledger() -> tuple[int | None, Standing | None]:
             ledger = ledger_of(self._clients, self.id)
+            await self._find_tenant(ledger)
             pushes = await ledger.cancel_pending(id=self.id, tenant=self.tenant)
             return pushes, await ledger.task_standing(id=self.id, tenant=self.tenant)
 

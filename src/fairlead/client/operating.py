@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Unpack
 
 from fairlead.broker.stats import Stats
-from fairlead.broker.views import Page, Snapshot, WorkerRecord
+from fairlead.broker.views import Snapshot, WorkerRecord
 from fairlead.client.changes import (
     LimiterSettings,
     QueueSettings,
@@ -29,6 +29,7 @@ from fairlead.client.history import (
 )
 from fairlead.client.page_selection import PageSelection
 from fairlead.client.snapshots import read_snapshot
+from fairlead.client.task_pages import TaskPage, read_page
 from fairlead.model.names import DEFAULT_TENANT, check_queue, check_tenant, full_id
 
 __all__ = ("Operating",)
@@ -162,16 +163,17 @@ class Operating:
         """Forget a queue, from sync code; see ``adelete_queue``."""
         return self._clients.sync(lambda client: client.delete_queue(check_queue(name)))
 
-    async def apage(self, **selection: Unpack[PageSelection]) -> Page:
+    async def apage(self, **selection: Unpack[PageSelection]) -> TaskPage:
         """Tasks, in an order of the store's own: ``apage(state="dead")`` is the dead letters.
 
-        Read on with ``cursor=page.cursor`` until it is None; a page may be empty before that.
+        Read on with ``cursor=page.cursor`` until it is None; a page may be empty before that. With
+        ``arguments=True`` it has what the tasks were called with.
         """
-        return await self._clients.current().page(selection)
+        return await read_page(self._clients.current(), selection)
 
-    def page(self, **selection: Unpack[PageSelection]) -> Page:
-        """The same from sync code; see ``apage``."""
-        return self._clients.sync(lambda client: client.page(selection))
+    def page(self, **selection: Unpack[PageSelection]) -> TaskPage:
+        """Tasks, in an order of the store's own, from sync code; see ``apage``."""
+        return self._clients.sync(lambda client: read_page(client, selection))
 
     async def ahistory(self, **selection: Unpack[HistorySelection]) -> HistoryPage:
         """What became of tasks, the newest first: ``ahistory(state="dead", error="Timeout")``.

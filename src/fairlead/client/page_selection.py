@@ -9,7 +9,9 @@ from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
 from fairlead.model.names import check_queue, check_tenant
 
-__all__ = ("PageSelection", "page_arguments")
+__all__ = ("MOST_WITH_ARGUMENTS", "PageSelection", "page_arguments")
+
+MOST_WITH_ARGUMENTS = 100  # tasks, which may have a MiB of them each
 
 
 class PageSelection(TypedDict, total=False):
@@ -19,7 +21,8 @@ class PageSelection(TypedDict, total=False):
     queue: str
     tenant: str
     cursor: str | None
-    limit: int  # at most 1,000
+    limit: int  # at most 1,000; with arguments 100
+    arguments: bool  # with what the tasks were called with
 
 
 def page_arguments(selection: PageSelection) -> dict[str, Any]:
@@ -34,6 +37,8 @@ def page_arguments(selection: PageSelection) -> dict[str, Any]:
         raise InvalidOption("cursor", cursor, "one that an earlier page returned")
     if type(limit) is not int:
         raise InvalidOption("limit", limit, "a whole number")
+    if selection.get("arguments") and limit > MOST_WITH_ARGUMENTS:
+        raise InvalidOption("limit", limit, f"at most {MOST_WITH_ARGUMENTS} with arguments")
     return {
         "state": None if state is None else State(state),
         "queue": None if queue is None else check_queue(queue),

@@ -176,6 +176,8 @@ def template_of(call: TaskCall[Any] | Sender[..., Any]) -> Template:
         raise InvalidInput(
             f"{type(call).__name__} cannot be scheduled; use a task, or task.call(...)"
         )
+    if call.is_dated:
+        raise InvalidOption("at", "given", "left out: the schedule says when")
     return template_for(call.spec.name, call.submission())
 
 

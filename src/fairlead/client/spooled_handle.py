@@ -16,7 +16,6 @@ from fairlead.model.errors import Refused, ResultGone, ResultTimeout
 from fairlead.model.ledger_errors import TaskRefused
 from fairlead.model.lifecycle import State
 from fairlead.model.outbox_state import OutboxState
-from fairlead.model.outputs import Output
 
 __all__ = ("SpooledHandle",)
 
@@ -38,7 +37,7 @@ class SpooledHandle(Handle[R]):
     @property
     def output(self) -> Any:
         """What the task returns, to be used as an argument of another one that depends on it."""
-        return Output(self.id, task=self.task, tenant=self.tenant, known=self.is_accepted)
+        return self._output(known=self.is_accepted)
 
     @property
     def _is_spooled(self) -> bool:
@@ -66,11 +65,13 @@ class SpooledHandle(Handle[R]):
         holder = self._holder()
         return await super()._state(client) if holder is None else await holder._state(client)
 
-    async def _info(self, client: Client) -> TaskInfo:
+    async def _info(self, client: Client, *, arguments: bool = False) -> TaskInfo:
         if self._is_spooled:
             raise ResultGone(self.id, "it is in the spool, and is sent there when it is back")
         holder = self._followed()
-        return await super()._info(client) if holder is None else await holder._info(client)
+        if holder is not None:
+            return await holder._info(client, arguments=arguments)
+        return await super()._info(client, arguments=arguments)
 
     async def _result(self, client: Client, limit: float | None) -> R:
         if limit != 0.0:

@@ -8,10 +8,18 @@ import msgspec
 
 from fairlead.broker.views import TaskRecord
 from fairlead.client.client import Client
+from fairlead.client.info import TaskInfo, has_whole_body, info_of
 from fairlead.client.page_selection import PageSelection
 from fairlead.model.message import task_name
 
-__all__ = ("Found", "found_tasks", "has_error", "has_name")
+__all__ = ("Found", "TaskPage", "found_tasks", "has_error", "has_name", "read_page")
+
+
+class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of a listing; ``cursor`` is None at its end. A page may be empty and not the last."""
+
+    tasks: list[TaskInfo] = []
+    cursor: str | None = None
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -47,6 +55,19 @@ async def found_tasks(
         if cursor is None or len(records) >= limit:
             break
     return Found(records, examined, cursor, made)
+
+
+async def read_page(client: Client, selection: PageSelection) -> TaskPage:
+    """Read one page for people; with the arguments of its tasks, if these are asked for."""
+    page = await client.page(selection)
+    arguments = bool(selection.get("arguments"))
+    records = {record.message.id: record for record in page.tasks}
+    if arguments:
+        cut = [id for id, record in records.items() if not has_whole_body(record)]
+        whole = await client.find(cut, "all")
+        records |= {record.message.id: record for record in whole if record is not None}
+    tasks = [info_of(record, arguments=arguments) for record in records.values()]
+    return TaskPage(tasks=tasks, cursor=page.cursor)
 
 
 def has_name(record: TaskRecord, asked: str) -> bool:

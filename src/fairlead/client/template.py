@@ -6,12 +6,15 @@ makes it, a trace as ``Trace.encode`` does.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from fairlead.broker.verbs import LeaseRef, Submission
 from fairlead.model.message import Body, BodyFrame, Message, Trace, encode, run_flags
+from fairlead.model.moments import delay_until
 from fairlead.model.names import check_key
 from fairlead.model.options import Dependency, Options, Resolved
 from fairlead.model.registry import TaskSpec
@@ -20,11 +23,16 @@ from fairlead.runtime.correlation import correlation_id
 
 __all__ = ("Template",)
 
+_MOST_TYPES = 256  # combinations that are remembered; others go the long way
+
 
 class Template:
     """Makes the submissions of calls that have the same options."""
 
-    __slots__ = ("_after", "_before", "_body", "_flags", "_is_free", "_least", "_most", "found")
+    __slots__ = (
+        "_after", "_before", "_body", "_flags", "_is_free", "_least", "_most", "_plain_types",
+        "found",
+    )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, said: Options, found: Resolved) -> None:
         """``said`` are the options of the calls, ``found`` those with what was registered."""
@@ -41,8 +49,12 @@ class Template:
         frame = BodyFrame(self._body)
         self._before, self._after = frame.before, frame.after
         self._least, self._most = spec.positions
+        # The types of arguments by position that are known to fit; None: the handler does not say.
+        self._plain_types: set[tuple[type, ...]] | None = None
+        if any(kinds is not None for kinds in spec.plain_kinds):
+            self._plain_types = set()
         # Nothing but the arguments tells its submissions apart, and where they come from.
-        self._is_free = not found.depends_on and found.correlation_id is None
+        self._is_free = not found.depends_on and found.correlation_id is None and found.at is None
         retries = spec.policy.max_retries if found.max_retries is None else found.max_retries
         self._flags = run_flags(retries, spec.max_crashes)
 
@@ -51,13 +63,24 @@ class Template:
 
         The short way of ``TaskCall.submission``.
         """
-        if kwargs or not self._is_free or not self._least <= len(args) <= self._most:
+        if kwargs or not self._is_free:
+            return None
+        if self._plain_types is None:
+            if not self._least <= len(args) <= self._most:
+                return None
+        elif tuple(map(type, args)) not in self._plain_types:
             return None
         arguments = pack_simple(args)
         if arguments is None or correlation_id.get():
             return None
         body = self._before + encode(arguments) + self._after
         return self._filled(id, body, b"\x92%b\x80" % encode(id))
+
+    def note_types(self, args: tuple[Any, ...]) -> None:
+        """Remember that arguments of these types, by position only, fit as they are."""
+        known = self._plain_types
+        if known is not None and len(known) < _MOST_TYPES:
+            known.add(tuple(map(type, args)))
 
     def submission(
         self,
@@ -73,7 +96,10 @@ class Template:
         origin = check_key("correlation id", inherited) if inherited else id
         body = BodyFrame(self._body, results_of or ()).around(arguments)
         trace = Trace(correlation_id=origin).encode()
-        return self._filled(id, body, trace, depends_on, results_of is not None, fence)
+        made = self._filled(id, body, trace, depends_on, results_of is not None, fence)
+        if found.at is None:
+            return made
+        return replace(made, delay=delay_until("at", found.at, time.time()))
 
     def _filled(
         self,

@@ -12,10 +12,13 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fairlead.model.parameters import REFERENCE, Parameter
+from fairlead.model.errors import InvalidArgument
+from fairlead.model.parameters import REFERENCE, Parameter, parameters_of
+from fairlead.model.registry import TaskSpec
 from fairlead.model.shown import one_line
+from fairlead.model.values import unpack_arguments
 
-__all__ = ("Misfit", "misfit")
+__all__ = ("Misfit", "check_types", "misfit")
 
 _MOST_PARTS = 10_000
 _DEEPEST = 100  # levels of schemas inside of schemas
@@ -59,6 +62,21 @@ class Misfit(NamedTuple):
     field: str
     value: object
     rule: str
+
+
+def check_types(spec: TaskSpec, stored: bytes) -> None:
+    """Refuse stored arguments that a worker would refuse by the annotations of the handler.
+
+    Raises InvalidArgument, which names the first one and says what it must be.
+    """
+    args, kwargs = unpack_arguments(stored)
+    for name, value in spec.misfits(args, kwargs):
+        # The schema has better words; where it has none, the annotation is named.
+        found = misfit(*parameters_of(spec), args, kwargs)
+        if found is None:
+            wanted = next(kind for parameter, kind in spec.parameters if parameter.name == name)
+            found = Misfit(name, value, f"a value for {getattr(wanted, '__name__', wanted)}")
+        raise InvalidArgument(spec.name, *found)
 
 
 def misfit(

@@ -85,12 +85,20 @@ class InvalidOption(InvalidInput):
 
 
 class InvalidArgument(InvalidInput):
-    """An argument does not fit what the task takes. ``field`` says where: ``order.items[2]``."""
+    """An argument does not fit what the task takes. ``field`` says where: ``order.items[2]``.
 
-    def __init__(self, task: str, field: str, value: object, rule: str) -> None:
+    ``stored``: a worker found it. The text has the type of the value then, and not the value.
+    """
+
+    def __init__(
+        self, task: str, field: str, value: object, rule: str, *, stored: bool = False
+    ) -> None:
         given = "" if value is None and rule.startswith("given") else f" ({_show(value)})"
+        if stored:
+            given = f" ({type(value).__name__})"
         super().__init__(f"{field}{given} does not fit task {_show(task)}: it must be {rule}")
-        self.task, self.field, self.value, self.rule = task, field, value, rule
+        self.task, self.field, self.rule, self.stored = task, field, rule, stored
+        self.value = None if stored else value
 
 
 class InvalidCron(InvalidInput):

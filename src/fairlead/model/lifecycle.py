@@ -154,6 +154,7 @@ class Unroutable(msgspec.Struct, frozen=True):
     """No handler here knows the task's name or the message's version."""
 
     info: ErrorInfo
+    task: str = ""  # its name, if that can be read
 
 
 class Crashed(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ __all__ = (
     "check_task_name",
     "check_tenant",
     "full_id",
+    "id_and_tenant",
     "scoped_id",
 )
 
@@ -100,6 +101,20 @@ def full_id(tenant: str, id: object) -> str:
     if isinstance(id, str) and _MADE.match(id):
         return str.__str__(id)
     return scoped_id(tenant, id)
+
+
+def id_and_tenant(id: object, tenant: object = None) -> tuple[str, str]:
+    """Return the stored id that ``id`` stands for, and the tenant it belongs to.
+
+    Without a ``tenant``: the one in front of a stored id; empty for an id that Fairlead made, which
+    does not tell; else the default tenant.
+    """
+    if tenant is None and isinstance(id, str):
+        if _MADE.match(id):
+            return str.__str__(id), ""
+        tenant = id.rpartition(":")[0] or None
+    tenant = DEFAULT_TENANT if tenant is None else check_tenant(tenant)
+    return full_id(tenant, id), tenant
 
 
 def _match(kind: str, value: object, pattern: re.Pattern[str], rule: str) -> str:

@@ -16,6 +16,7 @@ from fairlead.model.durations import Duration, duration_rule, in_seconds
 from fairlead.model.errors import InvalidOption, TooLarge, UnknownPriority
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import LEVELS
+from fairlead.model.moments import Moment, unix_seconds
 from fairlead.model.names import (
     DEFAULT_QUEUE,
     DEFAULT_TENANT,
@@ -85,6 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenant: str | UnsetType = UNSET
     priority: Priority | Callable[..., Priority] | UnsetType = UNSET
     delay: Duration | UnsetType = UNSET
+    at: Moment | UnsetType = UNSET  # instead of a delay
     deadline: Duration | UnsetType = UNSET  # must have started within this time from now
     id: str | UnsetType = UNSET
     unique: str | UnsetType = UNSET
@@ -107,6 +109,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     level: int
     delay: float
+    at: float | None  # unix seconds; the delay is until then
     deadline: float | None
     id: str | None  # scoped to the tenant; None: to be made
     unique: Unique | None
@@ -180,6 +183,7 @@ def resolved(
         tenant=tenant,
         level=level,
         delay=0.0 if options.delay is UNSET else seconds("delay", options.delay),
+        at=_moment(options),
         deadline=None if options.deadline is UNSET else seconds("deadline", options.deadline),
         id=None if options.id is UNSET else scoped_id(tenant, options.id),
         unique=_unique(options, task),
@@ -208,6 +212,14 @@ def seconds(option: str, value: object, *, least: float = 0.0) -> float:
 
 def _default(value: Any, default: Any) -> Any:
     return default if value is UNSET else value
+
+
+def _moment(options: Options) -> float | None:
+    if options.at is UNSET:
+        return None
+    if options.delay is not UNSET:
+        raise InvalidOption("at", options.at, "given without delay")
+    return unix_seconds("at", options.at)
 
 
 def _unique(options: Options, task: str) -> Unique | None:

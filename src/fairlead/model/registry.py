@@ -6,13 +6,15 @@ import difflib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_origin, get_type_hints
 
+from fairlead.model.annotations import Annotation
 from fairlead.model.backoff import RetryPolicy
-from fairlead.model.errors import InvalidInput, UnknownTask
+from fairlead.model.errors import InvalidArgument, InvalidInput, NotSerializable, UnknownTask
 from fairlead.model.names import check_task_name
 from fairlead.model.options import Options
+from fairlead.model.outputs import outputs_in
 from fairlead.model.shown import shown
 from fairlead.model.values import convert
 
@@ -84,6 +86,32 @@ class TaskSpec:
         """How many arguments by position are plainly right, at least and at most."""
         return self._shape.least, self._shape.most
 
+    @property
+    def plain_kinds(self) -> tuple[frozenset[type] | None, ...]:
+        """The types of values that plainly fit, by position; None: any does."""
+        return self._shape.plain_kinds
+
+    def fits_plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Return whether each value is of a type that fits as it is; else ask ``misfits``."""
+        for slot, value in self._shape.placed(args, kwargs):
+            if slot is not None and slot.check and type(value) not in slot.check.kinds:
+                return False
+        return True
+
+    def misfits(self, args: list[Any], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """Return the arguments, as plain data, that the worker would refuse, with their names.
+
+        What another task returns is not known yet.
+        """
+        return [
+            (slot.name, value)
+            for slot, value in self._shape.placed(args, kwargs)
+            if slot is not None
+            and slot.check
+            and not slot.check.fits(value)
+            and not outputs_in(value)
+        ]
+
     def check_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Refuse arguments that the handler would not take, before anything is written."""
         shape = self._shape
@@ -96,7 +124,10 @@ class TaskSpec:
             raise InvalidInput(f"task {self.name!r} cannot be called like this: {error}") from None
 
     def convert(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Turn stored plain data back into what the handler's annotations ask for."""
+        """Turn stored plain data back into what the handler's annotations ask for.
+
+        Raises InvalidArgument, without the value itself, for what does not fit.
+        """
         shape = self._shape
         if not shape.converts:
             return args, kwargs
@@ -110,14 +141,23 @@ class TaskSpec:
         count = len(shape.positional)
         return (
             [
-                _converted(shape.positional[i] if i < count else shape.rest, value)
+                self._converted(shape.positional[i] if i < count else shape.rest, value)
                 for i, value in enumerate(args)
             ],
             {
-                name: _converted(shape.named.get(name, shape.extra), value)
+                name: self._converted(shape.named.get(name, shape.extra), value)
                 for name, value in kwargs.items()
             },
         )
+
+    def _converted(self, slot: _Slot | None, value: Any) -> Any:
+        if slot is None or slot.type is None:
+            return value
+        try:
+            return convert(value, slot.type, slot.name)
+        except NotSerializable as error:
+            rule = error.why.removeprefix("it does not fit ")
+            raise InvalidArgument(self.name, slot.name, value, rule, stored=True) from None
 
     @functools.cached_property
     def _shape(self) -> _Shape:
@@ -131,6 +171,7 @@ class _Slot(NamedTuple):
 
     name: str
     type: Any
+    check: Annotation | None  # None: whatever it is, it fits
 
 
 class _Shape:
@@ -153,7 +194,7 @@ class _Shape:
         )
         if self.takes_context:
             parameters = parameters[1:]
-        slots = {p.name: _Slot(p.name, _asked(types.get(p.name))) for p in parameters}
+        slots = {p.name: _slot(p.name, types.get(p.name)) for p in parameters}
         self.parameters = [(p, slots[p.name].type) for p in parameters]
         self.positional = [slots[p.name] for p in parameters if p.kind in _POSITIONAL]
         self.named = {p.name: slots[p.name] for p in parameters if p.kind in _KEYWORD}
@@ -166,12 +207,26 @@ class _Shape:
             if slot.type not in _SCALARS:
                 break
             self.scalars.append(slot.type)
+        self.plain_kinds = tuple(
+            None if slot.check is None else slot.check.kinds for slot in self.positional
+        )
         # For the quick check: calls by position only, of handlers without required keywords.
         required = [p for p in parameters if p.default is p.empty]
         self.least = sum(p.kind in _POSITIONAL for p in required)
-        self.most = len(self.positional) if self.rest is None else sys.maxsize
+        any_more = self.rest is not None and self.rest.check is None
+        self.most = sys.maxsize if any_more else len(self.positional)
         if any(p.kind is p.KEYWORD_ONLY for p in required):
             self.most = -1  # no number of positions makes up for a keyword
+
+    def placed(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Iterator[tuple[_Slot | None, Any]]:
+        """Each argument with the parameter that takes it."""
+        yield from zip(self.positional, args, strict=False)
+        for value in args[len(self.positional) :]:
+            yield self.rest, value
+        for name, value in kwargs.items():
+            yield self.named.get(name, self.extra), value
 
 
 def _signature(handler: Callable[..., Any]) -> inspect.Signature:
@@ -200,8 +255,10 @@ def _types(handler: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _asked(annotation: Any) -> Any:
-    return None if annotation is Any else annotation
+def _slot(name: str, annotation: Any) -> _Slot:
+    if annotation is None or annotation is Any:
+        return _Slot(name, None, None)
+    return _Slot(name, annotation, Annotation(annotation))
 
 
 def _is_context(annotation: Any, context_type: type) -> bool:
@@ -210,12 +267,6 @@ def _is_context(annotation: Any, context_type: type) -> bool:
     if get_origin(annotation) is Annotated:
         annotation = annotation.__origin__
     return annotation is context_type
-
-
-def _converted(slot: _Slot | None, value: Any) -> Any:
-    if slot is None or slot.type is None:
-        return value
-    return convert(value, slot.type, f"argument {slot.name!r}")
 
 
 class Registry:

@@ -19,6 +19,7 @@ import msgspec
 from fairlead.model.cron import Fold, Gap, check_cron, check_zone, moments, runs_all_day
 from fairlead.model.durations import Duration, duration_rule, in_seconds
 from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.model.moments import Moment
 from fairlead.model.names import scoped_id
 from fairlead.model.options import Unique
 
@@ -29,7 +30,6 @@ __all__ = (
     "Missed",
     "SCHEDULE_HEADER",
     "SLOT_HEADER",
-    "Moment",
     "ScheduleSpec",
     "Template",
     "Timing",
@@ -45,7 +45,6 @@ __all__ = (
 )
 
 Missed = Literal["skip", "latest", "all"]
-Moment = datetime | float | int  # a datetime with a time zone, or unix seconds
 
 GRACE = 60.0  # seconds by which a slot may be late without counting as missed
 MAX_MISSED = 1_000  # slots that are made up for

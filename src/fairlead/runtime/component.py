@@ -15,6 +15,8 @@ __all__ = ("Component", "Outage", "every", "serving", "within")
 
 _FIRST_PAUSE = 0.1  # seconds after a failed step, doubled with each further failure
 _LONGEST_PAUSE = 5.0  # seconds
+_FIRST_REPEAT = 5.0  # seconds until an outage that goes on is said again, doubled each time
+_LONGEST_REPEAT = 300.0  # seconds
 
 log = logging.getLogger("fairlead.runtime")
 
@@ -110,18 +112,33 @@ async def within(seconds: float, event: asyncio.Event) -> bool:
 
 
 class Outage:
-    """One line when the broker fails and one when it answers again, not one for each try."""
+    """Says that the broker fails, and why, and when it answers again; not one line for each try.
 
-    def __init__(self, component: str) -> None:
+    With ``repeats`` the failure is said again while it lasts, after a pause that doubles each time.
+    """
+
+    def __init__(self, component: str, *, repeats: bool = False) -> None:
         self._component = component
-        self.since: float | None = None  # by the monotonic clock, while it lasts
+        self._repeats = repeats
+        self._pause = _FIRST_REPEAT
+        self._told_at = 0.0  # by the monotonic clock
+        self.since: float | None = None  # by the same, while it lasts
 
     def failed(self, error: BrokerError) -> None:
         """The broker did not do what it was asked."""
+        now = time.monotonic()
         if self.since is None:
-            fields = {"component": self._component, "error": type(error).__name__}
-            log.warning("broker failed", extra=fields)
-            self.since = time.monotonic()
+            self.since, self._pause = now, _FIRST_REPEAT
+            self._tell("broker failed: %s", error)
+        elif self._repeats and now - self._told_at >= self._pause:
+            self._pause = min(self._pause * 2, _LONGEST_REPEAT)
+            self._tell("broker still fails: %s", error, seconds=round(now - self.since, 1))
+
+    def _tell(self, text: str, error: BrokerError, **more: object) -> None:
+        self._told_at = time.monotonic()
+        fields = {"component": self._component, "error": type(error).__name__, **more}
+        # Errors of brokers name servers and settings, never what a task carries.
+        log.warning(text, " ".join(str(error).split()), extra=fields)
 
     def over(self) -> None:
         """The broker did what it was asked."""

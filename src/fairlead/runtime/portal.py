@@ -70,6 +70,14 @@ class Portal:
             future.cancel()  # changes nothing if the error is the coroutine's own
             raise
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop itself, which runs from now on. RuntimeError at the end of the process."""
+        loop = self._start() if self._loop is None else self._loop
+        if loop is None:
+            raise RuntimeError("the process ends: no event loop can be started any more")
+        return loop
+
     def spawn(self, factory: Callable[[], Awaitable[T]]) -> concurrent.futures.Future[T] | None:
         """Begin to await ``factory()`` on the portal's loop, and return at once.
 

@@ -20,7 +20,7 @@ from fairlead.model.errors import InvalidOption
 from fairlead.telemetry.fields import running
 from fairlead.telemetry.safe import plain, printable, sound, trace_of
 
-__all__ = ("configure",)
+__all__ = ("configure", "is_console")
 
 _FORMATS = ("json", "console", "auto")
 _LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -33,6 +33,7 @@ _OWN = frozenset(
 )
 # They warn of each of several tries a second; whoever asked for them says why it failed, once.
 _CHATTY = ("psycopg.pool",)
+_BLOCKS = frozenset({"stack", "traceback"})  # several lines, where people read them
 _FIRST = ("ts", "level", "logger", "event")
 _COLORS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": "2"}
 # JSON lets these stand as they are, but terminals obey some and readers of lines split at others.
@@ -53,12 +54,12 @@ def configure(
     if str(level).lower() not in _LEVELS:
         raise InvalidOption("level", level, f"one of {', '.join(_LEVELS)}")
     stream = sys.stderr if stream is None else stream
-    terminal = _is_terminal(stream)
     handler = logging.StreamHandler(stream)
-    if format == "json" or (format == "auto" and not terminal):
-        handler.setFormatter(_Json())
+    if is_console(format, stream):
+        colors = _is_terminal(stream) and not os.environ.get("NO_COLOR")
+        handler.setFormatter(_Console(colors=colors))
     else:
-        handler.setFormatter(_Console(colors=terminal and not os.environ.get("NO_COLOR")))
+        handler.setFormatter(_Json())
     handler.addFilter(_attempt)
     root = logging.getLogger()
     for old in list(root.handlers):
@@ -70,6 +71,11 @@ def configure(
             logging.DEBUG if level.lower() == "debug" else logging.ERROR
         )
     return handler
+
+
+def is_console(format: str, stream: TextIO) -> bool:
+    """Return whether lines of this format are for people, on this stream."""
+    return format == "console" or (format == "auto" and _is_terminal(stream))
 
 
 def _attempt(record: logging.LogRecord) -> bool:
@@ -177,7 +183,9 @@ class _Console(logging.Formatter):
         level = f"{record.levelname.lower():<8}"
         if self._colors and (color := _COLORS.get(record.levelname)):
             level = f"\x1b[{color}m{level}\x1b[0m"
-        rest = " ".join(f"{printable(name)}={_value(value)}" for name, value in _fields(record))
+        fields = dict(_fields(record))
+        blocks = [fields.pop(name) for name in _BLOCKS & fields.keys() if _is_block(fields[name])]
+        rest = " ".join(f"{printable(name)}={_value(value)}" for name, value in fields.items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         stamp = f"{clock}.{int(record.msecs):03d}"
         line = f"{stamp} {level} {printable(_event(record))}"
@@ -185,10 +193,14 @@ class _Console(logging.Formatter):
             line = f"{line:<60} {rest}"
         if len(line) > _MAX_LINE // 4:
             line = line[: _MAX_LINE // 4] + _CUT
-        trace = _trace(record)
-        if trace:
-            line += "".join(f"\n    {printable(part)}" for part in trace.splitlines())
+        for block in (*blocks, _trace(record)):
+            shown = _both_ends(block, _MAX_TRACE).splitlines()
+            line += "".join(f"\n    {printable(part)}" for part in shown)
         return line
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, str) and (not value or "\n" in value)
 
 
 def _value(value: Any) -> str:

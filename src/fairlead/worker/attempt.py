@@ -17,7 +17,14 @@ from collections.abc import Callable, Sequence
 from contextvars import Context as Variables
 from typing import Any
 
-from fairlead.model.errors import InvalidOption, Reject, Retry, Signal, Snooze, TaskCancelled
+from fairlead.model.errors import (
+    InvalidArgument,
+    InvalidOption,
+    Reject,
+    Retry,
+    Snooze,
+    TaskCancelled,
+)
 from fairlead.model.lifecycle import (
     Cancelled,
     Failed,
@@ -308,9 +315,12 @@ class Attempt(ABC):
         return self._failed(_chained(late, error), stack)
 
     def _failed(self, error: BaseException, stack: str = "") -> Failed:
-        if not isinstance(error, Signal):
+        if not isinstance(error, Retry | Snooze):  # these say how it goes on, and are no errors
             self.error = error
-        return Failed(error, describe(error, stack))
+        info = describe(error, stack)
+        if isinstance(error, InvalidArgument) and error.stored:
+            return Failed(Reject(info.message), info)  # it would not fit the next time either
+        return Failed(error, info)
 
     def fields(self) -> dict[str, object]:
         return {

@@ -34,6 +34,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Supervisor to child, first: what to run, and how."""
 
     app: str  # module:attribute
+    url: str | None = None  # of --url: the app must not name another one
     terminal: bool = False  # somebody sees what it says
     queues: dict[str, float] | None = None
     strict: bool = False
@@ -55,6 +56,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     log_format: str = "auto"
     log_level: str = "info"
     log_tasks: bool = False
+    log_errors: bool = False
+    first: bool = True  # no child before it, nor beside it
+    debug: bool = False  # show the whole traceback of an app that cannot be imported
     metrics: bool = False  # it is to count attempts, and say so
     hooks: bool = True  # of the app: call them here
 

@@ -350,7 +350,9 @@ class Child:
         if charged is None:
             charged = [] if clean else self._blamed(self._stacks.read())
         charged = [*charged, *(row.id for row in rows if row.charged and row.id not in charged)]
-        if not clean:
+        # Before it was introduced it had nothing: it said why it cannot start, or was told to end.
+        unborn = self.introduction is None and (self.refusal is not None or self.ordered)
+        if not clean and not unborn:
             self._tell(code, [row.id for row in rows if row.started], charged)
         if self.introduction is None or self._store is None:
             return

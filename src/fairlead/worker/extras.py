@@ -61,6 +61,7 @@ class Extras:
         "hooks",
         "lifespan",
         "limit",
+        "log_errors",
         "log_tasks",
         "outcomes",
     )
@@ -72,6 +73,7 @@ class Extras:
         around: Sequence[AroundRun] = (),
         lifespan: Lifespan | None = None,
         log_tasks: bool = False,
+        log_errors: bool = False,
         declare: Callable[[], Awaitable[object]] | None = None,
         limit: float = LIMIT,
         counters: Counters | None = None,
@@ -84,6 +86,7 @@ class Extras:
         self.counters = counters or Counters()  # of attempts, for whoever collects metrics
         self.lifespan = lifespan or Lifespan()
         self.log_tasks = log_tasks  # a line for each attempt that succeeds
+        self.log_errors = log_errors  # the text and the traceback of what a handler raised
         self.limit = limit  # seconds that a call of a handler may take that does not say so itself
         self.catalog = catalog  # tells of its tasks, whose time limit is this if they say nothing
         self.hooks = hooks  # functions that a worker calls for events

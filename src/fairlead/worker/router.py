@@ -115,12 +115,13 @@ class Router:
         try:
             spec = self._registry.get(body.task)
         except UnknownTask as error:
-            return _unroutable("UnknownTask", str(error))
+            return _unroutable("UnknownTask", str(error), body.task)
         if body.task_version > spec.version:
             return _unroutable(
                 "NewerTask",
                 f"the call is for version {body.task_version} of task {spec.name!r}, "
                 f"version {spec.version} is registered here",
+                body.task,
             )
         plan = self._plans.get(body.task)
         if plan is None or plan.spec is not spec:
@@ -165,5 +166,5 @@ def _seconds(option: str, value: object) -> float | None:
     return None if value is UNSET or value is None else seconds(option, value)
 
 
-def _unroutable(kind: str, message: str) -> Unroutable:
-    return Unroutable(ErrorInfo(kind, message))
+def _unroutable(kind: str, message: str, task: str = "") -> Unroutable:
+    return Unroutable(ErrorInfo(kind, message), task)

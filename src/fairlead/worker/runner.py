@@ -21,8 +21,9 @@ from fairlead.model.lifecycle import (
     settle,
     went_well,
 )
-from fairlead.model.message import Leased
+from fairlead.model.message import ErrorInfo, Leased
 from fairlead.model.registry import Gate
+from fairlead.model.shown import one_line
 from fairlead.telemetry.counters import OTHER, Counters
 from fairlead.worker.deadlines import Deadlines
 from fairlead.worker.execution import Attempt, Floor, begin
@@ -40,6 +41,7 @@ __all__ = ("Raised", "Runner", "Settler")
 
 log = logging.getLogger("fairlead.worker")
 
+_LONGEST_ERROR = 500  # characters of its text in a line
 _JITTER = 0.1  # of the time that a task is parked for: not all come back together
 _OUTCOMES = {
     State.COMPLETED: "completed",
@@ -132,9 +134,11 @@ class Runner:
         route = self._router.route(lease)
         if isinstance(route, Unroutable):
             settlement = settle(lease, route, _NO_POLICY, dice=self.dice())
-            error = route.info.type
-            fields = _fields(lease, settlement, error)
-            log.warning("task unroutable: %s, %s", lease.message.id, error, extra=fields)
+            info = route.info
+            fields = {**_fields(lease, settlement, info.type), "task": route.task}
+            log.warning(
+                "task unroutable: %s %s, %s", route.task, lease.message.id, info.type, extra=fields
+            )
             self._syncer.add(settlement)
             return
         spec = route.spec
@@ -270,7 +274,7 @@ class Runner:
             self._inflight.over(lease.message.id, lease.token)
         else:
             if settlement.error is not None and not self.alone:
-                _tell(lease, name, settlement, settlement.error.type)
+                _tell(lease, name, settlement, settlement.error, whole=self._extras.log_errors)
             elif self._extras.log_tasks and settlement.to is State.COMPLETED:
                 fields = {**attempt.context.fields(), "run_time": round(settlement.run_time, 6)}
                 log.info("task completed: %s %s", name, lease.message.id, extra=fields)
@@ -289,13 +293,20 @@ def _ignored(_kind: Kind) -> None:
     pass
 
 
-def _tell(lease: Leased, name: str, settlement: Settlement, error: str) -> None:
+def _tell(
+    lease: Leased, name: str, settlement: Settlement, error: ErrorInfo, *, whole: bool
+) -> None:
+    """Log that an attempt failed; with ``whole`` also the text of the error and its traceback."""
     # In the text as well: the usual format of a log shows no fields.
-    fields = {**_fields(lease, settlement, error), "task": name}
+    fields = {**_fields(lease, settlement, error.type), "task": name}
+    said = error.type
+    if whole:
+        said = f"{said}: {one_line(error.message, _LONGEST_ERROR)}" if error.message else said
+        fields["traceback"] = error.traceback
     if settlement.to is State.DEAD:
-        log.error("task dead: %s %s, %s", name, lease.message.id, error, extra=fields)
+        log.error("task dead: %s %s, %s", name, lease.message.id, said, extra=fields)
     else:
-        log.warning("attempt failed: %s %s, %s", name, lease.message.id, error, extra=fields)
+        log.warning("attempt failed: %s %s, %s", name, lease.message.id, said, extra=fields)
 
 
 def _fields(lease: Leased, settlement: Settlement, error: str) -> dict[str, object]:

@@ -33,7 +33,7 @@ async def prepared(prepare: Callable[[], Awaitable[None]], *, waits: bool) -> No
 
     Raises what does not pass by itself.
     """
-    outage = Outage("worker")
+    outage = Outage("worker", repeats=True)
     while True:
         try:
             await prepare()

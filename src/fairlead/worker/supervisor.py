@@ -24,6 +24,7 @@ from fairlead.broker import Store
 from fairlead.runtime.component import within
 from fairlead.worker.channel import Plan, Refusal
 from fairlead.worker.child import Child
+from fairlead.worker.notices import stopping_text
 from fairlead.worker.orphans import adopt_orphans, end_orphans, reap_orphans
 from fairlead.worker.past import Past
 
@@ -120,6 +121,8 @@ class Supervisor:
         """Stop in good time; told twice, at once."""
         if self._stopping.is_set():
             self._leaving.set()
+        else:
+            log.info(stopping_text([each.board for each in self.children], self._plan.grace))
         self._stopping.set()
 
     def quiet(self) -> None:
@@ -250,7 +253,9 @@ class Supervisor:
         asyncio.get_running_loop().call_later(self._plan.grace + _LAST_WORDS, late)
 
     def _start(self, paused: bool) -> Child:
-        plan = msgspec.structs.replace(self._plan, quiet=self.is_quiet, paused=paused)
+        plan = msgspec.structs.replace(
+            self._plan, quiet=self.is_quiet, paused=paused, first=not self.past.starts
+        )
         child = Child(self._command, plan, self._store, stall_timeout=self._stall_timeout)
         self.past.starts += 1
         child.life = self._children[child] = asyncio.ensure_future(self._live(child))

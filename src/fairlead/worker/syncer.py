@@ -50,7 +50,7 @@ class Syncer:
         self._inflight = inflight
         self._caller = caller
         self._spooled = outcomes
-        self.outage = Outage(self.name)
+        self.outage = Outage(self.name, repeats=True)
         self._outbox = Outbox(
             caller,
             outcomes,

@@ -35,6 +35,7 @@ from fairlead.worker.loading import Loader
 from fairlead.worker.orders import Orders
 from fairlead.worker.processor import Processor
 from fairlead.worker.publisher import Publisher
+from fairlead.worker.queue_watch import QueueWatch
 from fairlead.worker.record import WorkerState, introduction_of, state_of, worker_record
 from fairlead.worker.recoverer import Recoverer, give_back_soon
 from fairlead.worker.router import Router
@@ -128,6 +129,7 @@ class Worker:
         self.forwarder = Forwarder(store, self.scheduler)
         self.recoverer = Recoverer(store, dice)
         self.janitor = Janitor(store, dice)
+        self.queue_watch = QueueWatch(store, registry, lambda: self._order().order(), incarnation)
         self.subscriber = Subscriber(store, self.inflight, incarnation=incarnation)
         self.heartbeater = Heartbeater(
             store,
@@ -140,14 +142,9 @@ class Worker:
         self._slots: Slots | None = None
         if slots and slot_plan is not None:
             self._slots = Slots(
-                _SLOT,
-                slot_plan,
-                incarnation,
-                count=slots,
-                dice=dice,
-                patience=patience,
-                task_timeout=task_timeout,
-            )
+                _SLOT, slot_plan, incarnation,
+                count=slots, dice=dice, patience=patience, task_timeout=task_timeout,
+            )  # fmt: skip
         self.runner = Runner(
             self.syncer,
             self.inflight,
@@ -248,6 +245,7 @@ class Worker:
                 self._handing_back(),
                 serving(*self._keepers(self.publisher), self.subscriber),
                 serving(self.forwarder, self.recoverer, self.janitor, self.healthchecker),
+                serving(self.queue_watch),
                 serving(self.processor, self._hooks),
             ):
                 try:

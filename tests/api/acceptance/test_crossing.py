@@ -18,6 +18,7 @@ from tests.api.app import problem
 #: What is not in the table of routes: the scope it takes, or None where everybody may.
 BESIDE: dict[str, str | None] = {
     "/": None,
+    "/sign-in": None,
     "/static/": None,
     "/ws": "read",
     "/events": "read",

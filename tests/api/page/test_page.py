@@ -18,6 +18,7 @@ from starlette.routing import Mount
 from fairlead import Fairlead
 from fairlead.api.settings import ApiSettings
 from tests.api.serving import new_token, served
+from tests.cli.running import answered
 from tests.support.browser import Page, chromium, open_page
 from tests.support.servers import Running, server
 from tests.support.worker_process import WorkerProcess, until
@@ -122,6 +123,22 @@ async def fits(page: Page) -> None:
             await page.resize(width)
             assert await page.value("document.documentElement.scrollWidth") == width
             assert await page.value(BEYOND) == ""
+
+
+async def test_a_link_signs_a_tab_in_once_and_is_in_no_history(tmp_path: Path) -> None:
+    async with a_site(tmp_path) as site:
+        order = ("token", "link", "--at", site.url, "--url", site.broker.url)
+        link = (await asyncio.to_thread(answered, *order)).stdout.strip()
+        async with open_page() as page:
+            await page.open(link)
+            await page.until('document.getElementById("state-text").textContent === "Live"')
+            assert "sign-in" not in await page.value("location.href")
+            await page.open(site.url)  # the tab keeps the token
+            await page.until('document.getElementById("state-text").textContent === "Live"')
+        async with open_page() as other:
+            await other.open(link)
+            await other.until('!document.getElementById("sign-in").hidden')
+            assert "used already" in await other.text("#sign-in-why")
 
 
 async def test_what_goes_on_is_shown_while_it_goes_on(tmp_path: Path) -> None:

@@ -72,6 +72,28 @@ async function ask(path, accept, signal, headers = {}) {
   throw new Refusal(answer.status, problem, after > 0 ? Math.min(after, 120) : 0);
 }
 
+// The code of a link that signs in once, taken out of the address: it is in no history after that.
+export function takeCode() {
+  const found = /^#sign-in=([\w-]{1,200})$/.exec(location.hash);
+  if (found) history.replaceState(null, "", location.pathname + location.search);
+  return found ? found[1] : null;
+}
+
+// Returns whether the code was good for a token that this tab keeps.
+export async function signInWith(code) {
+  const answer = await fetch(new URL("sign-in", BASE), {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ code }),
+    cache: "no-store",
+    credentials: "same-origin",
+    redirect: "error",
+    referrerPolicy: "no-referrer",
+    signal: AbortSignal.timeout(10_000),
+  });
+  return answer.ok && keepToken(text(Object(await answer.json()).token));
+}
+
 export async function read(path, signal) {
   const soon = AbortSignal.any([signal, AbortSignal.timeout(10_000)]);
   const answer = await ask(`api/v1/${path}`, "application/json", soon);

@@ -2,7 +2,17 @@
 // keeps, shows every text as text, and changes nothing.
 
 import { SHOWS, layOut, leaveOut } from "./board.js";
-import { Refusal, hasToken, keepToken, listen, read, rest, serverTime } from "./connection.js";
+import {
+  Refusal,
+  hasToken,
+  keepToken,
+  listen,
+  read,
+  rest,
+  serverTime,
+  signInWith,
+  takeCode,
+} from "./connection.js";
 import { EVENTS, HEARS, READS } from "./fields.js";
 import { at, set, write } from "./table.js";
 import { clock, lasting } from "./values.js";
@@ -18,6 +28,9 @@ const WHY = {
     "The server does not know this token: it is mistyped, revoked or past its expiry. " +
     "Give another one.",
   scope: "This token lacks the scope “read”, which this page needs. Give one that has it.",
+  link:
+    "This link was used already, or is too old: each signs in once. Make another with " +
+    "“fairlead token link”, or give a token.",
   form: "A token is one word of letters, digits and signs, such as fl_…",
   storage: "This browser keeps nothing for a tab. Allow session storage for this server.",
 };
@@ -85,6 +98,15 @@ function signIn(why) {
   write(at("sign-in-why"), why);
   at("token").focus();
   showStatus();
+}
+
+// A link signs in before anything is read. One that was used does no harm to a tab that has a token.
+async function useLink() {
+  const code = takeCode();
+  if (code === null) return;
+  const good = await signInWith(code).catch(() => false);
+  if (!good && !hasToken()) signIn(WHY.link);
+  else if (status.signedOut) location.reload(); // something was read before the token was there
 }
 
 function signedIn(event) {
@@ -242,8 +264,13 @@ document.addEventListener("visibilitychange", () => {
   else start();
   showStatus();
 });
-at("forget").hidden = !hasToken();
+// In a tab that is open already the browser only changes the address.
+addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#sign-in=")) location.reload();
+});
 at("board").hidden = false;
 setInterval(showStatus, 1000);
 showStatus();
+await useLink();
+at("forget").hidden = !hasToken();
 start();

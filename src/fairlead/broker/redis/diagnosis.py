@@ -11,6 +11,7 @@ from fairlead.broker.redis.keys import Keys
 from fairlead.broker.redis.numbers import FIELD, unpack_numbers
 from fairlead.broker.views import Finding
 from fairlead.model.clock import SLEW, follow
+from fairlead.model.durability import CLAIM
 from fairlead.model.errors import Refused
 
 __all__ = ("diagnose",)
@@ -80,10 +81,11 @@ def _persistence(info: dict[str, str], fsync: str) -> Iterator[Finding]:
         yield Finding(name=name, status="warn", text=text, hint=hint)
     else:
         means = {
-            "always": "written to the disk before each answer",
-            "everysec": "written to the disk each second: if the machine fails, one may be lost",
-        }.get(fsync, "how often it is written to the disk may not be asked")
-        yield Finding(name=name, status="ok", text=f"there is an append-only file, {means}")
+            "always": "It is written to the disk before each answer",
+            "everysec": "It is written to the disk each second: if the machine fails, or the "
+            "server is killed while its disk is busy, up to two seconds may be lost",
+        }.get(fsync, "How often it is written to the disk may not be asked")
+        yield Finding(name=name, status="ok", text=f"{CLAIM} {means}")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
         text = "the last attempt to save a snapshot failed"
         hint = "look into the server's log; it may refuse writes because of it"

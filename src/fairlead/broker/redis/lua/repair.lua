@@ -161,7 +161,7 @@ local function stands(task)
   if state == QUEUED then return listed_in(line_of(task), entry_of(task)) end
   if state == RUNNING then return is_held(task) and at_of(lease_ends, task.incarnation) end
   if state >= COMPLETED then return pins.keeps(task) or on_shelf(task, state) end
-  return slept_until(task) == (state == DEFERRED and BEHIND or task.due)
+  return slept_until(task) == (state == DEFERRED and LAST_ASLEEP or task.due)
 end
 
 -- Put it there.
@@ -238,7 +238,7 @@ end
 -- Whether 'due' says of a tenant when the first of what it has asleep is to be looked at.
 local function is_due(key, a)
   local first, look = firsts(a, 1)[1], at_of(due, key)
-  local at = first and first[1] < BEHIND and first[1]
+  local at = first and first[1] < LAST_ASLEEP and first[1]
   if not at or not look then return not at and not look end
   return look >= at and look <= max(at, now)
 end

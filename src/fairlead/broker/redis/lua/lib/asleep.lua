@@ -5,7 +5,7 @@
 -- due than one call promotes, that is the moment at which it was looked at last, so that tenants take turns. Reads
 -- KEYS[1], no ARGV. Returns nothing by itself.
 -- @share due asleep
--- @const BEHIND=9e18
+-- @const LAST_ASLEEP=9e18
 local looks, stale -- tenant -> its place in 'due' as it was read; those whose place has to be found anew
 asleep = {}
 -- @each
@@ -39,11 +39,11 @@ function asleep.add(task) asleep.put(task.h, task.id, task.state, task.due) end
 
 -- The same for a task with this head.
 function asleep.put(h, id, state, moment)
-  local at = state == DEFERRED and BEHIND or moment
+  local at = state == DEFERRED and LAST_ASLEEP or moment
   local a = asleep.of(h.queue, h.tenant)
   set_at(a, id, at)
   if fresh[id] then a.new = (a.new or 0) + 1 end
-  if at == BEHIND then return end
+  if at == LAST_ASLEEP then return end
   local key = h.queue .. SEP .. h.tenant
   local known = look(key)
   if not known or at < known then set_at(due, key, at) end
@@ -58,7 +58,7 @@ end
 
 -- Let a tenant have its place at the moment of its first task, or none.
 local function set_place(key, first)
-  local at, to = look(key), first and first < BEHIND and first
+  local at, to = look(key), first and first < LAST_ASLEEP and first
   if to and to <= now and at then to = max(to, min(at, now)) end
   if to == at then return end
   if at then drop(due, key) end

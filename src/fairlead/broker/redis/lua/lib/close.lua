@@ -55,7 +55,7 @@ local function take_back(last)
     if command == 'ZADD' then
       for i = 2, #args, 2 do call('ZREM', key, args[i]) end
     elseif command == 'ZREM' then
-      for i = 1, #args do call('ZADD', key, BEHIND, args[i]) end
+      for i = 1, #args do call('ZADD', key, LAST_ASLEEP, args[i]) end
     else
       call(command == 'RPUSH' and 'RPOP' or 'LPOP', key, #args)
     end

@@ -39,9 +39,8 @@ end
 
 -- The same without those that are over; nil if none is left, which their lengths tell.
 local FEW = 4
-local function remaining(text, runs)
-  local _, start = opened_loans(text)
-  local bytes, over = 0, {}
+function remaining_loans(text, runs)
+  local start, bytes, over = find(text, SEP, 1, true) or #text + 1, 0, {}
   for r = 1, #runs, 3 do
     local ids = runs[r]
     for i = runs[r + 1], runs[r + 2] do bytes = bytes + #ids[i] + 1 end
@@ -98,7 +97,7 @@ writers[#writers + 1] = function()
     for number, over in pairs(l.ended) do
       local token = format('%.0f', number)
       local text = call('ZRANGEBYSCORE', key, token, token, 'LIMIT', 0, 1)[1]
-      local left = text and remaining(text, over)
+      local left = text and remaining_loans(text, over)
       if text then write('ZREM', key, text) end
       if left then write('ZADD', key, token, left) elseif text and calls then calls = calls - 1 end
     end

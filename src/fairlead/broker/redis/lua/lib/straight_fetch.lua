@@ -373,7 +373,7 @@ function serve(q, budget, taken)
 end
 
 -- Of a record the policy is the third byte, and the moment since which the task can run may be said there, or not.
-local NEVER = ('\0'):rep(8)
+local NO_MOMENT = ('\0'):rep(8)
 -- Lend `first` to `last` of what was taken, all started or all held: write the records of the plain ones and say that they began.
 -- `lend_one` does the same for a task of the engine.
 local function lend_each(taken, ids, first, last, started, lend_one)
@@ -396,7 +396,7 @@ local function lend_each(taken, ids, first, last, started, lend_one)
     else
       local value, id, r = stored[i], taken[i], recorded[i]
       local since_then = r and sub(r, SINCE + 1, SINCE + 8)
-      if not r or since_then == NEVER then since_then = sub(value, 1, 8) end
+      if not r or since_then == NO_MOMENT then since_then = sub(value, 1, 8) end
       if since_then ~= accepted then
         if g then began(i - 1) end
         accepted, since = since_then, unpacked('<d', since_then)

@@ -5,7 +5,7 @@
 -- @share releases
 local SHORT = true
 releases = {}
-local AS_QUEUED, NEVER, FIRST_LIFE = '\3', ('\0'):rep(8), ('\0'):rep(4)
+local AS_QUEUED, NO_MOMENT, FIRST_LIFE = '\3', ('\0'):rep(8), ('\0'):rep(4)
 local last_self, h, t, sleepers -- of the last one: what its record says of it, its head, its tenant, what waits there
 local queue, ended, many -- releases that have not been counted: `many` of tasks whose parents ended then
 local stamp
@@ -42,7 +42,7 @@ function releases.record(id)
   local r = SHORT and tasks[id] == nil and not latest[id] and raw[id]
   if not r or r:byte(1) ~= DEFERRED or r:byte(FATE_END + 1) >= MOVED then return nil end
   local due = sub(r, SINCE + 1, SINCE + 8)
-  if due ~= NEVER and unpacked('<d', due) > now then return nil end
+  if due ~= NO_MOMENT and unpacked('<d', due) > now then return nil end
   if M.laying > 0 and read_self(r).flow then return nil end
   return r
 end

@@ -1,0 +1,1 @@
+"""A shop whose web server enqueues and whose workers send mails."""

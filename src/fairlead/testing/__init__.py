@@ -1,0 +1,18 @@
+"""A kit for the tests of programs that use Fairlead; with pytest its fixtures are there by name."""
+
+from fairlead.app.drained import Drained, Left
+from fairlead.testing.clock import ManualClock
+from fairlead.testing.context import RecordingContext
+from fairlead.testing.crashes import Crash
+from fairlead.testing.enqueued import EnqueuedTask
+from fairlead.testing.kit import Kit
+
+__all__ = (
+    "Crash",
+    "Drained",
+    "EnqueuedTask",
+    "Kit",
+    "Left",
+    "ManualClock",
+    "RecordingContext",
+)
