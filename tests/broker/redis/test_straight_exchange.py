@@ -204,7 +204,7 @@ class History:
 
     batches: tuple[int, ...] = (1, 5, 20, 60)  # tasks that are enqueued in a call
     wants: tuple[int, ...] = (0, 1, 5, 20, 60)  # and asked for
-    unusuals = (0.06, 0.6)  # which part of the tasks may have an option
+    unusuals: tuple[float, ...] = (0.06, 0.6)  # which part of the tasks may have an option
     part_held = 0.25  # of the calls that lend: of what they ask for a half is only held
     odds: tuple[float, ...] = (0.0, 0.0, 0.05, 0.5)  # parts of the ends that are not usual
 
