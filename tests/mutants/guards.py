@@ -61,7 +61,7 @@ _ENGINE = (
             lua("lib/task.lua", (" and t.token == token", "")),
             lua(
                 "lib/straight_settle.lua",
-                ("f.untouched and f.token == token and", "f.untouched and"),
+                ("f.untouched and f.token == token\n", "f.untouched\n"),
                 test=MACHINE + "test_a_settlement_with_an_old_token_is_fenced_for_an_id_that"
                 "_fairlead_made",
             ),

@@ -37,8 +37,8 @@ GUARDS: tuple[Guard, ...] = (
             lua(
                 "lib/asleep.lua",
                 (
-                    "if not more then stale[key] = a return end",
-                    "do drop(due, key) stale[key] = a return end",
+                    "  if more then set_at(due, key, now) elseif unsure",
+                    "  drop(due, key)\n  if unsure",
                 ),
             ),
         ),

@@ -37,6 +37,8 @@ _LONG: tuple[_Edit, ...] = (
     ("exchange.lua", "-- @include straight_exchange\n", ""),
     ("lib/engine.lua", "-- @include straight_ready\n", ""),
     ("lib/straight_settle.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
+    ("lib/straight_release.lua", "local SHORT = true\n", "local SHORT = false\n"),
+    ("lib/recorded_entry.lua", "local SHORT = true\n", "local SHORT = false\n"),
 )
 _COUNTED: tuple[_Edit, ...] = (
     (

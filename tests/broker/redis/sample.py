@@ -53,6 +53,11 @@ class Spoiler:
         (life,) = struct.unpack_from("<I", self.do("HGET", "tasks", id), 8)
         return f"after:{life}:{id}"
 
+    def tie(self, id: str, letters: str) -> None:
+        """Say something else of who waits for a task; its dependents stay behind that."""
+        few = self.do("HGET", "ties", id).partition(b"\x1d")
+        self.do("HSET", "ties", id, letters.encode() + few[1] + few[2])
+
     def token(self, id: str) -> str:
         """Under which a task runs."""
         (token,) = struct.unpack_from("<d", self.do("HGET", "records", id), 12)

@@ -213,7 +213,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     ),
     # -- dependencies ----------------------------------------------------------------------
     "a parent that knows nothing": (
-        lambda s: s.do("DEL", s.after("running")),
+        lambda s: s.do("HSET", "ties", "running", "wd"),
         "task deferred waits for running, which does not know of it",
     ),
     "a child that knows nothing": (
@@ -261,11 +261,11 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "under a number that was never given",
     ),
     "dependents without a tie": (
-        lambda s: s.do("HSET", "ties", "running", "w"),
+        lambda s: s.tie("running", "w"),
         "task running has dependents that would not be told of its end",
     ),
     "watchers without a tie": (
-        lambda s: s.do("HSET", "ties", "running", "d"),
+        lambda s: s.tie("running", "d"),
         "task running has watchers that would not be told of its end",
     ),
     "a tie without watchers": (

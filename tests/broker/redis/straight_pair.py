@@ -9,15 +9,18 @@ from typing import Any
 import redis
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import LAYOUT, Call, Submission
+from fairlead.broker.verbs import LAYOUT, Call, Fetch, Submission
 from fairlead.model.errors import FairleadError
-from tests.support.long_way import COUNTER, COUNTERS, counted_lua, long_lua
+from fairlead.model.lifecycle import Settlement
+from fairlead.model.message import Leased
+from tests.support.long_way import COUNTER, COUNTERS, ENDS, LOANS, counted_lua, long_lua
 from tests.support.store import NOW, Client
 from tests.support.twins import emptied
 
-__all__ = ("LARGE", "PREFIX", "Pair", "everything", "made")
+__all__ = ("LARGE", "PREFIX", "QUEUES", "Pair", "everything", "exchanged", "made")
 
 PREFIX = "fl1:{0}:"
+QUEUES = ("default", "mail")  # that are fetched from
 LARGE = b"x" * 40_000
 # A broker's own calls, of its upkeep, have a name that is drawn anew for each.
 _OWN = re.compile(rb"^[0-9a-f]{16}(?=:[a-z]+$)")
@@ -129,3 +132,18 @@ def _comparable(kind: bytes, value: Any) -> Any:
     if kind == b"zset":
         return sorted((score, _OWN.sub(b"", each)) for each, score in value)
     return value
+
+
+async def exchanged(
+    pair: Pair,
+    ends: list[Settlement],
+    wanted: int = 0,
+    *,
+    start: int | None = None,
+    now: float = NOW + 1,
+) -> tuple[list[Leased], int, int]:
+    """What was lent, how many ends went straight, and how many loans."""
+    before = pair.count(ENDS), pair.count(LOANS)
+    fetch = Fetch(queues=QUEUES, max=wanted, start=start) if wanted else None
+    reply = await pair.do(lambda client: client.exchange(ends, fetch=fetch, now=now))
+    return reply.leased, pair.count(ENDS) - before[0], pair.count(LOANS) - before[1]

@@ -16,11 +16,17 @@ from fairlead.broker.verbs import Alter, Call, Fetch, LimiterChange, QueueChange
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
-from tests.broker.redis.straight_pair import LARGE, PREFIX, Pair, everything, made
+from tests.broker.redis.straight_pair import (
+    LARGE,
+    PREFIX,
+    QUEUES,
+    Pair,
+    everything,
+    exchanged,
+    made,
+)
 from tests.support.long_way import ENDS, LOANS, SMALL
 from tests.support.store import NOW, completed, dead, failed, ref, released, submit
-
-QUEUES = ("default", "mail")
 
 
 @pytest.fixture
@@ -32,21 +38,6 @@ async def pair() -> AsyncIterator[Pair]:
             assert await client.broker.audit() == []
     finally:
         await made_pair.close()
-
-
-async def exchanged(
-    pair: Pair,
-    ends: list[Settlement],
-    wanted: int = 0,
-    *,
-    start: int | None = None,
-    now: float = NOW + 1,
-) -> tuple[list[Leased], int, int]:
-    """What was lent, how many ends went straight, and how many loans."""
-    before = pair.count(ENDS), pair.count(LOANS)
-    fetch = Fetch(queues=QUEUES, max=wanted, start=start) if wanted else None
-    reply = await pair.do(lambda client: client.exchange(ends, fetch=fetch, now=now))
-    return reply.leased, pair.count(ENDS) - before[0], pair.count(LOANS) - before[1]
 
 
 async def test_plain_tasks_are_lent_and_end_straight(pair: Pair) -> None:
@@ -213,7 +204,7 @@ class History:
 
     batches: tuple[int, ...] = (1, 5, 20, 60)  # tasks that are enqueued in a call
     wants: tuple[int, ...] = (0, 1, 5, 20, 60)  # and asked for
-    unusual = 0.06  # part of the tasks that have an option
+    unusuals: tuple[float, ...] = (0.06, 0.6)  # which part of the tasks may have an option
     part_held = 0.25  # of the calls that lend: of what they ask for a half is only held
     odds: tuple[float, ...] = (0.0, 0.0, 0.05, 0.5)  # parts of the ends that are not usual
 
@@ -224,6 +215,7 @@ class History:
         self.now, self.number = NOW, 0
         self.tenants = [f"t{n}" for n in range(self.draw.choice((1, 3, 8, 30)))]
         self.held: list[Leased] = []
+        self.unusual = self.draw.choice(self.unusuals)
 
     def submission(self) -> Any:
         draw = self.draw
@@ -232,12 +224,21 @@ class History:
         id = made(self.number) if draw.random() > 0.03 else f"{tenant}:{draw.randint(1, 20)}"
         options: dict[str, Any] = {}
         if draw.random() < self.unusual:
+            until: Any = draw.choice(("started", "done", "window"))
+            unique = Unique(key=draw.choice("vwxyz"), until=until, window=2.0 * (until == "window"))
+            parents = {
+                made(max(1, self.number - draw.randint(1, 9)))
+                for _ in range(draw.choice((1, 1, 3, 20)))
+            }
             options = draw.choice(
                 (
                     {"delay": draw.choice((0.5, 2.0))},
                     {"deadline": 3.0},
-                    {"unique": Unique(key=draw.choice("xy"))},
-                    {"after": [made(draw.randint(1, self.number))]},
+                    {"unique": unique},
+                    {
+                        "after": sorted(parents),
+                        "policy": draw.choice(("dead", "cancel", "wait", "run")),
+                    },
                     {"body": LARGE},
                     {"limiters": ("gpu",)},
                 )

@@ -370,7 +370,8 @@ class Moderate(History):
     batches: tuple[int, ...] = (1, 1, 2, 3, 8)
     wants: tuple[int, ...] = (0, 1, 1, 3, 5, 30)
     odds: tuple[float, ...] = (0.0, 0.0, 0.0, 0.1)
-    unusual, part_held = 0.01, 0.05
+    unusuals: tuple[float, ...] = (0.01,)
+    part_held = 0.05
 
     async def configure(self) -> None:
         """Mostly how much is kept, which tidy looks at once."""

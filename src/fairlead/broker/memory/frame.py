@@ -60,7 +60,7 @@ class Frame:
                 self._conclude(before)
 
     def _set_clock(self, now: float | None) -> None:
-        self._shard.told = self._shard.digested = 0
+        self._shard.told = self._shard.eased = self._shard.digested = 0
         if now is None:
             now = self._shard.now if self._test_clock else self._time()
         elif not self._test_clock:

@@ -62,6 +62,7 @@ class Holdings:
         self.unpins: deque[tuple[bool, str, int]] = deque()
         self.digested = 0  # bytes of bodies that were dropped, or were to be, in this call
         self.told = 0  # tasks that were told of such an end, in this call
+        self.eased = 0  # of these, how many lost a dependency and go on waiting
         # Parents, how they ended, and who has to be told.
         self.releases: deque[tuple[Task | Guard, State | None, deque[Task]]] = deque()
         self.flows: dict[str, Flow] = {}

@@ -14,6 +14,7 @@ __all__ = ("WIDE", "attach", "deliver", "end_for", "follow_up")
 
 _FEW = 16  # parents; the end of a task that waits for more has to be told to many
 WIDE = 17  # as how much such an end counts, of MAX_STEP
+_EASED = 5  # tasks that lose a dependency and go on waiting, for the price of one that is released
 
 
 def attach(task: Task, parent: Task | Guard) -> None:
@@ -53,13 +54,23 @@ def deliver(shard: Shard) -> int:
         while children and shard.told < MAX_STEP:
             child = children.popleft()
             if child.blocked_by is not None and parent.id in child.blocked_by:
-                wide = child.wide
-                _tell(shard, child, parent, state)
-                shard.told += WIDE if wide and child.state in FINAL else 1
+                shard.told += _told(shard, child, parent, state)
         if not children:
             # Telling a child may have added to the end of the line, never to its front.
             releases.popleft()
     return shard.told - before
+
+
+def _told(shard: Shard, child: Task, parent: Task | Guard, state: State | None) -> int:
+    """Tell a task of an end; as how much that counts."""
+    wide, edges = child.wide, len(child.blocked_by or ())
+    _tell(shard, child, parent, state)
+    if child.state in FINAL:
+        return WIDE if wide else 1
+    if len(child.blocked_by or ()) == edges - 1 > 0:
+        shard.eased += 1
+        return int(shard.eased % _EASED == 1)
+    return 1
 
 
 def _place(shard: Shard, task: Task, parent: Task | Guard) -> None:

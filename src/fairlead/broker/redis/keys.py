@@ -75,7 +75,7 @@ class Keys:
         self.results = f"{prefix}results"
         self.progress = f"{prefix}progress"
         self.checkpoints = f"{prefix}checkpoints"
-        self.ties = f"{prefix}ties"  # who waits for a task: "w" watchers, "d" dependents
+        self.ties = f"{prefix}ties"  # who waits for a task; its dependents, if they are few
         self.before = f"{prefix}before"  # what deferred tasks wait for, if it is not much
         self.watchers = f"{prefix}watchers"
         # Queues, tenants and limits: hashes by name.

@@ -11,8 +11,9 @@ from typing import Literal
 
 from fairlead.broker import checks
 from fairlead.broker.redis import answers, codec
+from fairlead.broker.redis.edges import read_edges, read_ties
 from fairlead.broker.redis.frame import Frame
-from fairlead.broker.redis.stored import STATES, read_edges
+from fairlead.broker.redis.stored import STATES
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.verbs import Call, Firing, Receipt, Submission
 from fairlead.model.lifecycle import State
@@ -101,7 +102,7 @@ class Posting(Frame):
         """
         waits: set[Edge] = set()
         known: set[Edge] = set()
-        async for id, stored in self._befores():
+        async for id, stored in self._fields(self.keys.before):
             for parent, where in read_edges(stored):
                 if where.startswith("@"):
                     waits.add((where[1:], id, parent))
@@ -113,15 +114,18 @@ class Posting(Frame):
             shard, *rest = member.split("\x1f")
             if rest:
                 known.add((shard, rest[0], id.partition(":")[2]))
+        async for id, stored in self._fields(self.keys.ties):
+            for _, member in read_ties(stored)[1]:
+                shard, *rest = member.split("\x1f")
+                if rest:
+                    known.add((shard, rest[0], id))
         return waits, known
 
-    async def _befores(self) -> AsyncIterator[tuple[str, bytes]]:
+    async def _fields(self, key: str) -> AsyncIterator[tuple[str, bytes]]:
         server = (await self._session()).server
         cursor = b"0"
         while True:
-            cursor, page = await server.command(
-                "HSCAN", self.keys.before, cursor, "COUNT", _SCANNED
-            )
+            cursor, page = await server.command("HSCAN", key, cursor, "COUNT", _SCANNED)
             for id, stored in zip(page[::2], page[1::2], strict=True):
                 yield id.decode(), stored
             if cursor == b"0":

@@ -48,7 +48,6 @@ __all__ = (
     "new_head",
     "parse_head",
     "parsed_heads",
-    "read_edges",
     "read_extra",
     "tenant_counts",
     "worker_bytes",
@@ -277,18 +276,6 @@ def _texts(record: bytes) -> tuple[str, str, str, bytes]:
         place += size
     incarnation, unique, reason, head = texts
     return incarnation.decode(), unique.decode(), reason.decode(), head
-
-
-def read_edges(stored: bytes) -> dict[tuple[str, str], int]:
-    """What a deferred task waits for: parent, and its life or ``@`` and its shard; edge numbers.
-
-    Nothing for one that waits for much: a sorted set has it.
-    """
-    found: dict[tuple[str, str], int] = {}
-    for edge in stored.decode().split("\x1d")[1:]:
-        parent, where, number = edge.split("\x1f")
-        found[parent, where] = int(number)
-    return found
 
 
 # -- counts ------------------------------------------------------------------------------------

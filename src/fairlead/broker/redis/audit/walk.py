@@ -24,10 +24,10 @@ from fairlead.broker.redis.audit.values import (
     Task,
     Tenant,
 )
+from fairlead.broker.redis.edges import read_edges, read_ties
 from fairlead.broker.redis.keys import KINDS, Keys
 from fairlead.broker.redis.numbers import FIELD, unpack_numbers
 from fairlead.broker.redis.schedules import decoded
-from fairlead.broker.redis.stored import read_edges
 
 __all__ = ("Command", "Progress", "Shard", "walk")
 
@@ -101,6 +101,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
     "watchers": reading.read_watchers,
     "tally:": reading.read_tally,
     "before": read_edges,
+    "ties": read_ties,
     "flows": reading.read_flow,
     "pins": reading.read_pins,
     "uses": reading.read_uses,
@@ -288,6 +289,10 @@ def _put_together(shard: Shard) -> None:
                 shard.meta |= unpack_numbers(value) if name == FIELD else {name: float(value)}
             except ValueError:
                 shard.findings.append(f"'meta' holds what cannot be read for {name!r}")
+    for id, (letters, few) in shard.hash("ties").items():
+        shard.hashes["ties"][id] = letters
+        for (life, member), number in few.items():  # as those that are many
+            shard.orders.setdefault(f"after:{life}:{id}", {})[member] = number
     messages: dict[str, Message] = shard.hashes.pop("tasks", {})
     records: dict[str, Record] = shard.hashes.pop("records", {})
     for id in {**messages, **records}:

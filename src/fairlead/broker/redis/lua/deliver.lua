@@ -16,5 +16,5 @@ if kept then return kept end
 local count = deliver() + pins.settle()
 if count == 0 then count = flows.see_to() end
 trim_ended()
-local more = M.laying + M.unpins > 0 or #firsts(jobs, 1) > 0
+local more = M.laying + M.unpins > 0 or jobs.any()
 return answer(concat({ exact(now), count, more and 1 or 0 }, '\30'))

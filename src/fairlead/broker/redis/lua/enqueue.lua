@@ -17,12 +17,15 @@
 -- @include entry
 -- @include ways
 -- @include plain_entry
+-- @include recorded_entry
 -- @include past_end
 local kept = once('enqueue', tostring)
 if kept then return kept end
-local ids, receipts, n, i = load_ways(4), {}, 0, 4
+local ids, at = load_ways(4)
+local receipts, n, i = {}, 0, 4
 local made = not find(concat(ids), ':', 1, true)
 if #ids > 0 then load_new(ids) end
+if #at > 0 then load_options(at, ids) end
 while ARGV[i] do
   if ARGV[i] == 'P' then
     n, i = enter_run(i, n, ids, receipts, made)
@@ -34,11 +37,7 @@ while ARGV[i] do
     end
     i = i + 2 + 7 * tonumber(ARGV[i + 1])
   else
-    for k = i + 2, i + 4 * tonumber(ARGV[i + 1]) - 2, 4 do
-      n = n + 1
-      receipts[n] = accept(ARGV[k], ARGV[k + 1], ARGV[k + 2], ARGV[k + 3])
-    end
-    i = i + 2 + 4 * tonumber(ARGV[i + 1])
+    n, i = enter_recorded(i, n, ids, receipts)
   end
 end
 follow_up()

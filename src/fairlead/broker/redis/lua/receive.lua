@@ -23,14 +23,14 @@ local function link(e)
   local verdict = parent and on_dependency(parent.state, e.digit) or MET
   if verdict ~= WAIT then
     post(from, 't', e.child, e.life, e.parent, verdict == MET and 0 or verdict)
-  elseif not at_of(dependents(parent.id, parent.life), member_of(e)) then
+  elseif not dependents.number(parent.id, parent.life, member_of(e)) then
     remember(parent, member_of(e))
   end
 end
 
 local function unlinked(e)
   local parent = known(e.parent)
-  if parent then drop(dependents(parent.id, parent.life), member_of(e)) end
+  if parent then dependents.remove(parent.id, parent.life, member_of(e)) end
 end
 
 local function tell(e)

@@ -27,7 +27,7 @@
 -- @include once
 local kept = once('repair', tostring)
 if kept then return kept end
-local LEASE, BEHIND = 30, 9e18
+local LEASE = 30
 local MOST_TENANTS, MOST_LOANS, MOST_HOLDERS, MOST_VALUES = 5000, 5000, 2000, 5000 -- that one step reads
 local SEARCHED = 200000 -- entries of lists that one step looks through before it leaves the rest to the next
 local mends, kind = ARGV[4] == 'mend', ARGV[5]
@@ -76,7 +76,7 @@ local function stand(t)
   end
   if t[STATUS] == READY then set_at(q.ready, name, t[TAG]) else drop(q.ready, name) end
   t[BUSY], t[CHANGED] = call('SISMEMBER', P .. 'active:' .. q.name, name), true
-  asleep.looked_at(q.name .. SEP .. name, asleep.of(q.name, name), false)
+  asleep.look_again(q.name .. SEP .. name, asleep.of(q.name, name))
   keep_own(t)
   rung[q.name] = q
 end
@@ -161,7 +161,7 @@ local function stands(task)
   if state == QUEUED then return listed_in(line_of(task), entry_of(task)) end
   if state == RUNNING then return is_held(task) and at_of(lease_ends, task.incarnation) end
   if state >= COMPLETED then return pins.keeps(task) or on_shelf(task, state) end
-  return slept_until(task) == (state == DEFERRED and BEHIND or task.due)
+  return slept_until(task) == (state == DEFERRED and LAST_ASLEEP or task.due)
 end
 
 -- Put it there.
@@ -238,7 +238,7 @@ end
 -- Whether 'due' says of a tenant when the first of what it has asleep is to be looked at.
 local function is_due(key, a)
   local first, look = firsts(a, 1)[1], at_of(due, key)
-  local at = first and first[1] < BEHIND and first[1]
+  local at = first and first[1] < LAST_ASLEEP and first[1]
   if not at or not look then return not at and not look end
   return look >= at and look <= max(at, now)
 end
@@ -466,7 +466,7 @@ function steps.drop()
     if name == 'due' then
       if not is_due(member, a) then
         wrong = wrong + 1
-        if mends then asleep.looked_at(member, a, false) end
+        if mends then asleep.look_again(member, a) end
       end
     elseif at_of(a, member) and is_stray(name, member) then
       wrong = wrong + 1

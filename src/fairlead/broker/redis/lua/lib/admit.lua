@@ -27,9 +27,9 @@ function take_unique(task, o)
   task.hold, task.unique = tonumber(o[4]), o[6]
   if task.hold == 0 then return end
   local key = task.h.tenant .. SEP .. o[6]
-  uniques[key] = task.id
-  write('HSET', P .. 'unique', key, task.id)
-  if task.hold == 3 then set_at(windows, key, now + tonumber(o[5])) else drop(windows, key) end
+  local held = holder(key) -- it is past its window, or was lost
+  set_holder(key, task.id)
+  if task.hold == 3 then set_at(windows, key, now + tonumber(o[5])) elseif held then drop(windows, key) end
 end
 
 -- Put a new task where it belongs: behind its parents, its delay, or in its level.

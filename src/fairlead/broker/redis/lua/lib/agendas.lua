@@ -13,8 +13,10 @@ function write_agendas()
           drops[#drops + 1] = member
         end
       end
-      if n > 0 then write_all('ZADD', a.key, adds) end
-      if #drops > 0 then write_all('ZREM', a.key, drops) end
+      -- What can be undone can be done first, see lib/close.
+      local first = not sound[a.key]
+      if n > 0 then push_all('ZADD', a.key, adds, not (first and a.new == n / 2)) end
+      if #drops > 0 then push_all('ZREM', a.key, drops, not (first and a.released == #drops)) end
       if a.becomes then write('RENAMENX', a.key, P .. a.becomes) end -- something is left in it: see lib/detach
     end
   end

@@ -35,9 +35,24 @@ local function list_edges(child, most)
   return found
 end
 
+-- Of a child that waits for many, read ahead which of these edges it has: each a parent and, by US, its life.
+function load_wide(child, members)
+  if edges_of(child) ~= '#' then return end
+  local a = wide(child)
+  local scores = call('ZMSCORE', a.key, unpack(members))
+  a.known, sound[a.key] = a.known or {}, true
+  for i = 1, #members do a.known[members[i]] = scores[i] end
+end
+local function is_wide_edge(a, member)
+  local there = a.over[member]
+  if there == nil and a.known then there = a.known[member] end
+  if there == nil then there = at_of(a, member) end
+  return there and true or false
+end
+
 function has_edge(child, parent, where)
   local text, member = edges_of(child), parent .. SEP .. where
-  if text == '#' then return at_of(wide(child), member) ~= nil end
+  if text == '#' then return is_wide_edge(wide(child), member) end
   return find(text, '\29' .. member .. SEP, 1, true) ~= nil
 end
 
@@ -46,8 +61,8 @@ function drop_edge(child, parent, where)
   local text = edges_of(child)
   local member = parent .. SEP .. where
   if text == '#' then
-    if not at_of(wide(child), member) then return false end
     local a = wide(child)
+    if not is_wide_edge(a, member) then return false end
     drop(a, member)
     a.size = a.size or call('ZCARD', a.key)
     if a.size <= a.gone and #firsts(a, 1) == 0 then set_edges(child, '') end
@@ -64,6 +79,7 @@ end
 function add_edge(child, parent, where, number)
   if fresh[child] and not texts[child] then texts[child] = '' end
   local text = edges_of(child)
+  if text == '' then return set_edges(child, concat({ '\29' .. parent, where, format('%.0f', number) }, SEP)) end
   if text ~= '' and text ~= '#' then drop_edge(child, parent, where) end
   if text ~= '#' and select(2, texts[child]:gsub('\29', '')) >= FEW then
     for _, each in ipairs(list_edges(child)) do set_at(wide(child), each[1] .. SEP .. each[2], each[3]) end

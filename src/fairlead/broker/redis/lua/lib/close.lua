@@ -24,7 +24,8 @@ function write_fields(name, changed, values)
   if #drops > 0 then write_all('HDEL', P .. name, drops) end
 end
 
--- A push to a line of which nothing is taken can be done first, and undone; others come in order.
+-- A push to a line of which nothing is taken can be done first, and undone; others come in order. So can what new tasks add to
+-- those of their tenant that sleep, and what released ones leave there.
 function push_all(command, key, args, later)
   if later then return write_all(command, key, args) end
   local n = #pushes
@@ -50,17 +51,24 @@ end
 
 local function take_back(last)
   for k = 1, last, 3 do
-    call(pushes[k] == 'RPUSH' and 'RPOP' or 'LPOP', pushes[k + 1], #pushes[k + 2])
+    local command, key, args = pushes[k], pushes[k + 1], pushes[k + 2]
+    if command == 'ZADD' then
+      for i = 2, #args, 2 do call('ZREM', key, args[i]) end
+    elseif command == 'ZREM' then
+      for i = 1, #args do call('ZADD', key, LAST_ASLEEP, args[i]) end
+    else
+      call(command == 'RPUSH' and 'RPOP' or 'LPOP', key, #args)
+    end
   end
 end
 
--- Lines are many and of few entries, so their types are not asked: what was pushed is taken back.
+-- Lines and what sleeps are many and of few entries, so their types are not asked: what was done is taken back.
 local function run_pushes()
   for i = 1, #pushes, 3 do
     local done = redis.pcall(pushes[i], pushes[i + 1], unpack(pushes[i + 2]))
     if type(done) == 'table' and done.err then
       take_back(i - 1)
-      return redis.error_reply('WRONGTYPE ' .. pushes[i + 1] .. ' is not a list')
+      return redis.error_reply('WRONGTYPE ' .. pushes[i + 1] .. ' is of another type')
     end
   end
   if not entry then return end

@@ -12,7 +12,7 @@ end
 -- the call that put something into the outbox.
 function next_due()
   asleep.settle()
-  if posted or M.laying + M.unpins > 0 or (M.jobs > 0 and #firsts(jobs, 1) > 0) then return 0 end
+  if posted or M.laying + M.unpins > 0 or jobs.any() then return 0 end
   if M.next == 0 then
     M.next = NEVER
     for _, a in ipairs({ due, deadlines, alarms, timed('ticks') }) do

@@ -16,6 +16,7 @@ function fate_of(r)
     f = { since = due, state = state, parts = flags % 64, aside = flags % 128 >= ASIDE, policy = policy, attempt = attempts + 1, generation = generation,
       token = format('%.0f', token), number = token, expires = expires, held = begun == 0, untouched = state == RUNNING
       and flags == 0 and crashes + unroutable + deadline == 0 and (due == 0 or begun == 0) }
+    f.waits_first = state == QUEUED and flags + attempts + crashes + unroutable + generation + token + deadline == 0
     fates[bytes] = f
   end
   return f

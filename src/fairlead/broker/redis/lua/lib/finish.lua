@@ -2,10 +2,11 @@
 --
 -- The twin of the middle of memory/shard.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
 -- @share ended tell_ends detach PARTS uniques windows part_writes
+local changed_uniques -- keys with another holder, or none, since this call
 local sizes -- by id and name: how much a part that was written in this call counts for
 -- @each
 ended, sizes = {}, {} -- ended: by queue, tasks that ended in this call
-uniques, windows, part_writes = {}, agenda('windows'), {}
+uniques, changed_uniques, windows, part_writes = {}, {}, agenda('windows'), {}
 -- @end
 -- lib/ties
 PARTS = { [1] = 'errors', [2] = 'results', [4] = 'progress', [8] = 'checkpoints', [32] = 'uses' } -- by bit; 16: no body
@@ -50,18 +51,26 @@ function set_part(t, bit, value, size)
   changed[t.id] = t
 end
 
--- Free a task's unique key, if it is still the holder.
+-- Who holds unique keys, each behind its tenant and US.
+function load_holders(keys)
+  local missing, n = {}, 0
+  for i = 1, #keys do if uniques[keys[i]] == nil then n = n + 1 missing[n] = keys[i] end end
+  if n == 0 then return end
+  local found = call('HMGET', P .. 'unique', unpack(missing))
+  sound[P .. 'unique'] = true
+  for i = 1, n do uniques[missing[i]] = found[i] end
+end
 function holder(key)
-  if uniques[key] == nil then uniques[key] = call('HGET', P .. 'unique', key) end
+  if uniques[key] == nil then load_holders({ key }) end
   return uniques[key]
 end
-function release_unique(t)
-  local key = t.h.tenant .. SEP .. t.unique
-  if t.hold > 0 and holder(key) == t.id then
-    uniques[key] = false
-    write('HDEL', P .. 'unique', key)
-    drop(windows, key)
-  end
+function set_holder(key, id) uniques[key], changed_uniques[key] = id, true end
+
+-- Free a unique key, if this task is still the holder. Only a key that is held for a window has an end.
+function free_key(key, id)
+  if holder(key) == id then set_holder(key, false) end
 end
+function release_unique(t) if t.hold > 0 then free_key(t.h.tenant .. SEP .. t.unique, t.id) end end
+writers[#writers + 1] = function() write_fields('unique', changed_uniques, uniques) end
 
 after[#after + 1] = function() part_writes = nil end

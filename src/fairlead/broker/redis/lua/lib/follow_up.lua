@@ -4,7 +4,7 @@
 -- See to what the ends of tasks in this call bring with them; every verb closes with it.
 function follow_up()
   trim_ended()
-  if M.jobs > 0 and #firsts(jobs, 1) > 0 then
+  if jobs.any() then
     deliver()
     trim_ended()
   end

@@ -5,7 +5,7 @@
 -- Of a tenant that lib/straight_fetch serves a number stands for its one line, see there. Reads KEYS[1], no ARGV. Returns
 -- nothing by itself.
 -- @share straight_line
--- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8 L_FIRST=9
+-- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8 L_FIRST=9 L_ADDED=10 L_ADDED_AT=11 L_ADDED_TO=12 L_ADDED_LIST=13
 local NONE = {} -- a list that nobody may write to
 local seen
 -- @each
@@ -71,7 +71,7 @@ local function write_line(l)
     if taken == l[L_STORED] then write('UNLINK', l[L_KEY]) else write('LPOP', l[L_KEY], taken) end
   end
   if l[L_GONE] > 0 then back = { unpack(back, l[L_GONE] + 1) } end
-  if #back > 0 then push_all('RPUSH', l[L_KEY], back, taken == l[L_STORED]) end
+  if #back > 0 then push_all('RPUSH', l[L_KEY], back, taken > 0 and taken == l[L_STORED]) end
   if #front > 0 then push_all('LPUSH', l[L_KEY], front, taken > 0) end
 end
 

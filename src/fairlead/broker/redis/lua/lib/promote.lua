@@ -60,13 +60,20 @@ local function records_of(ids)
 end
 
 -- Queue up to `most` tasks of a tenant that are due, in the order of time; how many. `late` counts those that are
--- past their deadline, of STEP in a call.
-local function promote_tenant(t, most, late)
+-- past their deadline, of STEP in a call. `rows` are the first that sleep, one more than
+-- that, if they were read already.
+local function promote_tenant(t, most, late, rows)
   local q, key = t[QUEUE], t[QUEUE].name .. SEP .. t[NAME]
   local a = asleep.of(q.name, t[NAME])
-  local rows, ids, done, from, first = firsts(a, most + 1, now), {}, 0, { 0, 0, 0, 0, 0 }, nil
-  for i = 1, min(#rows, most) do ids[i] = rows[i][2] end
-  if #ids > 0 then records_of(ids) end
+  local ids, done, from, first = {}, 0, { 0, 0, 0, 0, 0 }, nil
+  local known_rows, many = rows ~= nil, 0
+  rows = rows or firsts(a, most + 1)
+  for i = 1, #rows do
+    if rows[i][1] > now then break end
+    many = i
+    if i <= most then ids[i] = rows[i][2] end
+  end
+  if #ids > 0 and not known_rows then records_of(ids) end
   local n, own, its_level, back, level, mark = #written, nil, nil, nil, nil, '\28' .. t[NAME]
   local function tell(last)
     if first then add_rows(group_of('queued', QUEUED, q.name, 0, 0, ''), mark, ids, first, last) end
@@ -115,7 +122,7 @@ local function promote_tenant(t, most, late)
     t[CHANGED], q.changed = true, true
     made_queued(t)
   end
-  asleep.looked_at(key, a, #rows > done)
+  asleep.looked_at(key, a, many > done, rows[many + 1] and rows[many + 1][1])
   return done
 end
 
@@ -134,10 +141,22 @@ local function promote_due(late)
     local q = read_queue(queue)
     if q then load_tenants(q, list) end
   end
+  local rows, ids, n = {}, {}, 0
+  for i = 1, #found do
+    local its = firsts(asleep.of(found[i][3], found[i][4]), each + 1)
+    rows[i] = its
+    for k = 1, min(#its, each) do
+      if its[k][1] > now then break end
+      n = n + 1
+      ids[n] = its[k][2]
+    end
+    asleep.know(found[i][2], found[i][1])
+  end
+  if n > 0 then records_of(ids) end
   for i = 1, #found do
     local q = read_queue(found[i][3])
     local t = q and q.tenants[found[i][4]]
-    if t then moved = moved + promote_tenant(t, each, late) else drop(due, found[i][2]) end
+    if t then moved = moved + promote_tenant(t, each, late, rows[i]) else drop(due, found[i][2]) end
   end
   return moved
 end

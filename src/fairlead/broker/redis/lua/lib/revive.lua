@@ -27,6 +27,9 @@ function flows.more_edges(f, place)
   local _, edges = flows.row(rows[1])
   local waits, failed, verdict = flows.parents(edges, task.policy)
   if failed then return end_for(task, failed, verdict) end
+  local members = {}
+  for i, parent in ipairs(waits) do members[i] = parent.id .. SEP .. (parent.shard and '@' .. parent.shard or parent.life) end
+  if #members > 0 then load_wide(task.id, members) end
   for _, parent in ipairs(waits) do
     if parent.shard or not has_edge(task.id, parent.id, parent.life) then attach(task, parent) end
   end

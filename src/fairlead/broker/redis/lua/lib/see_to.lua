@@ -25,8 +25,8 @@ local function end_work(f)
   if f.work == LAY then f.phase = LIVE end
   local ties = ties_of(guard.id)
   if find(ties, 'd', 1, true) then
-    M.jobs = M.jobs + 1
-    set_at(jobs, concat({ guard.id, 0, COMPLETED, format('%.0f', M.edges) }, SEP), M.jobs)
+    jobs.add(guard.id, 0, COMPLETED, M.edges)
+    dependents.spill(guard.id)
     set_ties(guard.id, find(ties, 'w', 1, true) and 'w' or '')
   end
   drop(flows.layouts, f.id)
@@ -38,7 +38,7 @@ end
 -- told of ends so far: they may be members, and what one that waited for many waited for must be undone before
 -- it waits again, see lib/detach.
 function flows.see_to(f)
-  if M.laying == 0 or #firsts(jobs, 1) > 0 then return 0 end
+  if M.laying == 0 or jobs.any() then return 0 end
   if not f then
     local first = firsts(flows.layouts, 1)[1]
     if not first then return 0 end

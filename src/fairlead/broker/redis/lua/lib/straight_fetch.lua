@@ -1,6 +1,7 @@
 -- straight_fetch: plain tasks are chosen and lent as they are stored, many at a time.
 --
--- Plain is a task that waits for the first time and needs no limiter. Whatever else a line holds is lent by the engine
+-- Plain is a task that waits for the first time, has no deadline and needs no limiter; it may have a record, because it was
+-- delayed, depended on others or has a unique key that it keeps when it starts. Whatever else a line holds is lent by the engine
 -- (lib/dispatch), one by one, so what is unusual costs nothing else its way. With STRAIGHT (lib/straight_settle) set to false
 -- the engine lends all of them, and every key and answer is the same: tests/broker/redis/test_straight_exchange.py. Reads
 -- KEYS[1], no ARGV. Returns nothing by itself.
@@ -9,17 +10,19 @@ local byte
 -- The tenants that may run stand in the order in which they are stored, read in windows; those that moved in this call, and
 -- the tags they had then, in a heap. Lowest (tag, name) first.
 local list, at, read_to, all, heap, heap_tags
--- What was read of lines: entries, and their messages, or false where there is more to a task than that.
-local entries, messages
+-- What was read of lines: entries, their messages, or false where there is more to a task than that, and the records of those
+-- that have one.
+local entries, messages, records
 -- Lines that a number stands for (t[LINES]), because nothing was done to their tenant but to lend from its only line: level, key,
 -- whether all entries are plain tasks, how many were taken, and which of those that were read is the last taken, and the last.
 local count, levels, keys, plains, cuts, reads, ends
 local moved -- tenants that were served from such lines
 local last_rest, last_kind -- what the last head said, which most heads say
+local recorded -- by place among those taken: its record, of the plain ones that have one
 -- @each
 byte = string.byte
 drawn, stored, heads = {}, {}, {} -- by place among those taken: tenant, message and its head, of the plain ones
-entries, count = nil, 0
+entries, count, recorded = nil, 0, {}
 -- @end
 
 -- The engine has to do something with a line that has a number.
@@ -65,6 +68,14 @@ local function pop_heap()
   heap[i], heap_tags[i] = t, tag
 end
 
+-- Whether a record is that of a plain task: of its first life, on the level it came with, and a key it has is not for its start.
+local FIRST_LIFE = ('\0'):rep(4)
+local function is_plain_record(r)
+  local hold, incarnation = byte(r, FATE_END + 1, FATE_END + 2)
+  return hold < MOVED and hold ~= 1 and incarnation == 0 and sub(r, -SIZE_LENGTH, 4 - 1 - SIZE_LENGTH) == FIRST_LIFE
+    and fate_of(r).waits_first
+end
+
 -- Read the next entries of lines, so many each, and what waits there. Of `plain` ones records need not be read.
 local function read_lines(lines, each, plain)
   local from = #entries
@@ -99,9 +110,36 @@ local function read_lines(lines, each, plain)
   for i = from + 1, n do ids[i - from] = match(entries[i], '^[^\31]+') end
   read_ahead(ids)
   for i = from + 1, n do
-    local id = entries[i]
-    messages[i] = raw[id] == false and values[id] or false -- and not if the entry is more than an id
+    local id = entries[i] -- nothing is known of it if the entry is more than an id
+    local r, value = raw[id], values[id] or false
+    if r and value and is_plain_record(r) then records[i] = r elseif r ~= false then value = false end
+    messages[i] = value
   end
+end
+
+-- The same for what this call put to the end of lines of which nothing else is left: tasks that were released or are due.
+local function read_added(lines, each)
+  local n, ids, places, m = #entries, {}, {}, 0
+  for k = 1, #lines do
+    local l = lines[k]
+    local back, gone = l[L_BACK], l[L_GONE]
+    l[L_ADDED], l[L_ADDED_AT], l[L_ADDED_LIST] = n, gone, back
+    for i = gone + 1, min(gone + each, #back) do
+      local id = back[i]
+      local r = latest[id]
+      n = n + 1
+      entries[n], messages[n] = id, false
+      if r and is_plain_record(r) and unpacked('<I', r, #r - 7) <= LARGE_BODY then
+        records[n], messages[n] = r, values[id] or false
+        if not values[id] then m = m + 1 ids[m], places[m] = id, n end
+      end
+    end
+    l[L_ADDED_TO] = n
+  end
+  if m == 0 then return end
+  local found = call('HMGET', P .. 'tasks', unpack(ids))
+  sound[P .. 'tasks'] = true
+  for k = 1, m do messages[places[k]] = found[k] end
 end
 
 -- Read the next tenants that may run, and the beginnings of their lines.
@@ -142,12 +180,19 @@ local function widen(q, wanted)
   if #other > 0 then read_lines(other, each, false) end
 end
 
-local function open_order(q)
-  if not entries then entries, messages, levels, keys, plains, cuts, reads, ends = {}, {}, {}, {}, {}, {}, {}, {} end
+local function open_order(q, wanted)
+  if not entries then entries, messages, records, levels, keys, plains, cuts, reads, ends = {}, {}, {}, {}, {}, {}, {}, {}, {} end
   list, at, read_to, all, heap, heap_tags, moved = {}, 1, 0, false, {}, {}, {}
+  local lines = {}
   for name, tag in pairs(q.ready.over) do
-    if tag and name ~= SENTINEL then push_heap(read_tenant(q, name)) end
+    if tag and name ~= SENTINEL then
+      local t = read_tenant(q, name)
+      push_heap(t)
+      local l = STRAIGHT and type(t[LINES]) == 'table' and t[LINES][level_of(t)]
+      if l and l[L_TAKEN] >= l[L_STORED] and l[L_BACK][l[L_GONE] + 1] then lines[#lines + 1] = l end
+    end
   end
+  if #lines > 0 then read_added(lines, math.ceil(wanted / #lines)) end
 end
 
 -- Take out the runnable tenant with the lowest tag, ties by name. Then tag and name of the one behind it: the lowest of all
@@ -184,11 +229,19 @@ local function lowest(q, wanted)
 end
 
 -- The next line of a tenant, as a table, with what was read of it: its level, whether all of its entries are plain, and between
--- which entries it goes on. nil: its next task is not among them.
+-- which entries it goes on; and whether these are what this call put there. nil: its next task is not among them.
 local function next_line(t, wanted)
   local level = t[WOKEN] == '' and level_of(t)
   local l = level and line(t, level)
-  if not l or #l[L_FRONT] > 0 or l[L_TAKEN] >= l[L_STORED] then return nil end
+  if not l or #l[L_FRONT] > 0 then return nil end
+  if l[L_TAKEN] >= l[L_STORED] then
+    local at = l[L_ADDED_LIST] == l[L_BACK] and l[L_ADDED] + l[L_GONE] - l[L_ADDED_AT]
+    if not at or at >= l[L_ADDED_TO] then
+      read_added({ l }, wanted)
+      at = l[L_ADDED]
+    end
+    return l, level, false, at, l[L_ADDED_TO], true
+  end
   local plain = t[SPECIAL] == 0 and t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] == t[COUNT + QUEUED]
   local i = l[L_FIRST] and l[L_FIRST] + l[L_TAKEN] - l[L_BASE]
   if not i or i >= l[L_FIRST] + #l[L_WINDOW] then
@@ -210,13 +263,13 @@ end
 -- Lend plain tasks of a tenant, as long as it is the lowest. Returns how many; 0: its next task is for the engine.
 local function lend_plainly(q, t, budget, place, taken, rival_tag, rival_name)
   local most, l = budget.wanted - place, t[LINES]
-  local cut, level, plain, i, last = cuts[l], nil, nil, nil, nil
+  local cut, level, plain, i, last, added = cuts[l], nil, nil, nil, nil, nil
   if cut then
     level, plain = levels[l], plains[l]
     if reads[l] >= ends[l] and t[LEN + level] > 0 then read_lines({ l }, most, plain) end
     i, last = reads[l], ends[l]
   else
-    l, level, plain, i, last = next_line(t, most)
+    l, level, plain, i, last, added = next_line(t, most)
   end
   if not l or i >= last then return 0 end
   local n, tag, clock, pace = 0, t[TAG], q.clock, STRIDE * UNIT / q.weight
@@ -224,7 +277,7 @@ local function lend_plainly(q, t, budget, place, taken, rival_tag, rival_name)
   if not cut and level > 0 and t[LEN + level] < t[LEN] + t[LEN + 1] + t[LEN + 2] + t[LEN + 3] then most = 1 end
   local limited = t[GATED] == 1 or q.concurrency >= 0 or q.rate > 0
   if most > last - i then most = last - i end
-  local head, long, step = nil, 0, 0
+  local head, long, step, special = nil, 0, 0, 0
   while n < most do
     local value, id = messages[i + 1], entries[i + 1]
     if not value or not plain and tasks[id] ~= nil then break end
@@ -244,13 +297,16 @@ local function lend_plainly(q, t, budget, place, taken, rival_tag, rival_name)
     tag = tag + step
     taken[place], drawn[place], stored[place], heads[place] = id, t, value, head
     -- An id that was cancelled, deleted and used again may stand here twice; it is lent once.
-    if not plain then tasks[id] = false end
+    if not plain then
+      tasks[id] = false
+      if records[i] then recorded[place], special = records[i], special + 1 end
+    end
     if rival_tag and (rival_tag < tag or rival_tag == tag and less(rival_name, t[NAME])) then break end
   end
   if n == 0 then return 0 end
   local counts, left = q.counts, t[COUNT + QUEUED] - n
   t[TAG], t[LEN + level], t[CHANGED], q.clock, q.changed = tag, t[LEN + level] - n, true, clock, true
-  t[COUNT + QUEUED], t[COUNT + RUNNING] = left, t[COUNT + RUNNING] + n
+  t[COUNT + QUEUED], t[COUNT + RUNNING], t[SPECIAL] = left, t[COUNT + RUNNING] + n, t[SPECIAL] - special
   counts[QUEUED], counts[RUNNING] = counts[QUEUED] - n, counts[RUNNING] + n
   if level > 0 then t[TURN] = (t[TURN] + n) % 8 end
   if q.warned == 1 and depth(q) < q.warn then q.warned = 0 end
@@ -259,7 +315,8 @@ local function lend_plainly(q, t, budget, place, taken, rival_tag, rival_name)
     cuts[l], reads[l] = cut + n, i
     if left > 0 then push_heap(t) return n end
   else
-    l[L_TAKEN] = l[L_TAKEN] + n
+    local from = added and L_GONE or L_TAKEN
+    l[from] = l[from] + n
   end
   move_on(q, t)
   return n
@@ -293,7 +350,7 @@ end
 
 -- Take tasks of a queue, each of the tenant with the lowest tag: one fetch of n gives the same sequence as n fetches of one.
 function serve(q, budget, taken)
-  open_order(q)
+  open_order(q, budget.wanted - #taken)
   q.heap = true -- who becomes runnable from now on has to stand in the order
   local limited, wanted, place = q.concurrency >= 0 or q.rate > 0, budget.wanted, #taken
   while place < wanted and budget.visits > 0 and budget.drops > 0 and budget.bytes > 0 do
@@ -315,10 +372,13 @@ function serve(q, budget, taken)
   drop_saved(q, 2 * wanted)
 end
 
+-- Of a record the policy is the third byte, and the moment since which the task can run may be said there, or not.
+local NO_MOMENT = ('\0'):rep(8)
 -- Lend `first` to `last` of what was taken, all started or all held: write the records of the plain ones and say that they began.
 -- `lend_one` does the same for a task of the engine.
 local function lend_each(taken, ids, first, last, started, lend_one)
   local m, begin, fate = #written, own_begin(), pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, M.token, started and now or 0, 0, 0, 0, 0)
+  local own, old = sub(begin, 2, -5), nil -- of a record that a task had
   local hour, head, size, accepted, record, since, wait, t, q, s, g, mark, from, n
     = floor(now / 3600), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, first, 0
   local function began(to) -- those of a queue that were accepted at once
@@ -334,8 +394,9 @@ local function lend_each(taken, ids, first, last, started, lend_one)
       t, g, from, ids[i] = nil, nil, i + 1, taken[i].id
       lend_one(taken[i], started)
     else
-      local value, id = stored[i], taken[i]
-      local since_then = sub(value, 1, 8)
+      local value, id, r = stored[i], taken[i], recorded[i]
+      local since_then = r and sub(r, SINCE + 1, SINCE + 8)
+      if not r or since_then == NO_MOMENT then since_then = sub(value, 1, 8) end
       if since_then ~= accepted then
         if g then began(i - 1) end
         accepted, since = since_then, unpacked('<d', since_then)
@@ -357,7 +418,14 @@ local function lend_each(taken, ids, first, last, started, lend_one)
           g[n], mark = name, name
         end
       end
-      if heads[i] ~= head or #value ~= size or not record then
+      if r then
+        if r ~= old or not record then
+          old, head = r, nil
+          record = sub(fate, 1, 2) .. sub(r, 3, 3) .. sub(fate, 4) .. sub(r, FATE_END + 1, FATE_END + 1) .. own
+            .. sub(r, FATE_END + 3)
+        end
+      elseif heads[i] ~= head or #value ~= size or not record then
+        old = nil
         head, size = heads[i], #value
         local body, trace = unpacked('<II', value, 13 + #head)
         record = fate .. begin .. head .. pack(SIZE, 0, body + trace, 0)
@@ -390,4 +458,6 @@ writers[#writers + 1] = function()
   end
   pop_all(pops)
 end
-after[#after + 1] = function() drawn, stored, heads, entries, messages, list, heap, moved = nil, nil, nil, nil, nil, nil, nil, nil end
+after[#after + 1] = function()
+  drawn, stored, heads, entries, messages, records, recorded, list, heap, moved = nil, nil, nil, nil, nil, nil, nil, nil, nil, nil
+end

@@ -1,7 +1,7 @@
 -- straight_settle: plain ends as they are stored, many at a time.
 --
 -- Plain is the end of a task that completed and was lent by one call with nothing having happened to it before, that needs
--- no limiter and that nobody waits for. Works on stored records; what is found out about one holds for those behind it that
+-- no limiter, and for which no client waits; it may have had a unique key, and others may depend on it. Works on stored records; what is found out about one holds for those behind it that
 -- are the same. With STRAIGHT set to false the engine ends them one by one (lib/settle), and every key and answer is the
 -- same: tests/broker/redis/test_straight_exchange.py. Reads KEYS[1] and a run of ARGV, see lib/settle. Returns nothing by
 -- itself.
@@ -20,7 +20,20 @@ end
 
 -- The plain ends of a call, in groups that are alike: of each the first and the last among all ids, queue, tenant, fate, run.
 function plain_ends() return { count = 0, total = 0, firsts = {}, lasts = {}, queues = {}, tenants = {}, fates = {}, runs = {},
-  names = {}, flows = {} } end
+  names = {}, flows = {}, keys = {}, kept = {}, parents = {}, children = false } end
+
+-- How SELF goes on if it has a unique key: its hold, its key, and where the head begins, or nothing if it is no plain loan of this
+-- caller.
+local NOTHING = '\0\0'
+local function unique_of(r)
+  local hold, caller = r:byte(FATE_END + 1), sub(own_begin(), 2, -5)
+  local at = FATE_END + 2 + #caller -- of the key
+  if hold >= MOVED or sub(r, FATE_END + 2, at - 1) ~= caller then return nil end
+  local low, high = r:byte(at, at + 1)
+  local key_end = at + 1 + low + 256 * high
+  if sub(r, key_end + 1, key_end + 2) ~= NOTHING then return nil end -- a reason
+  return hold, sub(r, at + 2, key_end), key_end + 5
+end
 
 local OWNER = '^([^\31]*)\31([^\31]*)\31%d\31()'
 
@@ -32,7 +45,7 @@ function find_plain(plain, i, first, results, count, n, ids, records, codes)
   local run = { number = tonumber(token), results = results, base = n, first = first,
     times = { unpacked('<' .. ('d'):rep(count), ARGV[i + 4]) } }
   local begin_to, last, open, opening, f, fits = FATE_END + #begin, nil, false, nil, nil, false
-  local q, tenant, told, kind, list -- of the last one
+  local q, tenant, told, kind, list, key -- of the last one
   for k = n + 1, n + count do
     local r = records[k]
     if r ~= last then
@@ -40,13 +53,18 @@ function find_plain(plain, i, first, results, count, n, ids, records, codes)
       if not r then
         q = nil
       else
-        local its = sub(r, 1, begin_to)
+        local its, head, hold = sub(r, 1, begin_to), begin_to + 3, nil
+        key = nil
         if its ~= opening then
           f = fate_of(r)
-          opening, fits = its, f.untouched and f.token == token and sub(its, FATE_END + 1) == begin
+          opening, fits = its, f.untouched and f.token == token
+          if fits and sub(its, FATE_END + 1) ~= begin then
+            opening, hold, key, head = nil, unique_of(r)
+            fits = hold ~= nil
+          end
         end
         if not fits then q = nil else
-          local queue, name, rest = match(r, OWNER, begin_to + 3)
+          local queue, name, rest = match(r, OWNER, head)
           if not q or q.name ~= queue then
             q = queues[queue] or read_queue(queue, true)
             list = names[q] or {}
@@ -55,12 +73,16 @@ function find_plain(plain, i, first, results, count, n, ids, records, codes)
           rest, tenant = sub(r, rest, -1 - SIZE_LENGTH), name
           if rest ~= told then told, kind = rest, kind_of(rest) end
           if kind.limited or q.charge ~= 0 then q = nil end
+          key = key and hold < 3 and name .. SEP .. key
         end
       end
     end
-    if not q or tied[ids[k]] then
+    local ties = tied[ids[k]]
+    if not q or ties and ties ~= 'd' then
       open = false
     else
+      if ties then plain.parents[k], plain.children = true, true end
+      if key then plain.keys[#plain.keys + 1], plain.kept[k] = key, key end
       codes[k], total = 'a', total + 1
       if not open then
         m, open = m + 1, true
@@ -109,7 +131,9 @@ end
 -- End the groups from there to there.
 function end_straight(plain, ids, records, group, last_group)
   for q, list in pairs(plain.names) do make_tenants(q, list) end
-  plain.names = {}
+  if #plain.keys > 0 then load_holders(plain.keys) end
+  plain.names, plain.keys = {}, {}
+  local keys, children, parents = plain.kept, plain.children, plain.parents
   local firsts, lasts, tenants, fates, queues_of, runs = plain.firsts, plain.lasts, plain.tenants, plain.fates, plain.queues, plain.runs
   local q, run, from, to, m = nil, nil, 1, 0, #written -- the same queue and run from there to there
   local f, begin, tail, life, each, room, room_bytes, cache, kept, till, g, mark, rows, n_rows
@@ -180,6 +204,8 @@ function end_straight(plain, ids, records, group, last_group)
       add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, CALLER), name, ids, first, last)
       add_rows(group_of('completed', COMPLETED, q.name, f.number, f.attempt, ''), name, ids, first, last)
     end
+    for k = keys[first] and first or last + 1, last do free_key(keys[k], ids[k]) end
+    for k = children and first or last + 1, last do if parents[k] then add_job(ids[k], life, COMPLETED) end end
     if t[STATUS] == PARKED then has_room_again(t) end
   end
   if g then rows_added(mark, n_rows) end

@@ -31,10 +31,10 @@ function load_tasks(ids)
   local missing, n = {}, 0
   for _, id in ipairs(ids) do
     if tasks[id] == nil then
-      if fresh[id] then
-        from_value(id, fresh[id])
-      elseif latest[id] or raw[id] then
+      if latest[id] or raw[id] then
         tasks[id] = from_record(id, latest[id] or raw[id])
+      elseif fresh[id] then
+        from_value(id, fresh[id])
       elseif raw[id] == false and values[id] then
         from_value(id, values[id])
       else

@@ -1,11 +1,12 @@
 -- tied: whether anybody waits for a task, and the clients that watch it.
 --
--- 'ties' says in one read who does: 'w' watchers, 'd' dependents, 'p' and 'o' pins (lib/pins). Reads KEYS[1], no ARGV. Returns
--- nothing by itself.
--- @share send tied
+-- 'ties' says in one read who does: 'w' watchers, 'd' dependents, 'p' and 'o' pins (lib/pins). If these dependents are few, they
+-- stand behind the letters, see lib/dependents. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @share send tied few
 local any_ties, changed_ties
 -- @each
 tied = {} -- id -> 'w', 'd', 'wd' or false
+few = {} -- id -> its dependents, if they stand there
 any_ties, changed_ties = nil, {}
 -- @end
 
@@ -16,19 +17,35 @@ function load_ties(ids)
     if tied[ids[i]] == nil then n = n + 1 missing[n] = ids[i] end
   end
   if n == 0 then return end
-  for i, value in ipairs(call('HMGET', P .. 'ties', unpack(missing))) do tied[missing[i]] = value end
+  local found = call('HMGET', P .. 'ties', unpack(missing))
+  sound[P .. 'ties'] = true
+  for i = 1, n do
+    local id, value = missing[i], found[i]
+    local cut = value and find(value, '\29', 1, true)
+    if cut then few[id], value = sub(value, cut), sub(value, 1, cut - 1) end
+    tied[id] = value
+  end
 end
 
 function ties_of(id)
-  if tied[id] == nil then load_ties({ id }) end
+  if tied[id] == nil then
+    if fresh[id] then tied[id] = false else load_ties({ id }) end -- nobody knows of one that was just accepted
+  end
   return tied[id] or ''
 end
 
 function set_ties(id, value)
   tied[id], changed_ties[id] = value ~= '' and value or false, true
 end
+function set_few(id, text)
+  few[id], changed_ties[id] = text ~= '' and text or nil, true
+end
 
-writers[#writers + 1] = function() write_fields('ties', changed_ties, tied) end
+writers[#writers + 1] = function()
+  local texts = {}
+  for id in pairs(changed_ties) do texts[id] = tied[id] and few[id] and tied[id] .. few[id] or tied[id] end
+  write_fields('ties', changed_ties, texts)
+end
 
 -- Remember that an incarnation wants to hear of the end of a task.
 function add_watcher(id, incarnation)

@@ -1,26 +1,23 @@
 -- ties: who depends on whom.
 --
--- The twin of memory/release.py. 'after:' of a parent holds its children: an id, or, if it lives in
--- another shard, that shard, id, life and policy, by US. Reads KEYS[1], no ARGV. Returns nothing by
--- itself.
--- @include tied
+-- The twin of memory/release.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @include dependents
 -- @include before
 -- @include outbox
+-- @include jobs
 -- @include detach
--- @share jobs
--- @each
-jobs = agenda('jobs') -- ends that dependents have not been told of yet, in order
--- @end
-
--- Dependents in the order they came; a life of the same id that came later has others.
-function dependents(id, life) return agenda('after:' .. life .. ':' .. id) end
 
 -- Write down, with the parent, that somebody waits for it.
 function remember(parent, member)
   M.edges = M.edges + 1
-  set_at(dependents(parent.id, parent.life), member, M.edges)
-  local ties = ties_of(parent.id)
-  if not find(ties, 'd', 1, true) then set_ties(parent.id, ties .. 'd') end
+  dependents.add(parent.id, parent.life, member, M.edges)
+end
+
+-- Let a task wait for one of this shard.
+function link(child, parent, life)
+  M.edges = M.edges + 1
+  dependents.add(parent, life, child, M.edges)
+  add_edge(child, parent, life, M.edges)
 end
 
 -- A parent with a shard is one of another: that shard is sent a link.
@@ -30,34 +27,28 @@ function attach(child, parent)
     add_edge(child.id, parent.id, '@' .. parent.shard, M.edges)
     return post(parent.shard, 'l', child.id, child.life, parent.id, child.policy)
   end
-  remember(parent, child.id)
-  add_edge(child.id, parent.id, parent.life, M.edges)
-end
-
--- Whether it still waited.
-function unlink(child, parent_id, life)
-  drop(dependents(parent_id, life), child.id)
-  return drop_edge(child.id, parent_id, life)
+  link(child.id, parent.id, parent.life)
 end
 
 -- Remember that the dependents there are now have to be told of an end.
-local function add_job(task, to)
-  if #firsts(dependents(task.id, task.life), 1) == 0 then return end
-  M.jobs = M.jobs + 1
-  set_at(jobs, concat({ task.id, task.life, to, format('%.0f', M.edges) }, SEP), M.jobs)
+function add_job(id, life, to)
+  if dependents.any(id, life) then jobs.add(id, life, to, M.edges) end
 end
 
 tell_ends = function(task, to)
   local ties = ties_of(task.id)
   if ties == '' then return end
-  if find(ties, 'w', 1, true) then tell_watchers(task, to) end
-  if find(ties, 'd', 1, true) then add_job(task, to) end
-  set_ties(task.id, (ties:gsub('w', '')))
+  if find(ties, 'd', 1, true) then add_job(task.id, task.life, to) end
+  if find(ties, 'w', 1, true) then
+    tell_watchers(task, to)
+    set_ties(task.id, (ties:gsub('w', '')))
+  end
 end
 
 orphan = function(task)
   if find(ties_of(task.id), 'd', 1, true) then
-    if task.state ~= COMPLETED then add_job(task, 0) end
+    if task.state ~= COMPLETED then add_job(task.id, task.life, 0) end
+    dependents.spill(task.id)
     set_ties(task.id, '')
   end
 end

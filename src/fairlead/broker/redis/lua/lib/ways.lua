@@ -8,23 +8,25 @@
 ways = {} -- head -> tenant; false: such tasks go the long way
 -- @end
 
--- The ids of a call; brings the tenants of its plain runs into the cache, in one read per queue.
+-- The ids of a call, and where runs begin that have options; brings the tenants of its tasks into the cache, in one read per queue.
 function load_ways(i)
-  local ids, n, names, seen = {}, 0, {}, {}
+  local ids, n, names, seen, at = {}, 0, {}, {}, {}
+  local function note(head)
+    if seen[head] then return end
+    local h = parsed(head)
+    local list = names[h.queue] or {}
+    seen[head], names[h.queue], list[#list + 1] = true, list, h.tenant
+  end
   local kind = ARGV[i]
   while kind do
     local step, last = 4, 0
     if kind == 'P' then
-      local head = ARGV[i + 1]
+      note(ARGV[i + 1])
       step, last, i = 2, i + 1 + 2 * ARGV[i + 2], i + 3
-      if not seen[head] then
-        local h = parsed(head)
-        local list = names[h.queue] or {}
-        seen[head], names[h.queue], list[#list + 1] = true, list, h.tenant
-      end
     else
-      if kind == 'E' then step = 7 end
+      if kind == 'E' then step = 7 else at[#at + 1] = i end
       last, i = i + 2 - step + step * ARGV[i + 1], i + 2
+      for k = i + 1, last + 1, step do note(ARGV[k]) end
     end
     for k = i, last, step do
       n = n + 1
@@ -37,7 +39,7 @@ function load_ways(i)
     local q = read_queue(queue)
     if q then load_tenants(q, list) end
   end
-  return ids
+  return ids, at
 end
 
 function way_of(head)

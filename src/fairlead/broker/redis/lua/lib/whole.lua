@@ -41,6 +41,7 @@ function whole(id, found, n, asked)
   local names = {} -- without that of its flow, see lib/layout
   for _, each in ipairs(parents) do if sub(each, 1, 1) ~= '\30' then names[#names + 1] = each end end
   found[n + 7] = concat(names, SEP)
-  found[n + 8] = call('ZCARD', P .. 'after:' .. t.life .. ':' .. id)
+  local _, few = string.gsub(call('HGET', P .. 'ties', id) or '', '\29', '') -- see lib/dependents
+  found[n + 8] = few > 0 and few or call('ZCARD', P .. 'after:' .. t.life .. ':' .. id)
   return t, names, bytes
 end
