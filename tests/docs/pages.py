@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tests.architecture.source import ROOT
 
-__all__ = ("Block", "Ran", "blocks", "pages", "run")
+__all__ = ("Block", "Ran", "blocks", "kept_environment", "pages", "run")
 
 FENCE = re.compile(
     r"^( *)(?P<ticks>```+)(?P<info>[^\n`]*)\n(?P<code>.*?)^\1(?P=ticks)[ ]*$",
@@ -73,10 +73,9 @@ def run(programs: list[Block], folder: Path, **environment: str) -> list[Ran]:
         # A blank line for each above it: tracebacks then show the line of the page.
         text = "\n" * block.line + block.code
         (folder / str(number) / Path(block.page).name).write_text(text, encoding="utf-8")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FAIRLEAD_", "REDIS_"))}
     done = subprocess.run(
         [sys.executable, "-W", "error", Path(__file__).with_name("runner.py"), folder],
-        env={**kept, **environment},
+        env={**kept_environment(), **environment},
         capture_output=True,
         text=True,
         timeout=100,
@@ -84,6 +83,11 @@ def run(programs: list[Block], folder: Path, **environment: str) -> list[Ran]:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return [Ran(*each) for each in json.loads(done.stdout)]
+
+
+def kept_environment() -> dict[str, str]:
+    """The variables of this process, without what could lead a program to another broker."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("FAIRLEAD_", "REDIS_"))}
 
 
 def _dedented(match: re.Match[str]) -> str:
