@@ -29,6 +29,13 @@ class Block(NamedTuple):
     code: str
     output: str | None
 
+    @property
+    def source(self) -> Path | None:
+        """The file of the repository that the block is taken from, if its first line names one."""
+        name = self.code.partition("\n")[0].removeprefix("# ")
+        path = ROOT / name
+        return path if "/" in name and path.suffix == ".py" and path.is_file() else None
+
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 

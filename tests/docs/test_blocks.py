@@ -21,6 +21,7 @@ from tests.docs.pages import Block, blocks, pages, run
 #: Pages whose programs need more than a process of their own, and the tests that run them.
 ELSEWHERE = {
     "docs/how-to/transactional-enqueue.md": "tests/client/test_transactional_page.py",
+    "docs/how-to/testing.md": "tests/testing/test_plugin.py",
     "docs/quickstart.md": "tests/docs/test_quickstart.py",
     "README.md": "tests/test_readme.py",
 }
@@ -31,6 +32,7 @@ PROGRAMS = [
     for each in BLOCKS
     if each.language == "python"
     and each.page not in ELSEWHERE
+    and each.source is None
     and not (each.page.startswith("docs/moving/") and each.output is None)  # test_moving runs them
 ]
 SHELL = {"", "bash", "console", "sh", "shell"}
@@ -57,6 +59,15 @@ def test_there_are_programs_and_commands() -> None:
 @pytest.mark.parametrize("page", ELSEWHERE)
 def test_what_runs_elsewhere_has_a_test_there(page: str) -> None:
     assert Path(page).name in (ROOT / ELSEWHERE[page]).read_text()
+
+
+@pytest.mark.parametrize("block", [each for each in BLOCKS if each.source], ids=str)
+def test_an_excerpt_is_what_its_file_says(block: Block) -> None:
+    assert block.source is not None
+    text = block.source.read_text(encoding="utf-8")
+    excerpt = block.code.partition("\n")[2]
+    parts = [part.strip("\n") for part in excerpt.split("\n\n\n")]
+    assert [part for part in parts if part not in text] == []
 
 
 @pytest.mark.parametrize("portion", range(PORTIONS))
