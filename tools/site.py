@@ -50,8 +50,9 @@ GROUPS = {
     ),
     "Share workers": ("tenants-and-fairness", "limits-and-breakers"),
     "Run it": (
-        "connect", "create-queue", "several-servers", "run-workers", "deploy",
-        "checklist", "upgrade", "outages", "outages-workers",
+        "up", "connect", "create-queue", "several-servers", "run-workers",
+        "checklist", "deploy", "deploy-systemd", "deploy-docker", "deploy-kubernetes",
+        "upgrade", "outages", "outages-workers",
     ),
     "Look at it": (
         "operate", "inspect", "why-is-it-not-running", "status-page", "logging", "metrics",
