@@ -37,8 +37,8 @@ class Page(NamedTuple):
     names: tuple[str, ...]
 
 
-#: A name that no page lists goes to the errors if it is one, to the records if it is a struct,
-#: and to the app otherwise.
+#: The order of names; one that is not exported is passed over. A name that no page lists goes to
+#: the errors if it is one, to the records if it is a struct, and to the app otherwise.
 PAGES = {
     "api-app": Page(
         "API: app and worker",
@@ -115,7 +115,7 @@ def pages() -> dict[str, str]:
     texts = {}
     for stem, page in PAGES.items():
         names = [
-            *page.names,
+            *(n for n in page.names if n in fairlead.__all__),
             *(n for n in fairlead.__all__ if n not in listed and _home(n) == stem),
         ]
         found = [(name, getattr(fairlead, name)) for name in names]

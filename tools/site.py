@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = {
     "benchmarks/README.md": "project/benchmarks.md",
     "deploy/README.md": "project/deploy-files.md",
+    "examples/README.md": "project/examples.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
 }
@@ -48,10 +49,12 @@ GROUPS = {
         "retries", "results", "cancel", "unique-tasks", "schedules", "dependencies", "flows",
         "middleware", "lifespan", "sync-and-async", "send-by-name", "testing",
     ),
+    "Frameworks": ("django", "fastapi", "flask"),
     "Share workers": ("tenants-and-fairness", "limits-and-breakers"),
     "Run it": (
-        "connect", "create-queue", "several-servers", "run-workers", "deploy",
-        "checklist", "upgrade", "outages", "outages-workers",
+        "up", "connect", "create-queue", "several-servers", "run-workers",
+        "checklist", "deploy", "deploy-systemd", "deploy-docker", "deploy-kubernetes",
+        "upgrade", "outages", "outages-workers",
     ),
     "Look at it": (
         "operate", "inspect", "why-is-it-not-running", "status-page", "logging", "metrics",

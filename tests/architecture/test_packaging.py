@@ -11,6 +11,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from tests.architecture.source import ROOT
+from tests.architecture.test_texts import HOME, LINK
 from tests.support.servers import server
 
 
@@ -58,3 +59,12 @@ def test_no_client_library_is_loaded_to_reach_a_server() -> None:
             timeout=60,
         )
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+def test_links_of_the_readme_work_on_a_package_index_too() -> None:
+    """Relative ones would not. That the files behind them exist is checked in test_texts."""
+    source = project()["urls"]["Source"]
+    assert HOME.match(f"{source}/blob/main/")
+    links = LINK.findall((ROOT / "README.md").read_text())
+    assert links
+    assert [link for link in links if not (link.startswith("https://") and HOME.match(link))] == []

@@ -139,7 +139,7 @@ def show(name: str, url: str | None, as_json: bool) -> None:
     if rule is not None:
         missed = f"all, {rule.max_missed} at most" if rule.missed == "all" else rule.missed
         rows.insert(2, ("missed", missed))
-        rows.insert(3, ("clocks put", f"forward: {rule.gap}; back: {rule.fold}"))
+        rows.insert(3, ("clock changes", f"forward: {rule.gap}; back: {rule.fold}"))
     if info.problem:
         rows.append(("problem", info.problem))
     print_columns(rows)

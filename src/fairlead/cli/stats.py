@@ -88,7 +88,7 @@ def _show(found: Stats) -> None:
 
     out = console()
     names = ("enqueued", "started", "completed", "failed", "retried", "dead", "cancelled")
-    made = table("Since the queues exist", "queue", *names, "fenced", "deferred now")
+    made = table("Since each queue was created", "queue", *names, "fenced", "deferred now")
     for name, queue in sorted(found.queues.items()):
         counts = (getattr(queue, each) for each in (*names, "fenced", "deferred"))
         made.add_row(name, *(f"{count:,}" for count in counts))
