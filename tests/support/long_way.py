@@ -13,7 +13,16 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-__all__ = ("COUNTER", "COUNTERS", "ENDS", "LOANS", "chosen_lua", "counted_lua", "long_lua")
+__all__ = (
+    "COUNTER",
+    "COUNTERS",
+    "ENDS",
+    "LOANS",
+    "chosen_lua",
+    "counted_lua",
+    "long_lua",
+    "woken_lua",
+)
 
 # Keys of no shard: how often enqueue went straight, and how many tasks ended and were lent so.
 COUNTER, ENDS, LOANS = "straight", "straight-ends", "straight-loans"
@@ -22,8 +31,10 @@ COUNTERS = frozenset((COUNTER, ENDS, LOANS))
 _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
     ("enqueue.lua", "-- @include straight_entry\n", ""),
+    ("enqueue.lua", "-- @include hand_off\n", ""),
     ("lib/straight_settle.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
 )
+_WOKEN: tuple[_Edit, ...] = (("lib/hand_off.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),)
 _COUNTED: tuple[_Edit, ...] = (
     (
         "lib/straight_entry.lua",
@@ -54,6 +65,12 @@ def chosen_lua() -> Path | None:
 def long_lua() -> Path:
     """Return a folder of scripts without the straight ways."""
     return _changed(_LONG)
+
+
+@cache
+def woken_lua() -> Path:
+    """Return a folder of scripts that hand nothing over: who waits is woken, and fetches."""
+    return _changed(_WOKEN)
 
 
 @cache

@@ -47,6 +47,7 @@ from fairlead.broker.verbs import (
     Receipt,
     Settled,
     Submission,
+    Taken,
     Watched,
     WorkerOrder,
     Write,
@@ -97,6 +98,7 @@ class MemoryBroker(Flowing, Planning, Looking):
         now: float | None = None,
     ) -> ExchangeReply:
         checks.check_exchange(settlements, started, fetch)
+        self._takes.end(call)
         incarnation = call.incarnation
 
         def step(shard: Shard) -> tuple[ExchangeReply, list[tuple[str, int]]]:
@@ -129,6 +131,11 @@ class MemoryBroker(Flowing, Planning, Looking):
             )
 
         return self._do(now, answer)
+
+    async def take(
+        self, call: Call, queues: Sequence[str], timeout: float, *, lease: float = LEASE
+    ) -> Taken:
+        return await self._takes.take(call, lease, self.wait(queues, timeout))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         ends = time.monotonic() + timeout

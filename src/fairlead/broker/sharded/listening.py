@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import HURRY, Frame
-from fairlead.broker.verbs import Mail
+from fairlead.broker.verbs import LEASE, Call, Mail, Taken
 from fairlead.broker.views import EventPage
 from fairlead.model.errors import BrokerError, Unreachable
 from fairlead.model.event_places import joined, places_of
@@ -65,6 +65,12 @@ class Listening(Frame):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._boxes: dict[str, _Box] = {}
+
+    async def take(
+        self, call: Call, queues: Sequence[str], timeout: float, *, lease: float = LEASE
+    ) -> Taken:
+        """Wait as ``wait`` does: what waits for one shard must not keep the others' tasks."""
+        return await self._takes.take(call, lease, self.wait(queues, timeout))
 
     async def wait(self, queues: Sequence[str], timeout: float) -> bool:
         """Return when there may be something to fetch from one of the shards."""
