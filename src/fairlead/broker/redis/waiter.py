@@ -7,7 +7,8 @@ import time
 from asyncio import Future
 from collections.abc import Sequence
 
-from fairlead.broker.verbs import Call
+from fairlead.broker.redis.answers import handed
+from fairlead.broker.verbs import Call, Taken
 
 __all__ = ("LONGEST_SLEEP", "Taker", "Waiter")
 
@@ -48,6 +49,12 @@ class Taker(Waiter):
         self.lease = lease
         self.leaves = False  # its incarnation exchanges, or the broker is closed
         self.end = end  # done when nothing can be handed over any more
+        self.is_drained = False  # it listened until then
+
+    def loan(self, entry: bytes) -> Taken:
+        """The task that was handed over; of another wait it is known to nobody, and goes back."""
+        number, lease = handed(entry)
+        return Taken(found=True, leased=[lease]) if number == self.call.number else Taken()
 
     def finish(self) -> None:
         """Have it return soon."""

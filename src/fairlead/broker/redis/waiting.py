@@ -91,6 +91,8 @@ class Waiting(Frame):
                 taken = await self._listen_for_task(session, taker, left)
                 if taken.found:
                     break
+            if taker.leaves and not (taken.found or taker.is_drained):
+                taken = await self._last_task(session, taker)
         except OutOfOrder:  # an exchange was faster
             taker.leaves = True
         except GeneratorExit:  # thrown away with its loop
@@ -113,9 +115,7 @@ class Waiting(Frame):
         if rung is None:
             return Taken()
         if rung[0] == own.encode():
-            number, lease = answers.handed(rung[1])
-            # Of another wait, which nobody knows of any more: a beat takes it back.
-            return Taken(found=True, leased=[lease]) if number == taker.call.number else Taken()
+            return taker.loan(rung[1])
         if rung[0] == self.keys.bell.encode() or taker.leaves:
             taker.tokens = [self.keys.suffix(rung[0])]
             return Taken()
@@ -127,6 +127,7 @@ class Waiting(Frame):
         seconds = taker.sleep(left)
         if seconds <= 0.0:
             return None
+        ends = time.monotonic() + seconds
         try:
             rung = await session.server.block(
                 "BLPOP", own, *bells, seconds=seconds, on_stray=self._ring_back, end=taker.end
@@ -139,7 +140,15 @@ class Waiting(Frame):
             await asyncio.wait((taker.end,), timeout=min(pause(taker.failures), left))
             return None
         taker.failures = 0
+        taker.is_drained = taker.end.done() and time.monotonic() < ends
         return rung
+
+    async def _last_task(self, session: Session, taker: Taker) -> Taken:
+        """What was handed over before the exchange that ended the wait, while nobody listened."""
+        await asyncio.wait((taker.end,), timeout=LONGEST_SLEEP)
+        own = self.keys.handed(taker.call.incarnation)
+        entry = await session.server.command("LPOP", own)
+        return Taken() if entry is None else taker.loan(entry)
 
     async def _withdraw(self, taker: Taker) -> None:
         """Have nothing handed over any more, and what was goes back; then let the taker go."""
