@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from fairlead.broker.checks import check_lease
 from fairlead.broker.verbs import Call, Taken
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("Takes", "WaitVerbs")
+__all__ = ("Takes", "WaitVerbs", "Woken")
+
+#: Called when there may be something to fetch.
+Woken = Callable[[], None]
 
 
 class WaitVerbs(Protocol):
@@ -28,9 +31,18 @@ class WaitVerbs(Protocol):
         ...
 
     async def take(
-        self, call: Call, queues: Sequence[str], timeout: float, *, lease: float = 30.0
+        self,
+        call: Call,
+        queues: Sequence[str],
+        timeout: float,
+        woken: Woken,
+        *,
+        lease: float = 30.0,
     ) -> Taken:
         """Wait as ``wait`` does, ready to be lent a task meanwhile: it comes with the answer.
+
+        ``woken`` may be called when there may be something to fetch; until the caller fetches it
+        may still be lent a task, so the answer comes when it has. Otherwise the answer says it.
 
         A broker may hand the next task over that is enqueued, in the same step; or only wake the
         caller, as ``wait`` does. It hands over one task at most, and only what a fetch of one from

@@ -51,6 +51,7 @@ class Waiter:
         self._handed = handed
         self._taking: asyncio.Task[Taken] | None = None
         self._is_left = False  # by its caller, who has something else to do
+        self._found = False  # there may be something to fetch
         self._empty = 0  # wake-ups in a row that brought nothing
 
     @property
@@ -90,18 +91,22 @@ class Waiter:
         began = asyncio.get_running_loop().time()
         call = self._syncer.wait_call()
         self._inflight.await_task(call.number)
-        self._is_left = False
-        take = self._broker.take(call, ask.queues, patience, lease=lease)
+        self._is_left = self._found = False
+        take = self._broker.take(call, ask.queues, patience, self._wake, lease=lease)
         self._taking = taking = asyncio.get_running_loop().create_task(take)
         taking.add_done_callback(partial(self._taken, ask, call.number))
         await self._woken.wait()
         if self._taking is taking:
             self._is_left = True
-            return "interrupted"
+            return "found" if self._found else "interrupted"
         taken = taking.result()
         if taken.leased:
             return "handed"
         return "found" if taken.found else _silence(began, patience)
+
+    def _wake(self) -> None:
+        self._found = True
+        self._woken.set()
 
     def _taken(self, ask: Ask, number: int, taking: asyncio.Task[Taken]) -> None:
         """A wait is over: begin what was handed over."""
@@ -111,7 +116,8 @@ class Waiter:
         self._inflight.lent(taken.leased, number)
         if taken.leased:
             self._handed(ask, taken.leased)
-        if taken.found or not self._is_left:
+        is_news = taken.leased or (taken.found and not self._found)
+        if is_news or not self._is_left:
             self._woken.set()
 
     async def _wait(self, ask: Ask, patience: float) -> WaitEnd:

@@ -13,7 +13,7 @@ from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.support.fair import WITH_REAL_CLOCK, LiveClient
-from tests.support.store import completed, ids, submit
+from tests.support.store import Taking, completed, ids, submit
 
 QUEUES = ("default",)
 
@@ -40,52 +40,49 @@ async def settle(client: LiveClient, *settlements: Settlement) -> list[Settled]:
     return (await client.broker.exchange(client.call(), settlements)).settled
 
 
-def taking(broker: Store, call: Call, timeout: float = 20.0) -> asyncio.Task[Taken]:
-    return asyncio.create_task(broker.take(call, QUEUES, timeout))
-
-
-async def loans(client: LiveClient, taking: asyncio.Task[Taken], most: int = 5) -> list[Leased]:
+async def loans(client: LiveClient, taking: Taking) -> list[Leased]:
     """What a worker has after its wait: what it was handed, or what it fetches."""
-    taken = await asyncio.wait_for(taking, 10)
+    taken = await taking.told()
     assert taken.found
-    return taken.leased or await client.exchange(most)
+    return taken.leased or await client.exchange(5)
 
 
 async def test_a_task_that_is_there_ends_the_wait_at_once(broker: Store) -> None:
     producer, worker = LiveClient(broker, "p"), LiveClient(broker)
     await producer.enqueue(submit(_id(1)))
-    assert await asyncio.wait_for(taking(broker, worker.call()), 10) == Taken(found=True)
+    assert await Taking(broker, worker.call()).told() == Taken(found=True)
     assert ids(await worker.exchange(5)) == [_id(1)]
 
 
 async def test_a_task_that_comes_is_run_once_by_one_of_those_who_wait(broker: Store) -> None:
     producer = LiveClient(broker, "p")
     workers = [LiveClient(broker, f"w{n}") for n in range(3)]
-    takes = [taking(broker, worker.call()) for worker in workers]
+    takes = [Taking(broker, worker.call()) for worker in workers]
     await asyncio.sleep(0.05)
     await producer.enqueue(submit(_id(1)))
-    done, _ = await asyncio.wait(takes, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+    told = [asyncio.create_task(take.told()) for take in takes]
+    done, _ = await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED, timeout=10)
     assert len(done) == 1
-    place = takes.index(done.pop())
+    place = told.index(done.pop())
     (lease,) = await loans(workers[place], takes[place])
     assert (lease.message.id, lease.attempt, lease.started) == (_id(1), 1, True)
     assert await settle(workers[place], completed(lease)) == ["applied"]
     for worker in workers:
         assert await worker.exchange(5) == []
-    await asyncio.wait_for(asyncio.gather(*takes), 10)
+    await asyncio.wait_for(asyncio.gather(*(take.over() for take in takes), *told), 10)
 
 
 async def test_nothing_in_time_is_nothing(broker: Store) -> None:
     worker = LiveClient(broker)
-    assert await asyncio.wait_for(taking(broker, worker.call(), 0.05), 10) == Taken()
+    assert await Taking(broker, worker.call(), QUEUES, 0.05).told() == Taken()
 
 
 async def test_the_next_exchange_of_the_incarnation_ends_it(broker: Store) -> None:
     worker, producer = LiveClient(broker), LiveClient(broker, "p")
-    take = taking(broker, worker.call())
+    take = Taking(broker, worker.call())
     await asyncio.sleep(0.05)
     await worker.exchange(0)
-    assert await asyncio.wait_for(take, 10) == Taken()
+    assert await take.over() == Taken()
     await producer.enqueue(submit(_id(1)))
     (task,) = await broker.find([_id(1)])
     assert task is not None
@@ -95,7 +92,7 @@ async def test_the_next_exchange_of_the_incarnation_ends_it(broker: Store) -> No
 
 async def test_an_exchange_of_another_one_does_not(broker: Store) -> None:
     worker, other, producer = LiveClient(broker), LiveClient(broker, "o"), LiveClient(broker, "p")
-    take = taking(broker, worker.call())
+    take = Taking(broker, worker.call())
     await asyncio.sleep(0.05)
     await other.exchange(0)
     await producer.enqueue(submit(_id(1)))
@@ -105,10 +102,10 @@ async def test_an_exchange_of_another_one_does_not(broker: Store) -> None:
 async def test_what_comes_in_the_same_moment_as_the_exchange_is_lent_once(broker: Store) -> None:
     worker, producer = LiveClient(broker), LiveClient(broker, "p")
     for number in range(1, 20):
-        take = taking(broker, worker.call())
+        take = Taking(broker, worker.call())
         await asyncio.sleep(0.002 * (number % 3))
         _, fetched = await asyncio.gather(producer.enqueue(submit(_id(number))), worker.exchange(5))
-        leases = fetched + (await asyncio.wait_for(take, 10)).leased
+        leases = fetched + (await take.over()).leased
         leases += await worker.exchange(5)
         assert ids(leases) == [_id(number)]
         assert await settle(worker, *map(completed, leases)) == ["applied"]
@@ -116,18 +113,18 @@ async def test_what_comes_in_the_same_moment_as_the_exchange_is_lent_once(broker
 
 async def test_a_pause_that_is_set_meanwhile_holds(broker: Store) -> None:
     worker, producer = LiveClient(broker), LiveClient(broker, "p")
-    take = taking(broker, worker.call(), 0.5)
+    take = Taking(broker, worker.call(), QUEUES, 0.5)
     await asyncio.sleep(0.05)
     await producer.configure(QueueChange(queue="default", paused=True))
     await producer.enqueue(submit(_id(1)))
-    assert await asyncio.wait_for(take, 10) == Taken()
+    assert await take.over() == Taken()
     await producer.configure(QueueChange(queue="default", paused=False))
     assert ids(await worker.exchange(5)) == [_id(1)]
 
 
 async def test_what_a_wait_was_handed_goes_back_with_its_incarnation(broker: Store) -> None:
     worker, producer, other = LiveClient(broker), LiveClient(broker, "p"), LiveClient(broker, "o")
-    take = taking(broker, worker.call())
+    take = Taking(broker, worker.call())
     await asyncio.sleep(0.05)
     await producer.enqueue(submit(_id(1)))
     await loans(worker, take)
@@ -138,4 +135,4 @@ async def test_what_a_wait_was_handed_goes_back_with_its_incarnation(broker: Sto
 
 async def test_a_lease_has_limits(broker: Store) -> None:
     with pytest.raises(InvalidOption):
-        await broker.take(Call("w1", 1), QUEUES, 1.0, lease=0.0)
+        await broker.take(Call("w1", 1), QUEUES, 1.0, lambda: None, lease=0.0)

@@ -29,7 +29,18 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import Leased
 from tests.broker.redis.straight_pair import PREFIX, everything, made
 from tests.support.long_way import woken_lua
-from tests.support.store import NOW, Client, completed, events, failed, ids, record, states, submit
+from tests.support.store import (
+    NOW,
+    Client,
+    Taking,
+    completed,
+    events,
+    failed,
+    ids,
+    record,
+    states,
+    submit,
+)
 from tests.support.twins import emptied
 
 QUEUES = ("default",)
@@ -45,7 +56,7 @@ class Rig:
         place, _, query = self.url.partition("?db=")
         self.raw = redis.Redis(unix_socket_path=place.removeprefix("unix://"), db=int(query))
         self.producer = Client(self.broker, "producer")
-        self.takes: list[asyncio.Task[Taken]] = []
+        self.takes: list[Taking] = []
 
     async def know(self, *tenants: str, queues: tuple[str, ...] = QUEUES) -> None:
         """Have each queue know these tenants, with nothing to do."""
@@ -61,18 +72,18 @@ class Rig:
         for key in self.raw.keys(f"{PREFIX}bell*"):
             self.raw.delete(key)
 
-    def take(self, client: Client, queues: tuple[str, ...] = QUEUES) -> asyncio.Task[Taken]:
+    def take(self, client: Client, queues: tuple[str, ...] = QUEUES) -> Taking:
         """Have a client wait for a task."""
-        taking = asyncio.create_task(self.broker.take(client.call(), queues, 30.0))
+        taking = Taking(self.broker, client.call(), queues)
         self.takes.append(taking)
         return taking
 
-    async def waits(self, client: Client, queues: tuple[str, ...] = QUEUES) -> asyncio.Task[Taken]:
+    async def waits(self, client: Client, queues: tuple[str, ...] = QUEUES) -> Taking:
         """The same, when it has been blocked in the server."""
         blocked = self.raw.info("clients")["blocked_clients"]
         taking = self.take(client, queues)
         while self.raw.info("clients")["blocked_clients"] == blocked:
-            assert not taking.done()
+            assert not taking.task.done()
             await asyncio.sleep(0.002)
         return taking
 
@@ -85,7 +96,9 @@ class Rig:
 
     async def close(self) -> None:
         await self.broker.close()
-        await asyncio.wait_for(asyncio.gather(*self.takes, return_exceptions=True), 10)
+        await asyncio.wait_for(
+            asyncio.gather(*(each.task for each in self.takes), return_exceptions=True), 10
+        )
         self.raw.close()
 
 
@@ -101,8 +114,8 @@ async def rig() -> AsyncIterator[Rig]:
         await made_rig.close()
 
 
-async def taken(taking: asyncio.Task[Taken]) -> Taken:
-    return await asyncio.wait_for(taking, 10)
+async def taken(taking: Taking) -> Taken:
+    return await taking.told()
 
 
 async def handed(rig: Rig, client: Client, id: str = made(1)) -> Leased:
@@ -184,7 +197,7 @@ async def test_two_who_wait_get_one_each_the_first_first(rig: Rig) -> None:
     takes = [await rig.waits(first), await rig.waits(second)]
     await rig.producer.enqueue(submit(made(1)))
     assert ids((await taken(takes[0])).leased) == [made(1)]
-    assert not takes[1].done()
+    assert not takes[1].task.done()
     await rig.producer.enqueue(submit(made(2)))
     assert ids((await taken(takes[1])).leased) == [made(2)]
 
@@ -231,7 +244,8 @@ async def test_a_pause_that_is_set_meanwhile_holds(rig: Rig, change: Change) -> 
     await rig.producer.configure(change)
     await rig.producer.enqueue(submit(made(1)))
     assert await states(rig.broker, made(1)) == [State.QUEUED]
-    assert not taking.done()
+    assert not taking.task.done()
+    assert not taking.woken.is_set()
 
 
 @pytest.mark.parametrize(
@@ -380,7 +394,7 @@ async def test_a_beat_takes_it_back_once_the_wait_is_over(rig: Rig) -> None:
 async def test_the_same_wait_collects_what_came_while_its_connection_was_cut(rig: Rig) -> None:
     worker = Client(rig.broker)
     await uncollected(rig, worker)
-    found = await rig.broker.take(Call("w1", worker.number), QUEUES, 5.0)
+    found = await Taking(rig.broker, Call("w1", worker.number)).told()
     assert ids(found.leased) == [made(1)]
     assert await worker.settle(completed(found.leased[0])) == ["applied"]
 
@@ -389,14 +403,14 @@ async def test_a_wait_whose_reply_was_lost_has_the_task_put_back_at_once(rig: Ri
     worker = Client(rig.broker)
     await uncollected(rig, worker)
     assert rig.raw.lpop(f"{PREFIX}handed:w1") is not None  # and nobody reads it
-    assert await rig.broker.take(Call("w1", worker.number), QUEUES, 5.0) == Taken(found=True)
+    assert await Taking(rig.broker, Call("w1", worker.number)).told() == Taken(found=True)
     await uncharged(rig, NOW)
 
 
 async def test_the_next_wait_does_the_same_with_what_lies_there(rig: Rig) -> None:
     worker = Client(rig.broker)
     await uncollected(rig, worker)
-    assert await rig.broker.take(worker.call(), QUEUES, 5.0) == Taken(found=True)
+    assert await Taking(rig.broker, worker.call()).told() == Taken(found=True)
     await uncharged(rig, NOW)
 
 
@@ -486,16 +500,16 @@ class History:
 
     async def wait(self, me: Client, queues: tuple[str, ...]) -> list[Leased]:
         """Wait; be interrupted by an exchange sometimes; fetch if that is what is to be done."""
-        taking = asyncio.create_task(self.rig.broker.take(me.call(), queues, 0.2))
+        taking = Taking(self.rig.broker, me.call(), queues, 0.2)
         if self.draw.random() < 0.3:
             await asyncio.sleep(self.draw.random() * 0.01)
         else:
-            await asyncio.wait((taking,))
+            await taking.told()
         fetch = Fetch(queues=queues, max=self.draw.choice((1, 3)))
         leases: list[Leased] = []
-        if not (taking.done() and taking.result().leased):
+        if not (taking.task.done() and taking.task.result().leased):
             leases += (await self.rig.broker.exchange(me.call(), fetch=fetch)).leased
-        late = (await taking).leased
+        late = (await taking.over()).leased
         self.handed += len(late)
         return leases + late
 

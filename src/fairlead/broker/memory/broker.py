@@ -53,6 +53,7 @@ from fairlead.broker.verbs import (
     Write,
 )
 from fairlead.broker.views import EventPage, Hello, WorkerRecord
+from fairlead.broker.waits import Woken
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import Settlement
 
@@ -133,7 +134,7 @@ class MemoryBroker(Flowing, Planning, Looking):
         return self._do(now, answer)
 
     async def take(
-        self, call: Call, queues: Sequence[str], timeout: float, *, lease: float = LEASE
+        self, call: Call, queues: Sequence[str], timeout: float, _: Woken, *, lease: float = LEASE
     ) -> Taken:
         return await self._takes.take(call, lease, self.wait(queues, timeout))
 

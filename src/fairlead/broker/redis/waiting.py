@@ -24,6 +24,7 @@ from fairlead.broker.redis.waiter import LONGEST_SLEEP, Taker, Waiter
 from fairlead.broker.repeats import pause
 from fairlead.broker.verbs import LEASE, Call, Mail, Taken
 from fairlead.broker.views import EventPage
+from fairlead.broker.waits import Woken
 from fairlead.model.errors import BrokerError, OutOfOrder
 from fairlead.model.events import EventId
 
@@ -65,10 +66,18 @@ class Waiting(Frame):
                 self._alarm_held = True
 
     async def take(
-        self, call: Call, queues: Sequence[str], timeout: float, *, lease: float = LEASE
+        self,
+        call: Call,
+        queues: Sequence[str],
+        timeout: float,
+        woken: Woken,
+        *,
+        lease: float = LEASE,
     ) -> Taken:
         """Wait, ready to be handed a task; see ``fairlead.broker.protocol``."""
         checks.check_lease("lease", lease)
+        if self._closed:
+            return Taken()
         ends = time.monotonic() + timeout
         session = await self._session()
         taker = Taker(call, queues, lease, session.loop.create_future())
@@ -80,19 +89,7 @@ class Waiting(Frame):
         session.closing.add_done_callback(close)
         taken, gone = Taken(), False
         try:
-            while not (self._closed or taker.leaves):
-                if await self._look(session, taker, ends - time.monotonic()):
-                    taken = Taken(found=True)
-                    break
-                left = ends - time.monotonic()
-                if left <= 0.0:
-                    await self._withdraw(taker)
-                    break
-                taken = await self._listen_for_task(session, taker, left)
-                if taken.found:
-                    break
-            if taker.leaves and not (taken.found or taker.is_drained):
-                taken = await self._last_task(session, taker)
+            taken = await self._task_or_wake_up(session, taker, ends, woken)
         except OutOfOrder:  # an exchange was faster
             taker.leaves = True
         except GeneratorExit:  # thrown away with its loop
@@ -107,6 +104,24 @@ class Waiting(Frame):
             elif taker.alarm is not None and not taken.leased:
                 self._alarm_held = True
         return taken
+
+    async def _task_or_wake_up(
+        self, session: Session, taker: Taker, ends: float, woken: Woken
+    ) -> Taken:
+        while not (self._closed or taker.leaves):
+            if await self._look(session, taker, ends - time.monotonic()):
+                return Taken(found=True)
+            left = ends - time.monotonic()
+            if left <= 0.0:
+                await self._withdraw(taker)
+                return Taken()
+            taken = await self._listen_for_task(session, taker, left)
+            if taken.leased:
+                return taken
+            if taken.found:  # until it fetches it may be handed a task still
+                woken()
+                return await self._last_task(session, taker, found=True)
+        return Taken() if taker.is_drained else await self._last_task(session, taker)
 
     async def _listen_for_task(self, session: Session, taker: Taker, left: float) -> Taken:
         """Sleep until a task was handed over, a bell rings, it is time, or the taker leaves."""
@@ -140,15 +155,16 @@ class Waiting(Frame):
             await asyncio.wait((taker.end,), timeout=min(pause(taker.failures), left))
             return None
         taker.failures = 0
-        taker.is_drained = taker.end.done() and time.monotonic() < ends
+        taker.is_drained = rung is None and taker.end.done() and time.monotonic() < ends
         return rung
 
-    async def _last_task(self, session: Session, taker: Taker) -> Taken:
-        """What was handed over before the exchange that ended the wait, while nobody listened."""
+    async def _last_task(self, session: Session, taker: Taker, *, found: bool = False) -> Taken:
+        """What was handed over before the exchange that ends the wait, while nobody listens."""
         await asyncio.wait((taker.end,), timeout=LONGEST_SLEEP)
         own = self.keys.handed(taker.call.incarnation)
         entry = await session.server.command("LPOP", own)
-        return Taken() if entry is None else taker.loan(entry)
+        taken = Taken() if entry is None else taker.loan(entry)
+        return taken if taken.leased else Taken(found=found)
 
     async def _withdraw(self, taker: Taker) -> None:
         """Have nothing handed over any more, and what was goes back; then let the taker go."""

@@ -14,6 +14,7 @@ from fairlead.broker import checks
 from fairlead.broker.sharded.frame import HURRY, Frame
 from fairlead.broker.verbs import LEASE, Call, Mail, Taken
 from fairlead.broker.views import EventPage
+from fairlead.broker.waits import Woken
 from fairlead.model.errors import BrokerError, Unreachable
 from fairlead.model.event_places import joined, places_of
 from fairlead.model.events import EVENT_KINDS, Event, EventId
@@ -67,7 +68,7 @@ class Listening(Frame):
         self._boxes: dict[str, _Box] = {}
 
     async def take(
-        self, call: Call, queues: Sequence[str], timeout: float, *, lease: float = LEASE
+        self, call: Call, queues: Sequence[str], timeout: float, _: Woken, *, lease: float = LEASE
     ) -> Taken:
         """Wait as ``wait`` does: what waits for one shard must not keep the others' tasks."""
         return await self._takes.take(call, lease, self.wait(queues, timeout))

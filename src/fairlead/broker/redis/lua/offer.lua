@@ -39,7 +39,8 @@ if found == 0 and many > 0 and many <= MOST_QUEUES then
   text = concat({ 'o' .. holds, lease, concat(ARGV, SEP, 6) }, '\30')
   for i = 6, #ARGV do
     local key = P .. 'offers:' .. ARGV[i]
-    write('ZREMRANGEBYSCORE', key, '-inf', exact(now))
+    local over = call('ZRANGEBYSCORE', key, '-inf', exact(now), 'LIMIT', 0, STEP)
+    if #over > 0 then write_all('ZREM', key, over) end
     write('ZADD', key, exact(now + seconds + SLACK), CALLER)
     write('EXPIRE', key, 60)
   end
