@@ -20,6 +20,7 @@ from tests.mutants import (
     fallback_guards,
     functions_guards,
     gap_guards,
+    hand_off_guards,
     leadership_guards,
     ledger_guards,
     local_guards,
@@ -414,5 +415,6 @@ GUARDS: tuple[Guard, ...] = (
     *outcome_guards.GUARDS,
     *spool_guards.GUARDS,
     *straight_guards.GUARDS,
+    *hand_off_guards.GUARDS,
     *testing_guards.GUARDS,
 )

@@ -140,6 +140,7 @@ async def test_a_worker_that_rests_is_handed_nothing(rig: ServerRig) -> None:
         assert await rig.state(id) is State.QUEUED
         worker.processor.be_quiet(False)
         await ended(rig, id)
+        assert rig.handed == []
 
 
 async def test_nor_is_one_that_stops_while_an_attempt_goes_on(rig: ServerRig) -> None:

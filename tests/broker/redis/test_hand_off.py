@@ -224,11 +224,15 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["before", "meanwhile"])
 @pytest.mark.parametrize("what", CHANGES)
-async def test_a_limit_that_is_set_meanwhile_makes_it_a_wake_up(rig: Rig, what: str) -> None:
+async def test_a_limit_makes_it_a_wake_up(rig: Rig, what: str, *, meanwhile: bool) -> None:
     worker = Client(rig.broker)
+    if not meanwhile:
+        await rig.producer.configure(CHANGES[what])
     taking = await rig.waits(worker)
-    await rig.producer.configure(CHANGES[what])
+    if meanwhile:
+        await rig.producer.configure(CHANGES[what])
     await rig.producer.enqueue(submit(made(1)))
     assert await taken(taking) == Taken(found=True)
     assert ids(await worker.fetch()) == [made(1)]
@@ -271,7 +275,7 @@ async def test_what_is_not_plain_is_a_wake_up(rig: Rig, tasks: tuple[Submission,
 async def test_nothing_is_handed_over_past_a_task_that_waits(rig: Rig) -> None:
     worker = Client(rig.broker)
     await rig.offer(worker)
-    await rig.producer.enqueue(submit(made(1)), submit(made(2), "b"))
+    await rig.producer.enqueue(submit(made(1), "b"), submit(made(2), "b"))
     await rig.pop_bells()
     await rig.producer.enqueue(submit(made(3)))
     assert await states(rig.broker, made(3)) == [State.QUEUED]
