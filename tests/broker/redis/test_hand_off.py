@@ -157,6 +157,7 @@ def _stored(rig: Rig) -> dict[str, Any]:
 COMPARED: dict[str, tuple[Submission, tuple[str, ...]]] = {
     "one task": (submit(made(1)), QUEUES),
     "of another tenant": (submit(made(1), "b"), QUEUES),
+    "of a tenant that is new": (submit(made(1), "new"), QUEUES),
     "critical": (submit(made(1), level=0), QUEUES),
     "low": (submit(made(1), level=3), QUEUES),
     "with a cost": (submit(made(1), cost=2.5), QUEUES),
@@ -258,10 +259,9 @@ async def test_a_pause_that_is_set_meanwhile_holds(rig: Rig, change: Change) -> 
         (submit(made(1)), submit(made(2))),
         (submit(made(1), limiters=("gpu",)),),
         (submit("chosen"),),
-        (submit(made(1), "new"),),
         (submit(made(1), deadline=5.0),),
     ],
-    ids=["two", "limiter", "id", "tenant", "deadline"],
+    ids=["two", "limiter", "id", "deadline"],
 )
 async def test_what_is_not_plain_is_a_wake_up(rig: Rig, tasks: tuple[Submission, ...]) -> None:
     await rig.producer.configure(LimiterChange(name="gpu", concurrency=1))
@@ -270,6 +270,15 @@ async def test_what_is_not_plain_is_a_wake_up(rig: Rig, tasks: tuple[Submission,
     await rig.producer.enqueue(*tasks)
     assert await taken(taking) == Taken(found=True)
     assert len(await worker.fetch(5)) == len(tasks)
+
+
+async def test_a_new_tenant_for_which_something_is_set_is_a_wake_up(rig: Rig) -> None:
+    await rig.producer.configure(TenantChange(tenant="new", weight=3.0))
+    worker = Client(rig.broker)
+    taking = await rig.waits(worker)
+    await rig.producer.enqueue(submit(made(1), "new"))
+    assert await taken(taking) == Taken(found=True)
+    assert ids(await worker.fetch()) == [made(1)]
 
 
 async def test_nothing_is_handed_over_past_a_task_that_waits(rig: Rig) -> None:

@@ -59,8 +59,17 @@ local function is(kind, key)
   return found == kind or found == 'none'
 end
 
--- Lend the task of head `h`, stored as `value`, which counts for `bytes`, of a tenant with this record. Returns whether it did.
+-- The record of a tenant of which nothing is known; nil if something may be configured for it.
+local function new_tenant()
+  if M.settings > 0 then return nil end
+  return pack(TENANT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, floor(now / 3600), 0, 0, 0, 0, 0, 0, 0, 0)
+end
+
+-- Lend the task of head `h`, stored as `value`, which counts for `bytes`, of a tenant with this record, if it has one. Returns
+-- whether it did.
 function hand_off(h, id, value, state, record, bytes, top)
+  record = record or new_tenant()
+  if not record then return false end
   if not HAND_OFF or h.limited or M.next <= now or M.jobs + M.laying > 0 then return false end
   local clock, weight, _, _, queued, running = unpacked('<ddIIII', state)
   if weight > 0 or queued > 0 then return false end
