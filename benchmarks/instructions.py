@@ -21,7 +21,7 @@ from pathlib import Path
 import redis
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Call, Fetch, Submission
+from fairlead.broker.verbs import Call, Fetch, QueueChange, Submission
 from fairlead.embedded.server import find_binary
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased, Message
@@ -98,10 +98,24 @@ class Bench:
         await self._row("enqueue 100, 1 tenant", 30, 100, self._enqueue("many", ["t"] * 100))
         await self._row("enqueue 500, 1 tenant", 8, 500, self._enqueue("many", ["t"] * 500))
         await self._row("enqueue 100, 100 tenants", 20, 100, self._enqueue("all", tenants))
-        await self._row("exchange that finds nothing", 100, 1, self._cycle("nothing", 1))
+        for first in range(0, 1000, 100):
+            names = [f"tenant-{n}" for n in range(first, first + 100)] * 5
+            await self._enqueue("each", names)()
+        await self._enqueue("empty", ["t"])()
+        await self._drain("empty")
+        await self._row("exchange, queue unknown", 100, 1, self._cycle("nothing", 1))
+        await self._row("exchange that finds nothing", 100, 1, self._cycle("empty", 100))
+        await self._row("ready that finds nothing", 100, 1, self._ready("empty"))
         await self._row("settle 1, fetch 1", 100, 1, self._cycle("many", 1))
+        await self._row("settle 5, fetch 5", 40, 5, self._cycle("many", 5))
+        await self._row("settle 5, fetch 5, 100 tenants", 40, 5, self._cycle("all", 5))
         await self._row("settle 100, fetch 100, 1 tenant", 12, 100, self._cycle("many", 100))
         await self._row("settle 100, fetch 100, 100 tenants", 8, 100, self._cycle("all", 100))
+        await self._row("settle 100, fetch 100, 1,000 tenants", 8, 100, self._cycle("each", 100))
+        for queue in ("many", "all"):
+            await self._keep_few(queue)
+        await self._row("settle 1, fetch 1, room is full", 100, 1, self._cycle("many", 1))
+        await self._row("the same, 100 tenants", 100, 1, self._cycle("all", 1))
         print(f"{'memory of Lua':36} {self._server.lua_bytes():>12,} bytes")
         await self._broker.close()
 
@@ -128,6 +142,24 @@ class Bench:
             await self._broker.enqueue(self._call(), tasks)
 
         return work
+
+    def _ready(self, queue: str) -> Work:
+        async def work() -> None:
+            await self._broker._run("ready", ["", "", 5.0, queue])
+
+        return work
+
+    async def _drain(self, queue: str) -> None:
+        cycle = self._cycle(queue, 100)
+        for _ in range(3):
+            await cycle()
+
+    async def _keep_few(self, queue: str) -> None:
+        """Keep no more than what is there, so that each end makes room."""
+        change = QueueChange(queue=queue, keep_completed_count=500)
+        await self._broker.configure(self._call(), [change])
+        for _ in range(30):
+            await self._broker.tidy()
 
     def _cycle(self, queue: str, count: int) -> Work:
         held: list[Leased] = []

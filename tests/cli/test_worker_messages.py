@@ -171,3 +171,22 @@ async def test_a_queue_that_nobody_fills_is_said_by_one_process(
         assert len([entry for entry in worker.log() if text in str(entry.get("event"))]) == 1
     finally:
         worker.close()
+
+
+async def test_until_empty_a_worker_ends_by_itself_once_all_is_done(
+    folder: Path, valkey: Running
+) -> None:
+    (folder / "jobs.py").write_text(APP.replace("sleep(60)", "sleep(0.01)"))
+    async with Fairlead(valkey.url) as app:
+        await app.apurge()
+        nap = app.named("nap", strict=False)
+        handles = await app.aenqueue_many([nap.call() for _ in range(50)])
+        worker = worker_of(folder, valkey.url, "--until-empty", "-p", "2", "-c", "5")
+        try:
+            assert await worker.wait() == 0
+            states = {(await handle.ainfo()).state for handle in handles}
+        finally:
+            worker.close()
+    assert states == {"completed"}
+    assert len(worker.log("child retires", why="its queues are empty")) == 2
+    assert worker.log("child died") == []

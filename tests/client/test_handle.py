@@ -265,7 +265,8 @@ async def test_a_handle_shows_no_content(app: Fairlead) -> None:
     def work(secret: str) -> None: ...
 
     handle = await work.using(tenant="acme").aenqueue("hunter2")
-    assert repr(handle) == f"<Handle {handle.id} tenant='acme'>"
+    assert repr(handle) == f"<Handle {work.name} {handle.id} tenant='acme'>"
+    assert repr(app.handle(handle.id)) == f"<Handle {handle.id}>"
     assert handle != handle.id
 
 
@@ -327,8 +328,9 @@ async def test_the_worker_of_a_running_task_is_told(app: Fairlead) -> None:
         await end.wait()
 
     handle = await work.aenqueue()
-    async with app.worker():
+    async with app.worker() as serving:
         await began.wait()
+        await serving.heartbeater.beat()
         (worker,) = await app.aworkers()
         assert (await handle.ainfo()).worker == worker.incarnation
         end.set()

@@ -74,7 +74,9 @@ def test_what_is_not_plain_to_see_is_looked_at(args: tuple[Any, ...]) -> None:
 
 
 def test_calls_that_no_handler_takes_are_refused_also_behind_good_ones() -> None:
-    for sender, args in ((takes, ()), (takes, (1, "", 2)), (keyed, (1,))):
+    loose: Sender[..., Any] = app.task(name="loose")(lambda a, b: None)
+    cases = ((takes, ()), (takes, (1, "", 2)), (keyed, (1,)), (loose, (1,)), (loose, (1, 2, 3)))
+    for sender, args in cases:
         kind = Kind(sender._kind.spec, sender._kind.priorities)
         kind.template((), {})
         with pytest.raises(InvalidInput, match="cannot be called like this"):

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"# (examples/\S+)\n(.*)", re.DOTALL)
-PAGES = ("fastapi",)
+PAGES = ("django", "fastapi", "flask")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -26,4 +26,4 @@ def test_each_block_is_part_of_an_example(page: str) -> None:
 def test_each_example_has_a_test() -> None:
     folders = [path for path in (ROOT / "examples").iterdir() if (path / "__init__.py").exists()]
     assert folders
-    assert [path.name for path in folders if not [*path.rglob("test_*.py")]] == []
+    assert [path.name for path in folders if not [*path.rglob("test*.py")]] == []

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from tests.mutants import (
     api_guards,
+    argument_guards,
     batches_guards,
     capacity_guards,
     catalog_guards,
+    contrib_guards,
     documents_guards,
     doubt_guards,
     drain_guards,
@@ -43,6 +45,7 @@ from tests.mutants import (
     spool_guards,
     straight_guards,
     testing_guards,
+    transfer_guards,
 )
 from tests.mutants.mutant import MACHINE, SUITE, Guard, Mutant, lua, memory
 
@@ -402,6 +405,7 @@ GUARDS: tuple[Guard, ...] = (
     *metrics_guards.GUARDS,
     *page_guards.GUARDS,
     *api_guards.GUARDS,
+    *argument_guards.GUARDS,
     *documents_guards.GUARDS,
     *routes_guards.GUARDS,
     *servers_guards.GUARDS,
@@ -417,4 +421,6 @@ GUARDS: tuple[Guard, ...] = (
     *straight_guards.GUARDS,
     *hand_off_guards.GUARDS,
     *testing_guards.GUARDS,
+    *transfer_guards.GUARDS,
+    *contrib_guards.GUARDS,
 )

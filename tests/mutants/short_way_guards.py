@@ -43,7 +43,7 @@ GUARDS: tuple[Guard, ...] = (
         "a call that no handler takes is refused before it is written",
         _TEMPLATE + "test_calls_that_no_handler_takes_are_refused_also_behind_good_ones",
         "client/template.py",
-        (" or not self._least <= len(args) <= self._most", ""),
+        ("if not self._least <= len(args) <= self._most:", "if False:"),
     ),
     _guard(
         "lines: doubt",

@@ -9,10 +9,16 @@ __all__ = ("GUARDS",)
 _TESTS = "tests/broker/redis/test_straight_way.py::"
 _FILE = LUA + "lib/straight_entry.lua"
 _EXCHANGE = "tests/broker/redis/test_straight_exchange.py::"
+_SMALL = "tests/broker/redis/test_straight_small.py::"
 
 
 def _guard(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
     return Guard(name, protects, _TESTS + test, (Mutant(_FILE, edits),))
+
+
+def _small(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
+    mutants = (Mutant(f"{LUA}lib/{file}.lua", edits),)
+    return Guard(f"small exchange: {name}", protects, _SMALL + test, mutants)
 
 
 def _exchange(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
@@ -149,5 +155,68 @@ GUARDS: tuple[Guard, ...] = (
         "test_the_order_is_that_of_the_engine_however_many_are_asked_for[64]",
         "straight_fetch",
         ("if not cut and level > 0 and", "if false and"),
+    ),
+    _small(
+        "token",
+        "a settlement under an earlier token changes nothing",
+        "test_a_call_is_fenced_repeated_or_refused_as_ever",
+        "straight_exchange",
+        ("\n        or number ~= tonumber(ARGV[run + 1]) then", " then"),
+    ),
+    _small(
+        "worker",
+        "nobody ends what another has on loan",
+        "test_a_call_is_fenced_repeated_or_refused_as_ever",
+        "straight_exchange",
+        ("sub(r, FATE_END + 1, to) ~= begin or ", ""),
+    ),
+    _small(
+        "numbers",
+        "the last number again gets its answer, and an earlier one is out of order",
+        "test_a_call_is_fenced_repeated_or_refused_as_ever",
+        "straight_exchange",
+        ("many + n == 0 or not is_next_call() then", "many + n == 0 then"),
+    ),
+    _small(
+        "limits",
+        "limits of a queue hold in small calls as well",
+        "test_limits_pauses_and_room_hold_in_small_calls[a queue's concurrency]",
+        "straight_exchange",
+        ("concurrency >= 0 or rate > 0 or charge ~= 0", "rate > 0 or charge ~= 0"),
+    ),
+    _small(
+        "gates",
+        "limits of a tenant hold in small calls as well",
+        "test_limits_pauses_and_room_hold_in_small_calls[a tenant's concurrency]",
+        "straight_exchange",
+        ("t[SPECIAL] + t[GATED] > 0", "t[SPECIAL] > 0"),
+    ),
+    _small(
+        "ties",
+        "whoever waits for a task hears of its end",
+        "test_a_watched_one_is_the_engines_in_a_small_call_as_well",
+        "straight_exchange",
+        ("  if not ties then return true end\n", "  do return true end\n"),
+    ),
+    _small(
+        "types",
+        "it decides before its first write: keys of another type leave all as it was",
+        "test_a_key_of_another_type_leaves_all_as_it_was[idle]",
+        "straight_exchange",
+        ("  if not straight.has_type('zset', P .. 'idle') then return nil end\n", ""),
+    ),
+    _small(
+        "room",
+        "who holds most gives its own oldest",
+        "test_room_is_made_alike[1-2]",
+        "straight_room",
+        ("or share > most or share == most", "or share < most or share == most"),
+    ),
+    _small(
+        "look",
+        "a worker that looks for work sees the limits of queues",
+        "test_a_look_sees_limits_and_pauses[change0]",
+        "straight_ready",
+        ("      if concurrency >= 0 or rate > 0 then return nil end\n", ""),
     ),
 )

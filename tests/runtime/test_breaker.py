@@ -44,12 +44,12 @@ def test_half_open_it_lets_probes_in_and_closes_or_opens_with_them() -> None:
     breaker = Breaker(failures=1, cooldown=10, probes=2, clock=clock)
     breaker.failed()
     clock.now += 10
-    assert breaker.state == "half-open"
+    assert breaker.state == "half_open"
     assert [breaker.admit() for _ in range(3)] == [0.0, 0.0, 1.0]
     breaker.released()
     assert breaker.admit() == 0.0
     breaker.succeeded()
-    assert breaker.state == "half-open"
+    assert breaker.state == "half_open"
     breaker.succeeded()
     assert (breaker.state, breaker.admit()) == ("closed", 0.0)
     breaker.failed()
@@ -97,7 +97,7 @@ class BreakerMachine(RuleBasedStateMachine):
     def expected(self) -> str:
         if self.opened is None:
             return "closed"
-        return "open" if self.clock.now < self.opened + COOLDOWN else "half-open"
+        return "open" if self.clock.now < self.opened + COOLDOWN else "half_open"
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 3.0, 8.0]))
     def wait(self, seconds: float) -> None:
@@ -124,18 +124,18 @@ class BreakerMachine(RuleBasedStateMachine):
         before = self.expected
         getattr(self.breaker, how)()
         self.running -= 1
-        if before == "half-open" and how != "failed":
+        if before == "half_open" and how != "failed":
             self.probing = max(0, self.probing - 1)
         if how == "succeeded":
             if before == "closed":
                 self.bad = 0
-            elif before == "half-open":
+            elif before == "half_open":
                 self.good += 1
                 if self.good == PROBES:
                     self.opened, self.bad = None, 0
         elif how == "failed" and before != "open":
             self.bad += before == "closed"
-            if before == "half-open" or self.bad == FAILURES:
+            if before == "half_open" or self.bad == FAILURES:
                 self.opened = self.clock.now
                 self.probing = self.good = 0
 

@@ -18,20 +18,26 @@ __all__ = (
     "COUNTERS",
     "ENDS",
     "LOANS",
+    "READY",
+    "SMALL",
     "chosen_lua",
     "counted_lua",
     "long_lua",
     "woken_lua",
 )
 
-# Keys of no shard: how often enqueue went straight, and how many tasks ended and were lent so.
-COUNTER, ENDS, LOANS = "straight", "straight-ends", "straight-loans"
-COUNTERS = frozenset((COUNTER, ENDS, LOANS))
+# Keys of no shard: how often enqueue went straight, how many tasks ended and were lent so, and how
+# many calls of exchange never came to the engine.
+COUNTER, ENDS, LOANS, SMALL = "straight", "straight-ends", "straight-loans", "straight-small"
+READY = "straight-ready"  # and how many calls of ready
+COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, READY))
 
 _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
     ("enqueue.lua", "-- @include straight_entry\n", ""),
     ("enqueue.lua", "-- @include hand_off\n", ""),
+    ("exchange.lua", "-- @include straight_exchange\n", ""),
+    ("lib/engine.lua", "-- @include straight_ready\n", ""),
     ("lib/straight_settle.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
 )
 _WOKEN: tuple[_Edit, ...] = (("lib/hand_off.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),)
@@ -40,6 +46,19 @@ _COUNTED: tuple[_Edit, ...] = (
         "lib/straight_entry.lua",
         "  if receipts then return receipts end\n",
         f"  if receipts then redis.call('INCR', '{COUNTER}') return receipts end\n",
+    ),
+    (
+        "lib/straight_exchange.lua",
+        "  return { text, '', unpack(values) }\n",
+        f"  redis.call('INCR', '{SMALL}')\n"
+        f"  if n > 0 then redis.call('INCRBY', '{ENDS}', n) end\n"
+        f"  if k > 0 then redis.call('INCRBY', '{LOANS}', k) end\n"
+        "  return { text, '', unpack(values) }\n",
+    ),
+    (
+        "lib/straight_ready.lua",
+        "  if reply then return reply end\n",
+        f"  if reply then redis.call('INCR', '{READY}') return reply end\n",
     ),
     (
         "lib/settle.lua",

@@ -108,12 +108,12 @@ async def test_no_argument_is_ever_in_a_line_of_ours(format: str) -> None:
         raise ValueError(f"cannot use {secret}")
 
     @app.task
-    def works(n: int, secret: str) -> str:
-        return secret
+    def works(n: Any, secret: str) -> str:
+        return f"{n + 1} {secret}"
 
     await fails.aenqueue("hunter2")
     await works.aenqueue(1, "hunter2")
-    await works.using(max_retries=0).aenqueue("hunter2", "hunter2")  # type: ignore[arg-type]
+    await works.using(max_retries=0).aenqueue("hunter2", "hunter2")
     async with app.worker(log_tasks=True):
         for _ in range(200):
             if (await app.asnapshot()).depth + (await app.asnapshot()).running == 0:
@@ -305,3 +305,17 @@ def test_bad_settings_are_named() -> None:
         configure("json", "loud")
     with pytest.raises(InvalidOption, match="level=5"):
         configure("json", 5)  # type: ignore[arg-type]
+
+
+def test_a_stack_is_lines_on_a_console_and_one_field_in_json() -> None:
+    stack = 'File "shop.py", line 3\n  time.sleep(60)\n'
+    console, machine = io.StringIO(), io.StringIO()
+    configure("console", "info", console)
+    logging.getLogger("shop").error("child stalled", extra={"stack": stack, "pid": 7})
+    configure("json", "info", machine)
+    logging.getLogger("shop").error("child stalled", extra={"stack": stack, "pid": 7})
+    first, *rest = console.getvalue().splitlines()
+    assert "pid=7" in first
+    assert "stack" not in first
+    assert rest == ['    File "shop.py", line 3', "      time.sleep(60)"]
+    assert json.loads(machine.getvalue())["stack"] == stack

@@ -135,7 +135,7 @@ async def test_tasks_share_it_and_a_place_that_came_to_nothing_is_free_again() -
         await probe.acancel()
         with pytest.raises(Exception, match="was cancelled"):
             await probe.aresult(10)
-    assert state(breaker) == "half-open"
+    assert state(breaker) == "half_open"
     assert breaker.admit() == 0.0
 
 

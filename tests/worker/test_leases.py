@@ -367,12 +367,12 @@ async def test_a_closed_broker_does_not_make_a_worker_spin(rig: Rig) -> None:
     calls = 0
     wait = rig.broker.wait
 
-    async def counted(*args: Any) -> bool:
+    async def counted(*args: Any, **options: Any) -> bool:
         nonlocal calls
         calls += 1
-        return await wait(*args)
+        return await wait(*args, **options)
 
-    rig.broker.wait = counted  # type: ignore[assignment,method-assign]
+    rig.broker.wait = counted  # type: ignore[method-assign]
     async with rig.worker():
         await rig.broker.close()
         await asyncio.sleep(0.3)

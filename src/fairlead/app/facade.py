@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 from msgspec import UNSET
 
 from fairlead.app.broker_url import check_arguments
-from fairlead.app.decorator import TaskDecorator
+from fairlead.app.decorator import TaskRegistrar, defaults_of
 from fairlead.app.drained import Drained
 from fairlead.app.hooks import HookOptions, Hooks
 from fairlead.app.http import asgi_of
@@ -21,9 +21,8 @@ from fairlead.app.middleware import EnqueueMiddleware, RunMiddleware
 from fairlead.app.opening import open_clients
 from fairlead.app.run_all import drain_app
 from fairlead.app.worker import worker_of
-from fairlead.broker import Store
+from fairlead.broker import Store, shown_url
 from fairlead.client import (
-    AsyncTask,
     EventInfo,
     Flowing,
     Handle,
@@ -33,25 +32,23 @@ from fairlead.client import (
     Schedules,
     Scheduling,
     Sender,
-    SyncTask,
-    Task,
     TaskCall,
-    TaskOptions,
     aenqueue_calls,
-    declared,
     enqueue_calls,
 )
 from fairlead.client.declared_limits import DeclaredLimits
+from fairlead.client.habits import APP, no_attribute
 from fairlead.client.ledger_handle import handle_of
 from fairlead.client.transactions import Connection
+from fairlead.model.backoff import Backoff
 from fairlead.model.durations import Duration
+from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.names import id_and_tenant
 from fairlead.model.options import Priorities, Priority, seconds
 from fairlead.model.registry import Registry
 from fairlead.runtime.surrounding import surrounding
 from fairlead.settings import Fallback
 from fairlead.telemetry.counters import Counters
-from fairlead.worker.context import Context
 from fairlead.worker.extras import AroundRun
 from fairlead.worker.lifespan import Lifespan
 
@@ -64,7 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Fairlead",)
 
-P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[[], Any])
 H = TypeVar("H", bound=Callable[[EventInfo], Any])
@@ -85,7 +81,8 @@ class Fairlead(Operating, Flowing, Scheduling):
     ``store`` takes a broker that is open already. ``priorities`` names further priorities, each for
     one of critical, high, normal and low. ``timeout`` is how long a call may take that does not say
     so itself; without it the URL says so (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is
-    ten seconds. ``task_timeout`` is the time limit of tasks that say nothing of theirs. ``ledger``
+    ten seconds. ``task_timeout``, ``max_retries``, ``backoff`` and ``on_dependency_failure`` are
+    those of tasks that say nothing of theirs. ``ledger``
     is the URL of a PostgreSQL as the record; without it FAIRLEAD_LEDGER, or the file.
     ``fallback="spool"`` keeps tasks in a folder, ``spool``, while the broker is away, and sends
     them later; ``"local"`` also runs those of ``local_queues`` in this process meanwhile.
@@ -101,6 +98,9 @@ class Fairlead(Operating, Flowing, Scheduling):
         routes: Mapping[str, str] | None = None,
         priorities: Mapping[Priority, str] | None = None,
         task_timeout: Duration | None = None,
+        max_retries: int | None = None,
+        backoff: Backoff | None = None,
+        on_dependency_failure: DependencyPolicy | None = None,
         store: Store | None = None,
         timeout: Duration | None = None,
         ledger: str | None = None,
@@ -124,6 +124,8 @@ class Fairlead(Operating, Flowing, Scheduling):
         self._priorities = Priorities(priorities)
         self._task_timeout = _limit(task_timeout)
         self._registry = Registry()
+        defaults = defaults_of(max_retries, backoff, on_dependency_failure)
+        self._registrar = TaskRegistrar(self._registry, self._clients, self._priorities, defaults)
         self._raised: deque[Raised] = deque(maxlen=_KEPT)  # by handlers, in all workers
         self._around: list[AroundRun] = []
         self._lifespan = Lifespan()
@@ -133,40 +135,19 @@ class Fairlead(Operating, Flowing, Scheduling):
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    @overload
-    def task(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
-    @overload
-    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def task(  # type: ignore[overload-overlap]
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
-    @overload
-    def task(self, /, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
-    def task(
-        self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]
-    ) -> Any:
-        """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
+    @property
+    def task(self) -> TaskRegistrar:
+        """Registers a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
 
         It can still be called like a function. A first parameter annotated ``Context`` is filled
-        in by the worker and left out when the task is enqueued.
+        in by the worker and left out when the task is enqueued. ``TaskOptions`` has the options.
         """
-
-        def register(function: Callable[..., Any]) -> Task[..., Any]:
-            spec = declared(function, options, self._priorities, Context)
-            self._registry.add(spec)
-            kind: type[Task[..., Any]] = AsyncTask if spec.is_async else SyncTask
-            return kind(spec, self._clients, self._priorities)
-
-        return register if function is None else register(function)
+        return self._registrar
 
     def registered(self, name: str) -> Sender[..., Any]:
         """The task that is registered under a name, to be enqueued or scheduled."""
-        return Sender(Kind(self._registry.get(name), self._priorities), self._clients)
+        kind = Kind(self._registry.get(name), self._priorities)
+        return Sender(kind, self._clients, self._registry)
 
     def named(self, name: str, *, strict: bool | None = None) -> Sender[..., Any]:
         """A task by name, also where its code is not; see ``NamedSender`` for unknown names."""
@@ -359,6 +340,15 @@ class Fairlead(Operating, Flowing, Scheduling):
     def close(self) -> None:
         """Wait for what sync code is enqueueing, then close the broker for good; see ``aclose``."""
         self._clients.sync_close()
+
+    def __repr__(self) -> str:
+        where = "store" if self._url is None else shown_url(self._url)
+        return f"<Fairlead {where}, {len(self._registry)} tasks>"
+
+    if not TYPE_CHECKING:  # a checker would take it for any attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute(self, name, APP)
 
     def __enter__(self) -> Self:
         return self

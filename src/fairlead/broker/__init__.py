@@ -11,7 +11,7 @@ from fairlead.broker.inspector import Inspector
 from fairlead.broker.parts import Parts, destination_of, parts_of
 from fairlead.broker.protocol import Broker
 from fairlead.broker.repeats import LIMIT
-from fairlead.broker.routes import with_routes
+from fairlead.broker.routes import shown_url, with_routes
 from fairlead.broker.shards import with_shards
 from fairlead.broker.time_limit import call_limit, split_limit
 from fairlead.broker.topology import EMBEDDED, MEMORY, scheme_of, topology_of
@@ -33,6 +33,7 @@ __all__ = (
     "connect",
     "destination_of",
     "parts_of",
+    "shown_url",
     "split_limit",
     "with_routes",
     "with_shards",

@@ -192,6 +192,13 @@ def check_plan(orders: Sequence[ScheduleOrder]) -> None:
 # -- exchange, beat ----------------------------------------------------------------------------
 
 
+def check_transfer(refs: Sequence[LeaseRef], lease: float) -> None:
+    """Refuse a call that breaks the rules of the verb."""
+    if len(refs) > MAX_EXCHANGE:
+        raise TooLarge("refs", len(refs), MAX_EXCHANGE, "tasks")
+    check_lease("lease", lease)
+
+
 def check_exchange(
     settlements: Sequence[Settlement], started: Sequence[LeaseRef], fetch: Fetch | None
 ) -> None:

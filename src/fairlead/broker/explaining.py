@@ -206,8 +206,9 @@ def _routing(standing: Standing, serving: Sequence[WorkerRecord]) -> Iterator[Re
     fields = {"task": body.task, "version": body.task_version, "workers": len(serving)}
     knowing = [worker for worker in serving if body.task in worker.tasks]
     if not knowing:
+        serve = "1 worker serves" if len(serving) == 1 else f"{len(serving)} workers serve"
         text = (
-            f"{_many(len(serving), 'worker')} serve its queue, but none knows task {body.task!r}; "
+            f"{serve} its queue, but none knows task {body.task!r}; "
             "start one whose app registers it"
         )
         yield Reason(code="unknown_task", text=text, fields=fields)

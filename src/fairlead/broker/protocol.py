@@ -39,6 +39,7 @@ from fairlead.broker.documents import DocumentVerbs
 from fairlead.broker.flows import FlowVerbs
 from fairlead.broker.leadership import LeadershipVerbs
 from fairlead.broker.schedules import ScheduleVerbs
+from fairlead.broker.transfers import TransferVerbs
 from fairlead.broker.verbs import (
     Alter,
     Altered,
@@ -71,7 +72,15 @@ from fairlead.model.lifecycle import Settlement
 __all__ = ("Broker",)
 
 
-class Broker(WaitVerbs, FlowVerbs, ScheduleVerbs, DocumentVerbs, LeadershipVerbs, Protocol):
+class Broker(
+    WaitVerbs,
+    FlowVerbs,
+    ScheduleVerbs,
+    DocumentVerbs,
+    LeadershipVerbs,
+    TransferVerbs,
+    Protocol,
+):
     """What a task store must do, and nothing it merely could do."""
 
     async def hello(self) -> Hello:

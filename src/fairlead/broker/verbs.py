@@ -251,10 +251,10 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
     """Something an incarnation asked or has to be told; kept until it is confirmed."""
 
     number: int
-    kind: Literal["finished", "cancel"]
+    kind: Literal["finished", "cancel", "lent"]
     id: str
     state: State | None = None  # finished: the final state
-    token: int = 0  # cancel: the lease under which the task runs
+    token: int = 0  # cancel and lent: the lease under which the task runs
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,11 +22,12 @@ Woken = Callable[[], None]
 class WaitVerbs(Protocol):
     """The part of the contract that workers wait with."""
 
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+    async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
         """Return when there may be something to fetch: at once, at the next item, when due.
 
         Never polls. False after ``timeout`` seconds without any. A wake-up goes to one waiter at a
-        time; whoever fetches and leaves work behind wakes the next.
+        time; whoever fetches and leaves work behind wakes the next. ``mail_for`` is an incarnation:
+        return as well when there is mail for it that was not collected.
         """
         ...
 
@@ -38,6 +39,7 @@ class WaitVerbs(Protocol):
         woken: Woken,
         *,
         lease: float = 30.0,
+        mail_for: str = "",
     ) -> Taken:
         """Wait as ``wait`` does, ready to be lent a task meanwhile: it comes with the answer.
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from fairlead.app import Fairlead
@@ -23,11 +24,13 @@ from fairlead.runtime.loops import new_runner
 from fairlead.settings import FILE, VARIABLE
 from fairlead.telemetry.log import configure
 from fairlead.worker.board import Board
-from fairlead.worker.channel import Channel, Plan, Refusal, SlotPlan, framed, receive_now
+from fairlead.worker.channel import Channel, Plan, Refusal, Retiring, SlotPlan, framed, receive_now
+from fairlead.worker.emptiness import until_empty
 from fairlead.worker.orphans import end_programs, when_alone
 from fairlead.worker.retirement import Retirement
 from fairlead.worker.stacks import answer
 from fairlead.worker.tether import Tether
+from fairlead.worker.worker import Worker
 
 __all__ = ("main",)
 
@@ -140,7 +143,7 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
         async with serving(tether):
             with contextlib.suppress(asyncio.CancelledError):
                 if await _reachable(app, address_of(url), tether.ordered):
-                    async with worker:
+                    async with worker, _ending_when_empty(worker, plan, channel):
                         await tether.ordered.wait()
         tether.tell_figures()
         await channel.flush()
@@ -164,6 +167,22 @@ async def _serve(app: Fairlead, url: str, plan: Plan, end: socket.socket) -> int
         await channel.flush()
         return exit_code(error)
     return 0
+
+
+@contextlib.asynccontextmanager
+async def _ending_when_empty(worker: Worker, plan: Plan, channel: Channel) -> AsyncIterator[None]:
+    """Ask the supervisor to be dismissed once there is nothing left to do, if that is the plan."""
+
+    async def watch() -> None:
+        await until_empty(worker._store, worker.processor)
+        channel.send(Retiring("its queues are empty", replaced=False))
+
+    watching = asyncio.ensure_future(watch()) if plan.until_empty else None
+    try:
+        yield
+    finally:
+        if watching is not None:
+            watching.cancel()
 
 
 async def _reachable(app: Fairlead, address: str, ordered: asyncio.Event) -> bool:

@@ -51,17 +51,23 @@ def load_app(target: str) -> Fairlead:
         sys.path.insert(0, folder)
     if not _exists(module):
         raise InvalidInput(f"there is no module {module!r} that could be imported from {folder}")
+    found: object = None
+    name = ""
     try:
-        found: object = importlib.import_module(module)
+        found = importlib.import_module(module)
+        for name in attribute.split("."):
+            if not hasattr(found, name):
+                break
+            found = getattr(found, name)  # which may run code, too: a module may make it now
+        else:
+            name = ""
     except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise CannotLoad(f"importing {module!r} failed: {text} ({_place(error)})") from error
-    for name in attribute.split("."):
-        if not hasattr(found, name):
-            close = get_close_matches(name, [n for n in dir(found) if not n.startswith("__")], n=2)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            raise InvalidInput(f"module {module!r} has no {attribute!r}{hint}")
-        found = getattr(found, name)
+    if name:
+        close = get_close_matches(name, [n for n in dir(found) if not n.startswith("__")], n=2)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise InvalidInput(f"module {module!r} has no {attribute!r}{hint}")
     if not isinstance(found, Fairlead):
         kind = type(found).__name__
         raise InvalidInput(f"{target!r} is of type {kind}, not an app: app = Fairlead(...)")

@@ -96,6 +96,10 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     "--reload", is_flag=True,
     help="Replace the processes when a Python or TOML file below this folder changes.",
 )  # fmt: skip
+@click.option(
+    "--until-empty", is_flag=True,
+    help="End once nothing is queued any more; what is due later stays.",
+)  # fmt: skip
 @click.option("--no-hooks", is_flag=True, help="Call none of the app's hooks (@app.on) here.")
 @click.option(
     "--log-errors/--no-log-errors", default=None,
@@ -123,6 +127,7 @@ def worker(
     metrics_port: int | None,
     metrics_host: str,
     reload: bool,
+    until_empty: bool,
     no_hooks: bool,
     log_errors: bool | None,
     log_tasks: bool,
@@ -165,6 +170,7 @@ def worker(
         debug=is_debugging(),
         metrics=metrics_port is not None,
         hooks=not no_hooks,
+        until_empty=until_empty,
     )
     configure(log_format, log_level)
     with new_runner() as runner:

@@ -27,7 +27,7 @@ from fairlead.client.stated import check_stated
 from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.arguments import check_types
-from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
+from fairlead.model.errors import DependencyCycle, InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.moments import Moment
 from fairlead.model.names import DEFAULT_TENANT, check_tenant, scoped_id
@@ -141,6 +141,11 @@ class Kind:
         limit, durability = self.enqueue_timeout, self.durability
         return Kind(spec, self.priorities, said, limit, self.tx, durability)
 
+    @property
+    def declares_dependencies(self) -> bool:
+        """Whether its calls depend on what was declared with the task."""
+        return self.spec.options.depends_on is not UNSET and self.said.depends_on is UNSET
+
     def for_call(self) -> Kind:
         """The same, to make a call that others enqueue: they say in which transaction."""
         if self.tx is not None:
@@ -238,6 +243,8 @@ class TaskCall(Part, Generic[R]):
             depends_on = (*edges.values(), *(d for d in depends_on if d.id not in edges))
         if outputs:
             depends_on = _with_outputs(depends_on, outputs, found.tenant)
+        if any(dependency.id == self.id for dependency in depends_on):
+            raise DependencyCycle([self.id, self.id])
         results_of = None
         if outputs or spec.takes_context:
             results_of = _named(depends_on, kind.options, outputs, after)

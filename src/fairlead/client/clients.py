@@ -73,7 +73,7 @@ class Clients:
         self._last: tuple[asyncio.AbstractEventLoop, Client] | None = None
         self._lock = threading.Lock()
         self._inherited: list[object] = []
-        self._warned = False
+        self._warned: set[str] = set()  # of what async code should use instead
         self._lines = ThreadLines(self.sync)
         _all.add(self)
 
@@ -132,10 +132,17 @@ class Clients:
         """The ledger of the running loop; None if the app has none."""
         return None if self.ledger_url is None else self.ledger
 
-    def sync(self, action: Callable[[Client], Awaitable[T]]) -> T:
-        """Carry out ``action`` with the portal's client and wait for it. For sync code."""
-        if _running_loop() is not None and not self._warned:
-            self._warn()
+    def sync(
+        self,
+        action: Callable[[Client], Awaitable[T]],
+        better: str = "the form with an a in front: await task.aenqueue(...)",
+    ) -> T:
+        """Carry out ``action`` with the portal's client and wait for it. For sync code.
+
+        ``better`` is what async code should use.
+        """
+        if _running_loop() is not None and better not in self._warned:
+            self._warn(better)
         return portal.run(lambda: action(self.current()))
 
     def submit(
@@ -151,9 +158,9 @@ class Clients:
                 return receipt
         return self.sync(lambda client: client.submit(submission, limit, durability))
 
-    def _warn(self) -> None:
+    def _warn(self, better: str) -> None:
         """Once: whoever does it does it often."""
-        self._warned = True
+        self._warned.add(better)
         where = next(
             (
                 f"{frame.filename}:{frame.lineno}"
@@ -164,9 +171,9 @@ class Clients:
         )
         _log.warning(
             "sync call on the thread of a running event loop, which stands still meanwhile "
-            "(up to %g s in an outage); in async code use the form with an a in front: "
-            "await task.aenqueue(...)",
+            "(up to %g s in an outage); in async code use %s",
             self.limit,
+            better,
             extra={"where": where},
         )
 

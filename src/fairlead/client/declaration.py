@@ -6,11 +6,12 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 from fairlead.client.stated import check_stated
 from fairlead.model.backoff import Backoff, RetryPolicy
-from fairlead.model.errors import InvalidInput, InvalidOption
+from fairlead.model.errors import DependencyCycle, InvalidInput, InvalidOption
+from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import MAX_CRASHES
 from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
 from fairlead.model.registry import MAX_VERSION, Gate, TaskSpec
@@ -21,6 +22,13 @@ __all__ = ("TaskOptions", "declared", "name_of")
 
 _Errors = type[BaseException] | Sequence[type[BaseException]]
 _POLICY = ("max_retries", "backoff", "retry_on", "give_up_on", "backoff_for")
+
+
+class HasTaskId(Protocol):
+    """A task that declares the id of its calls."""
+
+    @property
+    def declared_id(self) -> str: ...
 
 
 class TaskOptions(TypedDict, total=False):
@@ -38,6 +46,9 @@ class TaskOptions(TypedDict, total=False):
     give_up_on: _Errors
     timeout: Duration | None
     retention: Duration
+    id: str  # of all calls that do not say otherwise: while the broker knows one, it is the same
+    depends_on: Sequence[HasTaskId | str]  # ids, or tasks that declare theirs
+    on_dependency_failure: DependencyPolicy
     cost: float
     limiters: Sequence[str]
     unique: str  # one at a time, of all calls that do not say otherwise
@@ -71,6 +82,10 @@ def declared(
     breaker = said.pop("breaker", None)
     if breaker is not None and not callable(getattr(breaker, "admit", None)):
         raise InvalidOption("breaker", breaker, "a Breaker, e.g. Breaker(failures=5)")
+    if "depends_on" in said:
+        said["depends_on"] = _dependencies(said["depends_on"])
+        if said.get("id") in said["depends_on"]:
+            raise DependencyCycle([said["id"], said["id"]])
     policy = _policy({key: said[key] for key in _POLICY if key in said})
     stated = Options(**{key: value for key, value in said.items() if key not in _POLICY[1:]})
     # What a priority function answers is checked at each call.
@@ -93,6 +108,19 @@ def declared(
         if isinstance(error, InvalidInput):
             raise
         raise InvalidInput(f"{function!r} cannot be a task: {error}") from None
+
+
+def _dependencies(given: Any) -> tuple[str, ...]:
+    """The ids of what a task depends on."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidOption("depends_on", given, "a list of ids, or of tasks that declare one")
+    ids: list[str] = []
+    for each in given:
+        id = each if isinstance(each, str) else getattr(each, "declared_id", "")
+        if not id:
+            raise InvalidOption("depends_on", each, "an id, or a task that declares one: id=...")
+        ids.append(id)
+    return tuple(ids)
 
 
 def _yields(function: Callable[..., Any]) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast
 
 from fairlead.broker.verbs import Alter
 from fairlead.broker.views import Parts, TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.explaining import Explaining
+from fairlead.client.habits import HANDLE, no_attribute
 from fairlead.client.info import TaskInfo, info_of
 from fairlead.client.patience import limit_of, refuse_to_block, until_answered
 from fairlead.model.errors import (
@@ -65,8 +66,12 @@ class Handle(Explaining, Generic[R]):
 
     @property
     def state(self) -> State | OutboxState:
-        """Where the task is now, from sync code; see ``astate``."""
-        return self._clients.sync(self._state)
+        """Where the task is now, from sync code; see ``astate``.
+
+        On the thread of a running event loop, which stands still for the trip to the broker, it
+        logs a warning that says what to do.
+        """
+        return self._clients.sync(self._state, "await handle.astate()")
 
     async def astate(self) -> State | OutboxState:
         """Where the task is now. Raises ``ResultGone`` if it is forgotten.
@@ -77,7 +82,9 @@ class Handle(Explaining, Generic[R]):
 
     def info(self, *, arguments: bool = False) -> TaskInfo:
         """All that is known of the task, from sync code; see ``ainfo``."""
-        return self._clients.sync(lambda client: self._info(client, arguments=arguments))
+        return self._clients.sync(
+            lambda client: self._info(client, arguments=arguments), "await handle.ainfo()"
+        )
 
     async def ainfo(self, *, arguments: bool = False) -> TaskInfo:
         """State, attempts, last error with its traceback, progress and times, for people.
@@ -186,7 +193,13 @@ class Handle(Explaining, Generic[R]):
         return answer.code in ("done", "requested")
 
     def __repr__(self) -> str:
-        return f"<Handle {self.id} tenant={self.tenant!r}>"
+        parts = [self.task, self.id, f"tenant={self.tenant!r}" if self.tenant else ""]
+        return f"<{type(self).__name__} {' '.join(part for part in parts if part)}>"
+
+    if not TYPE_CHECKING:  # a checker would take it for any attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute(self, name, HANDLE)
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, Handle) else NotImplemented

@@ -68,7 +68,7 @@ class NamedSender(Sender[..., Any]):
         self, kind: Kind, clients: Clients, registry: Registry, *, strict: bool | None = None
     ) -> None:
         super().__init__(kind, clients)
-        self._registry = registry
+        self._tasks = registry
         self._strict = strict
 
     @classmethod
@@ -90,13 +90,13 @@ class NamedSender(Sender[..., Any]):
     def using(self, **options: Unpack[CallOptions]) -> NamedSender:
         """The same task with other options; what is not said here stays as it was."""
         kind = self._kind.using(options)
-        return NamedSender(kind, self._clients, self._registry, strict=self._strict)
+        return NamedSender(kind, self._clients, self._tasks, strict=self._strict)
 
     def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall[Any]:
         """A call that is looked up when it is enqueued."""
         kind = self._kind
-        if self.name in self._registry:
-            spec = self._registry.get(self.name)
+        if self.name in self._tasks:
+            spec = self._tasks.get(self.name)
             known = kind.on(spec)
             return TaskCall(known, args, kwargs)
         return NamedCall(kind, args, kwargs, self._strict)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
+
+from msgspec import UNSET
 
 from fairlead.broker.verbs import Receipt, Submission
 from fairlead.client.call import CallOptions, Kind, TaskCall, handle_for
 from fairlead.client.clients import Clients
+from fairlead.client.habits import TASK, no_attribute
 from fairlead.client.handle import Handle
 from fairlead.client.ledger_handle import LedgerHandle
 from fairlead.client.outbox import awrite_tasks, write_tasks
+from fairlead.client.pipeline import asend_pipeline, send_pipeline
 from fairlead.client.receipts import error_of, raise_for
 from fairlead.client.transactions import Transaction
 from fairlead.model.options import Priorities
-from fairlead.model.registry import TaskSpec
+from fairlead.model.registry import Registry, TaskSpec
 
 __all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "awritten", "handles_of", "written")
 
@@ -26,9 +30,11 @@ R = TypeVar("R")
 class Sender(Generic[P, R]):
     """Enqueues one task, with some options said beforehand."""
 
-    def __init__(self, kind: Kind, clients: Clients) -> None:
+    def __init__(self, kind: Kind, clients: Clients, registry: Registry | None = None) -> None:
+        """``registry`` has the tasks that declared dependencies are looked up among."""
         self._kind = kind
         self._clients = clients
+        self._registry = registry
 
     @property
     def name(self) -> str:
@@ -37,7 +43,7 @@ class Sender(Generic[P, R]):
 
     def using(self, **options: Unpack[CallOptions]) -> Sender[P, R]:
         """The same task with other options; what is not said here stays as it was."""
-        return Sender(self._kind.using(options), self._clients)
+        return Sender(self._kind.using(options), self._clients, self._registry)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """A call to be enqueued later, with others: ``app.enqueue_many``."""
@@ -57,6 +63,8 @@ class Sender(Generic[P, R]):
         submission = kind.plain(args, kwargs)
         if submission is None:
             call = self._made(args, kwargs)
+            if self._registry is not None and kind.declares_dependencies:
+                return send_pipeline(self._clients, self._registry, call, kind)
             submission = call.submission()
             if kind.tx is not None:
                 return written(self._clients, kind.tx, call, submission)
@@ -74,6 +82,8 @@ class Sender(Generic[P, R]):
         submission = kind.plain(args, kwargs)
         if submission is None:
             call = self._made(args, kwargs)
+            if self._registry is not None and kind.declares_dependencies:
+                return await asend_pipeline(self._clients, self._registry, call, kind)
             submission = call.submission()
             if kind.tx is not None:
                 return await awritten(self._clients, kind.tx, call, submission)
@@ -85,6 +95,11 @@ class Sender(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
+    if not TYPE_CHECKING:  # a checker would take it for any attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute(self, name, TASK)
+
 
 class Task(Sender[P, R]):
     """A registered function: call it directly, or enqueue it.
@@ -93,10 +108,22 @@ class Task(Sender[P, R]):
     the worker puts in front. ``R`` is what the function returns, once awaited.
     """
 
-    def __init__(self, spec: TaskSpec, clients: Clients, priorities: Priorities) -> None:
-        super().__init__(Kind(spec, priorities), clients)
+    def __init__(
+        self,
+        spec: TaskSpec,
+        clients: Clients,
+        priorities: Priorities,
+        registry: Registry | None = None,
+    ) -> None:
+        super().__init__(Kind(spec, priorities), clients, registry)
         self._function: Callable[..., Any] = spec.handler
         functools.update_wrapper(self, spec.handler)
+
+    @property
+    def declared_id(self) -> str:
+        """The id that calls have which do not say otherwise; empty if none was declared."""
+        id = self._kind.spec.options.id
+        return "" if id is UNSET else id
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function here and now, as if it had never been registered."""

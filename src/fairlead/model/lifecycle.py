@@ -138,10 +138,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """The worker gives the task back untouched, or stops before it could finish.
-
-    With ``delay`` it is not to come back at once: what it needs is not there now.
-    """
+    """The worker gives the task back, untouched or because it stops; not at once with ``delay``."""
 
     delay: float = 0.0  # seconds, and up to half as many more by the dice
 
@@ -154,7 +151,8 @@ class Unroutable(msgspec.Struct, frozen=True):
     """No handler here knows the task's name or the message's version."""
 
     info: ErrorInfo
-    task: str = ""  # its name, if that can be read
+    task: str = ""  # its name and version, if they can be read
+    version: int = 1
 
 
 class Crashed(msgspec.Struct, frozen=True):

@@ -47,11 +47,11 @@ class Breaker:
         self._good = 0  # of these, how many succeeded
 
     @property
-    def state(self) -> Literal["closed", "open", "half-open"]:
+    def state(self) -> Literal["closed", "open", "half_open"]:
         """Whether attempts run, wait, or are tried out."""
         if self._until is None:
             return "closed"
-        return "open" if self._clock() < self._until else "half-open"
+        return "open" if self._clock() < self._until else "half_open"
 
     def admit(self) -> float:
         """0 if an attempt may run now, else the seconds after which to ask again.
@@ -74,7 +74,7 @@ class Breaker:
         state = self.state
         if state == "closed":
             self._failed = 0
-        elif state == "half-open":
+        elif state == "half_open":
             self._probing = max(self._probing - 1, 0)
             self._good += 1
             if self._good >= self.probes:
@@ -94,7 +94,7 @@ class Breaker:
 
     def released(self) -> None:
         """An attempt ended without a word about the service: its place is free."""
-        if self.state == "half-open":
+        if self.state == "half_open":
             self._probing = max(self._probing - 1, 0)
 
     def __repr__(self) -> str:

@@ -33,10 +33,14 @@ class _Writes:
     def __init__(self) -> None:
         self.progress: list[Any] = []
         self.xcom: dict[str, Any] = {}
+        self._checkpoint: bytes | None = None
 
     async def write(self, write: Write, limit: float | None = None) -> None:
         """Keep it."""
-        self.xcom[write.key] = unpack(write.value)
+        if write.kind == "checkpoint":
+            self._checkpoint = write.value
+        else:
+            self.xcom[write.key] = unpack(write.value)
 
     async def report(self, write: Write) -> None:
         """Keep it."""
@@ -45,6 +49,10 @@ class _Writes:
     async def pull(self, tenant: str, key: str) -> bytes | None:
         """Return what is kept under a key."""
         return pack(self.xcom[key], key) if key in self.xcom else None
+
+    async def checkpoint(self, id: str) -> bytes | None:
+        """Return what was saved last."""
+        return self._checkpoint
 
 
 class _Given(Lifespan):

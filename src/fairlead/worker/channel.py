@@ -61,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     debug: bool = False  # show the whole traceback of an app that cannot be imported
     metrics: bool = False  # it is to count attempts, and say so
     hooks: bool = True  # of the app: call them here
+    until_empty: bool = False  # end once nothing is queued where it fetches from
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -91,9 +92,10 @@ class Refusal(msgspec.Struct, frozen=True, tag=True):
 
 
 class Retiring(msgspec.Struct, frozen=True, tag=True):
-    """Child to supervisor: it should be replaced."""
+    """Child to supervisor: it should be replaced, or only end."""
 
     why: str
+    replaced: bool = True
 
 
 class Figures(msgspec.Struct, frozen=True, tag=True):

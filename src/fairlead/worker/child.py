@@ -69,7 +69,7 @@ class Child:
         self.refusal: Refusal | None = None
         self.introduced = asyncio.Event()
         self.retiring = asyncio.Event()  # it asks to be replaced
-        self.dismissed = asyncio.Event()  # an operator ordered it to stop: nobody takes its place
+        self.dismissed = asyncio.Event()  # it has to end, and nobody takes its place
         self.ordered = False  # it was told to end
         self._command = command
         self._connect = connect
@@ -224,7 +224,7 @@ class Child:
                     self.counted = message.counted
                 elif isinstance(message, Retiring):
                     log.info("child retires", extra={"pid": self.pid, "why": message.why})
-                    self.retiring.set()
+                    (self.retiring if message.replaced else self.dismissed).set()
             self._silent.set()
             await asyncio.Event().wait()  # it closes its end before it ends: keep on beating
 

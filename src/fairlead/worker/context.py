@@ -12,11 +12,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fairlead.broker.verbs import MAX_XCOM, LeaseRef, Write
 from fairlead.model.errors import Fenced, InvalidInput, TaskCancelled, Unreachable
@@ -29,6 +29,7 @@ from fairlead.telemetry.fields import running
 from fairlead.worker.broker_failures import BrokerFailures
 from fairlead.worker.extras import NO_EXTRAS, Child, Enqueuer, Extras
 from fairlead.worker.results import NO_RESULTS, Results
+from fairlead.worker.task_log import TaskLog
 from fairlead.worker.writer import Writes
 
 __all__ = ("Context", "XCom", "current", "current_context")
@@ -168,7 +169,7 @@ class Context:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines name the task and the attempt; the arguments are never in them."""
-        return _Adapter(_log, self.fields())
+        return TaskLog(_log, self.fields())
 
     def fields(self) -> dict[str, object]:
         """What a log line says of the attempt."""
@@ -180,6 +181,10 @@ class Context:
             "queue": self.queue,
             "correlation_id": self.correlation_id,
         }
+
+    def __repr__(self) -> str:
+        where = f"tenant={self.tenant!r} queue={self.queue!r}"
+        return f"<Context {self.task} {self.id} attempt={self.attempt} {where}>"
 
     def on_cleanup(self, callback: Callable[..., object], *args: Any) -> None:
         """Call this when the handler has ended, however it did; the last one given goes first.
@@ -215,6 +220,31 @@ class Context:
             self._wait("progress", "aprogress", self.aprogress, value)
         except Unreachable as error:  # raised here only: the broker's own are logged on the loop
             self.log.warning("progress not written: %s", error)
+
+    async def acheckpoint(self, value: Any) -> None:
+        """Save how far the task has come, up to 64 KiB, for the attempt that follows a failure.
+
+        It is stored once this returns; a later one takes its place. ``Fenced`` if the attempt is
+        over, or another worker has the task.
+        """
+        self._check()
+        data = pack(value, "checkpoint", MAX_XCOM, advice=_TOO_LARGE)
+        write = Write(lease=self._fence(), kind="checkpoint", value=data)
+        await self._on_loop(self._writer.write(write))
+
+    async def alast_checkpoint(self, default: Any = None) -> Any:
+        """What was saved last, by this attempt or an earlier one, as plain data; or ``default``."""
+        self._check()
+        data = await self._on_loop(self._writer.checkpoint(self.id))
+        return default if data is None else unpack(data)
+
+    def checkpoint(self, value: Any) -> None:
+        """``acheckpoint`` for sync handlers."""
+        self._wait("checkpoint", "acheckpoint", self.acheckpoint, value)
+
+    def last_checkpoint(self, default: Any = None) -> Any:
+        """``alast_checkpoint`` for sync handlers."""
+        return self._wait("last_checkpoint", "alast_checkpoint", self.alast_checkpoint, default)
 
     async def aenqueue(self, call: Child[H]) -> H:
         """Enqueue ``task.call(...)`` as a child of this attempt; its handle.
@@ -366,19 +396,3 @@ class XCom:
     def pull(self, key: str, default: Any = None) -> Any:
         """``apull`` for sync handlers."""
         return self._context._wait("xcom.pull", "xcom.apull", self.apull, key, default)
-
-
-if TYPE_CHECKING:
-    _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
-else:
-    _LoggerAdapter = logging.LoggerAdapter
-
-
-class _Adapter(_LoggerAdapter):
-    """Keeps the fields that a call brings itself; the stdlib's adapter drops them."""
-
-    def process(
-        self, msg: Any, kwargs: MutableMapping[str, Any]
-    ) -> tuple[Any, MutableMapping[str, Any]]:
-        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
-        return msg, kwargs

@@ -57,10 +57,11 @@ class Inflight:
     def __init__(self, incarnation: str, board: Board | None = None) -> None:
         self.held: deque[Leased] = deque()
         self.release: Callable[[Leased], None] = _nothing  # gives back what was held
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self.running: dict[tuple[str, int], Running] = {}
         self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}  # of these
-        self._some = asyncio.Event()
+        self._some, self._none = asyncio.Event(), asyncio.Event()
+        self._none.set()
         self._board = board
         self._left: set[tuple[str, int]] = set()  # whose handlers go on, though told to stop
         self._lent: dict[tuple[str, int], int | None] = {}  # and where it stands on the board
@@ -108,6 +109,10 @@ class Inflight:
         if self._board is not None:
             self._board.answered(self.answered)  # last: whoever reads it first finds all of them
 
+    def is_lent(self, id: str, token: int) -> bool:
+        """Whether this loan is known here."""
+        return (id, token) in self._lent
+
     def begun(self, lease: Leased, task: int) -> None:
         """Its handler is about to run: a crash is charged to it from now on."""
         if self._board is not None:
@@ -143,6 +148,7 @@ class Inflight:
         """It takes a slot from now on."""
         if not self.running:
             self._some.set()
+            self._none.clear()
         lease = attempt.lease
         key = lease.message.id, lease.token
         if key not in self.running:  # otherwise it takes the place of what read its results
@@ -156,6 +162,11 @@ class Inflight:
             self.kinds[attempt.kind] -= 1
         if not self.running:
             self._some.clear()
+            self._none.set()
+
+    async def none(self) -> None:
+        """Return as soon as there is no attempt."""
+        await self._none.wait()
 
     async def some(self) -> None:
         """Return as soon as there is an attempt."""
@@ -187,11 +198,11 @@ class Inflight:
 
     def ref(self, lease: Leased) -> LeaseRef:
         """The proof of a lease of ours."""
-        return LeaseRef(lease.message.id, self._incarnation, lease.token)
+        return LeaseRef(lease.message.id, self.incarnation, lease.token)
 
     def leases(self) -> list[LeaseRef]:
         """All that is on loan, also what is over and unsent, in the order in which it was lent."""
-        return [LeaseRef(id, self._incarnation, token) for id, token in self._lent]
+        return [LeaseRef(id, self.incarnation, token) for id, token in self._lent]
 
     def _drop(self, id: str, token: int) -> Leased | None:
         """Of what is held, keep all but this; the lease, if it was held."""

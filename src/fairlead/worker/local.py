@@ -197,6 +197,9 @@ class _NoWrites:
     async def pull(self, tenant: str, key: str) -> bytes | None:
         raise Unreachable(f"{_AWAY}it cannot read the xcom value {key!r}")
 
+    async def checkpoint(self, id: str) -> bytes | None:
+        raise Unreachable(f"{_AWAY}it cannot read the checkpoint of task {id!r}")
+
 
 class _NoChildren:
     """Refuses what handlers enqueue as children: the broker accepts these under a lease only."""

@@ -20,6 +20,7 @@ from fairlead.worker.capacity import Ask, Capacity
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.inflight import Inflight, Kind
 from fairlead.worker.runner import Runner
+from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
 from fairlead.worker.waiter import Waiter
@@ -54,6 +55,7 @@ class Processor:
         threads: Threads,
         forwarder: Forwarder,
         capacity: Capacity,
+        subscriber: Subscriber,
         *,
         order: QueueOrder,
         patience: float,
@@ -64,6 +66,7 @@ class Processor:
         self._threads = threads
         self._forwarder = forwarder
         self._runner = runner
+        self._subscriber = subscriber
         runner.over = self._attempt_over
         inflight.release = self._release
         self._capacity = capacity
@@ -162,6 +165,11 @@ class Processor:
         if self._halt.is_set() or self.resting or not self._kept:
             self.hand_back()  # nothing new begins once a stop was asked for
 
+    def take_over(self, leases: Sequence[Leased]) -> None:
+        """Hold what another worker lent, and begin it with the next exchange."""
+        self._take(leases)
+        self._wake.set()
+
     def _fill(self) -> None:
         """Begin what is held, as far as there are slots, and threads and processes."""
         running, held, start = self._inflight.running, self._inflight.held, self._runner.start
@@ -194,10 +202,14 @@ class Processor:
         """Whether it would fetch if there were anything: it has room, and nobody told it not to."""
         return not self.halting and self._ask() is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for work, and nothing that was lent is here or on its way here."""
+        return self._forwarder.covered and not (self._inflight or self._inflight.held)
+
     def _begun(self) -> list[Attempt]:
         """What was held, and has begun since the broker last heard of it."""
-        # Those that began before the last exchange: most handlers that are fetched ahead for end
-        # within one, and then their outcome says it all.
+        # Before the last exchange: most others end within one, and their outcome says it all.
         older, self._older, self._runner.begun = self._older, self._runner.begun, []
         lasting = [attempt for attempt in older if not attempt.over]
         self._older += lasting[MAX_EXCHANGE:]
@@ -268,19 +280,6 @@ class Processor:
             await self._settle_rest()
             self._runner.close()
 
-    def run_alone(self, lease: Leased, dice: float) -> None:
-        """In a slot process: start one attempt, whose outcome ``syncer.take`` gives."""
-        self._sleep()
-        self._runner.dice = lambda: dice
-        self._runner.start(lease)
-        self._runner.begun.clear()  # the worker tells the broker
-
-    async def ended(self) -> None:
-        """Return when the attempt is over."""
-        while self._inflight:
-            self._sleep()
-            await self._wake.wait()
-
     def restart(self) -> None:
         """Make ready for another run after a stop."""
         self._halt.clear()
@@ -319,9 +318,12 @@ class Processor:
         if self._waiter.is_open:  # of the last rest; an exchange has ended it
             await self._waiter.over()
             return True
+        unread = self._subscriber.unread
+        if self._waiter.in_vain and unread and await self._subscriber.receive():
+            return False  # a wake-up that brought nothing may have been one for mail
         self._forwarder.covered = True
         try:
-            end = await self._waiter.wait(ask, patience, self.lease)
+            end = await self._waiter.wait(ask, patience, self.lease, unread)
         finally:
             self._forwarder.covered = False
         if end != "handed" or self.halting or self._syncer.pending:

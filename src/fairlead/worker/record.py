@@ -12,6 +12,7 @@ from fairlead.broker.views import WorkerRecord
 from fairlead.runtime.identity import host, identity
 from fairlead.worker.board import Board
 from fairlead.worker.channel import Introduction
+from fairlead.worker.referrer import TAKES_OVER
 from fairlead.worker.setup import place, versions
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def worker_record(worker: Worker) -> WorkerRecord:
             "state": state,
             "quiet": state != "working",
             "versions": versions(worker.registry),
+            TAKES_OVER: True,
             "catalog": worker.publisher.digest,
             "now": [(each.lease.message.id, each.task) for each in shown],
         },
@@ -113,6 +115,7 @@ def child_record(
             "state": state,
             "quiet": state != "working",
             "versions": who.versions,
+            TAKES_OVER: True,
             "catalog": catalog,
             "supervisor": os.getpid(),
             "now": [(row.id, who.task_of(row.task)) for row in running[:_MOST_SHOWN]],

@@ -115,13 +115,13 @@ class Router:
         try:
             spec = self._registry.get(body.task)
         except UnknownTask as error:
-            return _unroutable("UnknownTask", str(error), body.task)
+            return _unroutable("UnknownTask", str(error), body)
         if body.task_version > spec.version:
             return _unroutable(
                 "NewerTask",
                 f"the call is for version {body.task_version} of task {spec.name!r}, "
                 f"version {spec.version} is registered here",
-                body.task,
+                body,
             )
         plan = self._plans.get(body.task)
         if plan is None or plan.spec is not spec:
@@ -166,5 +166,6 @@ def _seconds(option: str, value: object) -> float | None:
     return None if value is UNSET or value is None else seconds(option, value)
 
 
-def _unroutable(kind: str, message: str, task: str = "") -> Unroutable:
-    return Unroutable(ErrorInfo(kind, message), task)
+def _unroutable(kind: str, message: str, body: Body | None = None) -> Unroutable:
+    info = ErrorInfo(kind, message)
+    return Unroutable(info) if body is None else Unroutable(info, body.task, body.task_version)

@@ -116,9 +116,11 @@ class Runner:
             extras,
             done=self._light_done,
         )
+        #: Asked what no handler here knows: whether somebody else sees to it.
+        self.refer: Callable[[Leased, Unroutable], bool] = _refused
         self.alone = False  # in a slot process: its worker tells of failures and asks breakers
         self.begun: list[Attempt] = []  # held ones that have begun; the broker should know
-        self.told: Callable[[], None] = _nothing  # called on the loop when there is the first
+        self.told: Callable[[], None] = _nothing  # called on the loop when there is something
         self.dice = dice
         self.started: Counter[str] = Counter()  # attempts so far, by task
         self.exceptions = exceptions
@@ -133,13 +135,8 @@ class Runner:
             return
         route = self._router.route(lease)
         if isinstance(route, Unroutable):
-            settlement = settle(lease, route, _NO_POLICY, dice=self.dice())
-            info = route.info
-            fields = {**_fields(lease, settlement, info.type), "task": route.task}
-            log.warning(
-                "task unroutable: %s %s, %s", route.task, lease.message.id, info.type, extra=fields
-            )
-            self._syncer.add(settlement)
+            if not self.refer(lease, route):
+                self.turn_down(lease, route)
             return
         spec = route.spec
         gate = spec.breaker
@@ -159,6 +156,17 @@ class Runner:
             self._inflight.add(loading)
         else:
             self._inflight.add(begin(route, context, self._floor))
+
+    def turn_down(self, lease: Leased, outcome: Outcome) -> None:
+        """Settle what no handler here can run: it is unroutable, or released."""
+        settlement = settle(lease, outcome, _NO_POLICY, dice=self.dice())
+        if isinstance(outcome, Unroutable):
+            info = outcome.info
+            fields = {**_fields(lease, settlement, info.type), "task": outcome.task}
+            names = outcome.task, lease.message.id, info.type
+            log.warning("task unroutable: %s %s, %s", *names, extra=fields)
+        self._syncer.add(settlement)
+        self.told()  # perhaps nothing else goes to the broker soon
 
     def _loaded(self, loading: Loading) -> None:
         """What its dependencies returned is there: the handler takes its place."""
@@ -287,6 +295,10 @@ class Runner:
 
 def _nothing() -> None:
     pass
+
+
+def _refused(_lease: Leased, _unknown: Unroutable) -> bool:
+    return False
 
 
 def _ignored(_kind: Kind) -> None:

@@ -42,8 +42,11 @@ async def _run(
     receiving: asyncio.Future[Any],
 ) -> tuple[Outcome, asyncio.Future[Any]]:
     """One attempt; what it comes to, and who listens for the next message by then."""
-    worker.processor.run_alone(run.lease, run.dice)
-    over = asyncio.ensure_future(worker.processor.ended())
+    runner = worker.runner
+    runner.dice = lambda: run.dice
+    runner.start(run.lease)
+    runner.begun.clear()  # the worker tells the broker
+    over = asyncio.ensure_future(worker.inflight.none())
     while not over.done():
         await asyncio.wait([over, receiving], return_when=asyncio.FIRST_COMPLETED)
         if receiving.done() and not over.done():

@@ -59,6 +59,11 @@ class Waiter:
         """Whether a wait goes on that may bring a task."""
         return self._taking is not None
 
+    @property
+    def in_vain(self) -> bool:
+        """Whether the last wake-up brought nothing."""
+        return self._empty > 0
+
     async def soon(self) -> bool:
         """Whether an attempt is over at once: a wait would be begun only to be taken back."""
         for _ in range(_TURNS):
@@ -71,12 +76,12 @@ class Waiter:
         """A wake-up was not in vain."""
         self._empty = 0
 
-    async def wait(self, ask: Ask, patience: float, lease: float) -> WaitEnd:
-        """Wait until there may be something to fetch, a task was handed over, or ``woken``.
+    async def wait(self, ask: Ask, patience: float, lease: float, mail_for: str = "") -> WaitEnd:
+        """Wait until there may be something to fetch or mail, a task was handed over, or ``woken``.
 
         Slow down if wake-ups bring nothing: a broker that is closed must not make us spin.
         """
-        end = await self._await(ask, patience, lease)
+        end = await self._await(ask, patience, lease, mail_for)
         if end == "timeout":
             self._empty = 0
         elif end == "found":
@@ -85,14 +90,16 @@ class Waiter:
                 await asyncio.sleep(min(0.001 * 2 ** min(self._empty - _EMPTY, 10), 0.1))
         return end
 
-    async def _await(self, ask: Ask, patience: float, lease: float) -> WaitEnd:
+    async def _await(self, ask: Ask, patience: float, lease: float, mail_for: str) -> WaitEnd:
         if ask.certain < 1 or self._syncer.unsettled:
-            return await self._wait(ask, patience)
+            return await self._wait(ask, patience, mail_for)
         began = asyncio.get_running_loop().time()
         call = self._syncer.wait_call()
         self._inflight.await_task(call.number)
         self._is_left = self._found = False
-        take = self._broker.take(call, ask.queues, patience, self._wake, lease=lease)
+        take = self._broker.take(
+            call, ask.queues, patience, self._wake, lease=lease, mail_for=mail_for
+        )
         self._taking = taking = asyncio.get_running_loop().create_task(take)
         taking.add_done_callback(partial(self._taken, ask, call.number))
         await self._woken.wait()
@@ -120,10 +127,10 @@ class Waiter:
         if is_news or not self._is_left:
             self._woken.set()
 
-    async def _wait(self, ask: Ask, patience: float) -> WaitEnd:
+    async def _wait(self, ask: Ask, patience: float, mail_for: str) -> WaitEnd:
         """Wait without a number: nothing is handed over."""
         began = asyncio.get_running_loop().time()
-        bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience))
+        bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience, mail_for=mail_for))
         bell.add_done_callback(lambda _: self._woken.set())
         try:
             await self._woken.wait()

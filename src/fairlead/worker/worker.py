@@ -22,6 +22,7 @@ from fairlead.runtime.component import Component, serving
 from fairlead.worker.capacity import Capacity
 from fairlead.worker.channel import SlotPlan
 from fairlead.worker.declarer import Declarer
+from fairlead.worker.emptiness import until_empty
 from fairlead.worker.execution import abandoned
 from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.forwarder import Forwarder
@@ -29,6 +30,7 @@ from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.heartbeater import Heartbeater
 from fairlead.worker.hooks import HookRunner
 from fairlead.worker.inflight import Inflight
+from fairlead.worker.intake import Intake
 from fairlead.worker.janitor import Janitor
 from fairlead.worker.lease_watch import LeaseWatch
 from fairlead.worker.loading import Loader
@@ -38,6 +40,7 @@ from fairlead.worker.publisher import Publisher
 from fairlead.worker.queue_watch import QueueWatch
 from fairlead.worker.record import WorkerState, introduction_of, state_of, worker_record
 from fairlead.worker.recoverer import Recoverer, give_back_soon
+from fairlead.worker.referrer import Referrer
 from fairlead.worker.router import Router
 from fairlead.worker.runner import Raised, Runner
 from fairlead.worker.scheduler import Scheduler
@@ -94,13 +97,9 @@ class Worker:
         tether: Tether | None = None,
     ) -> None:
         check_limits(
-            concurrency=concurrency,
-            threads=threads,
-            slots=slots,
-            grace=grace,
-            patience=patience,
-            lease=lease,
-        )
+            concurrency=concurrency, threads=threads, slots=slots,
+            grace=grace, patience=patience, lease=lease,
+        )  # fmt: skip
         self.incarnation = incarnation
         self.concurrency = concurrency
         self._store = store
@@ -130,15 +129,12 @@ class Worker:
         self.recoverer = Recoverer(store, dice)
         self.janitor = Janitor(store, dice)
         self.queue_watch = QueueWatch(store, registry, lambda: self._order().order(), incarnation)
-        self.subscriber = Subscriber(store, self.inflight, incarnation=incarnation)
+        intake = Intake(store, self.inflight)
+        self.subscriber = Subscriber(store, self.inflight, intake, incarnation=incarnation)
         self.heartbeater = Heartbeater(
-            store,
-            incarnation=incarnation,
-            answered=lambda: self.inflight.answered,
-            held=self.inflight.leases,
-            describe=self.describe,
-            heard=self.heard,
-        )
+            store, incarnation=incarnation, answered=lambda: self.inflight.answered,
+            held=self.inflight.leases, describe=self.describe, heard=self.heard,
+        )  # fmt: skip
         self._slots: Slots | None = None
         if slots and slot_plan is not None:
             self._slots = Slots(
@@ -153,40 +149,31 @@ class Worker:
             Loader(store),
             self._threads,
             self._slots,
-            patience=patience,
-            dice=dice,
+            patience=patience, dice=dice, extras=extras,
             exceptions=exceptions if exceptions is not None else deque(maxlen=_KEPT),
-            extras=extras,
+        )  # fmt: skip
+        self.referrer = Referrer(
+            store, self.inflight, incarnation=incarnation, settle=self.runner.turn_down
         )
+        self.runner.refer = self.referrer.take
         with contextlib.suppress(RuntimeError):  # otherwise when it begins
             self._attach(asyncio.get_running_loop())
+        capacity = Capacity(
+            registry, self.inflight, concurrency=concurrency, threads=threads,
+            processes=0 if self._slots is None else slots,
+        )  # fmt: skip
         self.processor = Processor(
-            store,
-            self.syncer,
-            self.inflight,
-            self.runner,
-            self._threads,
-            self.forwarder,
-            Capacity(
-                registry,
-                self.inflight,
-                concurrency=concurrency,
-                threads=threads,
-                processes=0 if self._slots is None else slots,
-            ),
-            order=self._order(),
-            patience=patience,
-        )
+            store, self.syncer, self.inflight, self.runner, self._threads, self.forwarder,
+            capacity, self.subscriber, order=self._order(), patience=patience,
+        )  # fmt: skip
+        intake.take = self.processor.take_over
         self.lease_watch = LeaseWatch(
-            self.inflight,
-            lease=lambda: self.processor.lease,
+            self.inflight, lease=lambda: self.processor.lease, hand_back=self.processor.hand_back,
             kept_at=lambda: max((tether or self.heartbeater).kept_at, self.syncer.lent_at),
-            hand_back=self.processor.hand_back,
-        )
+        )  # fmt: skip
         self.orders = Orders(self.processor, self._end_by_order)
-        self.publisher = Publisher(
-            store, incarnation, extras.catalog and partial(extras.catalog, task_timeout), dice
-        )
+        catalog = extras.catalog and partial(extras.catalog, task_timeout)
+        self.publisher = Publisher(store, incarnation, catalog, dice)
         self._ending: asyncio.Future[None] | None = None  # the stop that an operator ordered
         self._ended = asyncio.Event()
         self.healthchecker = Healthchecker(store, self.syncer, self.declarer.declare)
@@ -245,7 +232,7 @@ class Worker:
                 self._handing_back(),
                 serving(*self._keepers(self.publisher), self.subscriber),
                 serving(self.forwarder, self.recoverer, self.janitor, self.healthchecker),
-                serving(self.queue_watch),
+                serving(self.queue_watch, self.referrer),
                 serving(self.processor, self._hooks),
             ):
                 try:
@@ -286,18 +273,37 @@ class Worker:
 
     async def _end(self, grace: float) -> None:
         """Stop, or wait for the end of the stop that an operator ordered."""
-        if self._ending is None:
-            await self.processor.stop(grace)
-        else:
-            await self._ending
+        await (self._ending or self.processor.stop(grace))
+        self._ended.set()
 
     def _end_by_order(self) -> None:
-        if not self.processor.halting:  # the end of the block was first
+        if self._ending is None and not self.processor.halting:  # else something was first
             self._ending = asyncio.ensure_future(self.processor.stop(self.grace))
             self._ending.add_done_callback(lambda _: self._ended.set())
 
+    def pause(self) -> None:
+        """Fetch no more, until ``resume``; what runs goes on. As the signal TSTP does."""
+        self.processor.be_quiet()
+
+    def resume(self) -> None:
+        """Fetch again after ``pause``, unless an operator ordered this worker to rest."""
+        self.processor.be_quiet(False)
+
+    async def stop(self, *, drain: bool = False) -> None:
+        """Run no more tasks, as when the block ends; return once nothing runs here.
+
+        With ``drain`` go on until nothing is queued where it fetches from. What is due later stays,
+        and so does what waits in a queue that is paused.
+        """
+        if self._life is None:
+            raise InvalidInput(f"worker {self.incarnation!r} does not run: async with it first")
+        if drain:
+            await until_empty(self._store, self.processor)
+        self._end_by_order()
+        await self._ended.wait()
+
     async def stopped(self) -> None:
-        """Return once nothing runs here any more, because an operator ordered this worker to stop.
+        """Return once nothing runs here any more, by ``stop`` or because an operator ordered it.
 
         The block goes on until the program leaves it: ``async with app.worker() as worker: await
         worker.stopped()``.
@@ -321,11 +327,10 @@ class Worker:
         """What it does, in a word."""
         ending = self._ending
         return state_of(
-            quiet="signal" in self.processor.resting,
-            paused=self.orders.is_paused,
+            quiet="signal" in self.processor.resting, paused=self.orders.is_paused,
             stopping=self.processor.halting or ending is not None,
             stopped=ending is not None and ending.done(),
-        )
+        )  # fmt: skip
 
     def heard(self, reply: BeatReply | None) -> None:
         """Stop what the broker says is lost or cancelled."""
@@ -389,8 +394,6 @@ class Worker:
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         # A slot process, and a child: what goes on in them ends with them.
         self.runner.attach(
-            loop,
-            own_process=self._own_process,
+            loop, own_process=self._own_process, leaves=self._tether is not None,
             abandons=self._own_process and self._tether is None,
-            leaves=self._tether is not None,
-        )
+        )  # fmt: skip

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from fairlead.broker import LIMIT, Broker, Caller
+from fairlead.broker import LIMIT, Caller, Store
 from fairlead.broker.repeats import Limit, late, undone
 from fairlead.broker.verbs import MAX_EXCHANGE, MAX_XCOM_BYTES, Call, Settled, Write
 from fairlead.model.errors import BrokerError, Fenced, Refused
@@ -38,12 +38,16 @@ class Writes(Protocol):
         """One XCom value of a tenant, or None."""
         ...
 
+    async def checkpoint(self, id: str) -> bytes | None:
+        """What a task has saved last, or None."""
+        ...
+
 
 class Writer:
     """Carries the writes of all attempts to the broker, those of one moment in one call."""
 
     def __init__(
-        self, broker: Broker, caller: Caller, incarnation: str, *, limit: float = LIMIT
+        self, broker: Store, caller: Caller, incarnation: str, *, limit: float = LIMIT
     ) -> None:
         """``caller`` is nobody else's: an exchange is repeated for as long as an outage lasts.
 
@@ -91,6 +95,11 @@ class Writer:
         """One XCom value of a tenant, or None."""
         (value,) = await self._broker.pull(tenant, [key])
         return value
+
+    async def checkpoint(self, id: str) -> bytes | None:
+        """What a task has saved last, or None."""
+        (record,) = await self._broker.find([id], parts="all")
+        return None if record is None else record.checkpoint
 
     async def _flush(self, writes: list[Write]) -> Sequence[Settled | Exception]:
         async def verb(call: Call) -> list[Settled]:

@@ -165,6 +165,7 @@ VERBS: dict[str, Callable[[Store, float], Awaitable[Any]]] = {
     "documents": lambda b, now: b.documents("kind", now=now),
     "note": lambda b, now: b.note(Call("w1", 1), "trail", [], now=now),
     "notes": lambda b, now: b.notes("trail", now=now),
+    "transfer": lambda b, now: b.transfer([], "w2", room=1, now=now),
     "order_worker": lambda b, now: b.order_worker(Call("w1", 1), "w1", "pause", now=now),
     "lead": lambda b, now: b.lead("name", "holder", now=now),
     "settings": lambda b, now: b.settings(now=now),

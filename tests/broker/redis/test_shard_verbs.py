@@ -436,3 +436,21 @@ async def test_events_that_only_other_shards_have_of_workers_do_not_end_a_wait(
     await c.enqueue(submit("t1", queue="far"))
     page = await asyncio.wait_for(waiting, 10.0)
     assert [event.kind for event in page.events] == ["enqueued"]
+
+
+async def test_loans_of_all_shards_go_to_another_worker_which_settles_them_there(
+    broker: ShardedBroker, c: Client
+) -> None:
+    other = Client(broker, "w2")
+    assert await other.fetch(1, queues=BOTH) == []  # both shards know of it
+    leases = await c.run(submit("a"), submit("b", queue="far"), queues=BOTH)
+    answers = await broker.transfer([c.ref(each) for each in leases], "w2", room=9, now=NOW)
+    assert answers == ["moved", "moved"]
+    letters = await broker.collect("w2", 0, 1.0)
+    while len(letters) < 2:  # each shard has mail of its own
+        letters += await broker.collect("w2", letters[-1].number, 1.0)
+    tokens = {letter.id: letter.token for letter in letters}
+    moved = [msgspec.structs.replace(each, token=tokens[each.message.id]) for each in leases]
+    assert await c.settle(*map(completed, leases)) == ["fenced", "fenced"]
+    assert await other.settle(*map(completed, moved)) == ["applied", "applied"]
+    assert await states(broker, "a", "b") == [State.COMPLETED, State.COMPLETED]

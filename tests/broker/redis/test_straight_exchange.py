@@ -17,7 +17,7 @@ from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
 from tests.broker.redis.straight_pair import LARGE, PREFIX, Pair, everything, made
-from tests.support.long_way import ENDS, LOANS
+from tests.support.long_way import ENDS, LOANS, SMALL
 from tests.support.store import NOW, completed, dead, failed, ref, released, submit
 
 QUEUES = ("default", "mail")
@@ -211,7 +211,14 @@ async def test_a_key_of_another_type_leaves_all_as_it_was(name: str) -> None:
 class History:
     """What happens to a pair, drawn from a seed: mostly exchanges, and a bit of everything."""
 
+    batches: tuple[int, ...] = (1, 5, 20, 60)  # tasks that are enqueued in a call
+    wants: tuple[int, ...] = (0, 1, 5, 20, 60)  # and asked for
+    unusual = 0.06  # part of the tasks that have an option
+    part_held = 0.25  # of the calls that lend: of what they ask for a half is only held
+    odds: tuple[float, ...] = (0.0, 0.0, 0.05, 0.5)  # parts of the ends that are not usual
+
     def __init__(self, seed: int) -> None:
+        self.small = 0  # calls of exchange that never came to the engine
         self.draw = random.Random(seed)
         self.pair = Pair(event_bytes=self.draw.choice((20_000, 1_000_000)))
         self.now, self.number = NOW, 0
@@ -224,7 +231,7 @@ class History:
         tenant = draw.choice(self.tenants)
         id = made(self.number) if draw.random() > 0.03 else f"{tenant}:{draw.randint(1, 20)}"
         options: dict[str, Any] = {}
-        if draw.random() < 0.06:
+        if draw.random() < self.unusual:
             options = draw.choice(
                 (
                     {"delay": draw.choice((0.5, 2.0))},
@@ -240,7 +247,7 @@ class History:
         return submit(id, tenant, queue, level=level, cost=cost, **options)
 
     async def enqueue(self) -> None:
-        tasks = [self.submission() for _ in range(self.draw.choice((1, 5, 20, 60)))]
+        tasks = [self.submission() for _ in range(self.draw.choice(self.batches))]
         await self.pair.do(lambda client: client.enqueue(*tasks, now=self.now))
 
     def end(self, lease: Leased, odd: float) -> Settlement:
@@ -251,15 +258,15 @@ class History:
         return completed(lease)
 
     async def exchange(self) -> None:
-        draw, odd = self.draw, self.draw.choice((0.0, 0.0, 0.05, 0.5))
+        draw, odd = self.draw, self.draw.choice(self.odds)
         share = draw.choice((0.0, 0.5, 1.0, 1.0))
         ending = [lease for lease in self.held if draw.random() < share]
         left = [lease for lease in self.held if lease not in ending]
         ends = [self.end(lease, odd) for lease in ending]
         if ends and draw.random() < 0.03:
             ends.append(draw.choice(ends))
-        wanted = draw.choice((0, 1, 5, 20, 60))
-        start = draw.choice((None, None, None, wanted // 2))
+        wanted = draw.choice(self.wants)
+        start = wanted // 2 if draw.random() < self.part_held else None
         fetch = Fetch(queues=QUEUES, max=wanted, start=start) if wanted else None
         marked = [lease for lease in left if not lease.started and draw.random() < 0.3]
         number = self.pair.clients[0].number + 1
@@ -347,6 +354,7 @@ class History:
                 await way()
             for client in self.pair.clients:
                 assert await client.broker.audit() == []
+            self.small = self.pair.count(SMALL)
             return self.pair.count(ENDS) + self.pair.count(LOANS)
         finally:
             await self.pair.close()

@@ -30,6 +30,8 @@ from fairlead.broker.memory.looking import Looking
 from fairlead.broker.memory.records import Task
 from fairlead.broker.memory.schedules import Planning, ticks_due
 from fairlead.broker.memory.shard import Shard
+from fairlead.broker.memory.waiting import Waiting
+from fairlead.broker.transfers import Transferred
 from fairlead.broker.verbs import (
     LEASE,
     Alter,
@@ -47,20 +49,18 @@ from fairlead.broker.verbs import (
     Receipt,
     Settled,
     Submission,
-    Taken,
     Watched,
     WorkerOrder,
     Write,
 )
 from fairlead.broker.views import EventPage, Hello, WorkerRecord
-from fairlead.broker.waits import Woken
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import Settlement
 
 __all__ = ("MemoryBroker",)
 
 
-class MemoryBroker(Flowing, Planning, Looking):
+class MemoryBroker(Flowing, Planning, Waiting, Looking):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
 
     # -- the verbs -----------------------------------------------------------------------------
@@ -133,61 +133,6 @@ class MemoryBroker(Flowing, Planning, Looking):
 
         return self._do(now, answer)
 
-    async def take(
-        self, call: Call, queues: Sequence[str], timeout: float, _: Woken, *, lease: float = LEASE
-    ) -> Taken:
-        return await self._takes.take(call, lease, self.wait(queues, timeout))
-
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
-        ends = time.monotonic() + timeout
-        with self._lock:
-            self._promote()
-            if self._runnable(queues) or ticks_due(self._shard):
-                return True
-            sleeper = Sleeper()
-            self._bell.add(sleeper, queues)
-        found = False
-        try:
-            while not self._shard.closed and (left := ends - time.monotonic()) > 0.0:
-                with self._lock:
-                    due = self._shard.next_due() if self._bell.holds_alarm(sleeper) else None
-                await sleeper.sleep(left if due is None else min(left, due))
-                with self._lock:
-                    if self._bell.holds_alarm(sleeper):
-                        self._promote()  # and ring: perhaps for this one
-                        if ticks_due(self._shard):
-                            return True
-                    if sleeper.rung and self._runnable(queues):
-                        found = True
-                        return True
-                    sleeper.rung = False  # somebody else was faster
-            return False
-        except GeneratorExit:
-            # Thrown away with its loop, by the garbage collector, perhaps in the middle of a verb
-            # of this very thread: the lock must not be touched.
-            sleeper.gone = True
-            raise
-        finally:
-            if not sleeper.gone:
-                with self._lock:
-                    self._bell.remove(sleeper)
-                    if sleeper.rung and not found:  # in vain: somebody else must hear of the work
-                        self._shard.rung.update(set(queues).intersection(self._shard.queues))
-                        self._conclude(self._shard.next_due())
-
-    def _promote(self) -> None:
-        self._set_clock(None)
-        before = self._shard.next_due()
-        upkeep.promote(self._shard)
-        if self._shard.layouts:
-            see_to(self._shard)
-            release.follow_up(self._shard)
-        self._conclude(before)
-
-    def _runnable(self, queues: Sequence[str]) -> bool:
-        known = self._shard.queues
-        return any(name in known and self._shard.runnable(known[name]) for name in queues)
-
     async def beat(
         self,
         incarnation: str,
@@ -227,6 +172,18 @@ class MemoryBroker(Flowing, Planning, Looking):
             return Moved(now=shard.now, count=count, more=more)
 
         return self._do(now, step)
+
+    async def transfer(
+        self,
+        refs: Sequence[LeaseRef],
+        to: str,
+        *,
+        room: int,
+        lease: float = LEASE,
+        now: float | None = None,
+    ) -> list[Transferred]:
+        checks.check_transfer(refs, lease)
+        return self._do(now, lambda shard: recovery.transfer(shard, refs, to, room, lease))
 
     async def sweep(self, *, now: float | None = None) -> Moved:
         def step(shard: Shard) -> Moved:

@@ -226,7 +226,7 @@ class Holdings:
     def write_to(
         self,
         incarnation: str,
-        kind: Literal["finished", "cancel"],
+        kind: Literal["finished", "cancel", "lent"],
         id: str,
         *,
         state: State | None = None,

@@ -9,12 +9,14 @@ import msgspec
 from fairlead.broker.memory import release
 from fairlead.broker.memory.records import Incarnation, Task
 from fairlead.broker.memory.shard import Shard
+from fairlead.broker.transfers import Transferred
 from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef, WorkerOrder
 from fairlead.broker.views import WorkerRecord
+from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import State, after_crash, crashes_after, may_have_run
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("beat", "give_back", "order_worker", "sweep")
+__all__ = ("beat", "give_back", "order_worker", "sweep", "transfer")
 
 _REGISTERED = 15.0  # seconds that a worker's record outlives its last heartbeat
 
@@ -130,6 +132,51 @@ def give_back(
         _recover(shard, task, crashed=crashed, blocked=crashed and task.id in blocked)
     release.follow_up(shard)
     return len(tasks), name in shard.incarnations
+
+
+def transfer(
+    shard: Shard, refs: Sequence[LeaseRef], to: str, room: int, lease: float
+) -> list[Transferred]:
+    """Make loans of one incarnation those of another, as far as it has room."""
+    known = shard.answers.get(to)
+    answers: list[Transferred] = []
+    moved: list[Task] = []
+    target = shard.incarnations.get(to)
+    many = 0 if target is None else len(target.leases)
+    for ref in refs:
+        task = shard.tasks.get(ref.id)
+        if task is None or not task.leased_as(ref.incarnation, ref.token):
+            answers.append("fenced")
+        elif known is None or task.cancelling or many + len(moved) >= room or task in moved:
+            answers.append("full")
+        else:
+            answers.append("moved")
+            moved.append(task)
+    if known is not None and moved:
+        _take_over(shard, moved, to, known.number + 1, lease)
+    return answers
+
+
+def _take_over(shard: Shard, tasks: Sequence[Task], to: str, number: int, lease: float) -> None:
+    """Let an incarnation have loans of others, as if the exchange of this number had lent them."""
+    shard.token = next_number(shard.token, shard.now)
+    for task in tasks:
+        source = shard.incarnations[task.incarnation]
+        del source.leases[task.id]
+        if not source.leases:
+            del shard.incarnations[task.incarnation]
+            shard.lease_ends.discard(task.incarnation)
+    target = shard.incarnations.setdefault(to, Incarnation())
+    if shard.now + lease > target.lease_end:
+        target.lease_end = shard.now + lease
+        shard.lease_ends.set(to, target.lease_end)
+    for task in tasks:
+        target.leases[task.id] = task
+        task.token, task.incarnation, task.lent_by = shard.token, to, number
+        if task.started_at is not None:
+            task.started_at = shard.now
+            shard.emit("started", task, to, task.attempts + 1, task.token)
+        shard.write_to(to, "lent", task.id, token=task.token)
 
 
 def _may_have_run(task: Task) -> bool:

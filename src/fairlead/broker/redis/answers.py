@@ -22,6 +22,7 @@ from fairlead.broker.redis.stored import (
     parsed_heads,
     read_extra,
 )
+from fairlead.broker.transfers import Transferred
 from fairlead.broker.verbs import (
     Alter,
     Altered,
@@ -50,6 +51,7 @@ __all__ = (
     "promoted",
     "receipts",
     "settled",
+    "transferred",
 )
 
 _SETTLED: dict[int, Settled] = {
@@ -64,6 +66,7 @@ _ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown"]] = {
     ord("n"): "unchanged",
     ord("u"): "unknown",
 }
+_TRANSFERRED: dict[str, Transferred] = {"m": "moved", "f": "fenced", "n": "full"}
 _ACCEPTED = {b"a%d" % digit: state for digit, state in enumerate(STATES) if state is not None}
 
 
@@ -199,6 +202,11 @@ def _marked(message: Message, token: int, at: float, note: bytes) -> Leased:
 # -- the other verbs ---------------------------------------------------------------------------
 
 
+def transferred(reply: bytes) -> list[Transferred]:
+    """What became of loans that another incarnation was to have."""
+    return [_TRANSFERRED[code] for code in reply.decode()]
+
+
 def moved(reply: bytes) -> Moved:
     """What a step of maintenance came to; sweep says whether it was guarded as well."""
     now, count, more, *guarded = reply.split(RS)
@@ -318,7 +326,7 @@ def letters(reply: Sequence[bytes]) -> list[Mail]:
         found.append(
             Mail(
                 number=int(number),
-                kind="finished" if kind == "finished" else "cancel",
+                kind=cast(Literal["finished", "cancel", "lent"], kind),
                 id=id,
                 state=STATES[int(digit)],
                 token=int(token),

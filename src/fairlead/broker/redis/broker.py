@@ -22,6 +22,7 @@ from fairlead.broker.redis.schedules import Planning
 from fairlead.broker.redis.stored import STATES, worker_bytes
 from fairlead.broker.redis.waiting import Waiting
 from fairlead.broker.redis.wire import Value
+from fairlead.broker.transfers import Transferred
 from fairlead.broker.verbs import (
     LEASE,
     Alter,
@@ -169,6 +170,19 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         args: list[Value] = [incarnation, count, *(started or ()), *blocked]
         reply = await self._own("give_back", now, *args)
         return answers.moved(reply)
+
+    async def transfer(
+        self,
+        refs: Sequence[LeaseRef],
+        to: str,
+        *,
+        room: int,
+        lease: float = LEASE,
+        now: float | None = None,
+    ) -> list[Transferred]:
+        checks.check_transfer(refs, lease)
+        proofs = [value for ref in refs for value in (ref.id, ref.incarnation, ref.token)]
+        return answers.transferred(await self._own("transfer", now, to, room, lease, *proofs))
 
     async def sweep(self, *, now: float | None = None) -> Moved:
         return answers.moved(await self._own("sweep", now))

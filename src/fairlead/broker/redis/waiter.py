@@ -19,8 +19,9 @@ _SHORTEST_SLEEP = 0.001  # seconds until the alarm: a clock a bit behind is not 
 class Waiter:
     """One call of ``wait``: the token it took, and whether the alarm is its to keep."""
 
-    def __init__(self, queues: Sequence[str]) -> None:
+    def __init__(self, queues: Sequence[str], mail_bell: str) -> None:
         self.queues = tuple(dict.fromkeys(queues))
+        self.mail_bell = mail_bell  # empty: mail is not its business
         self.tokens: list[bytes] = []  # bells to ring again, should it leave now
         self.alarm: float | None = None  # when to wake up for what is due then
         self.asking = False  # whether it was given the alarm just now, nobody knows yet
@@ -43,8 +44,15 @@ class Waiter:
 class Taker(Waiter):
     """One call of ``take``: a waiter that may be handed a task."""
 
-    def __init__(self, call: Call, queues: Sequence[str], lease: float, end: Future[None]) -> None:
-        super().__init__(queues)
+    def __init__(
+        self,
+        call: Call,
+        queues: Sequence[str],
+        mail_bell: str,
+        lease: float,
+        end: Future[None],
+    ) -> None:
+        super().__init__(queues, mail_bell)
         self.call = call
         self.lease = lease
         self.leaves = False  # its incarnation exchanges, or the broker is closed

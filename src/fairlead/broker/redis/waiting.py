@@ -40,11 +40,11 @@ class Waiting(Frame):
         super().__init__(*args, **options)
         self._takers: dict[str, Taker] = {}  # by incarnation
 
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+    async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
         """Return when there may be something to fetch; see ``fairlead.broker.protocol``."""
         ends = time.monotonic() + timeout
         session = await self._session()
-        waiter = Waiter(queues)
+        waiter = Waiter(queues, self.keys.mail_bell(mail_for) if mail_for else "")
         found = gone = False
         try:
             while not self._closed:
@@ -73,6 +73,7 @@ class Waiting(Frame):
         woken: Woken,
         *,
         lease: float = LEASE,
+        mail_for: str = "",
     ) -> Taken:
         """Wait, ready to be handed a task; see ``fairlead.broker.protocol``."""
         checks.check_lease("lease", lease)
@@ -80,7 +81,8 @@ class Waiting(Frame):
             return Taken()
         ends = time.monotonic() + timeout
         session = await self._session()
-        taker = Taker(call, queues, lease, session.loop.create_future())
+        mail_bell = self.keys.mail_bell(mail_for) if mail_for else ""
+        taker = Taker(call, queues, mail_bell, lease, session.loop.create_future())
         self._takers[call.incarnation] = taker
 
         def close(_: Future[None]) -> None:
@@ -131,6 +133,9 @@ class Waiting(Frame):
             return Taken()
         if rung[0] == own.encode():
             return taker.loan(rung[1])
+        if rung[0] == taker.mail_bell.encode():
+            await self._ring_back(rung)  # it is for whoever collects it
+            return Taken(found=True)
         if rung[0] == self.keys.bell.encode() or taker.leaves:
             taker.tokens = [self.keys.suffix(rung[0])]
             return Taken()
@@ -138,7 +143,9 @@ class Waiting(Frame):
 
     async def _pop(self, session: Session, taker: Taker, left: float, own: str) -> Any:
         """The first token of a bell, or the task that was handed over; None: nothing so far."""
-        bells = (*(self.keys.bell_of(queue) for queue in taker.queues), self.keys.bell)
+        bells = [*(self.keys.bell_of(queue) for queue in taker.queues), self.keys.bell]
+        if taker.mail_bell:
+            bells.append(taker.mail_bell)
         seconds = taker.sleep(left)
         if seconds <= 0.0:
             return None
@@ -205,6 +212,8 @@ class Waiting(Frame):
     async def _listen(self, session: Session, waiter: Waiter, left: float) -> bool:
         """Sleep until a bell rings, it is time, or the broker is closed; whether work was told."""
         bells = [*(self.keys.bell_of(queue) for queue in waiter.queues), self.keys.bell]
+        if waiter.mail_bell:
+            bells.append(waiter.mail_bell)
         seconds = waiter.sleep(left)
         if seconds <= 0.0:
             return False
@@ -218,6 +227,9 @@ class Waiting(Frame):
             await asyncio.sleep(min(pause(waiter.failures), left))
         else:
             waiter.failures = 0
+            if rung and rung[0] == waiter.mail_bell.encode():
+                await self._ring_back(rung)  # it is for whoever collects it
+                return True
             if rung and rung[0] != self.keys.bell.encode():
                 return True
             waiter.tokens = [self.keys.suffix(rung[0])] if rung else []

@@ -12,7 +12,8 @@ import msgspec
 
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import HURRY, Frame
-from fairlead.broker.verbs import LEASE, Call, Mail, Taken
+from fairlead.broker.transfers import Transferred
+from fairlead.broker.verbs import LEASE, Call, LeaseRef, Mail, Taken
 from fairlead.broker.views import EventPage
 from fairlead.broker.waits import Woken
 from fairlead.model.errors import BrokerError, Unreachable
@@ -68,15 +69,22 @@ class Listening(Frame):
         self._boxes: dict[str, _Box] = {}
 
     async def take(
-        self, call: Call, queues: Sequence[str], timeout: float, _: Woken, *, lease: float = LEASE
+        self,
+        call: Call,
+        queues: Sequence[str],
+        timeout: float,
+        _: Woken,
+        *,
+        lease: float = LEASE,
+        mail_for: str = "",
     ) -> Taken:
         """Wait as ``wait`` does: what waits for one shard must not keep the others' tasks."""
-        return await self._takes.take(call, lease, self.wait(queues, timeout))
+        return await self._takes.take(call, lease, self.wait(queues, timeout, mail_for=mail_for))
 
-    async def wait(self, queues: Sequence[str], timeout: float) -> bool:
+    async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
         """Return when there may be something to fetch from one of the shards."""
         waits = {
-            shard: partial(self._stores[shard].wait, names)
+            shard: partial(self._stores[shard].wait, names, mail_for=mail_for)
             for shard, names in self._places.split(queues).items()
         }
         there, seconds = self._there(waits, timeout)
@@ -85,6 +93,37 @@ class Listening(Frame):
         )
         self._woken |= found.keys()
         return bool(found)
+
+    async def transfer(
+        self,
+        refs: Sequence[LeaseRef],
+        to: str,
+        *,
+        room: int,
+        lease: float = LEASE,
+        now: float | None = None,
+    ) -> list[Transferred]:
+        """Make loans those of another incarnation; it may have ``room`` of them in each shard."""
+        checks.check_transfer(refs, lease)
+        places = await self._locate([(ref.id, ref.incarnation, ref.token) for ref in refs], now)
+        parts: dict[str, list[int]] = {}
+        for index, ref in enumerate(refs):
+            parts.setdefault(places[ref.id], []).append(index)
+        works = {
+            shard: partial(
+                self._stores[shard].transfer,
+                [refs[index] for index in part],
+                to, room=room, lease=lease, now=now,
+            )
+            for shard, part in parts.items()
+        }  # fmt: skip
+        answers: list[Transferred] = ["full"] * len(refs)
+        for shard, codes in (await self._most(works)).items():
+            for index, code in zip(parts[shard], codes, strict=True):
+                answers[index] = code
+        pairs = zip(refs, answers, strict=True)
+        self._ended([ref.id for ref, answer in pairs if answer == "moved"])
+        return answers
 
     def _there(self, shards: Iterable[str], timeout: float) -> tuple[list[str], float]:
         """Return the shards that are not away, or all if all are, and how long to wait for them.

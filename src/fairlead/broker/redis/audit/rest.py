@@ -12,7 +12,7 @@ from fairlead.broker.redis.audit.walk import Shard
 
 __all__ = ("check_rest",)
 
-_KINDS = frozenset(("finished", "cancel"))
+_KINDS = frozenset(("finished", "cancel", "lent"))
 _POSTS = frozenset("lut")  # link, unlink, told
 _MAX_LETTERS = 10_000
 

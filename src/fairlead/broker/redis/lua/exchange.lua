@@ -7,6 +7,11 @@
 -- Returns  a text, by RS: time, settled, started, more, due, token, ids lent; what is said of the loans,
 --          see lib/loans; and their stored messages
 -- @flags allow-oom
+-- @include text
+-- @include base
+-- @include record
+-- @include straight_room
+-- @include straight_exchange
 -- @include engine
 -- @include head
 -- @include ahead

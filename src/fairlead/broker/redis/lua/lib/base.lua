@@ -33,11 +33,17 @@ function next_number(last) return max(last + 1, floor(now * 1000000)) end
 local NUMBERS, LENGTH = '<' .. ('d'):rep(23), 184
 local NONE = ('\0'):rep(LENGTH)
 local stored, more -- as it was read; what stands behind
-M, before = {}, {} -- every field is set in each call
+local layout, cap -- the same
+M, before = {}, {} -- every field is that of this call
 function packed_numbers()
   return pack(NUMBERS, M.now, M.ahead, M.token, M.letters, M.entry, M.entries, M.bytes, M.life, M.edges, M.jobs, M.sweep,
     M.guard, M.alarm, M.settings, M.next, M.laying, M.flows_kept, M.members_kept, M.unpins, M.aside, M.orphans, M.tombs,
     M.reserved) .. more
+end
+-- The same for whoever has changed none but the first seven of them, and the alarm.
+function packed_few()
+  return pack('<ddddddd', M.now, M.ahead, M.token, M.letters, M.entry, M.entries, M.bytes) .. sub(stored, 57, 96) .. pack('<d', M.alarm)
+    .. sub(stored, 105)
 end
 function write_meta()
   local text = packed_numbers()
@@ -45,17 +51,22 @@ function write_meta()
 end
 
 -- @each
--- None of these is there yet while a library loads.
-call = redis.call
-pack, unpacked = struct.pack, struct.unpack
-format, find, match, sub = string.format, string.find, string.match, string.sub
-floor, max, min, huge = math.floor, math.max, math.min, math.huge
-concat, sort = table.concat, table.sort
+if not call then -- none of these is there yet while a library loads
+  call = redis.call
+  pack, unpacked = struct.pack, struct.unpack
+  format, find, match, sub = string.format, string.find, string.match, string.sub
+  floor, max, min, huge = math.floor, math.max, math.min, math.huge
+  concat, sort = table.concat, table.sort
+end
 P, plan = KEYS[1], {}
 sound = { [P .. 'meta'] = true } -- keys that were read in this call, so their types are right
 do
   local values = call('HMGET', P .. 'meta', 'numbers', 'layout', 'cap')
-  stored, M.layout, M.cap = values[1] or NONE, tonumber(values[2] or 0), tonumber(values[3] or 0)
+  stored = values[1] or NONE
+  if values[2] ~= layout or values[3] ~= cap then -- as ever, as a rule
+    layout, cap = values[2], values[3]
+    M.layout, M.cap = tonumber(layout or 0), tonumber(cap or 0)
+  end
   if #stored < LENGTH then return redis.error_reply('WRONGTYPE ' .. P .. 'meta holds no numbers') end
   more = sub(stored, LENGTH + 1)
   M.now, M.ahead, M.token, M.letters, M.entry, M.entries, M.bytes, M.life, M.edges, M.jobs, M.sweep, M.guard, M.alarm,

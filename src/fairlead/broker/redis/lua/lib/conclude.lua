@@ -1,7 +1,7 @@
 -- conclude: the end of every verb: wake who has to know, then write everything.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
-local NEVER = 9e18
+-- @const NEVER=9e18
 local SLACK = 0.001 -- seconds that an alarm may be early without being set anew
 
 function ring(key)

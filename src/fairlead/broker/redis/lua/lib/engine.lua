@@ -3,6 +3,7 @@
 -- Reads KEYS[1] and ARGV[1]; see the parts. Returns nothing by itself.
 -- @include text
 -- @include base
+-- @include straight_ready
 -- @include agenda
 -- @include record
 -- @include task

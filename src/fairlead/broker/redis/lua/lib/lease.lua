@@ -12,7 +12,7 @@ held = {}
 
 function keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 
--- What this call lends to an incarnation (token, ids, and these in one text), and by token the loans that it ends:
+-- What this call lends to an incarnation (token, ids, these in one text; as which of its calls, if not as this one), and by token the loans that it ends:
 -- a list of ids, the first and the last of them, the next list, ...
 function loans_of(name)
   local l = held[name]
@@ -39,9 +39,8 @@ end
 
 -- The same without those that are over; nil if none is left, which their lengths tell.
 local FEW = 4
-local function remaining(text, runs)
-  local _, start = opened_loans(text)
-  local bytes, over = 0, {}
+function remaining_loans(text, runs)
+  local start, bytes, over = find(text, SEP, 1, true) or #text + 1, 0, {}
   for r = 1, #runs, 3 do
     local ids = runs[r]
     for i = runs[r + 1], runs[r + 2] do bytes = bytes + #ids[i] + 1 end
@@ -93,12 +92,12 @@ writers[#writers + 1] = function()
   for name, l in pairs(held) do
     local key = P .. 'held:' .. name
     local calls = not l.ids and call('ZCARD', key) -- what this call lends is left in any case
-    if l.ids then write('ZADD', key, format('%.0f', l.token), ARGV[3] .. SEP .. l.text) end
+    if l.ids then write('ZADD', key, format('%.0f', l.token), (l.number or ARGV[3]) .. SEP .. l.text) end
     sound[key] = not l.ids or next(l.ended) ~= nil
     for number, over in pairs(l.ended) do
       local token = format('%.0f', number)
       local text = call('ZRANGEBYSCORE', key, token, token, 'LIMIT', 0, 1)[1]
-      local left = text and remaining(text, over)
+      local left = text and remaining_loans(text, over)
       if text then write('ZREM', key, text) end
       if left then write('ZADD', key, token, left) elseif text and calls then calls = calls - 1 end
     end

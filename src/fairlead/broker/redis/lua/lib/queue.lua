@@ -1,12 +1,12 @@
 -- queue: a lane with its settings, its virtual clock and its counts; limits of all kinds.
 --
 -- Reads KEYS[1], no ARGV. Returns nothing by itself.
--- @share queues SENTINEL CONF
+-- @share queues SENTINEL CONF STATE
 -- What tasks of a tenant may count for that are not finished, and that are pinned: MAX_TENANT_BYTES and
 -- MAX_TENANT_PINNED in broker/verbs.py.
 -- @const TENANT_BYTES=268435456 PINNED_BYTES=134217728
 CONF = '<BdddddddIBddddd' -- as configured; a queue that never was has the values below
-local STATE = '<ddIIIIIIIIdddBdddIIdd' -- as it stands; behind it, at TAIL_AT, what lib/stats counts
+STATE = '<ddIIIIIIIIdddBdddIIdd' -- as it stands; behind it, at TAIL_AT, what lib/stats counts
 -- @const TAIL_AT=121
 local IDLE_FOR = 3600 -- seconds that a queue without a task is kept, if nobody configured it
 -- @each

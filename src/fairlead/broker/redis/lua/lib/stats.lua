@@ -36,11 +36,32 @@ function stats.count(t, what, n)
   t[HOUR + what], t[CHANGED] = t[HOUR + what] + n, true
 end
 
+local NONE = ('\0'):rep(216)
+
+-- Its bucket, beyond the first.
+local function bucket_of(seconds)
+  local fraction, exponent = math.frexp(seconds / 0.001)
+  return min(fraction == 0.5 and exponent or exponent + 1, LAST)
+end
+
+-- The same for one time and a histogram as it is stored: most of it stays as it is.
+local function with_one(h, seconds, n)
+  if h == '' then h = NONE end
+  local took, to = floor(seconds * 1000000 + 0.5), seconds <= 0.001 and 8 or 8 * bucket_of(seconds)
+  local sum, most = unpacked('<dd', h, 8 * LAST + 1)
+  return sub(h, 1, to - 8) .. pack('<d', unpacked('<d', h, to - 7) + n) .. sub(h, to + 1, 8 * LAST)
+    .. pack('<dd', sum + n * took, took > most and took or most)
+end
+
 -- How long `first` to `last` of a list took, in seconds, `n` each; as in broker/stats.py.
 function stats.times(s, kind, list, first, last, n)
   local h = s[kind]
   if type(h) == 'string' then
-    h = { unpacked(TIMES, h ~= '' and h or ('\0'):rep(216)) }
+    if first == last and not s[-kind] then -- the first of this call, and most likely the only one
+      s[-kind], s[kind] = true, with_one(h, list[first], n)
+      return
+    end
+    h = { unpacked(TIMES, h ~= '' and h or NONE) }
     s[kind] = h
   end
   local sum, most, quick = h[LAST + 1], h[LAST + 2], 0
@@ -51,9 +72,7 @@ function stats.times(s, kind, list, first, last, n)
     sum = sum + n * took
     if took > most then most = took end
     if seconds <= 0.001 then quick = quick + n else
-      local fraction, exponent = math.frexp(seconds / 0.001)
-      local at = fraction == 0.5 and exponent or exponent + 1
-      if at > LAST then at = LAST end
+      local at = bucket_of(seconds)
       h[at] = h[at] + n
     end
   end

@@ -4,7 +4,8 @@
 -- part of the room goes before others, the one that holds most first, and loses its own oldest; where nobody
 -- does, the oldest of all goes. Reads KEYS[1], no ARGV. Returns nothing by itself.
 local LOOKS, MOST_READ = 200, 4194304 -- at orders, and bytes of messages, in one go
-local LATER = 1 -- second, before a queue is looked at again of which something is over and cannot go
+-- LATER: seconds before a queue is looked at again of which something is over and cannot go.
+-- @const LATER=1
 -- An id in the list may belong to another task by now, or to none. What ended in one call begins the same.
 local last_fate, last_till
 local function kept_till(r)

@@ -1,0 +1,1 @@
+"""A shop with Django: orders in the database, receipts by Django's tasks."""

@@ -1,0 +1,1 @@
+"""Extract, transform in parallel, load: a flow whose tasks hand results on."""

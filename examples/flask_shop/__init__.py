@@ -1,0 +1,1 @@
+"""A shop with Flask: orders in a database, receipts by workers."""

@@ -1,0 +1,1 @@
+"""Images that take processor time: each in a process of its own, with limits."""

@@ -1,0 +1,1 @@
+"""Mails for many companies: none of them waits for the newsletter of another."""

@@ -1,0 +1,48 @@
+-- transfer: make loans of one incarnation those of another, which can run them.
+--
+-- KEYS[1]  prefix of the shard
+-- ARGV     clock, caller, number; the incarnation that is to have them, how many loans it may have, lease; then
+--          three for each: id, incarnation, token
+-- Returns  a letter for each: m (moved), f (fenced), n (no room, or there is no such incarnation)
+-- @flags allow-oom
+-- @library upkeep
+-- @include engine
+-- @include once
+local kept = once('transfer', tostring)
+if kept then return kept end
+local to, room, lease = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local last = match(call('HGET', P .. 'answers', to) or '', '^(%d+)\31')
+local asked, codes, moved, ids, taken = {}, {}, {}, {}, {}
+for i = 7, #ARGV, 3 do asked[#asked + 1] = ARGV[i] end
+load_tasks(asked)
+for _, loan in ipairs(call('ZRANGE', P .. 'held:' .. to, 0, -1)) do
+  local _, many = string.gsub(loan, SEP, '')
+  room = room - many
+end
+for n, id in ipairs(asked) do
+  local task = tasks[id]
+  if not task or not leased_as(task, ARGV[4 + 3 * n + 1], tonumber(ARGV[4 + 3 * n + 2])) then
+    codes[n] = 'f'
+  elseif not last or task.cancelling or taken[id] or #moved >= room then
+    codes[n] = 'n'
+  else
+    codes[n], taken[id], moved[#moved + 1], ids[#ids + 1] = 'm', true, task, id
+  end
+end
+if #moved > 0 then
+  M.token = next_number(M.token)
+  if now + lease > (at_of(lease_ends, to) or 0) then set_at(lease_ends, to, now + lease) end
+  for _, task in ipairs(moved) do
+    end_loans(task.incarnation, task.token, { task.id }, 1, 1)
+    task.token, task.incarnation = M.token, to
+    changed[task.id] = task
+    if task.started > 0 then
+      task.started = now
+      emit('started', task, to, task.attempts + 1, task.token)
+    end
+    send(to, 'lent', task.id, 0, task.token)
+  end
+  local loans = loans_of(to)
+  loans.token, loans.ids, loans.text, loans.number = M.token, ids, concat(ids, SEP), format('%.0f', last + 1)
+end
+return answer(concat(codes))

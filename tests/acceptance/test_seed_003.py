@@ -1,0 +1,221 @@
+"""What the document of a producer, a broker and a server of eight components promises.
+
+It describes the states of a task, the components of a server by file, weighted and strict queues,
+and what happens to tasks of a crashed worker. Tests whose parameter is a broker run in memory and
+on a real server. Outages of the broker, which one component is for, are in ``test_worker_outages``.
+Where Fairlead keeps a promise in another way, the docstring says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from importlib import import_module
+
+import pytest
+
+from fairlead import Fairlead, ResultGone, State, TaskCancelled
+from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.verbs import HEARTBEAT, LEASE
+from tests.acceptance.harness import Site
+from tests.support.servers import shared
+
+TASKS = """
+@app.task(name="once")
+async def once(ctx: Context) -> None:
+    record("begin", ctx)
+    await asyncio.sleep(60)
+"""
+
+
+@pytest.fixture(params=["memory", "valkey"])
+async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
+    if request.param == "memory":
+        async with Fairlead("memory://") as app:
+            yield app
+        return
+    with shared() as running:
+        async with Fairlead(running.url) as app:
+            yield app
+
+
+# -- High-level architecture --------------------------------------------------------------------
+
+
+async def test_a_producer_needs_the_name_of_a_task_only(queue: Fairlead) -> None:
+    """Producer, broker, consumer: the client and the server share the broker, not the code."""
+    server = Fairlead(store=queue._clients.store)
+    server.task(name="double")(lambda n: 2 * n)
+    handle = await queue.asend("double", 4)  # nobody has told of it yet
+    await server.drain()
+    assert await handle.aresult(timeout=30) == 8
+
+
+async def test_the_worker_pool_runs_so_many_at_a_time(queue: Fairlead) -> None:
+    """Worker pool: never more than its size."""
+    now = most = 0
+
+    @queue.task(name="work")
+    async def work() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        now -= 1
+
+    handles = await queue.aenqueue_many(work.call() for _ in range(20))
+    async with queue.worker(concurrency=3):
+        for handle in handles:
+            await handle.aresult(timeout=30)
+    assert most == 3
+
+
+# -- Task lifecycle -----------------------------------------------------------------------------
+
+
+async def test_a_task_is_taken_and_leased_in_one_step_and_ends_as_drawn(queue: Fairlead) -> None:
+    """Lifecycle: pending, active; then completed, retried, or archived when none is left."""
+    began, go = asyncio.Event(), asyncio.Event()
+
+    @queue.task(name="work", max_retries=1)
+    async def work(outcome: str) -> str:
+        began.set()
+        await go.wait()
+        if outcome != "good":
+            raise ValueError(outcome)
+        return outcome
+
+    good = await work.aenqueue("good")
+    assert await good.astate() is State.QUEUED
+    async with queue.worker():
+        await began.wait()
+        info = await good.ainfo()
+        assert (info.state, bool(info.worker)) == (State.RUNNING, True)
+        go.set()
+        assert await good.aresult(timeout=30) == "good"
+    retried = await work.aenqueue("bad")
+    archived = await work.using(max_retries=0).aenqueue("bad")
+    await queue.drain()
+    assert await good.astate() is State.COMPLETED
+    assert await retried.astate() is State.RETRYING
+    assert (await archived.ainfo()).reason == "exhausted"
+    (dead,) = (await queue.apage(state="dead")).tasks
+    assert dead.id == archived.id
+
+
+# -- Server components --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        "processor", "forwarder", "recoverer", "heartbeater", "syncer", "subscriber", "janitor",
+        "healthchecker",
+    ],
+)  # fmt: skip
+def test_each_component_is_a_file_of_its_own(component: str) -> None:
+    """Server components: eight, each in the file of its name."""
+    module = import_module(f"fairlead.worker.{component}")
+    assert component.capitalize() in vars(module)
+
+
+async def test_the_forwarder_moves_what_is_due(queue: Fairlead) -> None:
+    """Forwarder: from scheduled to pending."""
+    work = queue.task(name="work")(lambda: "ran")
+    handle = await work.using(delay=0.05).aenqueue()
+    assert await handle.astate() is State.SCHEDULED
+    async with queue.worker():
+        assert await handle.aresult(timeout=30) == "ran"
+
+
+async def test_the_subscriber_stops_a_running_task(queue: Fairlead) -> None:
+    """Subscriber: a cancellation reaches the handler."""
+    began, stopped = asyncio.Event(), asyncio.Event()
+
+    @queue.task(name="work")
+    async def work() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    handle = await work.aenqueue()
+    async with queue.worker():
+        await began.wait()
+        assert await handle.acancel()
+        async with asyncio.timeout(30):
+            await stopped.wait()
+        with pytest.raises(TaskCancelled):
+            await handle.aresult(timeout=30)
+    assert await handle.astate() is State.CANCELLED
+
+
+async def test_the_janitor_forgets_completed_tasks_after_their_time() -> None:
+    """Janitor: completed tasks expire."""
+    store = MemoryBroker(test_clock=True)
+    app = Fairlead(store=store)
+    handle = await app.task(name="work", retention=60)(lambda: 1).aenqueue()
+    await app.drain()
+    ended = (await handle.ainfo()).finished_at
+    assert ended is not None
+    await store.promote(now=ended + 59)
+    assert await handle.astate() is State.COMPLETED
+    await store.promote(now=ended + 61)
+    with pytest.raises(ResultGone):
+        await handle.astate()
+
+
+# -- Priority queue processing ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_queues_are_served_by_weight_or_strictly(queue: Fairlead, strict: bool) -> None:
+    """Weighted: 60, 30 and 10 % of what runs, without dice. Strict: higher queues first."""
+    order: list[str] = []
+    enough = asyncio.Event()
+
+    @queue.task(name="work")
+    async def work(name: str) -> None:
+        order.append(name)
+        if len(order) >= 60:
+            enough.set()
+
+    weights = {"critical": 6, "default": 3, "low": 1}
+    calls = [work.using(queue=name).call(name) for name in weights for _ in range(60)]
+    await queue.aenqueue_many(calls)
+    async with queue.worker(queues=weights, strict=strict, concurrency=1), asyncio.timeout(60):
+        await enough.wait()
+    first = Counter(order[:60])
+    if strict:
+        assert first == {"critical": 60}
+    else:  # by what they took, so tasks this short come close only in the long run
+        assert 24 <= first["critical"] <= 50
+        assert 7 <= first["default"] <= 30
+        assert 1 <= first["low"] <= 15
+
+
+# -- Crash recovery -----------------------------------------------------------------------------
+
+
+def test_leases_last_30_seconds_and_are_extended_every_10() -> None:
+    """Crash recovery: lease expiry and heartbeater."""
+    assert (LEASE, HEARTBEAT) == (30.0, 10.0)
+
+
+@pytest.mark.slow
+async def test_a_crashed_task_is_archived_when_no_retries_are_left(site: Site) -> None:
+    """Recovery: expired tasks are moved back to pending, or to the archive."""
+    worker = site.worker()
+    retried, archived = (
+        await site.handles("nap", 1, 60.0),
+        await site.handles("once", 1, max_retries=0),
+    )
+    await site.recorded("begin", 2)
+    worker.kill_tree()
+    site.worker()
+    ids = [retried[0].id, archived[0].id]
+    await site.stream.ended(ids)
+    assert [await site.app.handle(id).astate() for id in ids] == [State.COMPLETED, State.DEAD]
+    assert len([r for r in site.records("begin") if r.id == ids[1]]) == 1
