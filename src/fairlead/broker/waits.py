@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from fairlead.broker.checks import check_lease
 from fairlead.broker.verbs import Call, Taken
@@ -64,7 +64,8 @@ class Takes:
     """The waits of a broker that hands nothing over, by incarnation."""
 
     def __init__(self) -> None:
-        self._waits: dict[str, asyncio.Task[bool]] = {}
+        self._waits: dict[str, asyncio.Task[Any]] = {}
+        self._ended: set[asyncio.Task[Any]] = set()
 
     async def take(self, call: Call, lease: float, wait: Coroutine[Any, Any, bool]) -> Taken:
         """Wait until ``wait`` is over or ``end`` is called."""
@@ -73,18 +74,22 @@ class Takes:
         except InvalidOption:
             wait.close()
             raise
-        waiting = asyncio.get_running_loop().create_task(wait)
-        self._waits[call.incarnation] = waiting
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._waits[call.incarnation] = task
         try:
-            await asyncio.wait((waiting,))
-            return Taken(found=not waiting.cancelled() and waiting.result())
+            return Taken(found=await wait)
+        except asyncio.CancelledError:
+            if task not in self._ended or task.uncancel() > 0:
+                raise
+            return Taken()
         finally:
-            waiting.cancel()
-            if self._waits.get(call.incarnation) is waiting:
+            self._ended.discard(task)
+            if self._waits.get(call.incarnation) is task:
                 del self._waits[call.incarnation]
 
     def end(self, call: Call) -> None:
         """Have the wait of an incarnation end: it makes another call."""
-        waiting = self._waits.get(call.incarnation)
-        if waiting is not None:
-            waiting.cancel()
+        task = self._waits.pop(call.incarnation, None)
+        if task is not None:
+            self._ended.add(task)
+            task.cancel()
