@@ -23,6 +23,7 @@ __all__ = (
     "chosen_lua",
     "counted_lua",
     "long_lua",
+    "woken_lua",
 )
 
 # Keys of no shard: how often enqueue went straight, how many tasks ended and were lent so, and how
@@ -34,12 +35,14 @@ COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, READY))
 _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
     ("enqueue.lua", "-- @include straight_entry\n", ""),
+    ("enqueue.lua", "-- @include hand_off\n", ""),
     ("exchange.lua", "-- @include straight_exchange\n", ""),
     ("lib/engine.lua", "-- @include straight_ready\n", ""),
     ("lib/straight_settle.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
     ("lib/straight_release.lua", "local SHORT = true\n", "local SHORT = false\n"),
     ("lib/recorded_entry.lua", "local SHORT = true\n", "local SHORT = false\n"),
 )
+_WOKEN: tuple[_Edit, ...] = (("lib/hand_off.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),)
 _COUNTED: tuple[_Edit, ...] = (
     (
         "lib/straight_entry.lua",
@@ -83,6 +86,12 @@ def chosen_lua() -> Path | None:
 def long_lua() -> Path:
     """Return a folder of scripts without the straight ways."""
     return _changed(_LONG)
+
+
+@cache
+def woken_lua() -> Path:
+    """Return a folder of scripts that hand nothing over: who waits is woken, and fetches."""
+    return _changed(_WOKEN)
 
 
 @cache

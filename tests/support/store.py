@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from fairlead.broker import Store
@@ -19,6 +20,7 @@ from fairlead.broker.verbs import (
     Receipt,
     Settled,
     Submission,
+    Taken,
     Write,
 )
 from fairlead.broker.views import TaskRecord
@@ -134,6 +136,35 @@ class Client:
 
 
 # -- what is sent -----------------------------------------------------------------------------
+
+
+class Taking:
+    """A worker that waits by ``take``."""
+
+    def __init__(
+        self,
+        broker: Store,
+        call: Call,
+        queues: Sequence[str] = ("default",),
+        timeout: float = 30.0,
+    ) -> None:
+        self.woken = asyncio.Event()
+        self.task = asyncio.create_task(broker.take(call, queues, timeout, self.woken.set))
+
+    async def told(self) -> Taken:
+        """What it is told first: a wake-up, or how the wait ended."""
+        woken = asyncio.create_task(self.woken.wait())
+        either = (woken, self.task)
+        await asyncio.wait(either, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        woken.cancel()
+        if self.task.done():
+            return self.task.result()
+        assert self.woken.is_set()
+        return Taken(found=True)
+
+    async def over(self) -> Taken:
+        """How it ended."""
+        return await asyncio.wait_for(self.task, 10)
 
 
 def message(

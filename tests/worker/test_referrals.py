@@ -79,7 +79,8 @@ async def test_a_newer_version_goes_to_the_worker_that_has_it(site: Site) -> Non
         await site.old.finished(id)
         other = await site.old.enqueue("versioned", task_version=1)
         await site.old.finished(other)
-    assert site.ran == [("new", 2), ("old", 1)]
+    assert site.ran[0] == ("new", 2)
+    assert site.ran[1] in (("old", 1), ("new", 2))  # whoever is woken: both can run it
 
 
 async def test_what_nobody_knows_is_unroutable_as_ever(

@@ -65,13 +65,22 @@ from fairlead.broker.views import (
     Hello,
     WorkerRecord,
 )
+from fairlead.broker.waits import WaitVerbs
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import Settlement
 
 __all__ = ("Broker",)
 
 
-class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, LeadershipVerbs, TransferVerbs, Protocol):
+class Broker(
+    WaitVerbs,
+    FlowVerbs,
+    ScheduleVerbs,
+    DocumentVerbs,
+    LeadershipVerbs,
+    TransferVerbs,
+    Protocol,
+):
     """What a task store must do, and nothing it merely could do."""
 
     async def hello(self) -> Hello:
@@ -165,15 +174,6 @@ class Broker(FlowVerbs, ScheduleVerbs, DocumentVerbs, LeadershipVerbs, TransferV
         once; the others are held until a ``started`` mark, or an outcome that says that they ran,
         and a crash is not charged to them until then.
         Fetching moves the incarnation's lease end forward, never back.
-        """
-        ...
-
-    async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
-        """Return when there may be something to fetch: at once, at the next item, when due.
-
-        Never polls. False after ``timeout`` seconds without any. A wake-up goes to one waiter at a
-        time; whoever fetches and leaves work behind wakes the next. ``mail_for`` is an incarnation:
-        return as well when there is mail for it that was not collected.
         """
         ...
 

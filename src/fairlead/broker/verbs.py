@@ -53,6 +53,7 @@ __all__ = (
     "Settled",
     "StandingOrder",
     "Submission",
+    "Taken",
     "TenantChange",
     "Watched",
     "WorkerOrder",
@@ -200,6 +201,13 @@ class ExchangeReply(msgspec.Struct, frozen=True, kw_only=True):
     leased: list[Leased] = []
     more: bool = False  # there was more to look at than one call may; call again at once
     due_in: float | None = None  # seconds until there is something to promote or deliver
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of waiting for a task."""
+
+    found: bool = False  # there may be something to fetch
+    leased: list[Leased] = []  # what was handed over, already started: one task at most
 
 
 #: What an operator may order a worker to do; ``resume`` takes the order back that stands.

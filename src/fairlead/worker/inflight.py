@@ -66,6 +66,7 @@ class Inflight:
         self._left: set[tuple[str, int]] = set()  # whose handlers go on, though told to stop
         self._lent: dict[tuple[str, int], int | None] = {}  # and where it stands on the board
         self._answered = 0
+        self._awaited: int | None = None  # the number of a wait that may still bring a task
 
     def __len__(self) -> int:
         return len(self.running)
@@ -85,17 +86,28 @@ class Inflight:
 
     @property
     def answered(self) -> int:
-        """The number of the last exchange of which all that it lent is known here."""
-        return self._answered
+        """The number of the last call of which all that it lent is known here."""
+        if self._awaited is None:
+            return self._answered
+        return min(self._answered, self._awaited - 1)
+
+    def await_task(self, number: int) -> None:
+        """A wait under this number has begun: it may be handed a task until ``lent`` is called."""
+        self._awaited = number
 
     def lent(self, leases: Iterable[Leased], number: int) -> None:
-        """An exchange was answered: what it lent is ours from now on, though nothing has begun."""
+        """A call was answered: what it lent is ours from now on, though nothing has begun.
+
+        Of a wait: it is over, and brings nothing else.
+        """
         for lease in leases:
             key = (lease.message.id, lease.token)
             self._lent[key] = None if self._board is None else self._board.take(*key)
-        self._answered = number
+        self._answered = max(self._answered, number)
+        if number == self._awaited:
+            self._awaited = None
         if self._board is not None:
-            self._board.answered(number)  # last: whoever reads it first finds all of them
+            self._board.answered(self.answered)  # last: whoever reads it first finds all of them
 
     def is_lent(self, id: str, token: int) -> bool:
         """Whether this loan is known here."""

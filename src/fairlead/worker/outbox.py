@@ -120,12 +120,13 @@ class Outbox:
             settlement = self._waiting.popleft()
             settlements.append(settlement)
             size += len(settlement.result or b"")
-        batch = Batch(self._number(), settlements)
+        batch = Batch(self.number(), settlements)
         if settlements:
             self._planned.append(batch)
         return batch
 
-    def _number(self) -> int:
+    def number(self) -> int:
+        """Reserve the next number."""
         return self._caller.reserve(_microseconds() if self._handed_over else 0)
 
     def due(self, batch: Batch) -> list[Settlement]:

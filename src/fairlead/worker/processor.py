@@ -23,16 +23,15 @@ from fairlead.worker.runner import Runner
 from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.threads import Threads
+from fairlead.worker.waiter import Waiter
 
 __all__ = ("Processor",)
 
 _SAFETY = 15.0  # seconds; brokers look after lost wake-ups themselves, this is in case one does not
 _PAUSE = 0.1  # seconds after a wait that failed
 _LAST_WORDS = 2.0  # seconds to deliver outcomes in once nothing runs any more
-_EMPTY = 8  # wake-ups in a row for nothing before we distrust them
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
 _STUCK_PAUSE = 1.0  # seconds between two tries to have a thread again
-_TURNS = 3  # of the loop, in which a handler that waits for nothing begins, ends and says so
 _TELL = 0.02  # seconds after which a held task that has begun is told to the broker
 _HOLD = 0.25  # seconds between two looks at what is held and has not begun
 
@@ -76,12 +75,12 @@ class Processor:
         self._patience = patience
         self._wake = asyncio.Event()  # something to exchange, or a slot that became free
         syncer.woken = runner.told = self._wake.set
+        self._waiter = Waiter(broker, syncer, inflight, woken=self._wake, handed=self._begin_handed)
         self._left = asyncio.Event()  # run() is over, or was never called
         self._left.set()
         self._halt = asyncio.Event()  # stop() was called
         self.halting = self._woken = False  # the same as these two events, for quick looks
         self.resting: frozenset[str] = frozenset()  # who asks to fetch no more
-        self._empty = 0  # wake-ups in a row that brought nothing
         self._older: list[Attempt] = []  # held ones that had begun before the last exchange
         self.order = order
         self.lease = LEASE  # seconds
@@ -100,6 +99,7 @@ class Processor:
                     # Of the wait for work: the next exchange is repeated until the broker answers.
                     self._syncer.outage.failed(error)
                     await within(_PAUSE, self._halt)
+            await self._waiter.withdraw()
         finally:
             self._left.set()
 
@@ -115,6 +115,7 @@ class Processor:
             fetch = Fetch(queues=ask.queues, max=ask.most, start=at_once, lease=self.lease)
         reply = await self._exchange(fetch)
         if reply is None:
+            await self._waiter.withdraw()  # nothing else has ended it
             return self._syncer.pending > 0
         self._forwarder.expect(reply.due_in)
         again = False
@@ -284,69 +285,62 @@ class Processor:
         self._halt.clear()
         self.halting = False
         self.resting = frozenset()
-        self._empty = 0
+        self._waiter.trust()
         self._syncer.insist_until(math.inf)
 
     # -- waiting -----------------------------------------------------------------------------
 
     async def _rest(self) -> None:
         """Until there is something to exchange, or perhaps to fetch."""
+        while await self._idle():
+            pass
+
+    async def _idle(self) -> bool:
+        """The same, or until a task was handed over: True, if that is all."""
         if self._wake.is_set():
-            return
+            return False
         if self._threads.stuck:
             await within(_STUCK_PAUSE, self._wake)
-            return
+            return False
         if self._older or self._runner.begun:
             await within(_TELL, self._wake)
-            return
+            return False
         now = self._runner.now()  # one for both: a look that fell due in between would be missed
         ask, look_in = self._ask(now), self._capacity.look_in(now)
         if ask is not None and ask.cut:
-            return  # another look is due
+            return False  # another look is due
         patience = _HOLD if self._inflight.held else min(_SAFETY, look_in)
         if ask is None:
             await within(patience, self._wake)
-            return
-        if self._inflight and await self._soon():
-            return
-        if self._empty and self._subscriber.unread and await self._subscriber.receive():
-            return  # a wake-up that brought nothing may have been one for mail
-        since = self._runner.now()
-        mail_for = self._subscriber.unread
-        bell = asyncio.ensure_future(self._broker.wait(ask.queues, patience, mail_for=mail_for))
-        bell.add_done_callback(lambda _: self._wake.set())
+            return False
+        if self._inflight and await self._waiter.soon():
+            return False
+        if self._waiter.is_open:  # of the last rest; an exchange has ended it
+            await self._waiter.over()
+            return True
+        unread = self._subscriber.unread
+        if self._waiter.in_vain and unread and await self._subscriber.receive():
+            return False  # a wake-up that brought nothing may have been one for mail
         self._forwarder.covered = True
         try:
-            await self._wake.wait()
+            end = await self._waiter.wait(ask, patience, self.lease, unread)
         finally:
             self._forwarder.covered = False
-            # No wait is left behind: a wake-up goes to one worker only, and one that we took must
-            # be followed by a fetch of ours.
-            if not bell.done():
-                bell.cancel()
-                await asyncio.wait([bell])
-        if not bell.cancelled():
-            timed_out = not bell.result() and self._runner.now() - since > patience / 2
-            await self._distrust(0 if timed_out else self._empty + 1)
+        if end != "handed" or self.halting or self._syncer.pending:
+            return False
+        self._sleep()
+        return True
 
-    async def _soon(self) -> bool:
-        """Whether an attempt is over at once: a wait would be begun only to be taken back."""
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-            if self._wake.is_set():
-                break
-        return self._wake.is_set()
-
-    async def _distrust(self, empty: int) -> None:
-        """Slow down if wake-ups bring nothing: a broker that is closed must not make us spin."""
-        self._empty = empty
-        if empty > _EMPTY:
-            await asyncio.sleep(min(0.001 * 2 ** min(empty - _EMPTY, 10), 0.1))
+    def _begin_handed(self, ask: Ask, leases: Sequence[Leased]) -> None:
+        """Begin what was handed over while we waited."""
+        self._take(leases)
+        self._learn(ask, ExchangeReply(now=0.0, leased=list(leases)))
+        self._fill()
 
     def _learn(self, ask: Ask, reply: ExchangeReply) -> None:
         """Tell the order of queues what each of them gave, and the capacity what kind it was."""
         if reply.leased:
-            self._empty = 0
+            self._waiter.trust()
         got = Counter(lease.message.queue for lease in reply.leased)
         if len(reply.leased) < ask.most and not reply.more:
             empty: Sequence[str] = ask.queues

@@ -143,6 +143,15 @@ class Syncer:
                 await self._send_alone(single)
             return await self._send(self._outbox.next(), fetch) if fetch is not None else None
 
+    def wait_call(self) -> Call:
+        """The next number of the line, for a wait; nothing may be unsettled."""
+        return Call(self._caller.incarnation, self._outbox.number())
+
+    async def say_nothing(self) -> None:
+        """Exchange nothing: a wait of this worker is handed nothing any more."""
+        async with self._line:
+            await self._send(self._outbox.next(), None)
+
     async def _send(
         self, batch: Batch, fetch: Fetch | None, started: Sequence[LeaseRef] = ()
     ) -> ExchangeReply:

@@ -99,6 +99,7 @@ class MemoryBroker(Flowing, Planning, Waiting, Looking):
         now: float | None = None,
     ) -> ExchangeReply:
         checks.check_exchange(settlements, started, fetch)
+        self._takes.end(call)
         incarnation = call.incarnation
 
         def step(shard: Shard) -> tuple[ExchangeReply, list[tuple[str, int]]]:

@@ -14,6 +14,7 @@ from fairlead.broker.memory.bell import Bell, Sleeper
 from fairlead.broker.memory.records import Answered
 from fairlead.broker.memory.shard import Shard
 from fairlead.broker.verbs import Call
+from fairlead.broker.waits import Takes
 from fairlead.model.clock import follow
 from fairlead.model.errors import InvalidInput, InvalidOption, OutOfOrder
 from fairlead.runtime.forks import at_fork
@@ -45,6 +46,7 @@ class Frame:
         self.destination = f"memory://{self._generation}"  # see ``destination_of``
         self._shard = Shard(self._generation, event_bytes)
         self._bell = Bell()
+        self._takes = Takes()
         self._event_sleepers: list[Sleeper] = []
         _frames.add(self)
 

@@ -10,12 +10,27 @@ from fairlead.broker.memory.bell import Sleeper
 from fairlead.broker.memory.flowing import see_to
 from fairlead.broker.memory.frame import Frame
 from fairlead.broker.memory.schedules import ticks_due
+from fairlead.broker.verbs import LEASE, Call, Taken
+from fairlead.broker.waits import Woken
 
 __all__ = ("Waiting",)
 
 
 class Waiting(Frame):
-    """The verb that sleeps until there is work."""
+    """The verbs that sleep until there is work."""
+
+    async def take(
+        self,
+        call: Call,
+        queues: Sequence[str],
+        timeout: float,
+        _: Woken,
+        *,
+        lease: float = LEASE,
+        mail_for: str = "",
+    ) -> Taken:
+        """Wait, and hand nothing over; see ``fairlead.broker.protocol``."""
+        return await self._takes.take(call, lease, self.wait(queues, timeout, mail_for=mail_for))
 
     async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
         """Return when there may be something to fetch; see ``fairlead.broker.protocol``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice, repeat
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from fairlead.broker.redis.stored import (
     GS,
@@ -30,17 +30,23 @@ from fairlead.broker.verbs import (
     Deleted,
     ExchangeReply,
     LeaseRef,
+    Mail,
     Moved,
     Receipt,
     Settled,
 )
+from fairlead.broker.views import EventPage
+from fairlead.model.events import Event, EventId, EventKind
 from fairlead.model.message import Leased, Message
 
 __all__ = (
     "altered",
     "beat_reply",
     "deleted_queue",
+    "event_page",
     "exchange_reply",
+    "handed",
+    "letters",
     "moved",
     "promoted",
     "receipts",
@@ -170,6 +176,13 @@ def _loans(ids: list[str], reply: Sequence[Any], token: int) -> list[Leased]:
     return loans
 
 
+def handed(entry: bytes) -> tuple[int, Leased]:
+    """A task that was handed over: the number of the wait that it is for, and the loan."""
+    number, token, id, stored = entry.split(US, 3)
+    (loan,) = _loans([id.decode()], (b"", b"", stored), int(token))
+    return int(number), loan
+
+
 def _marked(message: Message, token: int, at: float, note: bytes) -> Leased:
     """A loan of a task that something happened to before."""
     started, attempts, generation, crashes, unroutable, deadline = note.split(US)
@@ -248,3 +261,75 @@ def _refs(text: str, incarnation: str) -> list[LeaseRef]:
         return []
     pairs = (each.split("\x1d") for each in text.split("\x1f"))
     return [LeaseRef(id, incarnation, int(token)) for id, token in pairs]
+
+
+# -- mail and events ---------------------------------------------------------------------------
+
+
+def event_page(reply: Sequence[Any], shard: str, limit: int) -> EventPage:
+    """A page of events, from its first new row on."""
+    now, generation, gap, entry, index, *rest = reply
+    name = generation.decode()
+    events: list[Event] = []
+    for i in range(0, len(rest), 4):
+        _add_rows(events, name, shard, rest[i : i + 4], limit)
+    last = events[-1].id if events else EventId(name, shard, int(entry), int(index))
+    return EventPage(now=float(now), events=events, gap=gap == 1, last=last)
+
+
+def _add_rows(
+    events: list[Event], generation: str, shard: str, stored: Sequence[Any], limit: int
+) -> None:
+    """Add the rows of one entry, from its first new one on, up to the limit.
+
+    Rows are grouped by all that they have in common; in a group FS and a tenant go before its ids.
+    """
+    number, at, first, text = stored
+    entry, moment, skipped = int(number), float(at), int(first)
+    place = -1
+    for group in text.decode().split("\x1e"):
+        kind, digit, queue, token, attempt, reason, *items = group.split("\x1f")
+        found = STATES[int(digit)]
+        state = "" if found is None else found.value
+        lease, count = int(token), int(attempt)
+        tenant = ""
+        for item in items:
+            if item.startswith("\x1c"):
+                tenant = item[1:]
+                continue
+            place += 1
+            if place < skipped:
+                continue
+            if len(events) >= limit:
+                return
+            events.append(
+                Event(
+                    id=EventId(generation, shard, entry, place),
+                    at=moment,
+                    kind=cast(EventKind, kind),
+                    task=item,
+                    queue=queue,
+                    tenant=tenant,
+                    state=state,
+                    token=lease,
+                    attempt=count,
+                    reason=reason,
+                )
+            )
+
+
+def letters(reply: Sequence[bytes]) -> list[Mail]:
+    """An incarnation's mail."""
+    found: list[Mail] = []
+    for text in reply:
+        number, kind, id, digit, token = text.decode().split("\x1f")
+        found.append(
+            Mail(
+                number=int(number),
+                kind=cast(Literal["finished", "cancel", "lent"], kind),
+                id=id,
+                state=STATES[int(digit)],
+                token=int(token),
+            )
+        )
+    return found

@@ -104,12 +104,18 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         if self._closed:
             fetch = None
         held, self._alarm_held = self._alarm_held, False
+        taker = self._takers.get(call.incarnation)
+        if taker is not None:  # this ends its offer, and passes its alarm on
+            taker.leaves = True
+            held, taker.alarm = held or taker.alarm is not None, None
         args = codec.exchange_args(settlements, started, fetch, held_alarm=held)
         try:
             reply = await self._numbered("exchange", call, now, args)
         except BaseException:
             self._alarm_held = self._alarm_held or held  # the next call passes it on
             raise
+        if taker is not None:
+            taker.finish()
         return answers.exchange_reply(reply)
 
     async def beat(

@@ -12,6 +12,7 @@ import inspect
 import logging
 import math
 import os
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -223,12 +224,21 @@ class Server:
 
     # --- blocking calls ----------------------------------------------------------------------
 
-    async def block(self, *args: Value, seconds: float, on_stray: OnStray | None = None) -> Any:
+    async def block(
+        self,
+        *args: Value,
+        seconds: float,
+        on_stray: OnStray | None = None,
+        end: asyncio.Future[None] | None = None,
+    ) -> Any:
         """Issue a blocking command without its last argument, the timeout; ``None`` when it ends.
 
         The time is measured here, from when the command is sent. When the caller is cancelled, the
         server is told in the background; what it gave away in that very moment goes to
-        ``on_stray``. Never repeated: raises ``Unreachable``, ``Ambiguous`` or ``Refused`` at once,
+        ``on_stray``. With ``end`` it also ends when that is done, and it returns only when it is
+        known what the server gave away.
+
+        Never repeated: raises ``Unreachable``, ``Ambiguous`` or ``Refused`` at once,
         and the caller should pause before the next try.
         """
         link = self._enter()
@@ -238,10 +248,14 @@ class Server:
         self._blocked.add(wire)
         try:
             # Unlike awaiting the future, this leaves it alone when the caller is cancelled.
-            await asyncio.wait((future,), timeout=seconds)
+            if end is None:
+                await asyncio.wait((future,), timeout=seconds)
+            else:
+                either = (future, end)
+                await asyncio.wait(either, timeout=seconds, return_when=FIRST_COMPLETED)
             if not future.done():
                 freed = self._chore(self._free(link, wire, future))
-                await asyncio.wait((freed,), timeout=_GRACE)
+                await asyncio.wait((freed,), timeout=_GRACE if end is None else None)
                 if not freed.done():
                     freed.add_done_callback(lambda _: self._save(wire, future, on_stray))
                     return None

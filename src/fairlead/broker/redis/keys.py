@@ -32,7 +32,7 @@ KINDS: dict[str, str] = {
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
             *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
-            "held:",
+            *("held:", "handed", "offers:"),
             *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
             "trims",
             *("undone:", "ticks", "tallies"),
@@ -48,7 +48,7 @@ KINDS: dict[str, str] = {
         ("marks", "bell", "bell:", "line:", "kept:", "mail:", "mailbell:", "outbox:", "unpins"),
         "list",
     ),
-    **dict.fromkeys(("flow:", "edges:"), "list"),
+    **dict.fromkeys(("flow:", "edges:", "handed:"), "list"),
     "events": "stream",
 }
 
@@ -198,6 +198,10 @@ class Keys:
     def cancelling(self, incarnation: str) -> str:
         """Sorted set: its loans for which cancel was asked, by token."""
         return f"{self.prefix}cancelling:{incarnation}"
+
+    def handed(self, incarnation: str) -> str:
+        """List: the task that was handed over to it, until it collects it."""
+        return f"{self.prefix}handed:{incarnation}"
 
     def mail(self, incarnation: str) -> str:
         """List: its letters."""

@@ -1,73 +1,50 @@
-"""wait, collect, events: the verbs that sleep until the server has something to tell.
+"""wait, take, collect, events: the verbs that sleep until the server has something to tell.
 
 Nobody polls: a bell is a list that a script puts a token into, and who waits pops it. The token is
-a wake-up for one; whoever took it and leaves without using it puts it back.
+a wake-up for one; whoever took it and leaves without using it puts it back. Who takes also pops a
+list of its own, in which a script puts the task that it lends to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
+from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from fairlead.broker import checks
+from fairlead.broker.redis import answers
 from fairlead.broker.redis.connection import Value
 from fairlead.broker.redis.frame import Frame
 from fairlead.broker.redis.scripts import load
 from fairlead.broker.redis.session import Session
-from fairlead.broker.redis.stored import STATES
+from fairlead.broker.redis.waiter import LONGEST_SLEEP, Taker, Waiter
 from fairlead.broker.repeats import pause
-from fairlead.broker.verbs import Mail
+from fairlead.broker.verbs import LEASE, Call, Mail, Taken
 from fairlead.broker.views import EventPage
-from fairlead.model.errors import BrokerError
-from fairlead.model.events import Event, EventId, EventKind
+from fairlead.broker.waits import Woken
+from fairlead.model.errors import BrokerError, OutOfOrder
+from fairlead.model.events import EventId
 
 __all__ = ("Waiting",)
 
-_LONGEST_SLEEP = 5.0  # seconds; a bell that was lost with a server is missed for so long at most
-_SHORTEST_SLEEP = (
-    0.001  # seconds until the alarm, so that a clock a bit behind is not asked in a spin
-)
-
 _log = logging.getLogger(__name__)
-
-
-class _Waiter:
-    """One call of ``wait``: the token it took, and whether the alarm is its to keep."""
-
-    def __init__(self, queues: Sequence[str], mail_bell: str) -> None:
-        self.queues = tuple(dict.fromkeys(queues))
-        self.mail_bell = mail_bell  # empty: mail is not its business
-        self.tokens: list[bytes] = []  # bells to ring again, should it leave now
-        self.alarm: float | None = None  # when to wake up for what is due then
-        self.asking = False  # whether it was given the alarm just now, nobody knows yet
-        self.failures = 0
-
-    def told(self, due: float | None, *, holds: bool) -> None:
-        """Note what the server said; once the alarm is ours it stays so until we leave."""
-        self.asking = False
-        self.tokens = []  # somebody else was faster, or it was about the alarm
-        if holds or self.alarm is not None:
-            wake = math.inf if due is None else max(due, _SHORTEST_SLEEP)
-            self.alarm = time.monotonic() + wake
-
-    def sleep(self, left: float) -> float:
-        """How long to sleep now."""
-        longest = min(left, _LONGEST_SLEEP)
-        return longest if self.alarm is None else min(longest, self.alarm - time.monotonic())
 
 
 class Waiting(Frame):
     """The blocking half of the broker."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._takers: dict[str, Taker] = {}  # by incarnation
+
     async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
         """Return when there may be something to fetch; see ``fairlead.broker.protocol``."""
         ends = time.monotonic() + timeout
         session = await self._session()
-        waiter = _Waiter(queues, self.keys.mail_bell(mail_for) if mail_for else "")
+        waiter = Waiter(queues, self.keys.mail_bell(mail_for) if mail_for else "")
         found = gone = False
         try:
             while not self._closed:
@@ -88,15 +65,135 @@ class Waiting(Frame):
             elif waiter.alarm is not None:
                 self._alarm_held = True
 
-    async def _look(self, session: Session, waiter: _Waiter, left: float) -> bool:
+    async def take(
+        self,
+        call: Call,
+        queues: Sequence[str],
+        timeout: float,
+        woken: Woken,
+        *,
+        lease: float = LEASE,
+        mail_for: str = "",
+    ) -> Taken:
+        """Wait, ready to be handed a task; see ``fairlead.broker.protocol``."""
+        checks.check_lease("lease", lease)
+        if self._closed:
+            return Taken()
+        ends = time.monotonic() + timeout
+        session = await self._session()
+        mail_bell = self.keys.mail_bell(mail_for) if mail_for else ""
+        taker = Taker(call, queues, mail_bell, lease, session.loop.create_future())
+        self._takers[call.incarnation] = taker
+
+        def close(_: Future[None]) -> None:
+            _ = session.start(self._withdraw(taker))
+
+        session.closing.add_done_callback(close)
+        taken, gone = Taken(), False
+        try:
+            taken = await self._task_or_wake_up(session, taker, ends, woken)
+        except OutOfOrder:  # an exchange was faster
+            taker.leaves = True
+        except GeneratorExit:  # thrown away with its loop
+            gone = True
+            raise
+        finally:
+            session.closing.remove_done_callback(close)
+            if self._takers.get(call.incarnation) is taker:
+                del self._takers[call.incarnation]
+            if not (taken.found or gone):
+                self._leave(session, taker)
+            elif taker.alarm is not None and not taken.leased:
+                self._alarm_held = True
+        return taken
+
+    async def _task_or_wake_up(
+        self, session: Session, taker: Taker, ends: float, woken: Woken
+    ) -> Taken:
+        while not (self._closed or taker.leaves):
+            if await self._look(session, taker, ends - time.monotonic()):
+                return Taken(found=True)
+            left = ends - time.monotonic()
+            if left <= 0.0:
+                await self._withdraw(taker)
+                return Taken()
+            taken = await self._listen_for_task(session, taker, left)
+            if taken.leased:
+                return taken
+            if taken.found:  # until it fetches it may be handed a task still
+                woken()
+                return await self._last_task(session, taker, found=True)
+        return Taken() if taker.is_drained else await self._last_task(session, taker)
+
+    async def _listen_for_task(self, session: Session, taker: Taker, left: float) -> Taken:
+        """Sleep until a task was handed over, a bell rings, it is time, or the taker leaves."""
+        own = self.keys.handed(taker.call.incarnation)
+        rung = await self._pop(session, taker, left, own)
+        if rung is None:
+            return Taken()
+        if rung[0] == own.encode():
+            return taker.loan(rung[1])
+        if rung[0] == taker.mail_bell.encode():
+            await self._ring_back(rung)  # it is for whoever collects it
+            return Taken(found=True)
+        if rung[0] == self.keys.bell.encode() or taker.leaves:
+            taker.tokens = [self.keys.suffix(rung[0])]
+            return Taken()
+        return Taken(found=True)
+
+    async def _pop(self, session: Session, taker: Taker, left: float, own: str) -> Any:
+        """The first token of a bell, or the task that was handed over; None: nothing so far."""
+        bells = [*(self.keys.bell_of(queue) for queue in taker.queues), self.keys.bell]
+        if taker.mail_bell:
+            bells.append(taker.mail_bell)
+        seconds = taker.sleep(left)
+        if seconds <= 0.0:
+            return None
+        ends = time.monotonic() + seconds
+        try:
+            rung = await session.server.block(
+                "BLPOP", own, *bells, seconds=seconds, on_stray=self._ring_back, end=taker.end
+            )
+        except BrokerError as error:
+            if not error.passes:
+                raise
+            # Perhaps something went with the connection: look again, without hurrying.
+            taker.failures += 1
+            await asyncio.wait((taker.end,), timeout=min(pause(taker.failures), left))
+            return None
+        taker.failures = 0
+        taker.is_drained = rung is None and taker.end.done() and time.monotonic() < ends
+        return rung
+
+    async def _last_task(self, session: Session, taker: Taker, *, found: bool = False) -> Taken:
+        """What was handed over before the exchange that ends the wait, while nobody listens."""
+        await asyncio.wait((taker.end,), timeout=LONGEST_SLEEP)
+        own = self.keys.handed(taker.call.incarnation)
+        entry = await session.server.command("LPOP", own)
+        taken = Taken() if entry is None else taker.loan(entry)
+        return taken if taken.leased else Taken(found=found)
+
+    async def _withdraw(self, taker: Taker) -> None:
+        """Have nothing handed over any more, and what was goes back; then let the taker go."""
+        taker.leaves = True
+        args: list[Value] = [self._clock(None), taker.call.incarnation, taker.call.number, 0.0]
+        try:
+            await self._run("offer", [*args, taker.lease], taker.call)
+        except OutOfOrder:
+            pass  # it made another call: that has done it
+        except BrokerError as error:
+            _log.warning("an offer stands that nobody is behind: %s", type(error).__name__)
+        finally:
+            taker.finish()
+
+    async def _look(self, session: Session, waiter: Waiter, left: float) -> bool:
         """Whether something is runnable, and if not, when to look again."""
-        sleep = min(max(left, 0.0), _LONGEST_SLEEP)
+        sleep = min(max(left, 0.0), LONGEST_SLEEP)
         # If the answer is yes the wake-up is ours; who is cancelled before it comes cannot know.
         waiter.asking = True
         waiter.tokens += [self.keys.bell_suffix(queue) for queue in waiter.queues]
-        args: list[Value] = [self._clock(None), "", sleep, *waiter.queues]
         doubts = session.server.doubts
-        found, due, holds = await self._run("ready", args)
+        found, due, holds = await self._ask(waiter, sleep)
         if found == 1:
             return True
         # Was the alarm given to us in a reply that was lost, the next one says it is somebody's.
@@ -104,7 +201,15 @@ class Waiting(Frame):
         waiter.told(float(due) if due else None, holds=holds == 1 or perhaps)
         return False
 
-    async def _listen(self, session: Session, waiter: _Waiter, left: float) -> bool:
+    async def _ask(self, waiter: Waiter, sleep: float) -> Any:
+        clock = self._clock(None)
+        if not isinstance(waiter, Taker):
+            return await self._run("ready", [clock, "", sleep, *waiter.queues])
+        call = waiter.call
+        args: list[Value] = [clock, call.incarnation, call.number, sleep, waiter.lease]
+        return await self._run("offer", [*args, *waiter.queues], call)
+
+    async def _listen(self, session: Session, waiter: Waiter, left: float) -> bool:
         """Sleep until a bell rings, it is time, or the broker is closed; whether work was told."""
         bells = [*(self.keys.bell_of(queue) for queue in waiter.queues), self.keys.bell]
         if waiter.mail_bell:
@@ -130,12 +235,12 @@ class Waiting(Frame):
             waiter.tokens = [self.keys.suffix(rung[0])] if rung else []
         return False
 
-    def _leave(self, session: Session, waiter: _Waiter) -> None:
+    def _leave(self, session: Session, waiter: Waiter) -> None:
         """Put back what somebody else must hear: the token, and who watches the time."""
         if waiter.tokens or waiter.asking or waiter.alarm is not None:
             _ = session.start(self._hand_on(session, waiter))
 
-    async def _hand_on(self, session: Session, waiter: _Waiter) -> None:
+    async def _hand_on(self, session: Session, waiter: Waiter) -> None:
         bells: list[Value] = list(waiter.tokens)
         try:
             if waiter.asking or waiter.alarm is not None:
@@ -151,7 +256,12 @@ class Waiting(Frame):
             _log.warning("a wake-up could not be passed on", extra={"error": type(error).__name__})
 
     async def _ring_back(self, reply: Any) -> None:
-        """Put the token back that came when nobody waited for it any more."""
+        """Put the token back that came when nobody waited for it any more.
+
+        A task that was handed over then is known to nobody: a beat takes it back.
+        """
+        if reply[0].startswith(self.keys.handed("").encode()):
+            return
         session = await self._session()
         await session.server.run(load("ring"), self.keys.prefix, [self.keys.suffix(reply[0])])
 
@@ -202,8 +312,8 @@ class Waiting(Frame):
             reply = await self._run("collect", [self._clock(None), incarnation, after])
             left = ends - time.monotonic()
             if reply or left <= 0.0 or self._closed:
-                return _letters(reply)
-            seconds = min(left, _LONGEST_SLEEP)
+                return answers.letters(reply)
+            seconds = min(left, LONGEST_SLEEP)
             await self._rest(session, ("BLPOP", bell), seconds, self._ring_back)
 
     async def _rest(
@@ -236,7 +346,7 @@ class Waiting(Frame):
         checks.check_reader(reader, limit)
         if latest:
             reply = await self._run("events", [self._clock(None), "", "$", "", "0", 1])
-            return _page(reply, self.shard, 1)
+            return answers.event_page(reply, self.shard, 1)
         ends = time.monotonic() + timeout
         session = await self._session()
         while True:
@@ -258,7 +368,7 @@ class Waiting(Frame):
                 args[2:5] = after.entry, after.index, "1" if foreign else "0"
             reply = await self._run("events", args, writes=reader is not None)
             if after is None or reply[1].decode() == generation:
-                return _page(reply, self.shard, limit)
+                return answers.event_page(reply, self.shard, limit)
             await self.hello()  # the server was emptied meanwhile
 
 
@@ -277,75 +387,7 @@ class _Behind(float):
 
 def _xread(key: str, entry: int, left: float) -> tuple[tuple[Value, ...], float]:
     """The command that waits for the next entry of the stream, and for how long."""
-    seconds = _Behind(min(left, _LONGEST_SLEEP))
+    seconds = _Behind(min(left, LONGEST_SLEEP))
     seconds.place = f"{entry}-0"
     longest = int((float(seconds) + 2.0) * 1000)  # later than we give up, as with all others
     return ("XREAD", "COUNT", 1, "BLOCK", longest, "STREAMS", key), seconds
-
-
-def _page(reply: Sequence[Any], shard: str, limit: int) -> EventPage:
-    now, generation, gap, entry, index, *rest = reply
-    name = generation.decode()
-    events: list[Event] = []
-    for i in range(0, len(rest), 4):
-        _add_rows(events, name, shard, rest[i : i + 4], limit)
-    last = events[-1].id if events else EventId(name, shard, int(entry), int(index))
-    return EventPage(now=float(now), events=events, gap=gap == 1, last=last)
-
-
-def _add_rows(
-    events: list[Event], generation: str, shard: str, stored: Sequence[Any], limit: int
-) -> None:
-    """Add the rows of one entry, from its first new one on, up to the limit.
-
-    Rows are grouped by all that they have in common; in a group FS and a tenant go before its ids.
-    """
-    number, at, first, text = stored
-    entry, moment, skipped = int(number), float(at), int(first)
-    place = -1
-    for group in text.decode().split("\x1e"):
-        kind, digit, queue, token, attempt, reason, *items = group.split("\x1f")
-        found = STATES[int(digit)]
-        state = "" if found is None else found.value
-        lease, count = int(token), int(attempt)
-        tenant = ""
-        for item in items:
-            if item.startswith("\x1c"):
-                tenant = item[1:]
-                continue
-            place += 1
-            if place < skipped:
-                continue
-            if len(events) >= limit:
-                return
-            events.append(
-                Event(
-                    id=EventId(generation, shard, entry, place),
-                    at=moment,
-                    kind=cast(EventKind, kind),
-                    task=item,
-                    queue=queue,
-                    tenant=tenant,
-                    state=state,
-                    token=lease,
-                    attempt=count,
-                    reason=reason,
-                )
-            )
-
-
-def _letters(reply: Sequence[bytes]) -> list[Mail]:
-    """An incarnation's mail."""
-    found: list[Mail] = []
-    for text in reply:
-        number, kind, id, digit, token = text.decode().split("\x1f")
-        found.append(
-            Mail(
-                number=int(number),
-                kind=cast(Literal["finished", "cancel", "lent"], kind),
-                id=id,
-                state=STATES[int(digit)],
-                token=int(token),
-            )
-        )
-    return found

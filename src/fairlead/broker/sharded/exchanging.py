@@ -60,6 +60,7 @@ class Exchanging(Frame):
         now: float | None = None,
     ) -> ExchangeReply:
         checks.check_exchange(settlements, started, fetch)
+        self._takes.end(call)
         line = self._line("exchange", call)
         if line.answer is not None:
             return cast(ExchangeReply, line.answer)

@@ -18,6 +18,7 @@ from fairlead.broker.sharded.places import Places
 from fairlead.broker.sharded.post import Post
 from fairlead.broker.verbs import SHARD, Call
 from fairlead.broker.views import Hello
+from fairlead.broker.waits import Takes
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
@@ -79,6 +80,7 @@ class Frame:
         self._met: dict[str, Hello] = {}  # by shard: what it said of itself last
         self._is_registered = False  # the first server knows of the others
         self._woken: set[str] = set()  # shards whose wake-up was taken by a wait
+        self._takes = Takes()
         self._now = 0.0  # the latest time that an exchange was told
         self._lock = threading.Lock()  # around what is below: loops of several threads share it
         self._lines: dict[str, Line] = {}  # by incarnation

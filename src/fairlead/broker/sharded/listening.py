@@ -13,8 +13,9 @@ import msgspec
 from fairlead.broker import checks
 from fairlead.broker.sharded.frame import HURRY, Frame
 from fairlead.broker.transfers import Transferred
-from fairlead.broker.verbs import LEASE, LeaseRef, Mail
+from fairlead.broker.verbs import LEASE, Call, LeaseRef, Mail, Taken
 from fairlead.broker.views import EventPage
+from fairlead.broker.waits import Woken
 from fairlead.model.errors import BrokerError, Unreachable
 from fairlead.model.event_places import joined, places_of
 from fairlead.model.events import EVENT_KINDS, Event, EventId
@@ -66,6 +67,19 @@ class Listening(Frame):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._boxes: dict[str, _Box] = {}
+
+    async def take(
+        self,
+        call: Call,
+        queues: Sequence[str],
+        timeout: float,
+        _: Woken,
+        *,
+        lease: float = LEASE,
+        mail_for: str = "",
+    ) -> Taken:
+        """Wait as ``wait`` does: what waits for one shard must not keep the others' tasks."""
+        return await self._takes.take(call, lease, self.wait(queues, timeout, mail_for=mail_for))
 
     async def wait(self, queues: Sequence[str], timeout: float, *, mail_for: str = "") -> bool:
         """Return when there may be something to fetch from one of the shards."""

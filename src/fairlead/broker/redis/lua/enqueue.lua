@@ -9,6 +9,7 @@
 -- @include text
 -- @include base
 -- @include record
+-- @include hand_off
 -- @include straight_entry
 -- @include engine
 -- @include once

@@ -1,4 +1,4 @@
--- sweep: give back what belongs to incarnations whose lease is over, at most STEP tasks.
+-- sweep: give back what belongs to incarnations whose lease is over, at most STEP tasks; and what was handed over in vain.
 --
 -- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number
@@ -18,6 +18,15 @@ M.sweep = now
 if last == 0 or now - last > HEARTBEAT then M.guard = now + HEARTBEAT end
 local guarded = now < M.guard
 local count, more = 0, not guarded
+-- What was handed over and lies there for a second: whoever was to take it has stopped waiting. No lease has to end for that.
+local handed = call('ZRANGEBYSCORE', P .. 'handed', '-inf', exact(now - 1), 'LIMIT', 0, STEP)
+for _, name in ipairs(handed) do
+  if uncollected.clear(name) then count = count + 1 end
+end
+if #handed > 0 then
+  write_all('ZREM', P .. 'handed', handed)
+  follow_up()
+end
 while more and count < STEP do
   local found = firsts(lease_ends, 1, now)[1]
   if not found then

@@ -1,6 +1,7 @@
 -- recover: take everything from an incarnation whose process is gone.
 --
 -- The twin of memory/recovery.py. Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- @include uncollected
 local CRASH_LIMIT, ALONE = 3, 2
 local RUNS, CRASHES = 2048, 128 -- what the two limits in a message's flags stay below
 
@@ -86,12 +87,13 @@ end
 -- which restores their order. `started` (or nil: nobody saw it) says to whom a crash is charged, and
 -- `blocked`, if given, which of these kept the others from running.
 function give_back(incarnation, started, most, blocked)
+  local lay = uncollected.close(incarnation) -- handed over, and nobody came for it
   local ids, tokens, more = holdings(incarnation, most)
   for i = 1, #ids do
     local task = tasks[ids[i]]
     if task and leased_as(task, incarnation, tokens[i]) then
       local crashed
-      if started then crashed = started[task.id] or false else crashed = may_have_run(task) end
+      if started then crashed = started[task.id] or false else crashed = task.id ~= lay and may_have_run(task) end
       recover(task, crashed, nil, crashed and blocked and blocked[task.id])
     else
       end_loans(incarnation, tokens[i], ids, i, i)

@@ -114,6 +114,7 @@ local function enter()
   end
   local key, keeps, ready, woke = P .. 'tenants:' .. queue, {}, {}, {}
   local records = call('HMGET', key, unpack(names))
+  if n == 1 and hand_off(runs[1][1], text, values[2], state, records[1], bytes[1], top) then return 'a3' end
   for place = 1, #names do
     local r = records[place]
     if not r then return nil end
