@@ -176,7 +176,7 @@ async def test_one_bad_call_is_refused_in_each_way_to_enqueue(app: Fairlead, wor
         work.using(queue="a b").enqueue(1)
     with pytest.raises(UnknownDependency):
         await work.using(depends_on=["nope"]).aenqueue(1)
-    with pytest.raises(UnknownDependency):
+    with pytest.raises(DependencyCycle, match="default:x -> default:x"):
         await depending_on_itself_alone(work)
     assert await counts(app) == before
 

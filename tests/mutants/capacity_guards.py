@@ -127,7 +127,7 @@ GUARDS: tuple[Guard, ...] = (
         "[*-swept]",
         (
             memory("recovery.py", ("_may_have_run(task) if", "task.started_at is not None if")),
-            lua("lib/recover.lua", ("crashed = may_have_run(task)", "crashed = task.started > 0")),
+            lua("lib/recover.lua", ("lay and may_have_run(task)", "lay and task.started > 0")),
         ),
     ),
     Guard(

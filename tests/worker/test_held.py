@@ -201,8 +201,7 @@ async def test_a_held_task_that_is_cancelled_never_begins() -> None:
         worker.processor._capacity.paces["loop"].since = asyncio.get_running_loop().time() + 60
         await until(lambda: len(worker.inflight.held) == 2)
         assert (await rig.cancel(ids[2])).code == "requested"
-        assert await worker.subscriber.receive() == 1
-        await rig.finished(ids[2], State.CANCELLED)
+        await rig.finished(ids[2], State.CANCELLED)  # its mail is heard of at once
         go.set()
         await rig.finished(ids[1])
     assert begun == [0, 1]

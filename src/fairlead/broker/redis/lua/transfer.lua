@@ -15,7 +15,7 @@ local last = match(call('HGET', P .. 'answers', to) or '', '^(%d+)\31')
 local asked, codes, moved, ids, taken = {}, {}, {}, {}, {}
 for i = 7, #ARGV, 3 do asked[#asked + 1] = ARGV[i] end
 load_tasks(asked)
-for _, loan in ipairs(call('ZRANGE', P .. 'held:' .. to, 0, -1)) do
+for _, loan in ipairs(call('ZRANGE', P .. 'held:' .. to, 0, max(room, 0))) do -- each is at least one
   local _, many = string.gsub(loan, SEP, '')
   room = room - many
 end
