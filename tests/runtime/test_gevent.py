@@ -89,6 +89,7 @@ app.close()
     assert said == "queued\nResultTimeout\n"
 
 
+@pytest.mark.slow
 def test_a_forked_child_gets_a_loop_of_its_own(valkey: Running) -> None:
     valkey.admin("FLUSHALL")
     said = program(
@@ -123,6 +124,7 @@ for attempt in (lambda: work.enqueue(1), app.worker):
     assert "run `fairlead worker`" in worker
 
 
+@pytest.mark.slow
 async def test_a_result_arrives(valkey: Running) -> None:
     valkey.admin("FLUSHALL")
     async with Fairlead(valkey.url) as app:

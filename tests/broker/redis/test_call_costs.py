@@ -30,7 +30,9 @@ from tests.support.servers import Running, server
 from tests.support.store import NOW, Client, completed, ref, submit
 
 FEW = 200
-MANY = pytest.mark.parametrize(("many", "each"), [(2_000, 1), (10_000, 128)])
+MANY = pytest.mark.parametrize(
+    ("many", "each"), [(2_000, 1), pytest.param(10_000, 128, marks=pytest.mark.slow)]
+)
 pytestmark = pytest.mark.serial
 
 

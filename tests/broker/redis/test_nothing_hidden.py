@@ -290,6 +290,7 @@ def too_long(tries: list[dict[str, list[float]]]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(3600 if FULL else 120)
 async def test_nothing_looks_at_everything_and_nothing_takes_long(watched: Running) -> None:

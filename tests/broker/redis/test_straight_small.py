@@ -142,7 +142,9 @@ async def test_whoever_held_the_alarm_passes_it_on(pair: Pair) -> None:
     assert pair.servers[0].exists(PREFIX + "bell")
 
 
-@pytest.mark.parametrize("tenants", [1, 2, 5, 40, 70])
+@pytest.mark.parametrize(
+    "tenants", [1, 2, 5, *(pytest.param(many, marks=pytest.mark.slow) for many in (40, 70))]
+)
 @pytest.mark.parametrize("each", [1, 3])
 async def test_room_is_made_alike(pair: Pair, tenants: int, each: int) -> None:
     """Whatever tenants hold of the room: some of it, a part that is theirs, or all of it."""
