@@ -181,7 +181,7 @@ async def test_until_empty_a_worker_ends_by_itself_once_all_is_done(
         await app.apurge()
         nap = app.named("nap", strict=False)
         handles = await app.aenqueue_many([nap.call() for _ in range(50)])
-        worker = worker_of(folder, valkey.url, "--until-empty", "-p", "2", "-c", "5")
+        worker = worker_of(folder, valkey.url, "--burst", "-p", "2", "-c", "5")
         try:
             assert await worker.wait() == 0
             states = {(await handle.ainfo()).state for handle in handles}

@@ -46,7 +46,7 @@ async def program() -> None:
     await send.using(depends_on=[double.enqueue(1), send.call("a"), "id"]).aenqueue("a")
     await app.aconfigure_queue("mail", max_waiting=None, paused=True)
     async with app, app.worker(concurrency=10, queues=["mail"]):
-        reveal_type(await app.drain())              # R: int
+        reveal_type(await app.drain())              # R: Drained
 
     await send.aenqueue(1)                # E: arg-type
     send.enqueue("a", subjekt="b")        # E: call-arg

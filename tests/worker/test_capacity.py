@@ -145,7 +145,7 @@ async def test_a_look_that_falls_due_while_a_worker_decides_to_rest_is_not_misse
         def asked(order: Sequence[str], at: float) -> Ask | None:
             """Let time pass while the worker decides to rest: it has looked at the clock by now."""
             nonlocal late
-            if sys._getframe(2).f_code.co_name == "_rest":
+            if sys._getframe(2).f_code.co_name == "_idle":
                 late += 2.0
             return ask(order, at)
 

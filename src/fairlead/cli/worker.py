@@ -101,7 +101,7 @@ _CHILD = (sys.executable, "-m", "fairlead.cli.child")
     help="Replace the processes when a Python or TOML file below this folder changes.",
 )  # fmt: skip
 @click.option(
-    "--until-empty", is_flag=True,
+    "--until-empty", "--burst", "until_empty", is_flag=True,
     help="End once nothing is queued any more; what is due later stays.",
 )  # fmt: skip
 @click.option("--no-hooks", is_flag=True, help="Call none of the app's hooks (@app.on) here.")

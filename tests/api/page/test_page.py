@@ -91,9 +91,9 @@ class Site:
         """Enqueue a task that dies of this."""
         await self._render.using(tenant=tenant).aenqueue(why)
 
-    def token(self, *options: str) -> str:
+    async def token(self, *options: str) -> str:
         """A token as an operator makes it."""
-        return new_token(self.broker.url, *options)
+        return await asyncio.to_thread(new_token, self.broker.url, *options)
 
 
 @contextlib.asynccontextmanager
@@ -183,8 +183,8 @@ async def test_what_goes_on_is_shown_while_it_goes_on(tmp_path: Path) -> None:
 async def test_a_server_with_tokens_asks_for_one_and_keeps_it_for_the_tab(tmp_path: Path) -> None:
     async with a_site(tmp_path) as site, open_page() as page:
         await site.mail("acme", 3)
-        submit = site.token("--scopes", "submit")
-        good = site.token("--scopes", "read")
+        submit = await site.token("--scopes", "submit")
+        good = await site.token("--scopes", "read")
         await page.open(site.url)
         why = 'document.getElementById("sign-in-why").textContent'
         await page.until(f'{why}.includes("scope “read”")')
@@ -223,7 +223,7 @@ async def test_a_token_of_a_tenant_shows_that_tenant_alone(tmp_path: Path) -> No
         await site.mail("acme", 3)
         await site.mail("rival", 5)
         await page.open(site.url)
-        await give(page, site.token("--scopes", "read", "--tenant", "acme"))
+        await give(page, await site.token("--scopes", "read", "--tenant", "acme"))
         await page.until(row("tenants", "acme"))
         await page.until(f'{cell("queues", "mail", "Ready")} === "3"')
         await page.until('document.getElementById("workers").hidden')
@@ -256,7 +256,7 @@ async def test_a_broker_that_is_away_is_told_until_it_is_back(tmp_path: Path) ->
 async def test_a_page_that_asks_too_often_asks_less_often(tmp_path: Path) -> None:
     async with a_site(tmp_path, "--token-rate", "0.2") as site, open_page() as page:
         await page.open(site.url)
-        await give(page, site.token("--scopes", "read"))
+        await give(page, await site.token("--scopes", "read"))
         await page.until('document.getElementById("state-text").textContent.includes("less often")')
         before = len(page.requests)
         await asyncio.sleep(5.0)

@@ -132,6 +132,7 @@ PROBES: dict[str, Probe] = {
         started=[lent(c, tokens, "running")], now=LATER
     ),
     "wait": lambda c, _: waited(c, "graph", "rated"),
+    "take": lambda c, _: taken(c, "default"),
     "wait, asleep": lambda c, _: waited(c, "rated"),
     "beat": lambda c, tokens: c.broker.beat(
         "w1",
@@ -219,6 +220,17 @@ PROBES: dict[str, Probe] = {
 }
 
 
+async def taken(c: Client, incarnation: str) -> object:
+    """A wait of an incarnation for which something may lie there, with a broker of its own."""
+    assert isinstance(c.broker, RedisBroker)
+    broker = RedisBroker(c.broker.address, test_clock=True, patience=0.0)
+    try:
+        await broker.hello()
+        return await broker.take(Call(incarnation, 1), ["empty"], 0.0, lambda: None)
+    finally:
+        await broker.close()
+
+
 async def waited(c: Client, *queues: str) -> object:
     """With a broker of its own: whoever leaves may have something to pass on, in the background."""
     assert isinstance(c.broker, RedisBroker)
@@ -238,12 +250,12 @@ async def asleep_for_events(broker: Any) -> object:
 
 
 # These look first, which may move tasks, and then sleep: two commands, each whole or not at all.
-TWOFOLD = {"wait", "wait, asleep", "collect, asleep", "events, asleep"}
+TWOFOLD = {"take", "wait", "wait, asleep", "collect, asleep", "events, asleep"}
 
 
 # A bell that there is no reason to ring is taken away, whatever it is; an outbox is read for other
-# shards only.
-UNNOTICED = {"bell:", "mailbell:", "outbox:"}
+# shards only; offers are read where nothing waits, and one who enqueues does without them.
+UNNOTICED = {"bell:", "mailbell:", "offers:", "outbox:"}
 
 
 # Who sleeps on which keys; asked only about these, because the sleep costs time.
