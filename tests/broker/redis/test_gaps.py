@@ -141,4 +141,4 @@ async def test_closing_gaps_reads_few_messages_at_a_time_however_large_they_are(
     while await step(broker, valkey):
         most = max(most, in_scripts())
     assert entries(valkey) == 210
-    assert most - before < 2_000_000
+    assert most - before < 3_500_000  # garbage included; all at once would be 4 MB, and its copies
