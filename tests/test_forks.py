@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 PLUGINS = ("anyio", "asyncio", "cacheprovider", "hypothesispytest", "platformdirs", "schemathesis")
@@ -84,12 +86,14 @@ def test_a_process_that_dies_takes_only_its_test_along(tmp_path: Path) -> None:
     assert "time.sleep(60)" in done.stdout  # the stack of the one that hung
 
 
+@pytest.mark.slow
 def test_what_tests_share_is_closed_in_each_process(tmp_path: Path) -> None:
     done = _pytest(tmp_path, TESTS, "-k", "passes or comes_last")
     assert "61 passed" in done.stdout, done.stdout
     assert len(list(tmp_path.glob("closed-*"))) == 4  # three for the most, one for the last
 
 
+@pytest.mark.slow
 def test_the_first_failure_ends_it_all_where_that_is_wanted(tmp_path: Path) -> None:
     tests = "import time\ndef test_a(): assert 0\ndef test_b(): time.sleep(60)\n"
     done = _pytest(tmp_path, tests, "-x")
@@ -97,12 +101,14 @@ def test_the_first_failure_ends_it_all_where_that_is_wanted(tmp_path: Path) -> N
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_what_cannot_be_imported_is_an_error(tmp_path: Path) -> None:
     done = _pytest(tmp_path, "import nothing_of_that_name\n")
     assert "1 error" in done.stdout
     assert done.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_after_its_last_test_is_noticed(tmp_path: Path) -> None:
     tests = "import atexit, os\ndef test_a(): atexit.register(os._exit, 7)\n"
     done = _pytest(tmp_path, tests)

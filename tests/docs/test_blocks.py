@@ -70,6 +70,7 @@ def test_an_excerpt_is_what_its_file_says(block: Block) -> None:
     assert [part for part in parts if part not in text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("portion", range(PORTIONS))
 def test_programs_run_and_print_what_the_page_says(portion: int, tmp_path: Path) -> None:
     programs = PROGRAMS[portion::PORTIONS]

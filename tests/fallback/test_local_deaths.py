@@ -25,6 +25,7 @@ def dying() -> Iterator[Deaths]:
         yield process
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "site",
     ["local_claiming", "local_claimed", "handler", "local_ended", "local_kept",

@@ -27,6 +27,7 @@ def dying() -> Iterator[Deaths]:
         yield process
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("site", faults.DISPATCHING)
 async def test_whoever_leads_next_ends_what_a_killed_manager_began(
     bench: Bench, valkey: Running, dying: Deaths, site: str
@@ -234,6 +235,7 @@ async def test_a_thousand_interleavings_beside_managers_that_are_killed(
 # -- a recorder ---------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("site", faults.RECORDING)
 async def test_what_a_killed_recorder_has_not_committed_is_recorded_once(

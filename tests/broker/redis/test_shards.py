@@ -341,6 +341,7 @@ def dying() -> Iterator[Deaths]:
         yield process
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("what", "site"), CASES)
 async def test_whoever_comes_next_ends_what_a_killed_process_began(
     broker: ShardedBroker,
