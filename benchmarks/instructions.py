@@ -23,8 +23,8 @@ import redis
 
 from fairlead.broker.flows import FlowPart, Share
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Call, Fetch, QueueChange, Submission
-from fairlead.embedded.server import find_binary
+from fairlead.broker.requests import Call, Fetch, QueueChange, Submission
+from fairlead.embedded.valkey_server import find_binary
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased, Message
 from fairlead.model.options import Dependency, Unique
@@ -105,7 +105,7 @@ class Bench:
         self._server = server
         self._broker = RedisBroker(f"unix://{server.socket}", test_clock=True)
         self._number = self._last = 0
-        self._now = time.time() + 3600  # of the rows about features, which are given the time
+        self._now = time.time() + 3600  # every call is given the time: without it, it stands at 0
         self._commands = 0
 
     async def run(self, parts: Sequence[str]) -> None:
@@ -122,6 +122,7 @@ class Bench:
         await self._row("enqueue 100, 1 tenant", 30, 100, self._enqueue("many", ["t"] * 100))
         await self._row("enqueue 500, 1 tenant", 8, 500, self._enqueue("many", ["t"] * 500))
         await self._row("enqueue 100, 100 tenants", 20, 100, self._enqueue("all", _TENANTS))
+        await self._row("enqueue 100, new tenants", 8, 100, self._enqueue_new("new"))
         for first in range(0, 1000, 100):
             names = [f"tenant-{n}" for n in range(first, first + 100)] * 5
             await self._enqueue("each", names)()
@@ -140,6 +141,9 @@ class Bench:
             await self._keep_few(queue)
         await self._row("settle 1, fetch 1, room is full", 100, 1, self._cycle("many", 1))
         await self._row("the same, 100 tenants", 100, 1, self._cycle("all", 1))
+        for tenants in (1, 100, 1000):
+            name = f"as a busy worker, {tenants:,} tenants"
+            await self._row(name, 16, _BATCH, await self._busy(tenants))
 
     async def _run_features(self) -> None:
         """What a task costs that uses something: to enqueue it, and to run it."""
@@ -263,13 +267,27 @@ class Bench:
     def _enqueue(self, queue: str, tenants: Sequence[str]) -> Work:
         async def work() -> None:
             tasks = [self._submission(queue, tenant) for tenant in tenants]
-            await self._broker.enqueue(self._call(), tasks)
+            await self._broker.enqueue(self._call(), tasks, now=self._tick())
 
         return work
 
+    def _enqueue_new(self, queue: str) -> Work:
+        """Tasks of tenants that were never heard of, each time others."""
+
+        async def work() -> None:
+            names = [f"new-{self._last + n}" for n in range(_BATCH)]
+            await self._enqueue(queue, names)()
+
+        return work
+
+    def _tick(self) -> float:
+        """The time of the next call."""
+        self._now += 0.005
+        return self._now
+
     def _ready(self, queue: str) -> Work:
         async def work() -> None:
-            await self._broker._run("ready", ["", "", 5.0, queue])
+            await self._broker.run("can_fetch", [f"t{self._tick()!r}", "", 5.0, queue])
 
         return work
 
@@ -281,18 +299,33 @@ class Bench:
     async def _keep_few(self, queue: str) -> None:
         """Keep no more than what is there, so that each end makes room."""
         change = QueueChange(queue=queue, keep_completed_count=500)
-        await self._broker.configure(self._call(), [change])
+        await self._broker.configure(self._call(), [change], now=self._tick())
         for _ in range(30):
-            await self._broker.tidy()
+            await self._broker.tidy(now=self._tick())
 
-    def _cycle(self, queue: str, count: int) -> Work:
+    async def _busy(self, tenants: int) -> Work:
+        """What a worker with a backlog does: most of what it fetches is held, and room is full."""
+        queue = f"busy-{tenants}"
+        names = [f"tenant-{n}" for n in range(tenants)] * (4_000 // tenants)
+        for first in range(0, len(names), _BATCH):
+            await self._enqueue(queue, names[first : first + _BATCH])()
+        change = QueueChange(queue=queue, keep_completed_count=_KEPT)
+        await self._broker.configure(self._call(), [change], now=self._tick())
+        await self._broker.tidy(now=self._tick())
+        work = self._cycle(queue, _BATCH, start=_BATCH // 10)
+        for _ in range(_KEPT // _BATCH + 3):
+            await work()
+        return work
+
+    def _cycle(self, queue: str, count: int, start: int | None = None) -> Work:
         held: list[Leased] = []
 
         async def work() -> None:
             nonlocal held
             ends = [_completed(lease) for lease in held]
-            fetch = Fetch(queues=(queue,), max=count, lease=60.0)
-            held = (await self._broker.exchange(self._call(), ends, fetch=fetch)).leased
+            fetch = Fetch(queues=(queue,), max=count, lease=60.0, start=start)
+            reply = await self._broker.exchange(self._call(), ends, fetch=fetch, now=self._tick())
+            held = reply.leased
 
         return work
 

@@ -75,7 +75,7 @@ class Load:
 
 def measure(url: str, row: str) -> Figures:
     """In a process of its own: one row, once everything is open and loaded."""
-    from fairlead.runtime.loops import new_runner
+    from fairlead.runtime.event_loop import new_runner
 
     load, count = Load(url), ROWS[row]
     if row.startswith("enqueue"):
@@ -116,7 +116,7 @@ def compare(checkouts: list[Path], rounds: int) -> None:
     """Print a table: each row by all checkouts in turn, on a server that is emptied before."""
     import redis
 
-    from fairlead.embedded.server import find_binary
+    from fairlead.embedded.valkey_server import find_binary
 
     with tempfile.TemporaryDirectory() as folder:
         socket = Path(folder, "socket")

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from tests.support import surroundings  # noqa: F401 - the first of ours
+from tests.support.apps import app  # noqa: F401 - a fixture for all
 from tests.support.fair import EXAMPLES
 from tests.support.forks import Forks, importing_from_the_end
 from tests.support.postgres import ledger, ledger_dsn, postgres  # noqa: F401 - fixtures for all

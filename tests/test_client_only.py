@@ -104,7 +104,7 @@ print(*sys.modules)
     unused = (
         "fairlead.broker.memory",
         "fairlead.broker.sharded",
-        "fairlead.embedded.server",
+        "fairlead.embedded.valkey_server",
         "fairlead.fallback.fallback",
         "fairlead.ledger.ledger",
         "fairlead.spool",

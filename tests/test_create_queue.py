@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from fairlead import InvalidInput, InvalidOption, QueueFull, UnknownPriority, create_queue
+from fairlead.model.message import LEVEL_NAMES
+from fairlead.model.priorities import levels_of
 from fairlead.settings.keys import KEYS
-from fairlead.settings.queue_choice import levels_of, queue_choice
+from fairlead.settings.queue_choice import queue_choice
 from tests.support.servers import Running, free_port, shared
 from tests.support.worker_process import until
 
@@ -195,7 +197,7 @@ def test_what_the_program_says_goes_before_the_environment(monkeypatch: pytest.M
     ("settings", "words"),
     [
         ({"use_reids": True}, r"no setting 'use_reids'; did you mean use_redis\?"),
-        ({"color": 1}, "no setting 'color'; there are priorities, max_in_memory"),
+        ({"color": 1}, "no setting 'color'; there are priorities, strict_priorities, "),
         ({"use_redis": 5}, "use_redis=5 .*true or false"),
         ({"redis_url": 5}, "redis_url='int' .*text"),
         ({"max_in_memory": -1}, "max_in_memory=-1 .*whole number"),
@@ -203,7 +205,8 @@ def test_what_the_program_says_goes_before_the_environment(monkeypatch: pytest.M
         ({"redis_health_check_timeout": "soon"}, "redis_health_check_timeout='soon'"),
         ({"priorities": ["high"]}, "priorities=.*a number for each label"),
         ({"priorities": {"high": "first"}}, r"priorities\['high'\].*a whole number"),
-        ({"priorities": {label: n for n, label in enumerate("abcde")}}, "at most 4 different"),
+        ({"priorities": {label: n for n, label in enumerate("abcdefghi")}}, "at most 8 different"),
+        ({"strict_priorities": 1}, "strict_priorities=1 .*true or false"),
     ],
 )
 def test_what_is_wrong_is_named(settings: dict[str, Any], words: str) -> None:
@@ -250,7 +253,7 @@ def test_labels_take_levels_in_the_order_of_their_numbers(
     numbers: dict[str, int], levels: dict[str, str]
 ) -> None:
     found = levels_of(numbers)
-    assert {label: found[label] for label in numbers} == levels
+    assert {label: LEVEL_NAMES[found[label]] for label in numbers} == levels
     assert all(found[number] == found[label] for label, number in numbers.items())
 
 

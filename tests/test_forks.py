@@ -137,3 +137,31 @@ def test_is_right(): ...
     assert "run again alone: test_all.py::test_is_disturbed" in done.stdout
     assert "AssertionError: disturbed" in done.stdout
     assert "run again alone: test_all.py::test_is_wrong" in done.stdout
+
+
+@pytest.mark.slow
+def test_what_fails_while_the_machine_stands_still_is_run_once_more_alone(tmp_path: Path) -> None:
+    tests = """
+import os, signal, time
+
+def test_is_disturbed():
+    if not os.path.exists("before"):
+        open("before", "x").close()
+        os.kill(os.getppid(), signal.SIGSTOP)
+        time.sleep(3)
+        os.kill(os.getppid(), signal.SIGCONT)
+        assert 20.1 < 20, "disturbed"
+
+def test_is_wrong():
+    time.sleep(6)  # when it fails, the machine has stood still for as long as it ran
+    assert 30 < 20
+
+def test_is_wrong_by_itself(): assert not os.path.exists("wrong"); open("wrong", "x").close()
+
+def test_is_wrong_again(): test_is_wrong_by_itself()
+"""
+    done = _pytest(tmp_path, tests)
+    assert "run again alone: test_all.py::test_is_disturbed" in done.stdout, done.stdout
+    assert "run again alone: test_all.py::test_is_wrong" in done.stdout
+    assert "2 failed, 2 passed" in done.stdout
+    assert done.returncode == 1

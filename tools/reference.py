@@ -8,6 +8,7 @@ comments beside fields and attributes.
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import sys
 import typing
@@ -20,8 +21,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 import fairlead
-from fairlead.worker.context import XCom
+from fairlead.worker.run.xcom import XCom
 from tools.docstrings import Comments, prose
+from tools.option_sets import options
 
 __all__ = ("PAGES", "main", "pages")
 
@@ -45,8 +47,8 @@ PAGES = {
         "The app, what it is configured with, and the worker inside your own process. "
         "[Options](options.md) explains what the decorators and `using` accept.",
         (
-            "Fairlead", "create_queue", "Worker", "Backoff", "Breaker", "correlation",
-            "register_type",
+            "Fairlead", "create_queue", "Worker", "Backoff", "Breaker", "correlation", "Codec",
+            "ZlibCodec", "register_type",
         ),
     ),
     "api-tasks": Page(
@@ -79,7 +81,7 @@ PAGES = {
 }  # fmt: skip
 
 #: Classes that programs construct. Others come from Fairlead, and how is no concern of a caller.
-CONSTRUCTED = {"Fairlead", "Flow", "Breaker", "Backoff", "Retry", "Snooze", "Reject"}
+CONSTRUCTED = {"Fairlead", "Flow", "Breaker", "Backoff", "ZlibCodec", "Retry", "Snooze", "Reject"}
 
 #: Operators and protocols that a class offers, and how they are written.
 OPERATORS = {
@@ -178,8 +180,7 @@ def _section(name: str, thing: Any) -> str:
         node = _defined(thing.__module__, name)
         assert isinstance(node, Function)
         return _text(f"## `{name}`", _signature(node, name), prose(ast.get_docstring(node)))
-    kin = _kin(thing)
-    parts = [f"## `{name}`"]
+    kin, parts = _kin(thing), [f"## `{name}`"]
     if name not in fairlead.__all__:
         parts.append("Not exported: you meet it as a part of what stands above.")
     bases = [each.__name__ for each in thing.__mro__[1:] if each.__name__ in fairlead.__all__]
@@ -187,14 +188,12 @@ def _section(name: str, thing: Any) -> str:
         parts.append(
             "A " + ", which is a ".join(f"[`{each}`](#{each.lower()})" for each in bases) + "."
         )
-    if name in CONSTRUCTED:
-        parts += _constructor(name, kin)
-    parts.append(prose(ast.get_docstring(kin[0][0])))
-    members = _members(kin)
+    signature, *arguments = _constructor(name, kin) if name in CONSTRUCTED else [""]
+    parts += [signature, prose(ast.get_docstring(kin[0][0])), *arguments]
+    members = _members(thing, kin)
+    properties = (m for m in members.values() if m.is_property)
     attributes = [*_fields(kin), *_set_by_constructor(kin)]
-    attributes += [
-        _bullet(m.name, _kind(m.node.returns), m.doc) for m in members.values() if m.is_property
-    ]
+    attributes += (_bullet(m.name, _kind(m.node.returns), m.doc) for m in properties)
     if attributes:
         parts.append("\n".join(dict.fromkeys(attributes)))
     if name in fairlead.__all__ or not issubclass(thing, msgspec.Struct):
@@ -223,7 +222,9 @@ def _read(module: str) -> tuple[ast.Module, Comments]:
 
 def _defined(module: str, name: str) -> ast.AST | None:
     for node in _read(module)[0].body:
-        if isinstance(node, ast.ClassDef | Function) and node.name == name:
+        if not (isinstance(node, ast.ClassDef | Function) and node.name == name):
+            continue
+        if "overload" not in map(_name_of, node.decorator_list):
             return node
     return None
 
@@ -232,8 +233,8 @@ def _constructor(name: str, kin: list[tuple[ast.ClassDef, Comments]]) -> list[st
     for node, _ in kin:
         for each in node.body:
             if isinstance(each, Function) and each.name == "__init__":
-                return [_signature(each, name)]
-    return []
+                return [_signature(each, name), prose(ast.get_docstring(each))]
+    return [""]
 
 
 def _fields(kin: list[tuple[ast.ClassDef, Comments]]) -> Iterator[str]:
@@ -271,11 +272,12 @@ def _set_by_constructor(kin: list[tuple[ast.ClassDef, Comments]]) -> Iterator[st
                 yield _bullet(attr, _kind(kind), comments.beside(each))
 
 
-def _members(kin: list[tuple[ast.ClassDef, Comments]]) -> dict[str, Member]:
+def _members(thing: type, kin: list[tuple[ast.ClassDef, Comments]]) -> dict[str, Member]:
     found: dict[str, Member] = {}
     for node, _ in kin:
-        for each in node.body:
-            if not isinstance(each, Function):
+        for statement in node.body:
+            each = _method(thing, statement)
+            if each is None:
                 continue
             names = set(map(_name_of, each.decorator_list))
             if names & {"overload", "setter"} or each.name in found:
@@ -286,6 +288,21 @@ def _members(kin: list[tuple[ast.ClassDef, Comments]]) -> dict[str, Member]:
                 continue
             found[each.name] = Member(each.name, each, prose(ast.get_docstring(each)))
     return found
+
+
+def _method(thing: type, statement: ast.stmt) -> Function | None:
+    """The method that a statement defines, or makes of a function: ``name = function``."""
+    if isinstance(statement, Function):
+        return statement
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]) if inspect.isfunction(vars(thing).get(name)):
+            node = _defined(vars(thing)[name].__module__, vars(thing)[name].__name__)
+            assert isinstance(node, Function)
+            made = copy.deepcopy(node)
+            made.name = name
+            (made.args.posonlyargs or made.args.args).pop(0)  # the object itself
+            return made
+    return None
 
 
 def _methods(owner: str, members: dict[str, Member]) -> Iterator[str]:
@@ -302,14 +319,13 @@ def _methods(owner: str, members: dict[str, Member]) -> Iterator[str]:
                 yield _text(f"### `{written}`", member.doc)
             continue
         signatures = [_signature(each.node, each.name) for each in (member, twin) if each]
-        yield _text(f"### `{owner}.{name}`", *signatures, _told(member, twin))
+        given = (_bullet(option, _kind(kind), text) for option, kind, text in options(member.node))
+        yield _text(f"### `{owner}.{name}`", *signatures, _told(member, twin), "\n".join(given))
 
 
 def _told(member: Member, twin: Member | None) -> str:
     """The docstring of a pair: one of the two usually points to the other."""
-    if twin is None:
-        return member.doc
-    return max(member.doc, twin.doc, key=len)
+    return member.doc if twin is None else max(member.doc, twin.doc, key=len)
 
 
 def _signature(node: Function, name: str) -> str:
@@ -337,7 +353,7 @@ def _parameters(given: ast.arguments) -> Iterator[str]:
         yield "*"
     for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         yield _parameter(each, default)
-    if given.kwarg:
+    if given.kwarg and not _parameter(given.kwarg, None).endswith(": Never"):  # nothing to give
         yield f"**{_parameter(given.kwarg, None)}"
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from benchmarks.peers.catalog import Peer, Way
 from benchmarks.peers.processes import Failure
 from benchmarks.peers.trial import Trial
-from fairlead.cli.figures import percentile
+from fairlead.cli.demo.stats import percentile
 
 __all__ = ("FULL", "MEASURES", "QUICK", "Figure", "Measure", "Sizes", "rate", "spread")
 

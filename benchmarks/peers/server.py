@@ -11,7 +11,7 @@ from typing import Any
 import redis
 
 from benchmarks.peers.processes import Failure, Processes
-from fairlead.embedded.server import find_binary
+from fairlead.embedded.valkey_server import find_binary
 
 __all__ = ("Server",)
 

@@ -38,7 +38,7 @@ def load(total: dict[str, int], target: str) -> str:
     return target
 
 
-def report(files: list[Path], target: Path) -> FlowHandle:
+def report(files: list[Path], target: Path) -> FlowHandle[str]:
     """Enqueue it all, or nothing: the files side by side, then what they come to."""
     joined = join.call()
     counted = [count_file.call(str(path)) for path in files]

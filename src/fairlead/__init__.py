@@ -1,4 +1,8 @@
-"""Fairlead: a task queue that shares workers fairly between tenants."""
+"""Fairlead: a task queue that shares workers fairly between tenants.
+
+Begin with ``Fairlead``, which ``app.facade`` has. ``client`` enqueues, ``broker`` keeps, ``worker``
+runs; docs/internals/walk.md follows one task through them.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
         WorkerRecord,
     )
     from fairlead.model.backoff import Backoff
+    from fairlead.model.codecs import Codec, CodecError, ZlibCodec
     from fairlead.model.custom_types import register_type
     from fairlead.model.errors import (
         Ambiguous,
@@ -78,14 +83,15 @@ if TYPE_CHECKING:
         TaskRefused,
     )
     from fairlead.model.lifecycle import State
+    from fairlead.model.log_lines import LogLine, LogLines
     from fairlead.model.outbox_state import OutboxState
-    from fairlead.model.outputs import Output
+    from fairlead.model.result_refs import Output
     from fairlead.model.schedule import Timing
     from fairlead.model.spool_errors import SpoolFailed, SpoolFull
     from fairlead.runtime.breaker import Breaker
     from fairlead.runtime.correlation import correlation
-    from fairlead.worker.context import Context, current_context
-    from fairlead.worker.results import Results
+    from fairlead.worker.run.context import Context, current_context
+    from fairlead.worker.run.results import Results
     from fairlead.worker.runner import Raised
     from fairlead.worker.worker import Worker
 
@@ -105,6 +111,8 @@ __all__ = (
     "OutboxState",
     "Backoff",
     "Breaker",
+    "Codec",
+    "ZlibCodec",
     "Enqueuing",
     "Worker",
     "correlation",
@@ -112,6 +120,8 @@ __all__ = (
     "register_type",
     # what is told of tasks, queues and workers
     "TaskInfo",
+    "LogLine",
+    "LogLines",
     "EventInfo",
     "EventStream",
     "FlowInfo",
@@ -157,6 +167,7 @@ __all__ = (
     "DependencyCycle",
     "UnknownDependency",
     "UnknownSchedule",
+    "CodecError",
     "Conflict",
     "ScheduleConflict",
     "BrokerError",
@@ -206,6 +217,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
         "WorkerRecord",
     ),
     "fairlead.model.backoff": ("Backoff",),
+    "fairlead.model.codecs": ("Codec", "CodecError", "ZlibCodec"),
     "fairlead.model.custom_types": ("register_type",),
     "fairlead.model.errors": (
         "Ambiguous",
@@ -252,14 +264,15 @@ _PLACES: dict[str, tuple[str, ...]] = {
         "TaskRefused",
     ),
     "fairlead.model.lifecycle": ("State",),
+    "fairlead.model.log_lines": ("LogLine", "LogLines"),
     "fairlead.model.outbox_state": ("OutboxState",),
-    "fairlead.model.outputs": ("Output",),
+    "fairlead.model.result_refs": ("Output",),
     "fairlead.model.schedule": ("Timing",),
     "fairlead.model.spool_errors": ("SpoolFailed", "SpoolFull"),
     "fairlead.runtime.breaker": ("Breaker",),
     "fairlead.runtime.correlation": ("correlation",),
-    "fairlead.worker.context": ("Context", "current_context"),
-    "fairlead.worker.results": ("Results",),
+    "fairlead.worker.run.context": ("Context", "current_context"),
+    "fairlead.worker.run.results": ("Results",),
     "fairlead.worker.runner": ("Raised",),
     "fairlead.worker.worker": ("Worker",),
 }

@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead import Ambiguous, Fairlead, Handle, Refused, Task, Unreachable
 from fairlead.broker import Store, connect
-from fairlead.broker.views import TaskRecord, WorkerRecord
+from fairlead.broker.records import TaskRecord, WorkerRecord
 from fairlead.client import CallOptions
 from fairlead.model.events import Event, EventId
 from fairlead.model.lifecycle import FINAL

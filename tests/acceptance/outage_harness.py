@@ -52,6 +52,10 @@ class Line(msgspec.Struct, frozen=True):
     at: float
     seconds: float  # that the call took
 
+    @property
+    def began(self) -> float:
+        return self.at - self.seconds
+
 
 class Producer:
     """A process that enqueues. After a kill it may be started again, with the same book."""
@@ -142,11 +146,11 @@ class Producer:
 
     def lines(self, *what: str) -> list[Line]:
         """Its book, all or some kinds."""
-        found = []
-        for line in self._book.read_bytes().split(b"\n")[:-1]:
-            kind, id, at, seconds = line.decode().split()
-            found.append(Line(kind, id, float(at), float(seconds)))
-        return [line for line in found if not what or line.what in what]
+        return _lines(self._book, what)
+
+    def times(self, what: str) -> list[Line]:
+        """What it waited for under load: ``disk`` for a sync, ``loop`` for its turn."""
+        return _lines(Path(f"{self._book}.times"), (what,))
 
     def ids(self, *what: str) -> list[str]:
         """What it was told that it exists, or other kinds."""
@@ -169,6 +173,15 @@ class Producer:
         assert line, f"{self.name} has ended:\n{self.file.read_text()[-3000:]}"
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def _lines(book: Path, what: Sequence[str]) -> list[Line]:
+    found = []
+    for line in book.read_bytes().split(b"\n")[:-1]:
+        kind, id, at, seconds = line.decode().split()
+        if not what or kind in what:
+            found.append(Line(kind, id, float(at), float(seconds)))
+    return found
 
 
 @contextlib.asynccontextmanager

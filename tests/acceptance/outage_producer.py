@@ -1,7 +1,9 @@
 """A program that enqueues with a spool, as whoever started it says, one JSON object a line.
 
 What it attempts and what it was told stands in its book before anything else happens, so that a
-kill takes no evidence away. Arguments: the file of its book, and a name for its tasks.
+kill takes no evidence away. Arguments: the file of its book, and a name for its tasks. While it is
+under load it also notes how long the disk took for each sync, and how late its loop was: in a file
+beside its book, with the ending ``.times``.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ import resource
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
+import fairlead.spool.files
 from fairlead import Context, Fairlead, FairleadError
 from fairlead.telemetry import configure
 
 AT_ONCE = 64  # calls of one order
+LOOK = 0.005  # seconds between two looks at how late the loop is
 
 _book = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 _name = f"{sys.argv[2]}-{os.getpid()}"
@@ -61,6 +66,34 @@ class Load:
             await asyncio.sleep(min(0.05, 1.0 / self._rate))
 
 
+class Meter:
+    """Notes what calls wait for besides the broker: the disk, and a turn of the loop."""
+
+    def __init__(self) -> None:
+        self._file = os.open(f"{sys.argv[1]}.times", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        files = fairlead.spool.files
+        files.sync = self._timed(files.sync)
+        files.sync_folder = self._timed(files.sync_folder)
+        self._looking = asyncio.create_task(self._look())
+
+    def _timed(self, sync: Callable[..., None]) -> Callable[..., None]:
+        def timed(what: Any) -> None:
+            began = time.perf_counter()
+            sync(what)
+            self._note("disk", time.perf_counter() - began)
+
+        return timed
+
+    async def _look(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(LOOK)
+            self._note("loop", max(time.perf_counter() - began - LOOK, 0.0))
+
+    def _note(self, what: str, seconds: float) -> None:
+        os.write(self._file, f"{what} - {time.time():.6f} {seconds:.6f}\n".encode())
+
+
 async def enqueue(args: list[Any], options: dict[str, Any]) -> str:
     """Make one task, and note how that went."""
     options = {"id": f"{_name}-{next(_numbers)}", **options}
@@ -80,7 +113,7 @@ def note(what: str, id: str, seconds: float = 0.0) -> None:
     os.write(_book, f"{what} {id} {time.time():.6f} {seconds:.6f}\n".encode())
 
 
-async def obey(order: dict[str, Any], loads: list[Load]) -> dict[str, Any]:
+async def obey(order: dict[str, Any], loads: list[Load], meters: list[Meter]) -> dict[str, Any]:
     """Do what the order says; what came of it."""
     args, options = order.get("args", [0.0]), order.get("options", {})
     match order["do"]:
@@ -95,6 +128,8 @@ async def obey(order: dict[str, Any], loads: list[Load]) -> dict[str, Any]:
                 async with asyncio.timeout(2.0):
                     await app.asnapshot()
         case "load":
+            if not meters:
+                meters.append(Meter())
             loads.append(Load(order["rate"], args, options))
         case "rest":
             while loads:
@@ -112,10 +147,11 @@ async def obey(order: dict[str, Any], loads: list[Load]) -> dict[str, Any]:
 async def main() -> None:
     configure("json", "info", sys.stderr)
     loads: list[Load] = []
+    meters: list[Meter] = []
     print(json.dumps({"ready": os.getpid()}), flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
         order = json.loads(line)
-        print(json.dumps(await obey(order, loads)), flush=True)
+        print(json.dumps(await obey(order, loads, meters)), flush=True)
         if order["do"] == "close":
             return
 

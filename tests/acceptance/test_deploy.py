@@ -346,6 +346,7 @@ async def test_usr1_shows_the_stacks_of_what_runs_and_disturbs_nothing(site: Sit
         lambda: f"the stacks of both handlers\n{worker.tail()}",
     )
     assert worker.children() == [child]
+    await site.stream.started(ids)  # which may be heard of late
     assert {tuple(site.stream.kinds(id)) for id in ids} == {("enqueued", "started")}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from fairlead import DependencyCycle, Fairlead, Flow, FlowHandle, OutboxState, Task, TaskCall
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Call, Fetch
+from fairlead.broker.requests import Call, Fetch
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import ErrorInfo, Leased
 from tests.support.servers import shared
@@ -140,7 +141,7 @@ async def test_fan_out_and_fan_in(line: Line) -> None:
     assert await handle.astate() is C
 
 
-async def complex_flow(line: Line) -> FlowHandle:
+async def complex_flow(line: Line) -> FlowHandle[Any]:
     """D waits for A, B and C; E for A and B; F for C."""
     c = {name: line.call(name) for name in "ABCDEF"}
     return await line.app.aenqueue_flow(

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ class Shape:
         hop = task.using(tenant=dice.choice(TENANTS))
         self.calls = [hop.call(dice.uniform(0.0, 0.02)) for _ in range(10)]
         self.waits: dict[str, list[str]] = {call.id: [] for call in self.calls}
-        self.flow: Part = self.calls[0]
+        self.flow: Part[Any] = self.calls[0]
         getattr(self, dice.choice(["chain", "fan", "layers"]))()
 
     def chain(self) -> None:
@@ -70,7 +71,7 @@ async def torment(workers: list[WorkerProcess], dice: random.Random) -> None:
             print(f"killed {worker.kill_child(dice.choice(children))}", flush=True)
 
 
-async def ended(handles: list[FlowHandle]) -> list[State | OutboxState]:
+async def ended(handles: list[FlowHandle[Any]]) -> list[State | OutboxState]:
     """The states of all flows; those in which tasks died with their process are retried."""
     until = time.monotonic() + PATIENCE
     waiting = list(handles)

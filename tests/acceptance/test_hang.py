@@ -161,7 +161,7 @@ async def test_a_handler_that_ignores_its_time_limit_has_its_process_replaced(
 @pytest.mark.slow
 async def test_a_child_that_could_not_be_replaced_is_tried_again(site: Site) -> None:
     impatient = (
-        "from fairlead.worker import supervisor; supervisor._AGAIN = 0.5\n"
+        "from fairlead.worker.process import supervisor; supervisor._AGAIN = 0.5\n"
         "import sys; from fairlead.cli.main import main; del sys.argv[1]; main()"
     )
     worker = site.worker(

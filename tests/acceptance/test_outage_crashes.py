@@ -153,7 +153,11 @@ async def test_a_call_whose_reply_is_lost_makes_one_task_even_if_that_is_done_an
     ("kills", "count"),
     [
         pytest.param(2, 200, id="some", marks=pytest.mark.slow),
-        pytest.param(20, 6000, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
+        pytest.param(
+            *(12, 3600),
+            id="many",
+            marks=[pytest.mark.slow, pytest.mark.long(60), pytest.mark.timeout(300)],
+        ),
     ],
 )
 async def test_a_producer_that_is_killed_while_it_drains_loses_nothing_and_doubles_nothing(

@@ -1,6 +1,7 @@
 """Outages under load: callers go on, what they were promised is done, and nobody is trampled.
 
-The figures are printed: ``FAIRLEAD_LOAD=1 pytest -s tests/acceptance/test_outage_load.py``.
+The figures are printed: ``FAIRLEAD_LOAD=1 pytest -s tests/acceptance/test_outage_load.py``. On a
+machine that is too slow for the rate that is asked for, ``FAIRLEAD_LOAD=0.25`` asks for a quarter.
 
 Workers that catch up keep server and cores busy, drain or not. So the first test makes them do that
 before the outage, with a backlog that nobody drains: what calls take then is what the drain is
@@ -26,9 +27,13 @@ from tests.acceptance.outage_harness import Line, Producer, percentile, producin
 from tests.support.servers import Running, server
 
 PROBES = 50  # tasks a second of the tenant that has little to do
+AWAY = 0.020  # seconds, the p99 of calls while there is no server
+LONG = 0.005  # seconds: a sync or a turn of the loop that explains why a call took long
 LIMIT = 0.050  # seconds, the p99 of new calls beside a drain
 BESIDE = 1.25  # times what they take while workers catch up without one, where that is more
 CAUGHT_UP = 500  # tasks that are open then, of 2,000 a second
+
+SHARE = float(os.environ.get("FAIRLEAD_LOAD") or 1)  # of 2,000 tasks a second
 
 # They take both cores for a minute, so that nothing beside them can be measured, nor can they.
 alone = pytest.mark.skipif(
@@ -165,8 +170,49 @@ def between(producers: Iterable[Producer], start: float, end: float, *what: str)
         line
         for producer in producers
         for line in producer.lines(*what)
-        if line.what != "attempted" and start <= line.at - line.seconds < end
+        if line.what != "attempted" and start <= line.began < end
     ]
+
+
+def waits(producers: Iterable[Producer], what: str, start: float, end: float) -> list[Line]:
+    """What the producers waited for in this time: ``disk`` or ``loop``."""
+    lines = (line for producer in producers for line in producer.times(what))
+    return [line for line in lines if start <= line.began < end]
+
+
+def shares(slow: Iterable[Line], producer: Producer) -> dict[str, float]:
+    """For how much of the time of slow calls the disk had a long sync, and the loop was late."""
+    found = {"calls": sum(line.seconds for line in slow)}
+    for what in ("disk", "loop"):
+        long = [line for line in producer.times(what) if line.seconds > LONG]
+        found[what] = sum(
+            max(min(call.at, each.at) - max(call.began, each.began), 0.0)
+            for call in slow
+            for each in long
+        )
+    return found
+
+
+def slowest(producers: Iterable[Producer], start: float, end: float) -> str:
+    """Where the calls of an outage were that took too long, and what they waited for."""
+    total: Counter[str] = Counter()
+    moments: Counter[int] = Counter()
+    for producer in producers:
+        slow = [
+            line
+            for line in between([producer], start, end, "committed", "spooled")
+            if line.seconds > AWAY
+        ]
+        total.update(shares(slow, producer))
+        moments.update(int(line.began - start) for line in slow)
+    if not moments:
+        return f"no call took more than {AWAY * 1000:.0f} ms"
+    seconds = ", ".join(f"{count} in second {each}" for each, count in sorted(moments.items()))
+    return (
+        f"{moments.total()} calls over {AWAY * 1000:.0f} ms: {seconds}; of their time the disk had "
+        f"a long sync for {total['disk'] / total['calls']:.2f}, "
+        f"the loop was late for {total['loop'] / total['calls']:.2f}"
+    )
 
 
 def milliseconds(lines: Iterable[Line]) -> str:
@@ -240,7 +286,7 @@ async def test_callers_go_on_through_twenty_seconds_without_a_server_at_2000_tas
         ):
             began = time.time()
             for producer in producers:
-                await producer.ask("load", rate=500, options={"tenant": producer.name})
+                await producer.ask("load", rate=500 * SHARE, options={"tenant": producer.name})
             await asyncio.sleep(4.0)
             [worker] = site.workers
             parts = {
@@ -284,6 +330,9 @@ async def test_callers_go_on_through_twenty_seconds_without_a_server_at_2000_tas
                 f"\ncontrol  {milliseconds(control)} (no drain, workers catch up, "
                 f"{caught - awake:.1f} s; {catching_up})"
                 f"\naway     {milliseconds(away)}"
+                f"\n  disk   {milliseconds(waits(producers, 'disk', gone, back))} (each sync)"
+                f"\n  loop   {milliseconds(waits(producers, 'loop', gone, back))} (late by that)"
+                f"\n         {slowest(producers, gone, back)}"
                 f"\ndraining {milliseconds(new)} (new ones; {draining})"
                 f"\n         {milliseconds(between(producers, back, empty, 'spooled'))} (spooled)"
                 f"\nprobe    {milliseconds(between([probe], back, empty, 'committed'))}"
@@ -295,7 +344,7 @@ async def test_callers_go_on_through_twenty_seconds_without_a_server_at_2000_tas
             assert set(ended.times.values()) == {1}
             skip_if_busy(before)
             assert percentile(light, 99) < 1.0
-            assert percentile((line.seconds for line in away), 99) < 0.020
+            assert percentile((line.seconds for line in away), 99) < AWAY
             beside = percentile((line.seconds for line in control), 99)
             limit = LIMIT if beside < LIMIT else beside * BESIDE
             assert percentile((line.seconds for line in new), 99) < limit

@@ -8,13 +8,24 @@ keeps a promise in another way, the docstring says so.
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import redis
 
-from fairlead import Context, DependencyCycle, Fairlead, Handle, InvalidCron, ResultGone, State
+from fairlead import (
+    Context,
+    DependencyCycle,
+    Fairlead,
+    Handle,
+    InvalidCron,
+    ResultGone,
+    State,
+    UnknownDependency,
+)
 from fairlead.broker.memory import MemoryBroker
 from tests.support.servers import shared
 
@@ -154,6 +165,8 @@ async def test_what_waits_is_released_step_by_step(queue: Fairlead) -> None:
     )
     assert await states(queue, *"ABC") == ["queued"] * 3
     assert await states(queue, *"DEF") == ["deferred"] * 3
+    waited_for = await queue._clients.store.find(["default:A", "default:B", "default:C"])
+    assert [record and record.dependents for record in waited_for] == [2, 2, 2]
     left = {"A": ("BC", "B", "C"), "B": ("C", "", "C"), "C": ("", "", "")}
     for name, waiting in left.items():
         await queue.drain(queues=[name])
@@ -162,6 +175,41 @@ async def test_what_waits_is_released_step_by_step(queue: Fairlead) -> None:
             assert info.waiting_for == tuple(f"default:{parent}" for parent in parents)
             assert info.state == ("deferred" if parents else "queued")
     assert await queue.drain() == 3
+
+
+async def test_a_dependency_must_be_there_or_come_along(queue: Fairlead) -> None:
+    """Enqueuing. An id that is not there is refused; in one batch the order does not matter."""
+    work = queue.task(name="work")(lambda: None)
+    with pytest.raises(UnknownDependency):
+        await work.using(id="child", depends_on=["parent"]).aenqueue()
+    assert (await queue.asnapshot()).depth == 0
+    child = work.using(id="child", depends_on=["parent"]).call()
+    await queue.aenqueue_many([child, work.using(id="parent").call()])
+    assert await states(queue, "parent", "child") == ["queued", "deferred"]
+    assert await queue.drain() == 2
+
+
+async def test_dependency_data_go_when_tasks_finish() -> None:
+    """Completion and cancellation cleanup: both directions go, those of many edges too.
+
+    What is left in ``ties`` is one letter of each parent with many dependents, and goes with it.
+    """
+    with shared() as running:
+        async with Fairlead(running.url) as app:
+            work = app.task(name="work")(lambda: None)
+            parents = [await work.aenqueue() for _ in range(20)]  # more than fit into one text
+            for _ in range(20):
+                await work.using(depends_on=parents).aenqueue()
+            await (await work.using(depends_on=parents).aenqueue()).acancel()
+
+            def kinds() -> set[str]:
+                with redis.Redis.from_url(running.url) as server:
+                    return {key.decode().split(":")[2] for key in server.scan_iter()}
+
+            assert {"before", "after", "ties"} <= kinds()
+            await app.drain()
+            assert not {"before", "after", "jobs", "undone"} & kinds()
+            assert set(running.admin("HVALS", "fl1:{0}:ties")) <= {b"d"}
 
 
 async def test_a_cancelled_task_is_taken_out_on_both_sides(queue: Fairlead) -> None:
@@ -225,6 +273,32 @@ async def test_data_of_failed_tasks_expire_after_a_week() -> None:
     await store.promote(now=ended + 7 * DAY + 60)
     with pytest.raises(ResultGone):
         await handle.astate()
+
+
+async def test_orphaned_dependency_data_are_found_and_cleaned_up() -> None:
+    """Maintenance cleanup. Only damage from outside makes orphans; it is a command, not a loop."""
+    with shared() as running:
+        async with Fairlead(running.url) as app:
+            work = app.task(name="work")(lambda: None)
+            lost = await work.aenqueue()
+            waits = await work.using(depends_on=[lost]).aenqueue()
+            runs = await work.using(depends_on=[lost], on_dependency_failure="run").aenqueue()
+            for key in ("tasks", "records"):
+                running.admin("HDEL", f"fl1:{{0}}:{key}", lost.id)
+            orphan = f"task {waits.id} waits for {lost.id}, which no longer exists"
+            assert orphan in await app._clients.store.audit()
+            repair = ("doctor", "--repair", "--yes", "--url", running.url)
+            done = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "fairlead", *repair, stdout=asyncio.subprocess.PIPE
+            )
+            out, _ = await done.communicate()
+            assert "2 tasks let go that waited for one which is lost" in out.decode()
+            assert done.returncode in (0, 1)  # 1: nobody works here, which is a warning
+            assert await app._clients.store.audit() == []
+            info = await waits.ainfo()
+            assert (info.state, info.reason) == (State.DEAD, f"dependency_failed: {lost.id}")
+            assert await app.drain() == 1
+            assert await runs.astate() is State.COMPLETED
 
 
 # -- Examples -----------------------------------------------------------------------------------
@@ -295,3 +369,47 @@ async def test_dependencies_are_counted_and_leave_nothing_behind(queue: Fairlead
     stats = (await queue.astats()).queues["default"]
     assert (stats.enqueued, stats.completed, stats.deferred) == (6, 6, 0)
     assert stats.release.count == 5
+
+
+# -- Core queues: six priorities ----------------------------------------------------------------
+
+SIX = {"critical": 0, "5": 1, "4": 2, "3": 3, "2": 4, "1": 5}
+
+
+@pytest.fixture(params=["memory", "valkey"])
+async def six(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
+    """A queue with the document's six priorities, the score of the higher ones lower."""
+    with shared() as running:
+        url = "memory://" if request.param == "memory" else running.url
+        async with Fairlead(url, priorities=SIX) as app:
+            yield app
+            assert await app._clients.store.audit() == []
+
+
+async def enqueued_six(app: Fairlead, each: int) -> tuple[list[str], list[Handle[Any]]]:
+    """Tasks of all six, the lowest first, and the order in which they will have run."""
+    order: list[str] = []
+
+    @app.task(name="work")
+    async def work(name: str) -> None:
+        order.append(name)
+
+    calls = [work.using(priority=p).call(f"{p}.{n}") for n in range(each) for p in reversed(SIX)]
+    return order, await app.aenqueue_many(calls)
+
+
+async def test_six_priorities_run_in_the_order_of_their_scores(six: Fairlead) -> None:
+    """Core queues: CRITICAL first, then 5 to 1 by score, in the order they came within each."""
+    six.declare_queue("default", strict_priorities=True)
+    order, handles = await enqueued_six(six, 4)
+    await served(six, handles)
+    assert order == [f"{p}.{n}" for p in SIX for n in range(4)]
+    assert [(await handle.ainfo()).priority for handle in handles[:6]] == list(reversed(SIX))
+
+
+async def test_none_of_six_priorities_starves(six: Fairlead) -> None:
+    """Where the queue is not strict, each of the lower ones has one of eight dispatches."""
+    order, handles = await enqueued_six(six, 16)
+    await served(six, handles)
+    assert [name[0] for name in order[:16]] == ["c"] * 16
+    assert "".join(name[0] for name in order[16:32]) == "52545153" * 2

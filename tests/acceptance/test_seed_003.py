@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from importlib import import_module
 
 import pytest
 
-from fairlead import Fairlead, ResultGone, State, TaskCancelled
+from fairlead import Backoff, Context, Fairlead, ResultGone, State, TaskCancelled, TaskFailed
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import HEARTBEAT, LEASE
+from fairlead.broker.requests import HEARTBEAT, LEASE
 from tests.acceptance.harness import Site
-from tests.support.servers import shared
 
 TASKS = """
 @app.task(name="once")
@@ -29,15 +27,9 @@ async def once(ctx: Context) -> None:
 """
 
 
-@pytest.fixture(params=["memory", "valkey"])
-async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
-    if request.param == "memory":
-        async with Fairlead("memory://") as app:
-            yield app
-        return
-    with shared() as running:
-        async with Fairlead(running.url) as app:
-            yield app
+@pytest.fixture
+def queue(app: Fairlead) -> Fairlead:
+    return app
 
 
 # -- High-level architecture --------------------------------------------------------------------
@@ -165,6 +157,91 @@ async def test_the_janitor_forgets_completed_tasks_after_their_time() -> None:
     await store.promote(now=ended + 61)
     with pytest.raises(ResultGone):
         await handle.astate()
+
+
+# -- Redis data structures ----------------------------------------------------------------------
+
+
+async def test_queues_and_their_tasks_are_listed_by_state(queue: Fairlead) -> None:
+    """Keys: the names of all queues, and of each the tasks in each state."""
+
+    @queue.task(name="work", max_retries=1)
+    def work(ok: bool) -> None:
+        if not ok:
+            raise ValueError
+
+    mail, hooks = work.using(queue="mail"), work.using(queue="hooks")
+    ended = {
+        "completed": await mail.aenqueue(True),
+        "retrying": await mail.aenqueue(False),
+        "dead": await mail.using(max_retries=0).aenqueue(False),
+    }
+    await queue.drain()
+    waits = {
+        "queued": await mail.aenqueue(True),
+        "scheduled": await mail.using(delay=60).aenqueue(True),
+    }
+    await hooks.aenqueue(True)
+    for state, handle in (ended | waits).items():
+        assert [t.id for t in (await queue.apage(queue="mail", state=state)).tasks] == [handle.id]
+    assert set((await queue.asnapshot()).queues) == {"mail", "hooks"}
+
+
+async def test_a_task_has_a_timeout_and_a_deadline(queue: Fairlead) -> None:
+    """Task data: how long an attempt may take, and by when it must have begun."""
+
+    @queue.task(name="work", timeout=0.05, max_retries=0)
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    slow = await work.aenqueue()
+    late = await work.using(deadline=0.001, delay=0.05).aenqueue()
+    async with queue.worker():
+        for handle in (slow, late):
+            with pytest.raises(TaskFailed):
+                await handle.aresult(timeout=30)
+    assert [(await handle.ainfo()).reason for handle in (slow, late)] == ["exhausted", "expired"]
+
+
+async def test_what_is_to_be_retried_is_forwarded_too(queue: Fairlead) -> None:
+    """Forwarder: from retry to pending."""
+
+    @queue.task(name="work", backoff=Backoff(initial=0.01))
+    def work(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            raise ValueError
+        return ctx.attempt
+
+    handle = await work.aenqueue()
+    async with queue.worker():
+        assert await handle.aresult(timeout=30) == 2
+
+
+async def test_the_heartbeater_extends_leases_and_tells_of_the_worker() -> None:
+    """Heartbeater: a task that takes longer than its lease stays with its worker."""
+    store = MemoryBroker(test_clock=True)
+    app = Fairlead(store=store)
+    began, go = asyncio.Event(), asyncio.Event()
+
+    @app.task(name="work")
+    async def work(ctx: Context) -> int:
+        began.set()
+        await go.wait()
+        return ctx.attempt
+
+    handle = await work.aenqueue()
+    async with app.worker() as serving:
+        await began.wait()
+        now = (await store.hello()).now
+        for _ in range(5):  # longer than a lease
+            now += HEARTBEAT
+            await store.promote(now=now)
+            await serving.heartbeater.beat()
+            await store.sweep(now=now)
+        assert [each.running for each in await app.aworkers()] == [1]
+        assert await handle.astate() is State.RUNNING
+        go.set()
+        assert await handle.aresult(timeout=30) == 1
 
 
 # -- Priority queue processing ------------------------------------------------------------------

@@ -5,6 +5,7 @@ See ``test_seed_004``. Its queue switches to memory; ours keeps tasks on disk an
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import create_queue
+from fairlead import UnknownTask, create_queue
 from tests.acceptance.seed_004 import (  # noqa: F401 - two are fixtures
     PATIENCE,
     QueueSettings,
@@ -205,8 +206,16 @@ async def test_a_worker_in_another_process_lives_through_the_outage(
     try:
         await worker.ready()
         async with create_queue() as app:
-            job = app.named("job")
-            for number in range(5):
+            job = app.named("job", strict=True)
+            deadline = time.monotonic() + PATIENCE
+            while True:  # a worker is ready before it has told of its tasks
+                try:
+                    await job.aenqueue(0)
+                    break
+                except UnknownTask:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.05)
+            for number in range(1, 5):
                 await job.aenqueue(number)
             await until(lambda: len(done()) == 5, "the jobs before the outage")
             valkey.kill()

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.values import unpack
+from fairlead.model.packing import unpack
 from tests.acceptance.harness import Site, opened
 from tests.support.checker import History, Verdict
 from tests.support.servers import server
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-WHOLE = "return t.state == RUNNING and t.token == token and t.incarnation == incarnation"
-BROKEN = "return t.state == RUNNING"
+WHOLE = "return task.state == RUNNING and task.token == token and task.incarnation == incarnation"
+BROKEN = "return task.state == RUNNING"
 
 RUNNING = 10  # tasks
 

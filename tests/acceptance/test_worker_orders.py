@@ -8,10 +8,10 @@ import signal
 import pytest
 
 from fairlead import Fairlead, InvalidArgument, State, UnknownTask
-from fairlead.broker.verbs import WorkerOrder
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import WorkerOrder
 from fairlead.client import known_tasks
-from fairlead.worker.status import read_all
+from fairlead.worker.process.status import read_all
 from tests.acceptance.harness import Site
 from tests.acceptance.test_deploy import TROUBLE, send
 from tests.support.worker_process import is_alive, until

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 
 from fairlead import Fairlead
-from fairlead.api.route import SCOPES
-from fairlead.api.server import Server
+from fairlead.api.auth.token_store import create_token
+from fairlead.api.http.route import SCOPES
+from fairlead.api.http.server import Server
 from fairlead.api.settings import ApiSettings
-from fairlead.api.token_store import create_token
 
 __all__ = ("Api", "open_api", "problem")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.api.audit import AUDIT
-from fairlead.broker.verbs import Alter
+from fairlead.api.views.audit import AUDIT
+from fairlead.broker.requests import Alter
+from fairlead.client import bulk_actions
 from fairlead.model.errors import Refused
 from tests.api.app import Api, open_api, problem
 
@@ -69,7 +70,7 @@ async def test_the_part_of_an_act_that_was_done_is_noted(
         else:
             problem(answer, 503, "in-doubt")
         (line,) = await noted(api)
-        assert '"changed":50' in line
+        assert f'"changed":{bulk_actions._AT_ONCE}' in line
 
 
 async def test_the_part_of_dead_letters_that_was_done_is_noted(
@@ -90,7 +91,7 @@ async def test_the_part_of_dead_letters_that_was_done_is_noted(
         answer = await client.post(f"{BASE}/dead-letters/delete", json=order)
         problem(answer, 503, "in-doubt")
         (line,) = await noted(api)
-        assert '"changed":50' in line
+        assert f'"changed":{bulk_actions._AT_ONCE}' in line
 
 
 async def test_a_note_is_written_even_if_the_request_has_ended(
@@ -203,7 +204,7 @@ async def test_an_answer_is_not_late_because_its_token_was(monkeypatch: pytest.M
             await asyncio.Event().wait()
 
         monkeypatch.setattr(store, "documents", slow)
-        monkeypatch.setattr(api.server.service.client(), "find_one", silent)
+        monkeypatch.setattr(api.server.service.client().reader, "one", silent)
         clock = asyncio.get_running_loop().time
         began = clock()
         answer = await client.get(f"{BASE}/tasks/{id}", headers=headers)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fairlead import Fairlead, Reject
-from fairlead.api.table import BASE
+from fairlead.api.route_table import BASE
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.counts import Counts
 from fairlead.manager.recorder import Recorder

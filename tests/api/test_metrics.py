@@ -13,8 +13,8 @@ import pytest
 
 from fairlead import Backoff, Fairlead, Reject
 from fairlead.api import metrics as module
+from fairlead.api.auth.token_store import create_token
 from fairlead.api.metrics import BrokerMetrics
-from fairlead.api.token_store import create_token
 from fairlead.broker.memory import MemoryBroker
 from fairlead.telemetry import counters
 from fairlead.telemetry.metrics import text_of

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from fairlead.api.http.route import Route
 from fairlead.api.openapi import document
-from fairlead.api.route import Route
-from fairlead.api.table import BASE, ROUTES
+from fairlead.api.route_table import BASE, ROUTES
 from tests.api.app import open_api
 
 COMMITTED = Path(__file__).parents[2] / "docs/reference/openapi.json"

@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from fairlead import Fairlead, Unreachable
-from fairlead.api.problems import BrokerAway
+from fairlead.api.auth.token_cache import _STALE, TokenCache
+from fairlead.api.auth.token_store import revoke_token
+from fairlead.api.http.problems import BrokerAway
 from fairlead.api.service import Service
-from fairlead.api.token_cache import _STALE, TokenCache
-from fairlead.api.token_store import revoke_token
 from fairlead.client import Client
 from fairlead.fallback.fallback import Fallback
 from tests.api.app import Api, problem

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead import Fairlead
-from fairlead.api.audit import AUDIT
+from fairlead.api.views.audit import AUDIT
 from tests.api.app import Api
 
 TASKS = "/api/v1/tasks"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from fairlead.api.heads import MAX_HEAD, MAX_HEADERS
+from fairlead.api.http.header_limits import MAX_HEAD, MAX_HEADERS
 from tests.api.app import problem
 from tests.api.serving import Served, new_token, served
 from tests.support.servers import Running, server

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.verbs import Receipt, Submission
+from fairlead.broker.requests import Receipt, Submission
 from fairlead.model.errors import Ambiguous, Refused, TooLarge, Unreachable
 from tests.api.app import Api, open_api, problem
 

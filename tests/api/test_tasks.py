@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from fairlead import Fairlead
-from fairlead.api.audit import AUDIT, AuditLine
-from fairlead.api.task_views import CUT
+from fairlead.api.views.audit import AUDIT, AuditLine
+from fairlead.api.views.tasks import CUT
 from fairlead.broker import connect
 from fairlead.model.errors import Unreachable
 from tests.api.app import Api, open_api, problem

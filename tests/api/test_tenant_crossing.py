@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from fairlead.api.route import Route
-from fairlead.api.table import BASE, ROUTES
+from fairlead.api.http.route import Route
+from fairlead.api.route_table import BASE, ROUTES
 from tests.api.app import Api, open_api
 
 OWNER, STRANGER = "tenant-acme", "tenant-globex"

@@ -10,9 +10,10 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from tests.architecture.source import ROOT
-from tests.architecture.test_texts import HOME, LINK
+from tests.architecture.source import ROOT, files
+from tests.architecture.test_texts import LINK
 from tests.support.servers import server
+from tools.description import description
 
 
 def project() -> dict[str, Any]:
@@ -39,6 +40,12 @@ def test_statements_and_migrations_are_part_of_the_package() -> None:
             assert ignored.stdout == b""
 
 
+def test_benchmarks_are_part_of_the_source_tree_alone() -> None:
+    assert (ROOT / "benchmarks" / "command.py").is_file()
+    named = {path.name for path in files(ROOT, "src", ".py") if "benchmark" in path.read_text()}
+    assert named == {"bench.py"}  # says where they are
+
+
 def test_no_client_library_is_loaded_to_reach_a_server() -> None:
     """It would take longer to load than all of Fairlead, in each worker and each program."""
     assert "redis" not in {Requirement(each).name for each in project()["dependencies"]}
@@ -62,9 +69,18 @@ def test_no_client_library_is_loaded_to_reach_a_server() -> None:
 
 
 def test_links_of_the_readme_work_on_a_package_index_too() -> None:
-    """Relative ones would not. That the files behind them exist is checked in test_texts."""
-    source = project()["urls"]["Source"]
-    assert HOME.match(f"{source}/blob/main/")
-    links = LINK.findall((ROOT / "README.md").read_text())
-    assert links
-    assert [link for link in links if not (link.startswith("https://") and HOME.match(link))] == []
+    """There relative ones would not. That the files behind them exist is checked in test_texts."""
+    assert project()["dynamic"] == ["readme"]  # hatch_build.py calls what is called here
+    text, source = (ROOT / "README.md").read_text(), project()["urls"]["Source"]
+    links, found = LINK.findall(text), LINK.findall(description(text, source))
+    assert len(found) == len(links) > 20
+    assert [link for link in found if not link.startswith("https://")] == []
+    assert f"{source}/blob/main/docs/quickstart.md" in found
+    assert f"{source}/raw/main/docs/pictures/fairness.svg" in found
+
+
+def test_one_file_names_the_home_of_the_project() -> None:
+    home = project()["urls"]["Source"].removeprefix("https://")
+    texts = [*ROOT.glob("*.*"), *files(ROOT, "docs", ".md"), *files(ROOT, "tools", "")]
+    named = [path.name for path in texts if path.is_file() and home in path.read_text()]
+    assert named == ["pyproject.toml"]

@@ -43,9 +43,6 @@ REGISTRY = re.compile(r"\b(?:(?:pypi|pythonhosted|npmjs)\.(?:org|com)|yarnpkg\.c
 LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`[^`\n]*`")
-HOME = re.compile(
-    r"^https://(?:github|raw\.githubusercontent)\.com/fairlead/fairlead/(?:blob/)?main/"
-)
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 
 
@@ -69,8 +66,6 @@ def dead_links(root: Path) -> list[str]:
         text = _without_code(page.read_text(encoding="utf-8"))
         for match in LINK.finditer(text):
             target = match.group(1)
-            if page.parent == root:
-                target = HOME.sub("", target)  # README is read on package indexes too
             if re.match(r"[a-z][a-z0-9+.-]*:", target):
                 continue
             file, _, anchor = target.partition("#")

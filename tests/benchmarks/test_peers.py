@@ -33,7 +33,7 @@ from benchmarks.peers.rounds import measure
 from benchmarks.peers.server import Server
 from benchmarks.peers.trial import Trial
 from fairlead.broker import connect
-from fairlead.embedded.server import find_binary
+from fairlead.embedded.valkey_server import find_binary
 from tests.architecture.source import ROOT, files
 
 TINY = Sizes(rounds=1, share=0.005, seconds=0.1, paced=10, filled=0.005)
@@ -378,7 +378,7 @@ def test_make_runs_it_from_the_checkout_and_cleans_up_after_it() -> None:
 
     run = ".venv/bin/python -m benchmarks.peers --quick --peers rq\n"
     assert told("bench", "ARGS=peers --quick --peers rq").endswith(run)
-    assert told("bench", "ARGS=memory --quick").endswith("fairlead bench memory --quick\n")
+    assert told("bench", "ARGS=memory --quick").endswith("python -m benchmarks memory --quick\n")
     assert " .bench " in told("clean")
     assert ".bench/" in (ROOT / ".gitignore").read_text().splitlines()
 

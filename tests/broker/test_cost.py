@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.cli.benchmarks.memory import Load, costs
+from benchmarks.memory import Load, costs
 
 WARM_UP = 60_000  # tasks; fills what a queue keeps of completed ones and of events
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from fairlead.broker.flows import FlowOrder, FlowPart, FlowRecord, Share
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import LeaseRef
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
+from fairlead.broker.requests import LeaseRef
 from fairlead.model.lifecycle import FINAL, DependencyPolicy, Settlement, State
 from fairlead.model.message import Leased
 from tests.support.fair import EXAMPLES, examples

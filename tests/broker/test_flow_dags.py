@@ -16,7 +16,7 @@ from fairlead.broker import Store
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Alter, Submission
+from fairlead.broker.requests import Alter, Submission
 from fairlead.model.lifecycle import DependencyPolicy, Settlement
 from fairlead.model.message import Leased
 from fairlead.model.options import Dependency

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import (
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import (
     HEARTBEAT,
     LAYOUT,
     MAX_PAGE,
@@ -35,12 +36,11 @@ from fairlead.broker.verbs import (
     Watched,
     Write,
 )
-from fairlead.broker.views import WorkerRecord
 from fairlead.model.errors import InvalidInput, OutOfOrder
 from fairlead.model.lifecycle import FINAL, WAITING, State
 from tests.broker.machine import Core
 from tests.support import servers
-from tests.support.draws import ANY, CHANGES, CLIENTS, IDS, QUEUES, TENANTS, op
+from tests.support.draws import ANY, CHANGES, CLIENTS, IDS, LEVELS, QUEUES, TENANTS, op
 from tests.support.fair import LONGER, examples
 from tests.support.store import NOW, Client, completed, submit
 from tests.support.twins import on_server, twins
@@ -239,7 +239,7 @@ class BrokerMachine(Core):
         action=st.sampled_from(["cancel", "requeue", "delete", "run", "prioritize"]),
         which=st.lists(ANY, min_size=1, max_size=3),
         tenant=st.none() | TENANTS,
-        level=st.integers(0, 3),
+        level=LEVELS,
     )
     def alter(
         self, client: str, action: Any, which: list[int], tenant: str | None, level: int

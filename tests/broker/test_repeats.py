@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.broker import Caller
 from fairlead.broker.repeats import Insistence, Limit, Rounds
-from fairlead.broker.verbs import Call
+from fairlead.broker.requests import Call
 from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
 
 PASSING = ("loading", "noreplicas", "clusterdown", "busy", "moving", "misconf")

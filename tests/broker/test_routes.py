@@ -12,7 +12,7 @@ from fairlead.broker import address_of, connect, with_routes
 from fairlead.broker.routes import split_routes
 from fairlead.broker.sharded.places import Places
 from fairlead.broker.topology import Topology, topology_of
-from fairlead.cli.target import named
+from fairlead.cli.common.broker_option import broker_url
 from fairlead.settings import configured
 
 LOW = {"queue:reports": "redis://:hunter2@bulk", "priority:low": "redis://:hunter2@bulk"}
@@ -131,12 +131,12 @@ def test_routes_are_said_by_argument_environment_or_file(monkeypatch: pytest.Mon
     assert configured().routes == {"priority:low": "redis://file"}
     expected = with_routes("redis://main", {"priority:low": "redis://file"})
     assert Fairlead()._url == expected
-    assert named(None)[0] == expected
+    assert broker_url(None)[0] == expected
     monkeypatch.setenv("FAIRLEAD_ROUTES", "queue:a=redis://one?shard=x\n  priority:low=redis://two")
     expected = with_routes(
         "redis://main", {"queue:a": "redis://one?shard=x", "priority:low": "redis://two"}
     )
-    assert Fairlead()._url == expected == named(None)[0]
+    assert Fairlead()._url == expected == broker_url(None)[0]
     mine = {"priority:high": "redis://mine"}
     assert Fairlead(routes=mine)._url == with_routes("redis://main", mine)
     assert Fairlead("redis://other", routes=mine)._url == with_routes("redis://other", mine)

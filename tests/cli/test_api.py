@@ -65,7 +65,7 @@ def test_a_missing_library_is_told(
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "fairlead.api.serve", raising=False)
-    monkeypatch.delitem(sys.modules, "fairlead.api.heads", raising=False)
+    monkeypatch.delitem(sys.modules, "fairlead.api.http.header_limits", raising=False)
     assert run(cli, ["api", "--url", "redis://127.0.0.1:9"]) == 2
     assert 'pip install "fairlead[server]"' in capsys.readouterr().err
 

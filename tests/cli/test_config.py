@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.codes import FAILURE, OK
+from fairlead.cli.common.exit_codes import FAILURE, OK
 from fairlead.cli.main import cli, run
 
 FILE = """

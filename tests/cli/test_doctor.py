@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker import connect
-from fairlead.broker.views import Finding, WorkerRecord
+from fairlead.broker.records import Finding, WorkerRecord
 from fairlead.cli.main import cli, run
 from fairlead.settings import Configured
 from tests.cli.running import fairlead
@@ -111,7 +111,7 @@ def test_a_paused_queue_is_a_warning(valkey: Running, capsys: pytest.CaptureFixt
     enqueue(valkey.url, worker=True)
 
     async def pause() -> None:
-        from fairlead.broker.verbs import QueueChange
+        from fairlead.broker.requests import QueueChange
 
         store = connect(valkey.url)
         await store.configure(Client(store, "o").call(), [QueueChange(queue="mail", paused=True)])
@@ -229,7 +229,7 @@ def test_a_terminal_sees_how_far_the_audit_is(
 def test_without_a_broker_it_says_how_to_name_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.cli.target.configured", Configured)
+    monkeypatch.setattr("fairlead.settings.configured", Configured)
     assert run(cli, ["doctor"]) == 2
     err = capsys.readouterr().err
     assert "--url redis://HOST" in err

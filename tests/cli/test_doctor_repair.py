@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.broker import connect
+from fairlead.broker.records import Mended, WorkerRecord
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.views import Mended, WorkerRecord
 from fairlead.cli.main import cli, run
 from tests.support.servers import Running, server
 from tests.support.store import Client, submit

@@ -60,6 +60,15 @@ def test_a_flow_is_shown_with_what_failed(
     assert [task["task"] for task in found["failed"]] == ["bad", "good"]
 
 
+def test_a_flow_that_there_is_not_is_not_called_a_task(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = asked(running, "show", "nope", capsys=capsys)
+    assert code == 1
+    assert "does not know flow 'default:nope'; its id or tenant may be another one" in err
+    assert "(next: check its id and tenant" in err
+
+
 def test_retry_and_cancel(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(flowed(running.url, "again", drained=True))
     assert asked(running, "retry", "again", capsys=capsys)[0] == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import answered
-from tests.cli.up_process import running_up
+from tests.cli.up.up_process import running_up
 
 
 def test_it_writes_tasks_their_test_and_settings_and_says_what_is_next(tmp_path: Path) -> None:

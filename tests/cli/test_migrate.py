@@ -13,7 +13,7 @@ from fairlead import Fairlead
 from fairlead.broker.redis import migrations
 from fairlead.broker.redis.broker import RedisBroker
 from fairlead.broker.redis.keys import Keys
-from fairlead.broker.verbs import LAYOUT, MOVING, Call
+from fairlead.broker.requests import LAYOUT, MOVING, Call
 from fairlead.cli.main import cli, run
 from fairlead.model.errors import Refused
 from tests.support.servers import Running, server
@@ -204,8 +204,8 @@ def test_a_shard_that_was_emptied_by_another_is_not_emptied_again(running: Runni
 
     async def empty() -> None:
         slow = RedisBroker(running.url)
-        slow._any_layout = True
-        command = (await slow._session()).server.command
+        slow.any_layout = True
+        command = (await slow.here()).server.command
 
         async def meanwhile(*args: Any) -> Any:
             nonlocal met

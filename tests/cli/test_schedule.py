@@ -121,6 +121,16 @@ def test_pause_and_resume_and_delete(nightly: str, capsys: pytest.CaptureFixture
     assert "there is no schedule 'nightly' (next: look for its name" in capsys.readouterr().err
 
 
+def test_a_name_that_is_nearly_right_is_answered_with_the_right_one(
+    nightly: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["show", "nightl"], ["next", "nightl"], ["change", "nightl", "--every", "5m"]):
+        assert schedule(*command) == 2
+        assert "no schedule 'nightl'; did you mean nightly? (next: " in capsys.readouterr().err
+    assert schedule("pause", "nightl") == 1
+    assert "no schedule 'nightl'; did you mean nightly?\n" in capsys.readouterr().err
+
+
 def test_an_unknown_name_does_not_keep_the_others_from_being_done(
     nightly: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

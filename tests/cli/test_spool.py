@@ -10,9 +10,9 @@ from typing import Protocol
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Submission
+from fairlead.broker.requests import Submission
+from fairlead.cli.common.broker_option import with_store
 from fairlead.cli.main import cli, run
-from fairlead.cli.target import look
 from fairlead.fallback.codec import SpooledTask, encode_submission, moment_now
 from fairlead.model.message import Message
 from fairlead.spool import Entry, Kind, Rejection, Spool
@@ -133,7 +133,7 @@ def test_a_drain_sends_what_was_left(said: Say, root: Path, valkey: Running) -> 
     async def known(store: Store) -> int:
         return (await store.snapshot()).queues["default"].ready
 
-    assert look(valkey.url, known) == 2
+    assert with_store(valkey.url, known) == 2
     found = json.loads(said("list", "--json")[0])["spools"]
     assert [(each["depth"], each["rejected"]) for each in found] == [(0, 1)]
     assert json.loads(said("forget", "--json")[0]) == {"forgotten": 1}

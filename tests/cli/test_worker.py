@@ -110,6 +110,8 @@ def test_check_without_a_worker_says_so(folder: Path) -> None:
     assert "no worker" in done.stderr
     report = json.loads(answered("check", "--json", FAIRLEAD_RUN_DIR=str(folder / "run")).stdout)
     assert (report["code"], report["workers"]) == (4, [])
+    other = answered("check", "--app", "shop.tasks", FAIRLEAD_RUN_DIR=str(folder / "run"))
+    assert other.stderr.startswith("no worker of shop.tasks:app of this user on this machine")
 
 
 @pytest.mark.slow
@@ -127,6 +129,9 @@ def test_a_worker_is_checked_from_its_start_to_its_end(folder: Path, url: str) -
         (child,) = status["children"]
         assert child["state"] == "working"
         assert fairlead(folder, "check", "--pid", "1").returncode == 4
+        mine = fairlead(folder, "check", "--app", "shop")
+        assert (mine.returncode, "1 of 1 children, 0 tasks running" in mine.stdout) == (0, True)
+        assert fairlead(folder, "check", "--app", "shop:other").returncode == 4
 
         os.kill(child["pid"], signal.SIGSTOP)  # its loop stands still
         _wait_for(lambda: fairlead(folder, "check").returncode == 1)

@@ -110,7 +110,7 @@ def test_an_error_in_an_import_names_the_line_of_the_program(folder: Path) -> No
 def test_a_line_that_cannot_be_read_is_named(folder: Path) -> None:
     (folder / "shop.py").write_text("from fairlead import Fairlead\napp = Fairlead(\n")
     _, said = ended(folder, "worker", "shop:app")
-    assert f"SyntaxError: '(' was never closed (shop.py, line 2) ({folder}/shop.py, line 2)" in said
+    assert f"SyntaxError: '(' was never closed ({folder}/shop.py, line 2)" in said
 
 
 async def test_what_handlers_raise_is_shown_on_a_console_and_not_in_json(
@@ -128,6 +128,9 @@ async def test_what_handlers_raise_is_shown_on_a_console_and_not_in_json(
             assert lines[0] == "Traceback (most recent call last):"
             assert lines[1] == f'File "{folder}/jobs.py", line 13, in pay'
             assert "s3cret" not in text
+            warning = "the server keeps no append-only file"  # by the supervisor, for all processes
+            await until(lambda: warning in console.text(), console.tail)
+            assert console.text().count(warning) == 1
         finally:
             console.close()
         machine = worker_of(folder, valkey.url, name="machine")
@@ -156,6 +159,7 @@ async def test_the_first_ctrl_c_says_what_is_waited_for_and_how_to_leave(
             )
             worker.signal(signal.SIGINT)
             assert await worker.wait() == 0
+            assert worker.log("worker leaves at once")
     finally:
         worker.close()
 

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from fairlead import Fairlead
-from fairlead.broker.verbs import WorkerOrder
+from fairlead.broker.requests import WorkerOrder
 from fairlead.cli.main import cli, run
-from fairlead.cli.task_types import signature
+from fairlead.cli.task.types import signature
 from fairlead.client.client import Client
 from fairlead.client.declaration import declared
 from fairlead.model.catalog import entry_of
 from fairlead.model.errors import Unreachable
-from fairlead.model.options import Priorities
+from fairlead.model.priorities import Priorities
 from tests.cli.running import fairlead
 from tests.support.servers import Running, server
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Call, Fetch, Mail, Receipt, Submission, Watched
-from fairlead.broker.views import Parts, TaskRecord
+from fairlead.broker.records import Parts, TaskRecord
+from fairlead.broker.requests import Call, Fetch, Mail, Receipt, Submission, Watched
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Body, Message
 from fairlead.model.options import Dependency, Unique

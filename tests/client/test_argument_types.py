@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from fairlead import Context, Fairlead, InvalidArgument, State, register_type
-from fairlead.client.call import Kind
+from fairlead.client.call import BoundTask
 
 app = Fairlead("memory://")
 
@@ -154,7 +154,7 @@ async def test_a_result_that_does_not_fit_is_rejected_without_retries() -> None:
     @app.task(max_retries=5)
     def count(n: int) -> None: ...
 
-    handle = await count.aenqueue((await word.aenqueue()).output)
+    handle = await count.aenqueue((await word.aenqueue()).output)  # type: ignore[arg-type]
     await app.drain()
     info = await handle.ainfo()
     assert (info.state, info.reason, info.attempts) == (State.DEAD, "rejected", 1)
@@ -169,12 +169,13 @@ def test_the_short_way_takes_only_types_that_are_known_to_fit(count: int) -> Non
     @app.task(name=f"first{count}")
     def first(n: int | str | bool | None, *rest: Any) -> None: ...
 
-    kind = Kind(first._kind.spec, first._kind.priorities)
+    kind = BoundTask(first._bound.spec, first._bound.priorities)
     kind.template((1,), {})
-    assert kind.plain((1,), {}) is None  # nobody has looked at it
+    assert kind.quick is not None
+    assert kind.quick.plain("id", (1,), {}) is None  # nobody has looked at it
     for length in range(count):
         first.call(1, *([0] * length)).submission()
-    ready = first._kind.ready
+    ready = first._bound.ready
     assert ready is not None
     assert ready.plain("id", (1,), {}) is not None
     assert ready.plain("id", (1, "a"), {}) is None

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.broker.verbs import MAX_STEP, Alter, LeaseRef, QueueChange, Receipt
+from fairlead.broker.requests import MAX_STEP, Alter, LeaseRef, QueueChange, Receipt
 from fairlead.client import Client, raise_for
 from fairlead.model.errors import (
     Ambiguous,
@@ -227,15 +227,15 @@ async def test_a_finished_task_is_known_at_once_and_an_unknown_one_too(
     item = submission()
     await client.submit(item)
     await finish(counting.store)
-    assert await client.wait_final(item.message.id) is State.COMPLETED
-    assert await client.wait_final("acme:unknown") is None
+    assert await client.waiter.wait(item.message.id) is State.COMPLETED
+    assert await client.waiter.wait("acme:unknown") is None
     assert counting.collects == 0
 
 
 async def test_one_collecting_call_serves_all_who_wait(client: Client, counting: Counting) -> None:
     items = [submission() for _ in range(100)]
     await client.submit_many(items)
-    waits = [asyncio.create_task(client.wait_final(item.message.id)) for item in items * 2]
+    waits = [asyncio.create_task(client.waiter.wait(item.message.id)) for item in items * 2]
     await counting.begun.wait()
     assert counting.collecting == 1
     await finish(counting.store, 100)
@@ -247,16 +247,16 @@ async def test_collecting_ends_when_nobody_waits(client: Client, counting: Count
     one, two = submission(), submission()
     await client.submit_many([one, two])
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(client.wait_final(one.message.id), 0.01)
+        await asyncio.wait_for(client.waiter.wait(one.message.id), 0.01)
     await asyncio.sleep(0)
     assert counting.collecting == 0
 
     # And it begins anew, without mail getting lost in between.
-    wait = asyncio.create_task(client.wait_final(two.message.id))
+    wait = asyncio.create_task(client.waiter.wait(two.message.id))
     await counting.begun.wait()
     await finish(counting.store, 2)
     assert await wait is State.COMPLETED
-    assert await client.wait_final(one.message.id) is State.COMPLETED
+    assert await client.waiter.wait(one.message.id) is State.COMPLETED
 
 
 async def test_whoever_waits_hears_that_the_client_was_closed(
@@ -264,7 +264,7 @@ async def test_whoever_waits_hears_that_the_client_was_closed(
 ) -> None:
     item = submission()
     await client.submit(item)
-    wait = asyncio.create_task(client.wait_final(item.message.id))
+    wait = asyncio.create_task(client.waiter.wait(item.message.id))
     await counting.begun.wait()
     await client.close()
     with pytest.raises(Refused, match="closed"):
@@ -276,7 +276,7 @@ async def test_whoever_waits_hears_that_the_broker_was_closed(
 ) -> None:
     item = submission()
     await client.submit(item)
-    wait = asyncio.create_task(client.wait_final(item.message.id))
+    wait = asyncio.create_task(client.waiter.wait(item.message.id))
     await counting.begun.wait()
     await counting.inner.close()
     with pytest.raises(Refused, match="closed"):
@@ -289,7 +289,7 @@ async def test_a_lost_watch_is_renewed_while_other_mail_keeps_coming(
     monkeypatch.setattr("fairlead.client.waiter._COLLECT", 0.5)
     lost = submission()
     await client.submit(lost)
-    wait = asyncio.create_task(client.wait_final(lost.message.id))
+    wait = asyncio.create_task(client.waiter.wait(lost.message.id))
     await counting.begun.wait()
     counting.drop = lost.message.id
     await finish(counting.store)
@@ -298,7 +298,7 @@ async def test_a_lost_watch_is_renewed_while_other_mail_keeps_coming(
         while not wait.done():
             other = submission()
             await client.submit(other)
-            told = asyncio.create_task(client.wait_final(other.message.id))
+            told = asyncio.create_task(client.waiter.wait(other.message.id))
             for _ in range(10):  # until it is watched: it is to end by a letter
                 await asyncio.sleep(0)
             await finish(counting.store)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,18 +16,6 @@ from fairlead import (
     State,
     UnknownDependency,
 )
-from tests.support.servers import shared
-
-
-@pytest.fixture(params=["memory", "valkey"])
-async def app(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
-    if request.param == "memory":
-        async with Fairlead("memory://") as made:
-            yield made
-        return
-    with shared() as running:
-        async with Fairlead(running.url) as made:
-            yield made
 
 
 @pytest.mark.parametrize("tenant", ["default", "acme"])

@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.broker.documents import DocumentChange
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import QueueChange
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import QueueChange
 from fairlead.client.client import Client
 
 

@@ -175,8 +175,8 @@ async def test_in_an_outage_all_callers_have_their_own_time_and_know_that_nothin
                 return took(began), error
             return took(began), None
 
-        first = asyncio.create_task(one(0))
-        await first  # it met the connection as it went
+        while not isinstance((await one(0))[1], Unreachable):
+            pass  # it met the connection as it went, and on a busy machine the next one, too
         found = await asyncio.gather(*(one(n / 100) for n in range(120)))
         assert {type(error) for _, error in found} == {Unreachable}
         assert max(seconds for seconds, _ in found) < 1.5
@@ -261,7 +261,7 @@ def test_a_sync_call_on_the_thread_of_a_running_loop_warns_once(
     async def main() -> None:
         for _ in range(3):
             work.enqueue()
-        assert app.snapshot().depth == 4
+        assert (await app.asnapshot()).depth == 4
 
     with caplog.at_level(logging.WARNING, "fairlead.client"):
         asyncio.run(main())

@@ -11,7 +11,7 @@ import pytest
 from fairlead import EventInfo, EventStream, Fairlead, Flow, Reject
 from fairlead.broker import connect
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.views import EventPage
+from fairlead.broker.records import EventPage
 from fairlead.client.event_info import event_filter, event_text, parse_event_text
 from fairlead.model.errors import InvalidInput, InvalidOption, Refused, Unreachable
 from fairlead.model.event_places import joined

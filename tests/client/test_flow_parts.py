@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,11 @@ def step(name: str) -> str:
     return name
 
 
-def calls(names: str) -> dict[str, Part]:
+def calls(names: str) -> dict[str, Part[Any]]:
     return {name: step.call(name) for name in names}
 
 
-def edges(flow: Part) -> dict[str, str]:
+def edges(flow: Part[Any]) -> dict[str, str]:
     """What each call waits for, by the names they were called with."""
     plan = plan_of(flow)
     names = {id: call.args[0] for id, call in plan.calls.items()}
@@ -134,7 +135,7 @@ def test_what_is_no_call_is_refused(wrong: object) -> None:
 
 
 @pytest.mark.parametrize("empty", [[], [[]], Flow(), [Flow(), []]])
-def test_an_empty_list_within_a_chain_is_refused(empty: list[Part]) -> None:
+def test_an_empty_list_within_a_chain_is_refused(empty: list[Part[Any]]) -> None:
     c = calls("ab")
     with pytest.raises(InvalidInput, match="empty list"):
         plan_of(c["a"] >> empty >> c["b"])
@@ -170,7 +171,7 @@ def test_what_a_call_names_itself_is_waited_for_as_well() -> None:
 def test_long_chains_and_wide_graphs_are_worked_out_quickly(scale: float) -> None:
     long, wide = int(10_000 * scale), int(100_000 * scale)
     began = time.process_time()
-    flow: Part = step.call("0")
+    flow: Part[Any] = step.call("0")
     for i in range(long):
         flow = flow >> step.call(str(i))
     assert len(plan_of(flow).calls) == long + 1

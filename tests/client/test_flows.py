@@ -31,7 +31,7 @@ from fairlead import (
 )
 from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
-from fairlead.client.flow_sending import _chunks, drafted
+from fairlead.client.flow_submit import _chunks, drafted
 from tests.support.store import NOW, Client, submit
 
 

@@ -23,7 +23,7 @@ from fairlead import (
     UnknownTask,
     correlation,
 )
-from fairlead.broker.verbs import Submission
+from fairlead.broker.requests import Submission
 from fairlead.client.stored_submissions import content_of, decode_draft, decode_submission
 from fairlead.model.message import Body, Trace
 from fairlead.model.options import Dependency, Unique

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead import Context, Fairlead, Handle, InvalidInput, State, TooLarge
-from fairlead.broker.verbs import Submission
+from fairlead.broker.requests import Submission
 from fairlead.client import TaskCall
 from fairlead.model.message import Body
 from fairlead.model.options import MAX_DEPENDENCIES, Dependency

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead import Fairlead, InvalidInput, TooLarge
-from fairlead.broker.verbs import LeaseRef, Submission
-from fairlead.client.flow_sending import Draft, drafted
+from fairlead.broker.requests import LeaseRef, Submission
+from fairlead.broker.submission_checks import MAX_ENVELOPE
+from fairlead.client.flow_submit import Draft, drafted
 from fairlead.client.stored_submissions import (
     batches,
     content_of,
@@ -24,10 +25,9 @@ from fairlead.client.stored_submissions import (
     encode_submission,
     tasks_text,
 )
-from fairlead.model.checks import MAX_ENVELOPE
 from fairlead.model.message import Body, Message
 from fairlead.model.options import Dependency, Unique
-from fairlead.model.values import MAX_BODY
+from fairlead.model.packing import MAX_BODY
 
 names = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
 ids = st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True)

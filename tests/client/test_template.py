@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fairlead import Context, Fairlead, InvalidInput
-from fairlead.client.call import Kind
+from fairlead.client.call import BoundTask
 from fairlead.client.task import Sender
 from fairlead.model.message import Body, Trace
-from fairlead.model.values import pack_arguments
+from fairlead.model.packing import pack_arguments
 from fairlead.runtime.correlation import correlation
 from fairlead.runtime.ids import new_id
 
@@ -38,10 +38,10 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def ready(sender: Sender[..., Any]) -> Kind:
+def ready(sender: Sender[..., Any]) -> BoundTask:
     """A kind that has made a submission before."""
     sender.call(1).submission()
-    return sender._kind
+    return sender._bound
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -77,7 +77,7 @@ def test_calls_that_no_handler_takes_are_refused_also_behind_good_ones() -> None
     loose: Sender[..., Any] = app.task(name="loose")(lambda a, b: None)
     cases = ((takes, ()), (takes, (1, "", 2)), (keyed, (1,)), (loose, (1,)), (loose, (1, 2, 3)))
     for sender, args in cases:
-        kind = Kind(sender._kind.spec, sender._kind.priorities)
+        kind = BoundTask(sender._bound.spec, sender._bound.priorities)
         kind.template((), {})
         with pytest.raises(InvalidInput, match="cannot be called like this"):
             Sender(kind, app._clients).call(*args).submission()
@@ -106,4 +106,4 @@ def test_what_comes_with_the_call_is_not_lost() -> None:
 def test_a_priority_function_is_asked_for_every_call() -> None:
     sender = work.using(priority=lambda n: "high" if n > 1 else "low")
     assert [sender.call(n).submission().message.level for n in (1, 2, 1)] == [3, 1, 3]
-    assert sender._kind.ready is None
+    assert sender._bound.ready is None

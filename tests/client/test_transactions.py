@@ -284,8 +284,8 @@ def test_a_call_has_no_transaction_of_its_own(dsn: str) -> None:
 def test_the_transaction_is_no_option_that_is_stored(dsn: str) -> None:
     with psycopg.connect(dsn) as connection:
         sender: Task[..., int] | Any = work.using(tx=connection, queue="mail")
-        assert "tx" not in type(sender._kind.said).__struct_fields__
-        assert str(connection) not in repr(sender._kind.said)
+        assert "tx" not in type(sender._bound.said).__struct_fields__
+        assert str(connection) not in repr(sender._bound.said)
 
 
 def test_a_role_needs_few_rights(dsn: str, postgres: Postgres) -> None:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow  # mypy reads everything anew: with `make types` i
 
 PROGRAM = """\
 from fairlead import Context, Fairlead
+from fairlead.testing import Kit
 
 app = Fairlead("memory://", priorities={"urgent": "critical"})
 
@@ -26,6 +27,10 @@ async def send(to: str, subject: str = "hi") -> str:
 def double(n: int) -> int:
     return 2 * n
 
+@app.task
+def render(ctx: Context, n: int) -> bytes:
+    return b""
+
 @app.task(priority=lambda n: "high")
 async def report(ctx: Context, n: int) -> list[int]:
     return [n]
@@ -33,14 +38,25 @@ async def report(ctx: Context, n: int) -> list[int]:
 async def program() -> None:
     reveal_type(await send("a"))                    # R: str
     reveal_type(double(1))                          # R: int
+    ctx = Kit(app).context()
+    reveal_type(await report(ctx, 1))               # R: list[int]
+    reveal_type(render(ctx, n=1))                   # R: bytes
+    reveal_type(render.enqueue(1).result())         # R: bytes
     reveal_type(await send.aenqueue("a"))           # R: Handle[str]
     reveal_type(double.enqueue(1).result())         # R: int
     reveal_type(await report.enqueue(1).aresult())  # R: list[int]
     reveal_type(send.using(tenant="acme", delay="5m").enqueue("a", subject="b"))  # R: Handle[str]
     reveal_type(send.call("a").using(priority=1))   # R: TaskCall[str]
     reveal_type(await app.aenqueue_many(send.call(to) for to in "ab"))  # R: list[Handle[str]]
-    reveal_type(double.call(send.call("a").output))  # R: TaskCall[int]
+    reveal_type(double.call(double.call(1).output))  # R: TaskCall[int]
     double.enqueue(double.enqueue(1).output)
+    flow = double.call(1) >> send.call("a")
+    reveal_type(await (await app.aenqueue_flow(flow)).aresult())  # R: str
+    reveal_type(app.enqueue_flow(double.call(1) << send.call("a")).result())  # R: int
+    reveal_type(app.enqueue_flow([double.call(1)] >> send.call("a")).result())  # R: str
+    reveal_type(app.enqueue_flow(flow >> [double.call(1), send.call("b")]).result())  # R: Any
+    reveal_type(app.enqueue_flow([flow, double.call(2)]).result())  # R: Any
+    reveal_type(app.flow("x").result())             # R: Any
     reveal_type(app.handle("x").state)              # R: State | OutboxState
     reveal_type(double.using(tx=object()).enqueue(1))  # R: Handle[int]
     await send.using(depends_on=[double.enqueue(1), send.call("a"), "id"]).aenqueue("a")
@@ -51,7 +67,10 @@ async def program() -> None:
     await send.aenqueue(1)                # E: arg-type
     send.enqueue("a", subjekt="b")        # E: call-arg
     double.enqueue("1")                   # E: arg-type
+    double.enqueue(send.enqueue("a").output)  # E: arg-type
     report.enqueue("x")                   # E: arg-type
+    report(1)                             # E: call-arg|arg-type
+    render(ctx, "x")                      # E: arg-type
     send.call()                           # E: call-arg
     send.using(delya=1)                   # E: call-arg
     send.using(delay=[1])                 # E: arg-type

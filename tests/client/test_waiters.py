@@ -49,7 +49,7 @@ async def test_a_thousand_waiters_are_woken_at_once_over_the_same_connections(
         handles: list[Handle[int]] = await app.aenqueue_many(wait.call(n) for n in range(tasks))
         first = asyncio.ensure_future(handles[0].aresult(timeout=30))
         client = app._clients.current()
-        waiter = client._waiter
+        waiter = client.waiter
         await until(lambda: waiter._collector is not None)
         await asyncio.sleep(0.05)  # whatever the worker connects to is connected
         before = connections(running)

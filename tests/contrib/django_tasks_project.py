@@ -186,6 +186,17 @@ class BackendTests(unittest.TestCase):
         with self.assertRaises(api.TaskResultDoesNotExist):
             result.refresh()
 
+    def test_a_result_is_the_same_wherever_it_is_read(self) -> None:
+        result = answer.enqueue()
+        self.assertEqual(answer.get_result(result.id), result)
+
+    def test_a_clock_that_is_ahead_contradicts_no_start(self) -> None:
+        with mock.patch("fairlead.contrib.django.backend.datetime") as clock:
+            clock.now.return_value = timezone.now() + timedelta(hours=1)
+            result = answer.enqueue()
+        self.finished(result)
+        self.assertLessEqual(result.enqueued_at, result.started_at)
+
     def test_run_after_is_waited_for(self) -> None:
         after = timezone.now() + timedelta(hours=1)
         result = answer.using(run_after=after).enqueue()
@@ -209,6 +220,7 @@ class BackendTests(unittest.TestCase):
             self.kit.not_enqueued("answer")
         self.kit.enqueued("answer")
         self.assertIsNotNone(result.enqueued_at)
+        self.assertEqual(answer.get_result(result.id), result)
         self.finished(result)
         with self.assertRaises(ZeroDivisionError), transaction.atomic():
             answer.enqueue()

@@ -32,7 +32,12 @@ def run(*command: str, folder: Path = ROOT, url: str = "memory://") -> str:
 
 
 def test_the_backend_keeps_what_django_says_of_backends() -> None:
-    assert "Ran 16 tests" in run(sys.executable, "-m", "tests.contrib.django_tasks_project")
+    assert "Ran 18 tests" in run(sys.executable, "-m", "tests.contrib.django_tasks_project")
+
+
+@pytest.mark.skipif("DJANGO_SOURCE" not in os.environ, reason="DJANGO_SOURCE names no source")
+def test_the_tests_of_django_pass_but_those_that_are_known() -> None:
+    run(sys.executable, "-m", "tests.contrib.django_own_suite", os.environ["DJANGO_SOURCE"])
 
 
 def test_the_example_passes_its_tests() -> None:

@@ -261,7 +261,7 @@ def test_manifests_fit_together() -> None:
 
 
 def test_keda_asks_for_something_that_the_api_answers() -> None:
-    from fairlead.api.table import BASE, ROUTES
+    from fairlead.api.route_table import BASE, ROUTES
 
     (scaled,) = [
         each

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.broker.records import Finding
 from fairlead.broker.redis.embedded import EmbeddedBroker
-from fairlead.broker.views import Finding
 from fairlead.embedded.allocator import FILE, find_allocator, loaded_by
-from fairlead.embedded.server import find_binary, is_bundled
 from fairlead.embedded.valkey import EmbeddedValkey
+from fairlead.embedded.valkey_server import find_binary, is_bundled
 from tests.embedded.processes import client
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is of Linux")

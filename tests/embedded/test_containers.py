@@ -20,7 +20,7 @@ from tests.embedded.processes import PATIENCE, ended, until
 _USER = """
 import json, subprocess, sys
 from fairlead.embedded.valkey import EmbeddedValkey
-from fairlead.embedded import server as module
+from fairlead.embedded import valkey_server as module
 from fairlead.model.errors import FairleadError
 import redis
 

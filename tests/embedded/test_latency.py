@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.benchmarks.latency import latency
+from benchmarks.latency import latency
 
 
 def test_the_latency_of_a_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

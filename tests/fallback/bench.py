@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Call, Fetch, LeaseRef, QueueChange, Receipt, Submission
+from fairlead.broker.requests import Call, Fetch, LeaseRef, QueueChange, Receipt, Submission
 from fairlead.client.client import Client
 from fairlead.fallback.drainer import Drainer
 from fairlead.fallback.fallback import Fallback, FallbackOptions
-from fairlead.fallback.local import MakeHandlers
+from fairlead.fallback.local_tasks import MakeHandlers
 from fairlead.fallback.prober import Prober
 from fairlead.model.errors import Unreachable
 from fairlead.model.message import Body, Message
@@ -41,7 +41,7 @@ class Failing:
         return receipts
 
     def __getattr__(self, name: str) -> Any:
-        if name == "parts":  # it is a whole
+        if name == "stores":  # it is a whole
             raise AttributeError(name)
         return getattr(self.inner, name)
 

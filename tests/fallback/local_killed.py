@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from fairlead import Fairlead
-from fairlead.fallback.keeper import Keeper
+from fairlead.fallback.background import BackgroundLoop
 from fairlead.model.errors import Unreachable
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from tests.support.deaths import serve
 
 TASKS = 6
@@ -35,7 +35,7 @@ def app_of(order: dict[str, Any]) -> Fairlead:
     async def send(number: int) -> int:
         with lines.open("a") as file:
             file.write(f"{number} {os.getpid()}\n")
-        if faults._fault is not None and faults._fault[0] == "handler":
+        if fault_injection._fault is not None and fault_injection._fault[0] == "handler":
             os.kill(os.getpid(), signal.SIGKILL)
         return number
 
@@ -53,17 +53,20 @@ async def _live(order: dict[str, Any]) -> None:
     ids = [(await send.aenqueue(number)).id for number in range(TASKS)]
     (Path(order["folder"]).parent / "ids").write_text(" ".join(ids))
     await asyncio.sleep(fallback.options.settling)
-    keeper = Keeper(fallback)
+    background = BackgroundLoop(fallback)
     while fallback.local.ran < TASKS:
-        await fallback.local.step(keeper._drainer.is_doubted)
+        await fallback.local.step(background._drainer.is_doubted)
         await asyncio.sleep(0.005)
     for _ in range(3):
         fallback.outages.probed(shard, good=True)
-    while await keeper._drainer.step():
+    while await background._drainer.step():
         pass
     await app.aclose()
 
 
 if __name__ == "__main__":
-    vars(faults)["SITES"] = (*faults.SITES, "handler")  # the handler itself is one more
+    vars(fault_injection)["SITES"] = (
+        *fault_injection.SITES,
+        "handler",
+    )  # the handler itself is one more
     serve(_live)

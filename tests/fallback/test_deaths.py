@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.broker import connect
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from tests.fallback.bench import Bench, submit
 from tests.support.deaths import Deaths, deaths
 from tests.support.servers import shared
@@ -24,7 +24,7 @@ def dying() -> Iterator[Deaths]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("site", faults.DRAINING)
+@pytest.mark.parametrize("site", fault_injection.DRAINING)
 async def test_a_drain_that_is_killed_loses_nothing_and_doubles_nothing(
     dying: Deaths, tmp_path: Path, site: str, times: int
 ) -> None:

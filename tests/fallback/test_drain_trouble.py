@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.broker.verbs import Call, QueueChange, Receipt, Submission
+from fairlead.broker.requests import Call, QueueChange, Receipt, Submission
 from fairlead.model.errors import Ambiguous, Refused
 from fairlead.model.options import Dependency
 from fairlead.model.spool_errors import SpoolFailed
@@ -119,7 +119,7 @@ async def test_a_batch_that_takes_its_time_gets_through_and_is_no_outage(
         return await enqueue(call, submissions)
 
     bench.broker.enqueue = slow  # type: ignore[method-assign, assignment]
-    monkeypatch.setattr("fairlead.fallback.transfer._SPEED", 2_000_000)
+    monkeypatch.setattr("fairlead.fallback.latency._SPEED", 2_000_000)
     changes = bench.fallback.outages.changes
     for _ in range(5):
         await bench.drain()
@@ -139,6 +139,21 @@ async def test_a_broker_that_falls_silent_in_a_drain_is_away(bench: Bench) -> No
     bench.broker.enqueue = hang  # type: ignore[method-assign, assignment]
     await bench.drain()
     assert bench.fallback.state == "spooling"
+
+
+async def test_a_broker_that_does_not_say_what_became_of_a_call_is_away(bench: Bench) -> None:
+    """A drain that holds only a task in doubt asks about it first, and that may fail too."""
+    bench.fail(Ambiguous("the reply was lost"))
+    assert await bench.submit(submit("doubted")) == ["spooled"]
+    await bench.recover()
+    states = [bench.fallback.state]
+    bench.fail()
+    await bench.drain()
+    states.append(bench.fallback.state)
+    assert states == ["draining", "spooling"]
+    await bench.recover()
+    await bench.drain()
+    assert await bench.states("doubted") == ["queued"]
 
 
 async def test_a_spool_that_waits_is_not_read_all_the_time(
@@ -192,6 +207,20 @@ async def test_a_drain_does_not_rest_for_a_broker_that_took_long_to_refuse(bench
     bench.now += 10.0  # the task itself is tried again after eight seconds
     await bench.drain()
     assert await bench.states("a") == ["queued"]
+
+
+async def test_one_task_that_was_left_by_a_long_drain_waits_for_no_long_rest(bench: Bench) -> None:
+    """A rest is for reading again what was left, not for what was sent."""
+    await bench.configure(QueueChange(queue="small", max_waiting=1))
+    await bench.submit(submit("first", queue="small"))
+    await spooled(bench, *(submit(f"t{n}") for n in range(99)), submit("last", queue="small"))
+    bench.drainer._cost = 10.0  # as of a large spool, or a machine that is busy
+    await bench.drain()
+    assert bench.drainer.left == 1
+    await bench.configure(QueueChange(queue="small", max_waiting=2))
+    bench.now += 2.5
+    await bench.drain()
+    assert await bench.states("last") == ["queued"]
 
 
 async def test_a_change_of_state_ends_the_rest_of_a_drain(bench: Bench) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.broker.verbs import Call, Fetch, LeaseRef, QueueChange
+from fairlead.broker.requests import Call, Fetch, LeaseRef, QueueChange
 from fairlead.fallback import codec
 from fairlead.fallback.codec import (
     Doubted,

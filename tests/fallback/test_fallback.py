@@ -12,8 +12,8 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.fallback import fallback as module
+from fairlead.fallback.background import BackgroundLoop
 from fairlead.fallback.fallback import Fallback, FallbackOptions
-from fairlead.fallback.keeper import Keeper
 
 
 def made(folder: Path) -> Fallback:
@@ -23,9 +23,9 @@ def made(folder: Path) -> Fallback:
 async def test_first_calls_of_several_threads_start_one_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fallback, keepers, pid = made(tmp_path / "spool"), list[Keeper](), os.getpid()
+    fallback, keepers, pid = made(tmp_path / "spool"), list[BackgroundLoop](), os.getpid()
 
-    class Counted(Keeper):
+    class Counted(BackgroundLoop):
         def __init__(self, *args: Fallback) -> None:
             keepers.append(self)
             super().__init__(*args)
@@ -35,7 +35,7 @@ async def test_first_calls_of_several_threads_start_one_keeper(
         return pid
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "Keeper", Counted)
+        patch.setattr(module, "BackgroundLoop", Counted)
         patch.setattr(os, "getpid", slow)
         threads = [threading.Thread(target=fallback.start) for _ in range(4)]
         for thread in threads:
@@ -45,7 +45,7 @@ async def test_first_calls_of_several_threads_start_one_keeper(
     assert len(keepers) == 1
     await fallback.close()
     fallback.start()
-    assert fallback._keeper is None
+    assert fallback._background is None
 
 
 async def test_a_close_that_waits_for_the_disk_does_not_hold_up_the_loop(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.fallback import fallback, submitter
-from fairlead.fallback.keeper import Keeper
+from fairlead.fallback.background import BackgroundLoop
 from fairlead.model.errors import Ambiguous, BrokerError
 from fairlead.model.spool_errors import SpoolFailed
 from fairlead.spool import committer, files
@@ -88,14 +88,14 @@ async def test_a_broker_that_is_back_takes_tasks_though_the_disk_hangs(
     bench.fail()
     with pytest.raises(BrokerError):
         await bench.client.submit(submit("doubted"), limit=0.3)
-    keeper = Keeper(bench.fallback, dice=lambda: 0.0)
-    running = asyncio.create_task(keeper.run())
+    background = BackgroundLoop(bench.fallback, dice=lambda: 0.0)
+    running = asyncio.create_task(background.run())
     bench.broker.error = None
     await until(lambda: not bench.fallback.outages.away())
     assert (await bench.client.submit(submit("next"), limit=5.0)).durability == "committed"
     disk.goes_on.set()
     await until(lambda: not bench.fallback.is_spooled("doubted"))
-    keeper.stop()
+    background.stop()
     await running
     assert await bench.states("doubted", "next") == ["queued", "queued"]
 

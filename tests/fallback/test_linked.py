@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.broker import Store, connect
-from fairlead.broker.verbs import Submission
+from fairlead.broker.requests import Submission
 from fairlead.client.client import Client
 from fairlead.fallback.drainer import Drainer
 from fairlead.fallback.fallback import Fallback, FallbackOptions

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from tests.fallback.local_killed import TASKS, app_of
 from tests.fallback.test_servers import BACK, until
 from tests.support.deaths import Deaths, deaths
 from tests.support.servers import shared
 
-ENDED = ("local_kept", *faults.DRAINING)  # from here on the first ends are on disk
+ENDED = ("local_kept", *fault_injection.DRAINING)  # from here on the first ends are on disk
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ import pytest
 from fairlead.broker import Caller, Store, connect, destination_of
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.requests import Call, ExchangeReply, Fetch, Moved, Submission
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import Call, ExchangeReply, Fetch, Moved, Submission
 from fairlead.fallback.codec import moment_now
 from fairlead.fallback.outcomes import KeptOutcome, Outcomes, settle_left
 from fairlead.model.errors import Ambiguous, Unreachable

@@ -13,10 +13,10 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.broker import connect
-from fairlead.broker.verbs import Call, Fetch
+from fairlead.broker.requests import Call, Fetch
+from fairlead.fallback.background import BackgroundLoop
 from fairlead.fallback.codec import SpooledTask
-from fairlead.fallback.keeper import Keeper
-from fairlead.fallback.window import Window
+from fairlead.fallback.recent_enqueues import RecentEnqueues
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.runtime.ids import new_id
 from fairlead.spool import SpoolLimits
@@ -266,7 +266,7 @@ async def test_an_outage_of_any_length_makes_no_call_too_old(
     bench: Bench, running: Running, seconds: float
 ) -> None:
     passed = 0.0
-    bench.fallback.window = Window(clock=lambda: time.monotonic() + passed)
+    bench.fallback.recent_enqueues = RecentEnqueues(clock=lambda: time.monotonic() + passed)
     await bench.submit(submit("kept"))
     await look(bench)
     running.admin("SAVE")
@@ -297,12 +297,12 @@ async def test_an_idle_process_stops_to_ask_and_holds_nothing(
         return await bench.broker.inner.hello()
 
     monkeypatch.setattr(bench.broker, "hello", hello, raising=False)
-    bench.fallback.window = window = Window(clock=lambda: now)
-    keeper = Keeper(bench.fallback, clock=lambda: now, dice=lambda: 0.5)
+    bench.fallback.recent_enqueues = window = RecentEnqueues(clock=lambda: now)
+    background = BackgroundLoop(bench.fallback, clock=lambda: now, dice=lambda: 0.5)
     await bench.submit(submit("a"))
     found = []
     for now in (0.0, 30.0, 59.0, 61.0, 62.0, 70.0):  # noqa: B007 - the clocks read it
-        await keeper._turn()
+        await background._turn()
         found.append((asked, len(window)))
     assert found == [(1, 1), (2, 1), (3, 1), (4, 0), (4, 0), (4, 0)]
     bench.close()
@@ -310,7 +310,7 @@ async def test_an_idle_process_stops_to_ask_and_holds_nothing(
 
 def test_the_window_is_bounded_in_time_and_size() -> None:
     now = 0.0
-    window = Window(clock=lambda: now)
+    window = RecentEnqueues(clock=lambda: now)
 
     def add(count: int, size: int, shard: str = "0") -> None:
         tasks = [submit(new_id(), text=b"x" * size) for _ in range(count)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.broker import connect
-from fairlead.broker.verbs import Receipt
+from fairlead.broker.requests import Receipt
 from fairlead.client.client import Client
 from fairlead.fallback.drainer import Drainer
 from fairlead.fallback.fallback import Fallback, FallbackOptions

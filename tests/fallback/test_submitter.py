@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.broker.verbs import Call, Durability, QueueChange, Submission
+from fairlead.broker.requests import Call, Durability, QueueChange, Submission
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from fairlead.ledger.ledger import Ledger
-from fairlead.ledger.recording import TransactionCalls
+from fairlead.ledger.record_writer import TransactionQueries
 
 
 def given(id: str, content: str = "c", **more: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-async def record(calls: Ledger | TransactionCalls, *ids: str, **values: Any) -> int:
+async def record(calls: Ledger | TransactionQueries, *ids: str, **values: Any) -> int:
     """Record these tasks, all with the same values, under the term that stands."""
     if isinstance(calls, Ledger):
         async with calls.transaction() as work:

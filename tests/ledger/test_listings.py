@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from fairlead.ledger import calls
+from fairlead.ledger import queries
 from fairlead.ledger.ledger import Ledger
 from tests.ledger.rows import enqueue, enqueue_at, given, query, record
 
@@ -56,7 +56,7 @@ def test_what_is_rolled_back_is_not_listed(ledger_dsn: str) -> None:
 async def test_a_page_is_the_same_whichever_way_it_is_found(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(calls, "_FEW", few)
+    monkeypatch.setattr(queries, "_FEW", few)
     for number in range(12):
         state, error = ("dead", "ValueError") if number % 2 else ("queued", "")
         await record(

@@ -7,8 +7,8 @@ import inspect
 import psycopg
 import pytest
 
-from fairlead.ledger.calls import Calls
 from fairlead.ledger.ledger import Ledger
+from fairlead.ledger.queries import Queries
 from fairlead.ledger.statements import statement, statements
 from fairlead.model.ledger_errors import LedgerRefused
 from tests.ledger.rows import enqueue_at, given, record
@@ -17,10 +17,10 @@ from tests.ledger.rows import enqueue_at, given, record
 def test_every_statement_has_a_method_with_its_parameters() -> None:
     methods = {
         name: set(inspect.signature(method).parameters) - {"self"}
-        for name, method in inspect.getmembers(Calls, inspect.iscoroutinefunction)
+        for name, method in inspect.getmembers(Queries, inspect.iscoroutinefunction)
         if not name.startswith("_")
     }
-    # These are the steps of TransactionCalls.record_tasks, and of list_tasks.
+    # These are the steps of TransactionQueries.record_tasks, and of list_tasks.
     apart = {"make_incoming", "join_by_index", "copy_incoming", "move_tasks", "add_tasks"}
     apart |= {"count_tasks", "list_few_tasks"}
     assert methods == {

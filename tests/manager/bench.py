@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.verbs import Call, Fetch, Submission
-from fairlead.client.flow_sending import Draft
+from fairlead.broker.requests import Call, Fetch, Submission
+from fairlead.client.flow_submit import Draft
 from fairlead.client.stored_submissions import flow_text, tasks_text
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.auditor import Auditor
@@ -21,12 +21,12 @@ from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.janitor import Janitor
 from fairlead.manager.leader import Leader
+from fairlead.manager.leader_term import Term
 from fairlead.manager.recorder import Recorder
-from fairlead.manager.term import Term
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import Body, Leased, Message
 from fairlead.model.options import Dependency, Unique
-from fairlead.model.values import pack_arguments
+from fairlead.model.packing import pack_arguments
 from fairlead.runtime.ids import new_id
 
 __all__ = ("ENQUEUE", "Bench", "submission", "until")

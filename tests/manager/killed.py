@@ -9,7 +9,7 @@ from typing import Any
 
 from fairlead.broker import connect
 from fairlead.ledger.ledger import Ledger
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from tests.manager.bench import Bench
 from tests.support.deaths import serve
 
@@ -19,7 +19,10 @@ async def _manage(order: dict[str, Any]) -> None:
     async with Ledger(order["dsn"]) as ledger:
         bench = Bench(store, ledger, order["dsn"])
         term = await bench.lead("killed")
-        if faults._fault is not None and faults._fault[0] in faults.RECORDING:
+        if (
+            fault_injection._fault is not None
+            and fault_injection._fault[0] in fault_injection.RECORDING
+        ):
             await bench.recorder(term, batch=8, page=8).catch_up()
         else:
             await bench.dispatcher(term, batch=4).dispatch_all()

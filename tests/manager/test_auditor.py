@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from fairlead.broker import Caller
-from fairlead.broker.verbs import Alter
+from fairlead.broker.requests import Alter
 from fairlead.client.stored_submissions import encode_submission
 from fairlead.manager.comparison import Compared, Comparison
 from fairlead.manager.flow_dispatcher import ended, remaining
-from fairlead.manager.term import Term
+from fairlead.manager.leader_term import Term
 from fairlead.model.errors import Unreachable
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import Bench, submission

@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.client.stored_submissions import tasks_text
 from fairlead.ledger.task_log import unpack_log
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from tests.manager.bench import ENQUEUE, Bench, submission, until
 from tests.manager.process import ManagerProcess
 from tests.support.deaths import Deaths, deaths
@@ -28,7 +28,7 @@ def dying() -> Iterator[Deaths]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("site", faults.DISPATCHING)
+@pytest.mark.parametrize("site", fault_injection.DISPATCHING)
 async def test_whoever_leads_next_ends_what_a_killed_manager_began(
     bench: Bench, valkey: Running, dying: Deaths, site: str
 ) -> None:
@@ -72,7 +72,7 @@ class Interleaving:
         self.committed: list[str] = []
         self.ran: list[str] = []
         self.fault: tuple[str, int] | None = None
-        monkeypatch.setattr(faults, "reached", self.reached)
+        monkeypatch.setattr(fault_injection, "reached", self.reached)
 
     def reached(self, site: str) -> None:
         if self.fault is not None and self.fault[0] == site:
@@ -100,7 +100,10 @@ class Interleaving:
         """Leaders, one after the other; most of them die somewhere."""
         for _ in range(self.dice.randint(2, 3)):
             if self.dice.random() < 0.8:
-                self.fault = self.dice.choice(faults.DISPATCHING[:7]), self.dice.randint(1, 2)
+                self.fault = (
+                    self.dice.choice(fault_injection.DISPATCHING[:7]),
+                    self.dice.randint(1, 2),
+                )
             try:
                 term = await self.bench.lead()
                 dispatcher = self.bench.dispatcher(term, batch=2)
@@ -216,7 +219,7 @@ async def test_a_thousand_interleavings_beside_managers_that_are_killed(
         for life in range(_LIVES - 1):
             site = ("claimed", "pushed", "settled")[life % 3]
             passes = traffic.dice.randint(40, 80)
-            fault = {faults.VARIABLE: f"{site}:{passes}:kill"}
+            fault = {fault_injection.VARIABLE: f"{site}:{passes}:kill"}
             with ManagerProcess(tmp_path, valkey.url, bench.dsn, environment=fault) as manager:
                 status = await traffic.beside(manager, 10 * _INTERLEAVINGS)
             assert status == -signal.SIGKILL, manager.file.read_text()[-3_000:]
@@ -237,7 +240,7 @@ async def test_a_thousand_interleavings_beside_managers_that_are_killed(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("site", faults.RECORDING)
+@pytest.mark.parametrize("site", fault_injection.RECORDING)
 async def test_what_a_killed_recorder_has_not_committed_is_recorded_once(
     bench: Bench, valkey: Running, dying: Deaths, site: str, times: int
 ) -> None:

@@ -11,18 +11,18 @@ import psycopg
 import pytest
 
 from fairlead.broker import Caller, connect
-from fairlead.broker.verbs import Call, QueueChange, Submission
+from fairlead.broker.requests import Call, QueueChange, Submission
 from fairlead.client.stored_submissions import encode_submission, tasks_text
 from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.leader import Leader
+from fairlead.manager.leader_term import Term
 from fairlead.manager.push import Sent, Settlement, batches
-from fairlead.manager.term import Term
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
-from fairlead.model.values import pack_arguments
+from fairlead.model.packing import pack_arguments
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import ENQUEUE, Bench, submission, until
 from tests.support.servers import Running, server

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from fairlead.broker import Caller
+from fairlead.broker.records import Hello
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Alter
-from fairlead.broker.views import Hello
+from fairlead.broker.requests import Alter
 from fairlead.ledger.ledger import Ledger
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import Bench, submission

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Caller
-from fairlead.broker.verbs import Alter
+from fairlead.broker.requests import Alter
 from fairlead.model.ledger_errors import LostLeadership
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import Bench, submission

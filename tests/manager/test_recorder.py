@@ -12,18 +12,18 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.records import WorkerRecord
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.views import WorkerRecord
 from fairlead.client.stored_submissions import decode_submission, tasks_text
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.task_log import unpack_log
 from fairlead.manager.counts import Counts
+from fairlead.manager.leader_term import Term
 from fairlead.manager.recorder import Recorder
-from fairlead.manager.term import Term
 from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
 from fairlead.model.message import Body
-from fairlead.model.values import pack_arguments
+from fairlead.model.packing import pack_arguments
 from tests.support.servers import shared
 from tests.support.store import NOW, Client, completed, dead, failed, submit
 
@@ -318,7 +318,7 @@ async def test_nothing_is_written_if_the_end_of_the_step_fails(
         raise ConnectionError("killed between rows and commit")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fairlead.ledger.calls.Calls.record_flows", killed)
+        patch.setattr("fairlead.ledger.queries.Queries.record_flows", killed)
         with pytest.raises(ConnectionError):
             await r.record_once()
     assert await led.task(id="t") is None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Meta
 
 from fairlead.client.declaration import TaskOptions, declared
+from fairlead.client.named_call import spec_of
 from fairlead.model import catalog as module
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.catalog import (
@@ -27,8 +28,9 @@ from fairlead.model.catalog import (
     published,
 )
 from fairlead.model.errors import InvalidInput
-from fairlead.model.options import Priorities
+from fairlead.model.message import LEVEL_NAMES
 from fairlead.model.parameters import Parameter
+from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry, TaskSpec
 
 PRIORITIES = Priorities({"urgent": "critical", 9: "low"})
@@ -66,6 +68,16 @@ def test_an_entry_of_a_task_that_says_nothing_has_the_defaults() -> None:
     assert (found.max_retries, found.timeout) == (RetryPolicy().max_retries, 30.0)
     assert entry(plain, 30.0, timeout=None).timeout is None
     assert entry(plain, unique="k", unique_until="started").unique_until == "started"
+
+
+def test_a_priority_of_the_app_goes_by_its_label_too() -> None:
+    own = Priorities({"p0": 0, "p1": 1, "p2": 2, "p3": 3, "p4": 4})
+    for said, level, label in (("p4", "level-5", "p4"), (0, "high", "p0"), ("p1", "normal", "p1")):
+        made = entry_of(declared(plain, {"name": "work", "priority": said}, own, None), own)
+        assert (made.priority, made.priority_label) == (level, label)
+        assert spec_of(made).options.priority == f"level-{LEVEL_NAMES.index(level)}"
+    by_arguments: TaskOptions = {"name": "work", "priority": lambda n: "p4"}
+    assert entry_of(declared(plain, by_arguments, own, None), own).priority_label == ""
 
 
 def test_a_priority_that_arguments_decide_is_left_open() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,7 +16,7 @@ from fairlead.model.errors import InvalidCron, InvalidOption
 from fairlead.model.schedule import next_slot, slots, stamp, timing
 from tests.support.fair import examples
 
-MINUTE = timedelta(minutes=1)
+DAY = 1440  # minutes
 ZONES = [
     ("UTC", 2026),
     ("Europe/Berlin", 2026),
@@ -56,49 +56,58 @@ def members(field: str, low: int, high: int) -> set[int]:
     return found
 
 
-def matcher(expression: str) -> Any:
+def matching(expression: str, days: range) -> set[int]:
+    """The minutes of these days that an expression allows; minutes count from the first day."""
     minute, hour, day, month, weekday = expression.split()
     minutes, hours = members(minute, 0, 59), members(hour, 0, 23)
-    days, months = members(day, 1, 31), members(month, 1, 12)
-    weekdays = {number % 7 for number in members(weekday, 0, 7)}
+    of_month, months = members(day, 1, 31), members(month, 1, 12)
+    of_week = {number % 7 for number in members(weekday, 0, 7)}
     both = day.startswith("*") or weekday.startswith("*")
+    found: set[int] = set()
+    for number in days:
+        wall = date.fromordinal(number)
+        fits = wall.day in of_month, wall.isoweekday() % 7 in of_week
+        if wall.month in months and (all(fits) if both else any(fits)):
+            found.update(DAY * number + 60 * h + m for h in hours for m in minutes)
+    return found
 
-    def matches(wall: datetime) -> bool:
-        if wall.minute not in minutes or wall.hour not in hours or wall.month not in months:
-            return False
-        of_month, of_week = wall.day in days, wall.isoweekday() % 7 in weekdays
-        return (of_month and of_week) if both else (of_month or of_week)
 
-    return matches
+class Walk(NamedTuple):
+    days: range
+    shown: dict[int, int]  # by what the clock on the wall shows: the moment
+    again: dict[int, int]  # the moment at which it shows that once more
+    gaps: dict[int, range]  # by moment: what the clock left out before it
 
 
 @cache
-def walls(zone: str, start: int, minutes: int) -> list[datetime]:
-    """What the clock on the wall shows in each minute."""
+def walk(zone: str, start: int, minutes: int) -> Walk:
+    """Look at a clock in each minute of this time."""
     where = ZoneInfo(zone)
-    return [
-        datetime.fromtimestamp(start + 60 * i, where).replace(tzinfo=None) for i in range(minutes)
-    ]
+    shown, again, gaps = dict[int, int](), dict[int, int](), dict[int, range]()
+    before = 0
+    for at in range(start, start + 60 * minutes, 60):
+        clock = datetime.fromtimestamp(at, where)
+        wall = DAY * clock.toordinal() + 60 * clock.hour + clock.minute
+        if wall != before + 1 and at > start:
+            gaps[at] = range(before + 1, wall)
+        if shown.setdefault(wall, at) != at:
+            again[wall] = at
+        before = wall
+    return Walk(range(min(shown) // DAY, max(shown) // DAY + 1), shown, again, gaps)
 
 
 def oracle(
     expression: str, zone: str, start: int, minutes: int, gap: str, fold: str
 ) -> list[float]:
-    matches = matcher(expression)
-    shown: dict[datetime, list[int]] = {}
+    walked = walk(zone, start, minutes)
+    walls = matching(expression, walked.days)
     found: set[int] = set()
-    before: datetime | None = None
-    for i, wall in enumerate(walls(zone, start, minutes)):
-        at = start + 60 * i
-        while before is not None and before + MINUTE < wall:  # the clock left this out
-            before += MINUTE
-            if gap == "after" and matches(before):
-                found.add(at)
-        before = wall
-        if matches(wall):
-            shown.setdefault(wall, []).append(at)
-    for times in shown.values():
-        found.update({"first": times[:1], "second": times[-1:], "both": times}[fold])
+    if gap == "after":
+        found.update(at for at, out in walked.gaps.items() if not walls.isdisjoint(out))
+    for wall in walls & walked.shown.keys():
+        first = walked.shown[wall]
+        second = walked.again.get(wall, first)
+        found.update({"first": (first,), "second": (second,), "both": (first, second)}[fold])
     return [float(at) for at in sorted(found)]
 
 

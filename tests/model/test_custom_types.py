@@ -11,7 +11,7 @@ import pytest
 from fairlead import Fairlead, register_type
 from fairlead.model import custom_types
 from fairlead.model.errors import InvalidInput, NotSerializable
-from fairlead.model.values import convert, pack, unpack
+from fairlead.model.packing import convert, pack, unpack
 
 
 class Money:

@@ -75,7 +75,7 @@ SAMPLES: list[tuple[BaseException, dict[str, Any]]] = [
     (UnknownTask("sned", ["send"]), {"name": "sned", "closest": ("send",)}),
     (
         NotSerializable("argument 1", SECRET, "no"),
-        {"where": "argument 1", "type": "str", "why": "no"},
+        {"where": "argument 1", "type": "str", "why": "no", "at": ""},
     ),
     (TooLarge("it", 5, 4), {"what": "it", "size": 5, "limit": 4, "unit": "bytes"}),
     (DependencyCycle(["a", "b", "a"]), {"path": ("a", "b", "a")}),

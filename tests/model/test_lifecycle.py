@@ -28,10 +28,10 @@ from fairlead.model.lifecycle import (
     Succeeded,
     Unroutable,
     after_crash,
+    apply_cancel,
     crashes_after,
     may_return,
     on_dependency,
-    overruled,
     settle,
 )
 from fairlead.model.message import ErrorInfo, Leased, Message, run_flags, run_limits
@@ -408,16 +408,16 @@ def test_a_crash_is_retried_whatever_errors_the_policy_gives_up_on() -> None:
 
 @pytest.mark.parametrize("to", State)
 def test_a_cancelled_task_stays_cancelled_unless_it_was_completed(to: State) -> None:
-    assert overruled(to, cancel_requested=False) is to
+    assert apply_cancel(to, cancel_requested=False) is to
     expected = State.COMPLETED if to is State.COMPLETED else State.CANCELLED
-    assert overruled(to, cancel_requested=True) is expected
+    assert apply_cancel(to, cancel_requested=True) is expected
 
 
 @given(leases, outcomes, policies, dice)
 def test_an_overruled_move_is_a_legal_one_too(
     lease: Leased, outcome: Outcome, policy: RetryPolicy, dice: float
 ) -> None:
-    to = overruled(settle(lease, outcome, policy, dice=dice).to, cancel_requested=True)
+    to = apply_cancel(settle(lease, outcome, policy, dice=dice).to, cancel_requested=True)
     assert to in TRANSITIONS[State.RUNNING]
     assert to in FINAL
 

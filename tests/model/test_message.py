@@ -197,7 +197,7 @@ WRONG: dict[str, list[object]] = {
     "id": [None, 5, b"x", ["x"]],
     "queue": [None, 5, b"x"],
     "tenant": [None, 5, b"x"],
-    "level": [None, "2", 2.0, True, -1, 4, 2**64 - 1],
+    "level": [None, "2", 2.0, True, -1, 8, 2**64 - 1],
     "cost": [None, "1", b"1", True, [], 0, 0.0, -0.0, -1, -0.5, math.nan, math.inf, -math.inf],
     "limiters": [None, 5, [5], [None], [b"x"], [["x"]]],
     "flags": [None, "0", 0.5, False],

@@ -22,13 +22,13 @@ from fairlead.model.options import (
     MAX_LIMITERS,
     Dependency,
     Options,
-    Priorities,
     Resolved,
     Unique,
     merged,
     resolved,
     seconds,
 )
+from fairlead.model.priorities import Priorities
 
 TEN_YEARS = 315_360_000
 MADE = "0190a5b0c0de7000800000000000abcd"
@@ -392,7 +392,7 @@ def test_an_unknown_priority_is_refused_with_those_that_are_known(value: object)
     assert "critical, high, normal, low, 9, 0" in str(caught.value)
 
 
-@pytest.mark.parametrize("level", ["highest", "", "HIGH", None, 1])
+@pytest.mark.parametrize("level", ["highest", "", "HIGH", None, 1.5, True])
 def test_a_priority_can_only_be_mapped_onto_a_level(level: Any) -> None:
     with pytest.raises(InvalidOption) as caught:
         Priorities({"urgent": level})

@@ -174,18 +174,36 @@ def test_a_drain_is_slower_as_long_as_calls_are_and_then_as_fast_as_before() -> 
     assert slow == sorted(slow)
     assert slow[-1] == pytest.approx(0.01 / Ramp.LEAST - 0.01)  # it goes on all the same
     assert ramp.wait(100.0, 0.01, 100, excess=Ramp.EXCESS * 0.7) == pytest.approx(slow[-1])
-    again = [ramp.wait(100.0, 0.01, 100, excess=0.001) for _ in range(100)]
+    again = [ramp.wait(100.0 + n, 0.01, 100, excess=0.001) for n in range(100)]
+    assert again == sorted(again, reverse=True)
     assert again[-1] == pytest.approx(quiet)
-    assert ramp.wait(100.0, 10.0, 100, excess=10.0) == pytest.approx(10.0)
+    assert ramp.wait(300.0, 10.0, 100, excess=10.0) == pytest.approx(10.0)
+
+
+def test_a_drain_is_soon_below_what_was_too_much_and_careful_beyond_that() -> None:
+    ramp = Ramp(0.0, 0.0)
+    ramp.wait(100.0, 0.01, 100)
+    for _ in range(4):  # batches that were sent until calls were quick again
+        ramp.wait(100.0, 0.01, 100, excess=0.03)
+    soon = [ramp.wait(100.0, 0.01, 100) for _ in range(30)][-1]
+    assert soon == pytest.approx(0.01 / (Ramp.MOST * Ramp.SLOWER) - 0.01)
+    shares = [0.01 / (ramp.wait(100.0 + n / 10, 0.01, 100) + 0.01) for n in range(51)]
+    assert shares[10] == pytest.approx(shares[0] * Ramp.CAREFUL)  # in a second, of ten batches
+    assert shares[30] == pytest.approx(shares[0] * Ramp.CAREFUL**3)
+    for _ in range(2):  # it was too much again
+        ramp.wait(105.0, 0.01, 100, excess=0.03)
+    soon = [ramp.wait(105.0, 0.01, 100) for _ in range(30)][-1]
+    assert soon == pytest.approx(0.01 / (shares[50] * Ramp.SLOWER) - 0.01)
+    assert ramp.wait(105.0 + 1e6, 0.01, 100) < soon  # however long it was, by a tenth
 
 
 def test_a_batch_of_a_drain_keeps_the_broker_busy_for_moments_only() -> None:
     ramp = Ramp(0.0, 0.0)
     assert ramp.batch == Ramp.FEW  # nothing is known yet
-    ramp.wait(0.0, 0.001, 100)
+    ramp.wait(0.0, 0.0005, 100)
     assert ramp.batch == 256
     slow = Ramp(0.0, 0.0)
-    slow.wait(0.0, 0.010, 100)
+    slow.wait(0.0, 0.005, 100)
     assert slow.batch == 50
     slow = Ramp(0.0, 0.0)
     slow.wait(0.0, 1.0, 100)

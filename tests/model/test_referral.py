@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairlead.model.referral import Candidate, Pressure, Returns, candidates
 
 
@@ -43,12 +45,26 @@ def test_a_task_that_nobody_had_room_for_did_not_come_back() -> None:
     assert returns.pause("t", 2.0) == 0.5
 
 
-def test_tasks_without_room_rest_longer_the_more_of_them_there_are() -> None:
-    pressure, pauses = Pressure(), []
-    for refused in (True, True, True, True, True, True, True, False, True):
-        pressure.felt(refused=refused)
+def test_what_nobody_has_room_for_rests_for_as_long_as_there_has_been_none() -> None:
+    pressure, pauses, now = Pressure(), [], 100.0
+    for _ in range(7):
+        pressure.felt(now, refused=True)
         pauses.append(pressure.pause)
-    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.2, 0.2]
+        now += pressure.pause
+    assert pauses == pytest.approx([0.2, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0])
+    pressure.felt(now, refused=False)
+    assert pressure.pause == 0.2
+    pressure.felt(now, refused=True)
+    assert pressure.pause == 0.2
+
+
+def test_many_batches_within_a_moment_make_no_task_rest_for_longer() -> None:
+    pressure = Pressure()
+    for n in range(10):  # as bursts come while the one that knows them is busy
+        pressure.felt(100.0 + 0.05 * n, refused=True)
+    assert pressure.pause == pytest.approx(0.45)
+    pressure.felt(102.0, refused=True)  # long after those have come back, and found room elsewhere
+    assert pressure.pause == 0.2
 
 
 def test_only_so_many_are_remembered() -> None:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import InvalidArgument, InvalidInput, InvalidName, UnknownTask
 from fairlead.model.options import Options
+from fairlead.model.packing import pack_arguments, unpack_arguments
 from fairlead.model.registry import Registry, TaskSpec
-from fairlead.model.values import pack_arguments, unpack_arguments
 
 if TYPE_CHECKING:
     from somewhere import Unknown  # type: ignore[import-not-found]
@@ -287,7 +287,8 @@ def test_arguments_that_fit_are_accepted_and_the_context_is_not_among_them(
         (send, (), {}, "'to'"),
         (send, ("a", "b", "c"), {}, "too many positional"),
         (send, ("a",), {"to": "b"}, "'to'"),
-        (send, ("a",), {"color": 1}, "'color'"),
+        (send, ("a",), {"color": 1}, "'color'$"),
+        (send, ("a",), {"delay": 5}, r"'delay'; for the option use task.using\(delay=...\)$"),
         (fetch, (), {}, "'url'"),
         (fetch, ("u", 1, 2), {}, "too many positional"),
         (fetch, ("u",), {"ctx": 1}, "'ctx'"),

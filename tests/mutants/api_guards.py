@@ -18,15 +18,15 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "scope",
         "a token does only what its scopes allow",
-        _TESTS + "test_access.py::test_a_token_without_the_scope_is_refused_on_every_route",
-        _at("access.py", "    if scope not in access.scopes:\n", "    if False:\n"),
+        _TESTS + "auth/test_access.py::test_a_token_without_the_scope_is_refused_on_every_route",
+        _at("auth/access.py", "    if scope not in access.scopes:\n", "    if False:\n"),
     ),
     Guard(
         "tenant of a task",
         "a task of another tenant does not exist",
         _TESTS + "test_tasks.py::test_what_belongs_to_another_tenant_does_not_exist",
         _at(
-            "lookup.py",
+            "task_lookup.py",
             "    if record is None or (own is not None and record.message.tenant != own):\n",
             "    if record is None:\n",
         ),
@@ -35,7 +35,11 @@ GUARDS: tuple[Guard, ...] = (
         "tenant of a request",
         "a token of one tenant cannot ask for another",
         _TESTS + "test_tasks.py::test_what_belongs_to_another_tenant_does_not_exist",
-        _at("route.py", "        if asked is not None and asked != own:\n", "        if False:\n"),
+        _at(
+            "http/route.py",
+            "        if asked is not None and asked != own:\n",
+            "        if False:\n",
+        ),
     ),
     Guard(
         "tenant of a dependency",
@@ -50,21 +54,21 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "host",
         "a name that leads here by rebinding is not answered",
-        _TESTS + "test_access.py::test_another_host_is_refused",
-        _at("access.py", "        if not self._is_known(host):\n", "        if False:\n"),
+        _TESTS + "auth/test_access.py::test_another_host_is_refused",
+        _at("auth/access.py", "        if not self._is_known(host):\n", "        if False:\n"),
     ),
     Guard(
         "origin",
         "pages of other origins do not call",
-        _TESTS + "test_access.py::test_a_page_of_another_origin_is_refused",
-        _at("access.py", "rest == host", "bool(rest)"),
+        _TESTS + "auth/test_access.py::test_a_page_of_another_origin_is_refused",
+        _at("auth/access.py", "rest == host", "bool(rest)"),
     ),
     Guard(
         "site",
         "a page of another site changes nothing",
-        _TESTS + "test_access.py::test_a_page_of_another_site_changes_nothing",
+        _TESTS + "auth/test_access.py::test_a_page_of_another_site_changes_nothing",
         _at(
-            "access.py",
+            "auth/access.py",
             "        if mutates and site is not None",
             "        if False and site is not None",
         ),
@@ -72,21 +76,21 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "proxy",
         "what comes through a proxy is not taken for this machine",
-        _TESTS + "test_access.py::test_what_comes_through_a_proxy_is_not_loopback",
+        _TESTS + "auth/test_access.py::test_what_comes_through_a_proxy_is_not_loopback",
         _at("service.py", "if name in _FORWARDED or name.startswith", "if name.startswith"),
     ),
     Guard(
         "declared body",
         "a body that says it is too long is not read",
-        _TESTS + "test_input.py::test_a_body_that_says_it_is_too_long_is_not_read",
-        _at("input.py", "int(length) > limit:\n", "int(length) > 2**60:\n"),
+        _TESTS + "http/test_input.py::test_a_body_that_says_it_is_too_long_is_not_read",
+        _at("http/input.py", "int(length) > limit:\n", "int(length) > 2**60:\n"),
     ),
     Guard(
         "streamed body",
         "a body is cut off at its limit, whatever it says",
-        _TESTS + "test_input.py::test_a_body_that_goes_on_is_cut_off_at_its_limit",
+        _TESTS + "http/test_input.py::test_a_body_that_goes_on_is_cut_off_at_its_limit",
         _at(
-            "body.py",
+            "http/body.py",
             "                if size > limit:\n",
             "                if size > 10 * limit:\n",
         ),
@@ -94,20 +98,21 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "guesses",
         "those who guess tokens do not get to read the broker",
-        _TESTS + "test_token_cache.py::test_those_who_guess_are_slowed_down_and_cost_few_reads",
-        _at("token_cache.py", "            self._check_guesses(peer)\n", "            pass\n"),
+        _TESTS
+        + "auth/test_token_cache.py::test_those_who_guess_are_slowed_down_and_cost_few_reads",
+        _at("auth/token_cache.py", "            self._check_guesses(peer)\n", "            pass\n"),
     ),
     Guard(
         "revocation",
         "a revoked token ends within two seconds",
-        _TESTS + "test_token_cache.py::test_a_revoked_token_ends_within_two_seconds",
-        _at("token_cache.py", "age >= _KNOWN and not (out", "age >= 99 * _KNOWN and not (out"),
+        _TESTS + "auth/test_token_cache.py::test_a_revoked_token_ends_within_two_seconds",
+        _at("auth/token_cache.py", "age >= _KNOWN and not (out", "age >= 99 * _KNOWN and not (out"),
     ),
     Guard(
         "expiry",
         "an expired token is refused",
-        _TESTS + "test_token_cache.py::test_an_expired_token_is_refused",
-        _at("token_cache.py", "time.time() >= stored.expires_at", "time.time() < 0"),
+        _TESTS + "auth/test_token_cache.py::test_an_expired_token_is_refused",
+        _at("auth/token_cache.py", "time.time() >= stored.expires_at", "time.time() < 0"),
     ),
     Guard(
         "share",
@@ -126,7 +131,11 @@ GUARDS: tuple[Guard, ...] = (
         "late body",
         "a body without end is not read for ever after its answer",
         _TESTS + "acceptance/test_bodies.py::test_an_endless_line_is_cut_off",
-        _at("heads.py", "            if self._late > MAX_LATE:\n", "            if False:\n"),
+        _at(
+            "http/header_limits.py",
+            "            if self._late > MAX_LATE:\n",
+            "            if False:\n",
+        ),
     ),
     Guard(
         "batch without a broker",
@@ -152,13 +161,13 @@ GUARDS: tuple[Guard, ...] = (
         "ids of others",
         "a tenant is not told the ids of another's tasks that its own wait for",
         _TESTS + "test_tenant_crossing.py::test_ids_of_others_that_a_task_waits_for_are_not_told",
-        _at("lookup.py", " if each is not None and each.message.tenant == own}", " if each}"),
+        _at("task_lookup.py", " if each is not None and each.message.tenant == own}", " if each}"),
     ),
     Guard(
         "change before the doubt",
         "a change that was made is not told as if nothing was",
         _TESTS + "test_doubt.py::test_a_change_that_cannot_be_shown_any_more_was_made",
-        _at("route.py", "        self.noted = True\n", ""),
+        _at("http/route.py", "        self.noted = True\n", ""),
     ),
     Guard(
         "note of a request that ended",

@@ -22,12 +22,12 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "stored-misfits",
         "stored arguments that do not fit are rejected without retries",
-        "tests/worker/test_execution.py::"
+        "tests/worker/run/test_executors.py::"
         "test_arguments_of_another_kind_are_rejected_without_retries",
         (
             Mutant(
-                "fairlead/worker/attempt.py",
-                (("if isinstance(error, InvalidArgument) and error.stored:", "if False:"),),
+                "fairlead/worker/run/attempt.py",
+                ((" or (isinstance(error, InvalidArgument) and error.stored)", ""),),
             ),
         ),
     ),

@@ -17,7 +17,7 @@ GUARDS: tuple[Guard, ...] = (
         "_uncharged",
         (
             memory("recovery.py", ("        if answered is not None:\n", "        if False:\n")),
-            lua("beat.lua", ("local count = min(#ids, STEP)", "local count = 0")),
+            lua("heartbeat.lua", ("local count = min(#ids, STEP)", "local count = 0")),
         ),
     ),
     Guard(
@@ -27,7 +27,7 @@ GUARDS: tuple[Guard, ...] = (
         "_way",
         (
             memory("recovery.py", ("if task.lent_by <= answered and ", "if ")),
-            lua("beat.lua", ("if number <= answered and not", "if not")),
+            lua("heartbeat.lua", ("if number <= answered and not", "if not")),
         ),
     ),
     Guard(
@@ -38,7 +38,7 @@ GUARDS: tuple[Guard, ...] = (
             memory(
                 "exchange.py", ("        self.bytes = MAX_BYTES\n", "        self.bytes = 2**60\n")
             ),
-            lua("lib/fetch.lua", ("bytes = BUDGET, counted", "bytes = 2 ^ 50, counted")),
+            lua("lib/lease.lua", ("bytes = BUDGET, counted", "bytes = 2 ^ 50, counted")),
         ),
     ),
     Guard(
@@ -46,8 +46,8 @@ GUARDS: tuple[Guard, ...] = (
         "ending many large tasks does not read them all",
         SUITE + "test_bytes.py::test_cancelled_tasks_drop_their_bodies_up_to_1_mib_in_a_call",
         (
-            memory("holdings.py", ("if self.digested <= _DIGESTED or", "if True or")),
-            lua("lib/leave.lua", ("if digested > DIGESTED and", "if false and")),
+            memory("state.py", ("if self.digested <= _DIGESTED or", "if True or")),
+            lua("lib/retention.lua", ("if digested > DIGESTED and", "if false and")),
         ),
     ),
     Guard(
@@ -61,13 +61,13 @@ GUARDS: tuple[Guard, ...] = (
             ),
             lua(
                 "snapshot.lua",
-                ("P .. 'queues', ARGV[3], QUEUES,", "P .. 'queues', ARGV[3], 1000000,"),
+                ("prefix .. 'queues', ARGV[3], QUEUES,", "prefix .. 'queues', ARGV[3], 1000000,"),
             ),
             lua(
                 "snapshot.lua",
                 (
-                    "P .. 'lobby:' .. name\n  local size",
-                    "P .. 'lobby:' .. name\n  local size = 0 --",
+                    "prefix .. 'lobby:' .. name\n  local size",
+                    "prefix .. 'lobby:' .. name\n  local size = 0 --",
                 ),
                 test=_COSTS + "test_what_limiters_are_told_of_is_shared_between_calls",
             ),
@@ -96,9 +96,9 @@ GUARDS: tuple[Guard, ...] = (
         "a tenant that cancels much does not hold up the server",
         _GAPS + "test_entries_of_earlier_tasks_with_the_same_id_are_gaps",
         (
-            lua("lib/gaps.lua", ("place + LOOKED - 1)", "place + 1000000)")),
+            lua("lib/queue.lua", ("place + LOOKED - 1)", "place + 1000000)")),
             lua(
-                "lib/gaps.lua",
+                "lib/queue.lua",
                 ("if bytes > LOOKED_BYTES and i > 1 then", "if false then"),
                 test=_GAPS
                 + "test_closing_gaps_reads_few_messages_at_a_time_however_large_they_are",
@@ -112,8 +112,8 @@ GUARDS: tuple[Guard, ...] = (
         + "test_gaps_are_closed_step_by_step_behind_tasks_that_wait_and_while_some_are_fetched"
         "[made]",
         (
-            lua("lib/gaps.lua", ("found[1] + passed + close_gap(", "found[1] + 0 * close_gap(")),
-            lua("lib/gaps.lua", ("-gone or gone, GONE)", "-gone or gone, key)")),
+            lua("lib/queue.lua", ("found[1] + passed + close_gap(", "found[1] + 0 * close_gap(")),
+            lua("lib/queue.lua", ("-gone or gone, GONE)", "-gone or gone, key)")),
         ),
     ),
 )

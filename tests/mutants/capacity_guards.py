@@ -11,6 +11,28 @@ _CAPACITY = "tests/worker/test_capacity.py::"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
+        "idle outcome",
+        "an outcome of a worker that was idle does not wait for others",
+        "tests/worker/test_coalescer.py::test_nothing_waits_that_follows_a_rest",
+        (
+            Mutant(
+                _WORKER + "coalescer.py",
+                (("if now - self._busy_since < _AGE or", "if"),),
+            ),
+        ),
+    ),
+    Guard(
+        "hurry",
+        "an exchange that has more to say than outcomes does not wait",
+        "tests/worker/test_coalescer.py::test_a_hurry_lasts_until_the_next_exchange",
+        (
+            Mutant(
+                _WORKER + "coalescer.py",
+                (("self._may_wait = not more", "self._may_wait, self._hurries = not more, False"),),
+            ),
+        ),
+    ),
+    Guard(
         "threads",
         "a worker leases no more sync tasks than it has threads for",
         _CAPACITY + "test_two_workers_share_what_neither_has_threads_for_alone",
@@ -74,7 +96,7 @@ GUARDS: tuple[Guard, ...] = (
         SUITE + "test_crashes.py::test_what_did_not_run_ends_no_row_of_crashes",
         (
             memory("fairlead/model/lifecycle.py", ("return self.burn or", "return True or")),
-            lua("lib/apply.lua", ("burn or run_time > 0 or", "true or")),
+            lua("lib/settle.lua", ("burn or run_time > 0 or", "true or")),
         ),
     ),
     Guard(
@@ -83,7 +105,7 @@ GUARDS: tuple[Guard, ...] = (
         SUITE + "test_limits.py::test_what_did_not_run_gives_its_rate_tokens_back[*-0]",
         (
             memory("limits.py", ("            self._gone -= 1\n", "            pass\n")),
-            lua("lib/apply.lua", ("if not ran then return_rates(task, t) end", "")),
+            lua("lib/settle.lua", ("if not ran then return_rates(task, tenant) end", "")),
         ),
     ),
     Guard(
@@ -104,8 +126,8 @@ GUARDS: tuple[Guard, ...] = (
         + "test_stats.py::test_a_task_that_goes_back_before_it_began_has_waited_since_it_could_run"
         "[*-released]",
         (
-            memory("shard.py", ("        if not waits_on:\n", "        if True:\n")),
-            lua("lib/queued.lua", ("if not held and task.state", "if task.state")),
+            memory("transitions.py", ("        if not waits_on:\n", "        if True:\n")),
+            lua("lib/accept.lua", ("if not held and task.state", "if task.state")),
         ),
     ),
     Guard(
@@ -116,7 +138,7 @@ GUARDS: tuple[Guard, ...] = (
         "[*-swept]",
         (
             memory("fairlead/model/lifecycle.py", ("and attempts >= runs else", "and False else")),
-            lua("lib/recover.lua", ("if runs > 0 and task.attempts >= runs", "if false")),
+            lua("lib/lease.lua", ("if runs > 0 and task.attempts >= runs", "if false")),
         ),
     ),
     Guard(
@@ -127,7 +149,7 @@ GUARDS: tuple[Guard, ...] = (
         "[*-swept]",
         (
             memory("recovery.py", ("_may_have_run(task) if", "task.started_at is not None if")),
-            lua("lib/recover.lua", ("lay and may_have_run(task)", "lay and task.started > 0")),
+            lua("lib/lease.lua", ("lay and may_have_run(task)", "lay and task.started > 0")),
         ),
     ),
     Guard(
@@ -136,7 +158,7 @@ GUARDS: tuple[Guard, ...] = (
         SUITE + "test_crashes.py::test_what_blocked_its_neighbors_goes_behind_them_and_runs_alone",
         (
             memory("recovery.py", ("front=not blocked", "front=True")),
-            lua("lib/recover.lua", ("queue_up(task, not blocked)", "queue_up(task, true)")),
+            lua("lib/lease.lua", ("queue_up(task, not blocked)", "queue_up(task, true)")),
         ),
     ),
     Guard(
@@ -145,18 +167,18 @@ GUARDS: tuple[Guard, ...] = (
         SUITE + "test_crashes.py::test_what_blocked_its_neighbors_goes_behind_them_and_runs_alone",
         (
             memory("fairlead/model/lifecycle.py", ("ALONE) if blocked", "ALONE) if False")),
-            lua("lib/recover.lua", ("blocked and ALONE or 0", "0")),
+            lua("lib/lease.lua", ("blocked and ALONE or 0", "0")),
         ),
     ),
     Guard(
         "overdue",
         "a thread that is over its time keeps its room in limits until it has ended",
-        "tests/worker/test_overdue.py::"
+        "tests/worker/run/test_overdue.py::"
         "test_a_thread_that_is_over_its_time_keeps_its_room_in_limits",
         (
             Mutant(
-                _WORKER + "attempt.py",
-                (('if self.why != "release" and not floor.abandons:', "if False:"),),
+                _WORKER + "run/attempt.py",
+                (('if self.why != "release" and not env.abandons:', "if False:"),),
             ),
         ),
     ),

@@ -6,8 +6,8 @@ from tests.mutants.mutant import Guard, Mutant
 
 __all__ = ("GUARDS",)
 
-_ARGUMENTS = "tests/model/test_arguments.py::"
-_NAMED = "tests/client/test_named.py::"
+_ARGUMENTS = "tests/model/test_argument_types.py::"
+_NAMED = "tests/client/test_named_call.py::"
 _ORDERS = "tests/worker/test_orders.py::"
 _REAL = "tests/acceptance/test_worker_orders.py::"
 
@@ -18,7 +18,7 @@ GUARDS: tuple[Guard, ...] = (
         _ARGUMENTS + "test_a_class_is_taken_without_its_tag_as_the_worker_does",
         (
             Mutant(
-                "fairlead/model/arguments.py",
+                "fairlead/model/argument_types.py",
                 (("if name not in value and not _is_tag(properties.get(name)):",
                   "if name not in value:"),),
             ),
@@ -35,7 +35,7 @@ GUARDS: tuple[Guard, ...] = (
         "bounded look",
         "a schema of a stranger does not hold up the loop",
         _ARGUMENTS + "test_large_arguments_are_looked_at_in_part_only",
-        (Mutant("fairlead/model/arguments.py", (("_PARTS = 10_000", "_PARTS = 10**9"),)),),
+        (Mutant("fairlead/model/argument_types.py", (("_PARTS = 10_000", "_PARTS = 10**9"),)),),
     ),
     Guard(
         "own digest",
@@ -77,7 +77,7 @@ GUARDS: tuple[Guard, ...] = (
         _REAL + "test_children_that_are_stopped_are_not_replaced_and_the_last_ends_the_worker",
         (
             Mutant(
-                "fairlead/worker/supervisor.py",
+                "fairlead/worker/process/supervisor.py",
                 (("            if child.dismissed.is_set():\n                self._dismissed += 1",
                   "            if False:\n                self._dismissed += 1"),),
             ),

@@ -26,6 +26,12 @@ GUARDS: tuple[Guard, ...] = (
         _at("starlette.py", "        api.drain()\n", "        pass\n"),
     ),
     Guard(
+        "Django's commit",
+        "a task of Django is not enqueued before its transaction commits, nor if it does not",
+        "tests/contrib/test_django.py::test_the_backend_keeps_what_django_says_of_backends",
+        _at("django/backend.py", "connections[database].in_atomic_block", "False"),
+    ),
+    Guard(
         "context of an attempt",
         "each attempt has an application context of Flask's of its own",
         "tests/contrib/test_flask.py::"

@@ -74,7 +74,7 @@ GUARDS = (
                 ("    if not shard.knows_worker(name):\n        return False\n", ""),
             ),
             lua(
-                "lib/registered.lua",
+                "lib/workers.lua",
                 ("if not registered.knows(name) then return false end", ""),
             ),
         ),
@@ -86,8 +86,8 @@ GUARDS = (
         (
             memory("recovery.py", ('if worker.order in ("pause", "stop"):', "if False:")),
             lua(
-                "lib/registered.lua",
-                ("if order ~= '' then write('HSET', P .. 'orders', name, order) end", ""),
+                "lib/workers.lua",
+                ("if order ~= '' then write('HSET', prefix .. 'orders', name, order) end", ""),
             ),
         ),
     ),
@@ -96,8 +96,8 @@ GUARDS = (
         "what a task left behind in a level does not stand for it any more",
         _MOVES + "test_a_task_that_comes_back_to_a_level_is_at_its_back[*-made]",
         (
-            memory("orders.py", ("        task.entry[0] = None\n", "")),
-            lua("lib/record.lua", ("(task.moved > 0 and '.' .. task.moved or '')", "''")),
+            memory("operator_verbs.py", ("        task.entry[0] = None\n", "")),
+            lua("lib/task.lua", ("(task.moved > 0 and '.' .. task.moved or '')", "''")),
         ),
     ),
     Guard(
@@ -111,7 +111,7 @@ GUARDS = (
             ),
             lua(
                 "lib/accept.lua",
-                ("if rest_of(t.h.base or t.head) ~= rest_of(head)", "if t.head ~= head"),
+                ("if rest_of(task.h.base or task.head) ~= rest_of(head)", "if task.head ~= head"),
             ),
         ),
     ),
@@ -131,7 +131,7 @@ GUARDS = (
         "test_a_worker_is_ordered_in_the_first_shard_which_tells_of_it",
         (
             Mutant(
-                "fairlead/broker/sharded/listening.py",
+                "fairlead/broker/sharded/waits.py",
                 (("if each.kind not in _OF_WORKERS", "if True"),),
             ),
         ),

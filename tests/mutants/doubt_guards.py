@@ -10,7 +10,7 @@ _REPEATS = "fairlead/broker/repeats.py"
 _POLICY = "tests/broker/test_repeats.py::"
 _CLIENT = "tests/client/test_doubt.py::"
 _WORKER = "tests/worker/test_doubt.py::"
-_FAILURES = "tests/worker/test_broker_failures.py::"
+_FAILURES = "tests/worker/run/test_broker_failures.py::"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -51,7 +51,7 @@ GUARDS: tuple[Guard, ...] = (
                 ),
             ),
             Mutant(
-                "fairlead/broker/caller.py",
+                "fairlead/broker/numbered_calls.py",
                 (
                     (
                         "return verb(Call(call.incarnation, call.number, until, call.hasty))\n",
@@ -94,11 +94,11 @@ GUARDS: tuple[Guard, ...] = (
         _POLICY + "test_the_time_limit_holds_while_others_are_before_it",
         (
             Mutant(
-                "fairlead/broker/caller.py",
+                "fairlead/broker/numbered_calls.py",
                 (("timeout_at(None if until == math.inf else until)", "timeout_at(None)"),),
             ),
             Mutant(
-                "fairlead/broker/caller.py",
+                "fairlead/broker/numbered_calls.py",
                 (
                     (
                         "call = Call(self.incarnation, number, until, limit",
@@ -115,11 +115,12 @@ GUARDS: tuple[Guard, ...] = (
         _CLIENT + "test_who_waits_for_a_result_waits_through_refusals_that_pass",
         (
             Mutant(
-                "fairlead/client/patience.py",
+                "fairlead/client/handle.py",
                 (
                     (
-                        "return await repeated(round, Limit(math.inf), failed=failed)",
-                        "return await ask()",
+                        "return await repeated(lambda _: ask(), Limit(math.inf), "
+                        "after=first, failed=failed)",
+                        "raise first",
                     ),
                 ),
             ),
@@ -155,7 +156,7 @@ GUARDS: tuple[Guard, ...] = (
         "[error2]",
         (
             Mutant(
-                "fairlead/worker/writer.py",
+                "fairlead/worker/run/progress_writer.py",
                 (
                     (
                         "            self._unwritten.failed(error)\n",
@@ -171,7 +172,7 @@ GUARDS: tuple[Guard, ...] = (
         _WORKER + "test_a_context_call_that_fails_in_an_outage_releases_the_attempt[False]",
         (
             Mutant(
-                "fairlead/worker/attempt.py",
+                "fairlead/worker/run/attempt.py",
                 (("failures.caused(error) and not stopped:", "False:"),),
             ),
         ),
@@ -182,7 +183,7 @@ GUARDS: tuple[Guard, ...] = (
         _FAILURES + "test_of_several_calls_that_fail_together_none_is_charged_to_the_task[gather]",
         (
             Mutant(
-                "fairlead/worker/broker_failures.py",
+                "fairlead/worker/run/broker_failures.py",
                 (
                     (
                         "            self._errors.add(error)\n",
@@ -191,7 +192,7 @@ GUARDS: tuple[Guard, ...] = (
                 ),
             ),
             Mutant(
-                "fairlead/worker/broker_failures.py",
+                "fairlead/worker/run/broker_failures.py",
                 (
                     (
                         "if isinstance(error, BaseExceptionGroup):\n            return all",
@@ -210,7 +211,7 @@ GUARDS: tuple[Guard, ...] = (
         "_charged[False]",
         (
             Mutant(
-                "fairlead/worker/attempt.py",
+                "fairlead/worker/run/attempt.py",
                 (("        if self.excused:\n", "        if False:\n"),),
             ),
         ),
@@ -221,7 +222,7 @@ GUARDS: tuple[Guard, ...] = (
         _FAILURES + "test_a_full_server_that_keeps_a_handler_from_enqueueing_costs_no_retry",
         (
             Mutant(
-                "fairlead/worker/broker_failures.py",
+                "fairlead/worker/run/broker_failures.py",
                 (("if error.passes or _is_full(error):", "if error.passes:"),),
             ),
         ),
@@ -233,12 +234,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/worker/worker.py",
-                (
-                    (
-                        'Writer(store, Caller(f"{line or incarnation}:writes"), incarnation, ',
-                        "Writer(store, caller, incarnation, ",
-                    ),
-                ),
+                (('Caller(f"{calls}:writes")', "self.syncer._caller"),),
             ),
         ),
     ),
@@ -248,10 +244,10 @@ GUARDS: tuple[Guard, ...] = (
         _CLIENT + "test_an_enqueue_that_was_carried_out_is_never_said_to_be_not_executed",
         (
             Mutant(
-                "fairlead/client/receipts.py", (("    error.ids = (message.id,)\n", "    pass\n"),)
+                "fairlead/client/errors.py", (("    error.ids = (message.id,)\n", "    pass\n"),)
             ),
             Mutant(
-                "fairlead/client/bulk.py",
+                "fairlead/client/submit_path.py",
                 (
                     (
                         "error.ids = tuple(submission.message.id for submission in chunk)",

@@ -46,7 +46,7 @@ GUARDS: tuple[Guard, ...] = (
         "refusing shard",
         "a broker that refuses everything is not asked about each task",
         _DRAINER + "test_a_broker_that_refuses_two_in_a_row_is_not_asked_about_the_rest",
-        _at("refusals.py", "if row >= _IN_A_ROW:", "if False:"),
+        _at("drain_backoff.py", "if row >= _IN_A_ROW:", "if False:"),
     ),
     Guard(
         "slow is not away",
@@ -69,7 +69,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "too old",
         "who waits for a task that became too old in the spool is told",
-        "tests/fallback/test_keeper.py::"
+        "tests/fallback/test_background.py::"
         "test_a_task_that_became_too_old_is_refused_and_the_log_says_so",
         _at(
             "spooled_ids.py",
@@ -84,7 +84,7 @@ GUARDS: tuple[Guard, ...] = (
         _at("drainer.py", "        if rest < _HELD:\n", "        if True:\n"),
     ),
     Guard(
-        "one keeper",
+        "one background loop",
         "a process drains its spool once, however many loops begin at the same time",
         "tests/fallback/test_fallback.py::test_first_calls_of_several_threads_start_one_keeper",
         _at("fallback.py", "if self._pid != os.getpid() and not self._closed:", "if True:"),
@@ -108,6 +108,12 @@ GUARDS: tuple[Guard, ...] = (
         (Mutant("fairlead/spool/committer.py", (("> _HANGS:", "> 1e9:"),)),),
     ),
     Guard(
+        "rest of a drain",
+        "a drain rests for what it has to read again, not for what it sent",
+        _DRAINER + "test_one_task_that_was_left_by_a_long_drain_waits_for_no_long_rest",
+        _at("drainer.py", " * self.left / max(self._read, 1)", ""),
+    ),
+    Guard(
         "records of later releases",
         "an older release does not reject what a later one has spooled",
         "tests/fallback/test_drainer.py::"
@@ -117,10 +123,10 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "fail fast",
         "no call waits for a broker that is known to be away",
-        "tests/client/test_presence.py::test_no_call_is_tried_while_the_broker_is_away",
+        "tests/client/test_fail_fast.py::test_no_call_is_tried_while_the_broker_is_away",
         (
             Mutant(
-                "fairlead/client/presence.py", (('outages.state == "spooling" and', "False and"),)
+                "fairlead/client/fail_fast.py", (('outages.state == "spooling" and', "False and"),)
             ),
         ),
     ),

@@ -39,11 +39,11 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "strangers",
         "only the server itself is signalled, never another process with its pid",
-        "tests/embedded/test_trouble.py::"
+        "tests/embedded/test_server_errors.py::"
         "test_a_stranger_that_has_the_pid_of_the_server_is_not_ended_in_its_place[namespace]",
         (
             Mutant(
-                "fairlead/embedded/server.py",
+                "fairlead/embedded/valkey_server.py",
                 (("if is_same(holder.pid, holder.identity):", "if True:"),),
             ),
         ),
@@ -51,7 +51,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "unlocked",
         "a server that lost its lock is not joined by a second one",
-        "tests/embedded/test_trouble.py::"
+        "tests/embedded/test_server_errors.py::"
         "test_a_server_that_lost_its_lock_is_not_joined_by_a_second_one",
         (
             Mutant(
@@ -63,7 +63,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "unlocked elsewhere",
         "it is found whatever the directory is called, also if it hangs",
-        "tests/embedded/test_trouble.py::"
+        "tests/embedded/test_server_errors.py::"
         "test_a_server_that_lost_its_lock_is_found_under_another_name_of_its_directory[True]",
         (
             Mutant(
@@ -71,7 +71,7 @@ GUARDS: tuple[Guard, ...] = (
                 (("Path(os.path.realpath(path))", "path.absolute()"),),
             ),
             Mutant(
-                "fairlead/embedded/server.py",
+                "fairlead/embedded/valkey_server.py",
                 (
                     (
                         "perhaps with others in line before us\n            return True",
@@ -100,7 +100,7 @@ GUARDS: tuple[Guard, ...] = (
         "test_a_worker_without_a_terminal_takes_no_broker_that_nobody_named",
         (
             Mutant(
-                "fairlead/cli/child.py",
+                "fairlead/cli/worker_child.py",
                 (("if not (app._is_named or plan.terminal):", "if False:"),),
             ),
         ),
@@ -111,7 +111,7 @@ GUARDS: tuple[Guard, ...] = (
         "tests/test_choice.py::test_whoever_starts_a_server_that_nobody_named_is_warned_once",
         (
             Mutant(
-                "fairlead/app/opening.py",
+                "fairlead/app/backend.py",
                 (("is_default=not is_named", "is_default=False"),),
             ),
         ),
@@ -119,7 +119,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "after the calls",
         "a server of one's own is stopped after calls that are finished at exit",
-        "tests/runtime/test_exits.py::"
+        "tests/runtime/test_process_hooks.py::"
         "test_a_call_of_a_thread_and_a_server_that_is_started_late_end_in_order",
         (
             Mutant(
@@ -134,7 +134,7 @@ GUARDS: tuple[Guard, ...] = (
         "tests/test_client_only.py::test_a_client_enqueues_and_reads",
         (
             Mutant(
-                "fairlead/runtime/forks.py",
+                "fairlead/runtime/process_hooks.py",
                 (('if hasattr(os, "register_at_fork"):', "if True:"),),
             ),
         ),
@@ -142,7 +142,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "private folder",
         "nothing is written through a link that somebody else made",
-        "tests/worker/test_status.py::test_a_link_is_not_followed",
-        (Mutant("fairlead/runtime/folders.py", (("folder.lstat()", "folder.stat()"),)),),
+        "tests/worker/process/test_status.py::test_a_link_is_not_followed",
+        (Mutant("fairlead/runtime/private_folders.py", (("folder.lstat()", "folder.stat()"),)),),
     ),
 )

@@ -20,8 +20,8 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "stream of a token that guesses",
         "a revoked token keeps no stream by wrong tokens of its address",
-        _TESTS + "test_recheck.py::test_wrong_tokens_of_its_address_keep_no_revoked_token_alive",
-        _at(_LIVE + "recheck.py", "token, again=True)", "token)"),
+        _TESTS + "test_connection.py::test_wrong_tokens_of_its_address_keep_no_revoked_token_alive",
+        _at(_LIVE + "connection.py", "token, again=True)", "token)"),
     ),
     Guard(
         "place of a client",
@@ -68,7 +68,7 @@ GUARDS: tuple[Guard, ...] = (
         "a stream ends with its token",
         _TESTS + "test_socket.py::test_a_revoked_token_ends_its_socket",
         _at(
-            _LIVE + "recheck.py",
+            _LIVE + "connection.py",
             "        except (Unauthorized, Forbidden):\n            return\n",
             "        except (Unauthorized, Forbidden):\n            continue\n",
         ),
@@ -79,7 +79,7 @@ GUARDS: tuple[Guard, ...] = (
         _TESTS + "test_hub.py::test_a_slow_client_is_dropped_with_the_id_to_resume_from",
         _at(
             _LIVE + "subscription.py",
-            "        if self._events and not self._has_room(parcel):\n",
+            "        if self._events and not self._has_room(events):\n",
             "        if False:\n",
         ),
     ),
@@ -98,7 +98,7 @@ GUARDS: tuple[Guard, ...] = (
         "a client from before the ring reads from the broker",
         _TESTS + "test_hub.py::test_an_id_that_is_not_known_any_more_is_a_gap",
         _at(
-            _LIVE + "ring.py",
+            _LIVE + "event_buffer.py",
             "if base is None or not all(reached(places, each) for each in base.values()):",
             "if base is None:",
         ),
@@ -108,7 +108,7 @@ GUARDS: tuple[Guard, ...] = (
         "a promoted server repeats nothing of what was read",
         _STREAM + "test_a_promoted_server_repeats_nothing_of_what_was_read",
         _at(
-            "fairlead/client/event_reader.py",
+            "fairlead/client/event_stream.py",
             "if advance(self._places, event.id) and not is_old:",
             "if (advance(self._places, event.id) or True) and not is_old:",
         ),

@@ -36,13 +36,19 @@ GUARDS: tuple[Guard, ...] = (
         "ramp",
         "a drain begins slowly",
         _MODEL + "test_a_drain_begins_with_a_tenth_and_takes_half_at_most",
-        _at(_OUTAGE, "busy * crowd / (self.share(now) * self._pace)", "0.0 * crowd"),
+        _at(_OUTAGE, "busy * crowd / share", "0.0 * crowd"),
     ),
     Guard(
         "calls set the pace",
         "a drain gives way to calls that become slow",
         _MODEL + "test_a_drain_is_slower_as_long_as_calls_are_and_then_as_fast_as_before",
         _at(_OUTAGE, "if excess > self.EXCESS:", "if False:"),
+    ),
+    Guard(
+        "careful drain",
+        "a drain goes slowly towards what made calls slow",
+        _MODEL + "test_a_drain_is_soon_below_what_was_too_much_and_careful_beyond_that",
+        _at(_OUTAGE, "self.CAREFUL ** min(passed, 1.0)", "self.FASTER"),
     ),
     Guard(
         "moments of a batch",
@@ -149,9 +155,9 @@ GUARDS: tuple[Guard, ...] = (
         "test_a_drain_that_is_killed_loses_nothing_and_doubles_nothing[drain_read-1]",
         _at(
             "drainer.py",
-            '        faults.reached("drain_read")\n',
+            '        fault_injection.reached("drain_read")\n',
             "        spool.confirm([each.sequence for each in records])\n"
-            '        faults.reached("drain_read")\n',
+            '        fault_injection.reached("drain_read")\n',
         ),
     ),
     Guard(
@@ -189,7 +195,7 @@ GUARDS: tuple[Guard, ...] = (
         "an outage of more than a minute makes no call too old to be compared",
         _REPLAY + "test_the_window_is_bounded_in_time_and_size",
         _at(
-            "window.py",
+            "recent_enqueues.py",
             "calls = self._calls.get(shard)\n            while",
             "calls = min(self._calls.values(), key=lambda each: each[0].at)\n            while",
         ),
@@ -210,14 +216,20 @@ GUARDS: tuple[Guard, ...] = (
         "linked and bound",
         "a call to several servers does not hide which of its forerunners one of them has lost",
         _LINKED + "test_exactly_what_a_server_lost_is_sent_again",
-        _at("line.py", "replace(call, bound=True)", "replace(call, bound=not self._is_linked)"),
+        _at(
+            "numbered_enqueues.py",
+            "replace(call, bound=True)",
+            "replace(call, bound=not self._is_linked)",
+        ),
     ),
     Guard(
         "completed by number",
         "a call that is completed under its number does not hide what a server has lost",
         _LINKED + "test_exactly_what_a_server_lost_is_sent_again",
         _at(
-            "line.py", "incarnation, limit.in_doubt) < least:", "incarnation, limit.in_doubt) < 0:"
+            "numbered_enqueues.py",
+            "incarnation, limit.in_doubt) < least:",
+            "incarnation, limit.in_doubt) < 0:",
         ),
     ),
     Guard(
@@ -225,7 +237,7 @@ GUARDS: tuple[Guard, ...] = (
         "a restart that loses nothing sends no task again that names one of another server",
         _LINKED + "test_a_restart_that_loses_nothing_sends_nothing",
         _at(
-            "line.py",
+            "numbered_enqueues.py",
             "yield shard, incarnation_of(incarnation, number)",
             "yield shard, incarnation",
         ),
@@ -234,13 +246,13 @@ GUARDS: tuple[Guard, ...] = (
         "stand-ins are not sent again",
         "a task for which the broker named another one does not run on its own after a failover",
         _REPLAY + "test_a_task_for_which_another_stands_is_not_sent_again",
-        _at("window.py", " and each.id == tasks[place].message.id", ""),
+        _at("recent_enqueues.py", " and each.id == tasks[place].message.id", ""),
     ),
     Guard(
         "committed calls in the window",
         "the stricter durability does not have the weaker promise",
         _REPLAY + "test_what_must_not_be_spooled_is_sent_again_as_well",
-        _at("fairlead/client/entrance.py", "if self._line is None or", "if True or"),
+        _at("fairlead/client/submit_path.py", "if self._line is None or", "if True or"),
     ),
     Guard(
         "one shard",

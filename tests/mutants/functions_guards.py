@@ -14,7 +14,7 @@ GUARDS: tuple[Guard, ...] = (
         "a stream that refuses an entry leaves nothing half written",
         "tests/broker/redis/test_each_command.py::"
         "test_an_entry_that_the_stream_refuses_changes_nothing",
-        (Mutant(LUA + "lib/close.lua", (("    take_back(#pushes)\n", ""),)),),
+        (Mutant(LUA + "lib/call.lua", (("    take_back(#pushes)\n", ""),)),),
     ),
     Guard(
         "reads are reads",
@@ -23,7 +23,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/broker/redis/scripts.py",
-                (('[(verb, ["no-writes"]),', '[(verb, ["allow-oom"]),'),),
+                (("[(verb, \"'no-writes'\"),", "[(verb, \"'allow-oom'\"),"),),
             ),
         ),
     ),
@@ -34,7 +34,12 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/broker/redis/functions.py",
-                (("        form = evaluated(script)\n", "        return loaded\n"),),
+                (
+                    (
+                        'reply = await send(_instead(packed, script, "EVALSHA", form.sha))',
+                        "return loaded",
+                    ),
+                ),
             ),
         ),
     ),

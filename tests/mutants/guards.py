@@ -13,6 +13,7 @@ from tests.mutants import (
     batches_guards,
     capacity_guards,
     catalog_guards,
+    codec_guards,
     contrib_guards,
     documents_guards,
     doubt_guards,
@@ -26,6 +27,7 @@ from tests.mutants import (
     leadership_guards,
     ledger_guards,
     local_guards,
+    log_guards,
     loss_guards,
     manager_guards,
     metrics_guards,
@@ -59,9 +61,9 @@ _ENGINE = (
         SUITE + "test_xcom.py::test_a_write_with_an_earlier_lease_of_the_same_task_is_fenced",
         (
             memory("records.py", (" and self.token == token", "")),
-            lua("lib/task.lua", (" and t.token == token", "")),
+            lua("lib/task.lua", (" and task.token == token", "")),
             lua(
-                "lib/straight_settle.lua",
+                "lib/fast_path/ends.lua",
                 ("f.untouched and f.token == token\n", "f.untouched\n"),
                 test=MACHINE + "test_a_settlement_with_an_old_token_is_fenced_for_an_id_that"
                 "_fairlead_made",
@@ -75,7 +77,10 @@ _ENGINE = (
         + "test_fairness.py::test_new_tenants_without_end_do_not_starve_the_one_that_sorts_last",
         (
             memory("fair.py", ("if tenant.tag < self.clock:", "if False:")),
-            lua("lib/fair.lua", ("if t[TAG] < q.clock then t[TAG] = q.clock end", "")),
+            lua(
+                "lib/fair.lua",
+                ("if tenant[TAG] < queue.clock then tenant[TAG] = queue.clock end", ""),
+            ),
         ),
     ),
     Guard(
@@ -100,9 +105,9 @@ _ENGINE = (
                     "        seen.add(tenant.name)\n",
                 ),
             ),
-            lua("lib/dispatch.lua", ("  heap_push(q.heap, t)\n", "")),
+            lua("lib/fair.lua", ("  heap_push(queue.heap, tenant)\n", "")),
             lua(
-                "lib/straight_fetch.lua",
+                "lib/fast_path/fetch.lua",
                 ("    if rival_tag and (rival_tag", "    if false and (rival_tag"),
                 test=MACHINE + "test_tasks_with_ids_that_fairlead_makes_are_served_in_the_same"
                 "_order[64]",
@@ -115,7 +120,7 @@ _ENGINE = (
         SUITE + "test_backlog.py::test_a_queue_that_is_at_its_limit_refuses",
         (
             memory("enqueue.py", ("+ in_queue > limit", "+ in_queue < 0")),
-            lua("lib/reserve.lua", ("+ in_queue > q.max then", "< 0 then")),
+            lua("lib/flow.lua", ("+ in_queue > q.max then", "< 0 then")),
         ),
     ),
     Guard(
@@ -125,7 +130,9 @@ _ENGINE = (
         + "test_leases.py::test_after_a_silence_longer_than_a_heartbeat_no_lease_is_ended_for_one",
         (
             memory("recovery.py", ("if now < shard.guard_until:", "if False:")),
-            lua("sweep.lua", ("local guarded = now < M.guard", "local guarded = false")),
+            lua(
+                "recover_expired.lua", ("local guarded = now < meta.guard", "local guarded = false")
+            ),
         ),
     ),
     Guard(
@@ -134,8 +141,8 @@ _ENGINE = (
         SUITE + "test_calls.py::test_the_last_number_again_gives_the_same_answers_and_changes"
         "_nothing[*-settle_and_fetch]",
         (
-            memory("frame.py", ("if call.number == last.number:", "if False:")),
-            lua("lib/once.lua", ("if number > last then", "if number >= last then")),
+            memory("session.py", ("if call.number == last.number:", "if False:")),
+            lua("lib/call.lua", ("if number > last then", "if number >= last then")),
         ),
     ),
     Guard(
@@ -144,10 +151,13 @@ _ENGINE = (
         SUITE
         + "test_results.py::test_finished_tasks_beyond_the_queues_count_are_forgotten_oldest_first",
         (
-            memory("shard.py", ("while trimmed < most and (id :=", "while False and (id :=")),
+            memory("transitions.py", ("while trimmed < most and (id :=", "while False and (id :=")),
             lua(
-                "lib/trim.lua",
-                ("function trim(q, most)\n", "function trim(q, most)\n  do return 0 end\n"),
+                "lib/retention_trim.lua",
+                (
+                    "function shelves.trim(queue, most)\n",
+                    "function shelves.trim(queue, most)\n  do return 0 end\n",
+                ),
             ),
         ),
     ),
@@ -158,10 +168,12 @@ _ENGINE = (
         + "test_results.py::"
         + "test_a_full_queue_forgets_what_is_past_its_time_beside_what_is_too_much",
         (
-            lua("lib/trim.lua", ("return q.look > now + LATER and not", "return not")),
             lua(
-                "lib/trim.lua",
-                (" and not (q.soon and q.soon <= now)", ""),
+                "lib/retention_trim.lua", ("return queue.look > now + LATER and not", "return not")
+            ),
+            lua(
+                "lib/retention_trim.lua",
+                (" and not (queue.soon and queue.soon <= now)", ""),
                 test=SUITE
                 + "test_results.py::test_a_full_queue_keeps_nothing_that_is_not_to_be_kept[valkey]",
             ),
@@ -170,10 +182,10 @@ _ENGINE = (
     Guard(
         "cycle check",
         "tasks never wait for each other",
-        "tests/model/test_graph.py::test_a_cycle_is_refused_with_its_path",
+        "tests/model/test_topological_sort.py::test_a_cycle_is_refused_with_its_path",
         (
             Mutant(
-                "fairlead/model/graph.py",
+                "fairlead/model/topological_sort.py",
                 (("raise DependencyCycle(error.args[1][::-1]) from None", "return list(edges)"),),
             ),
         ),
@@ -188,7 +200,7 @@ _ENGINE = (
                 ("opens = self.circuit.closed_until(self.breaker, now)", "opens = None"),
             ),
             lua(
-                "lib/breaker.lua",
+                "lib/limits.lua",
                 ("if now < opens then return max(till or 0, opens) end", ""),
             ),
         ),
@@ -202,7 +214,7 @@ _ENGINE = (
                 "fairlead/model/lifecycle.py",
                 ("    if crashes >= CRASH_LIMIT:\n", "    if False:\n"),
             ),
-            lua("lib/recover.lua", ("task.crashes >= CRASH_LIMIT", "false")),
+            lua("lib/lease.lua", ("task.crashes >= CRASH_LIMIT", "false")),
         ),
     ),
     Guard(
@@ -212,7 +224,10 @@ _ENGINE = (
         "_holder[*-done]",
         (
             memory("enqueue.py", ("        if holder is not None:\n", "        if False:\n")),
-            lua("lib/accept.lua", ("local id = o[4] ~= '0' and holder(key)", "local id = false")),
+            lua(
+                "lib/accept.lua",
+                ("local id = o[4] ~= '0' and unique.holder(key)", "local id = false"),
+            ),
         ),
     ),
     Guard(
@@ -220,8 +235,8 @@ _ENGINE = (
         "an XCom value is gone when its time is over",
         SUITE + "test_xcom.py::test_pull_answers_none_where_the_ttl_is_over",
         (
-            memory("orders.py", ("alive = ends > shard.now or", "alive = ends > 0 or")),
-            lua("pull.lua", ("(till > now or", "(till > 0 or")),
+            memory("operator_verbs.py", ("alive = ends > shard.now or", "alive = ends > 0 or")),
+            lua("get_xcom.lua", ("(till > now or", "(till > 0 or")),
         ),
     ),
     Guard(
@@ -233,7 +248,10 @@ _ENGINE = (
                 "exchange.py",
                 ("queue is not None and not queue.paused and", "queue is not None and"),
             ),
-            lua("lib/fetch.lua", ("if q and q.paused == 0 and #taken", "if q and #taken")),
+            lua(
+                "lib/lease.lua",
+                ("if queue and queue.paused == 0 and #taken", "if queue and #taken"),
+            ),
         ),
     ),
     Guard(
@@ -242,7 +260,7 @@ _ENGINE = (
         SUITE + "test_pins.py::test_a_dependency_that_is_completed_already_is_pinned_too[*-parent]",
         (
             memory("enqueue.py", ("if submission.uses_results:", "if False:")),
-            lua("lib/entry.lua", ("tonumber(o[3]) >= USES_RESULTS then", "false then")),
+            lua("lib/accept.lua", ("tonumber(o[3]) >= USES_RESULTS then", "false then")),
         ),
     ),
     Guard(
@@ -263,9 +281,9 @@ _ENGINE = (
                 "pins.py",
                 ("        parent.tenant.queue.shelf(parent.state).remove(parent)", "        pass"),
             ),
-            lua("lib/shelf.lua", ("task and to_record(task) or ", "")),
+            lua("lib/retention.lua", ("task and to_record(task) or ", "")),
             lua(
-                "lib/trim.lua",
+                "lib/retention_trim.lua",
                 (" and not f.aside", ""),
                 test=SUITE
                 + "test_pins.py::test_a_dependency_that_is_completed_already_is_pinned_too[valkey-"
@@ -279,8 +297,8 @@ _ENGINE = (
         "its values outlive their TTL",
         SUITE + "test_pins.py::test_xcom_values_of_a_pinned_task_outlive_their_ttl[*-completed]",
         (
-            memory("orders.py", (" or pins.pinned(shard, writer)", "")),
-            lua("pull.lua", ("call('HEXISTS', P .. 'pins', writer) == 1", "false")),
+            memory("operator_verbs.py", (" or pins.pinned(shard, writer)", "")),
+            lua("get_xcom.lua", ("call('HEXISTS', prefix .. 'pins', writer) == 1", "false")),
         ),
     ),
     Guard(
@@ -288,8 +306,8 @@ _ENGINE = (
         "nothing of a flow runs before all of it is there",
         SUITE + "test_flows.py::test_nothing_runs_before_all_of_it_is_there[*-120]",
         (
-            memory("flowing.py", ("[*parents, flow.guard] if guarded else", "")),
-            lua("lib/layout.lua", ("or not inside then", "then")),
+            memory("flows.py", ("[*parents, flow.guard] if guarded else", "")),
+            lua("lib/flow_members.lua", (" or not inside end", " end")),
         ),
     ),
     Guard(
@@ -298,8 +316,8 @@ _ENGINE = (
         SUITE + "test_flows.py::test_a_member_that_ends_while_the_rest_is_laid_out_lets_nobody_run"
         "[*-run]",
         (
-            memory("flowing.py", ('member.on_dependency_failure == "run" or ', "")),
-            lua("lib/layout.lua", ("policy == POLICY_RUN or ", "")),
+            memory("flows.py", ('member.on_dependency_failure == "run" or ', "")),
+            lua("lib/flow_members.lua", ("policy == POLICY_RUN or ", "")),
         ),
     ),
     Guard(
@@ -308,7 +326,7 @@ _ENGINE = (
         SUITE + "test_flows.py::test_others_cannot_take_the_room_of_a_flow",
         (
             memory("enqueue.py", (' + shard.reserved[name, ""]', "")),
-            lua("lib/reserve.lua", (" + flows.reserved(queue, '')", "")),
+            lua("lib/flow.lua", (" + flows.reserved(queue, '')", "")),
         ),
     ),
     Guard(
@@ -316,8 +334,11 @@ _ENGINE = (
         "a flow ends with its last member",
         SUITE + "test_flow_orders.py::test_a_flow_is_completed_when_all_its_members_are",
         (
-            memory("shard.py", ("            flow.count(self, task.flow, to)", "            pass")),
-            lua("lib/straight_settle.lua", ("if kind.flow then", "if false then")),
+            memory(
+                "transitions.py",
+                ("            flow_state.count(self, task.flow, to)", "            pass"),
+            ),
+            lua("lib/fast_path/ends.lua", ("if kind.flow then", "if false then")),
         ),
     ),
     Guard(
@@ -325,8 +346,8 @@ _ENGINE = (
         "parts of two writers do not mix",
         SUITE + "test_flows.py::test_a_flow_is_written_by_one_incarnation",
         (
-            memory("flowing.py", (" is not None or flow.writer != writer:", " is not None:")),
-            lua("stage.lua", (" or f.writer ~= CALLER", "")),
+            memory("flows.py", (" is not None or flow.writer != writer:", " is not None:")),
+            lua("stage.lua", (" or flow.writer ~= CALLER", "")),
         ),
     ),
     Guard(
@@ -341,8 +362,8 @@ _ENGINE = (
             ),
             lua(
                 "lib/schedules.lua",
-                (" and slot >= s.next", ""),
-                ("and (not s.last or slot > s.last)", ""),
+                (" and slot >= schedule.next", ""),
+                ("and (not schedule.last or slot > schedule.last)", ""),
             ),
         ),
     ),
@@ -355,7 +376,7 @@ _ENGINE = (
                 "schedules.py",
                 ("and (record.last_slot is None or firing.slot > record.last_slot)", ""),
             ),
-            lua("lib/schedules.lua", ("and (not s.last or slot > s.last)", "")),
+            lua("lib/schedules.lua", ("and (not schedule.last or slot > schedule.last)", "")),
         ),
     ),
     Guard(
@@ -364,7 +385,7 @@ _ENGINE = (
         SUITE + "test_schedules.py::test_who_knows_an_old_revision_fires_nothing",
         (
             memory("schedules.py", ("and record.revision == firing.revision", "")),
-            lua("lib/schedules.lua", (" and s.revision == revision", "")),
+            lua("lib/schedules.lua", (" and schedule.revision == revision", "")),
         ),
     ),
     Guard(
@@ -379,7 +400,9 @@ _ENGINE = (
                     "shard.ticks.set(record.name, shard.now)",
                 ),
             ),
-            lua("lib/schedules.lua", ("max(now + CLAIM, s.next)", "max(now, s.next)")),
+            lua(
+                "lib/schedules.lua", ("max(now + CLAIM, schedule.next)", "max(now, schedule.next)")
+            ),
         ),
     ),
 )
@@ -407,6 +430,8 @@ GUARDS: tuple[Guard, ...] = (
     *page_guards.GUARDS,
     *api_guards.GUARDS,
     *argument_guards.GUARDS,
+    *codec_guards.GUARDS,
+    *log_guards.GUARDS,
     *documents_guards.GUARDS,
     *routes_guards.GUARDS,
     *servers_guards.GUARDS,

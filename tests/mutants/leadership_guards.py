@@ -38,8 +38,14 @@ GUARDS = (
         "no two holders have one term, not even in one microsecond",
         _LEADERSHIP + "test_whoever_gives_it_up_makes_room_at_once_for_a_new_term",
         (
-            memory("orders.py", ("holder, seconds, number,", "holder, seconds, int(shard.now),")),
-            lua("lead.lua", ("M.token = next_number(M.token)", "M.token = floor(now * 1000000)")),
+            memory(
+                "operator_verbs.py",
+                ("holder, seconds, number,", "holder, seconds, int(shard.now),"),
+            ),
+            lua(
+                "lead.lua",
+                ("meta.token = next_number(meta.token)", "meta.token = floor(now * 1000000)"),
+            ),
         ),
     ),
     Guard(
@@ -47,7 +53,12 @@ GUARDS = (
         "calls of a leader of an older term are out of order",
         "tests/broker/redis/test_terms.py::"
         "test_after_a_restart_the_leader_leads_on_and_the_older_line_stays_out_of_order",
-        (Mutant("fairlead/broker/caller.py", (("self._number = first - 1", "self._number = 0"),)),),
+        (
+            Mutant(
+                "fairlead/broker/numbered_calls.py",
+                (("self._number = first - 1", "self._number = 0"),),
+            ),
+        ),
     ),
     Guard(
         "line in all shards",
@@ -56,11 +67,11 @@ GUARDS = (
         "test_a_line_of_a_later_term_ends_the_earlier_one_in_each_shard_that_it_calls",
         (
             Mutant(
-                "fairlead/broker/sharded/frame.py",
+                "fairlead/broker/sharded/session.py",
                 (
                     (
-                        "(configure, shard) for shard in self._stores",
-                        "(configure, shard) for shard in [self._default]",
+                        "(configure, shard) for shard in self.stores",
+                        "(configure, shard) for shard in [self.default]",
                     ),
                 ),
             ),

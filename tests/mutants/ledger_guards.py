@@ -68,7 +68,8 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "newer event",
         "an older event never covers a newer one",
-        _TESTS + "test_recording.py::test_tasks_come_in_and_older_events_never_cover_newer_ones",
+        _TESTS
+        + "test_record_writer.py::test_tasks_come_in_and_older_events_never_cover_newer_ones",
         (
             Mutant(
                 _LEDGER + "sql/recorder.sql",
@@ -79,13 +80,14 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "same place",
         "what two recorders read is written once",
-        _TESTS + "test_recording.py::test_rows_and_the_place_are_written_together_or_not_at_all",
+        _TESTS
+        + "test_record_writer.py::test_rows_and_the_place_are_written_together_or_not_at_all",
         (Mutant(_LEDGER + "sql/recorder.sql", (("where p.entry = %(was_entry)s", "where true"),)),),
     ),
     Guard(
         "doubt in the commit",
         "a commit whose answer was lost may have been done",
-        _TESTS + "test_failures.py::test_a_connection_lost_in_the_commit_leaves_doubt",
+        _TESTS + "test_errors.py::test_a_connection_lost_in_the_commit_leaves_doubt",
         (Mutant(_LEDGER + "pool.py", (("is_in_doubt=True", "is_in_doubt=False"),)),),
     ),
     Guard(

@@ -6,7 +6,7 @@ from tests.mutants.mutant import SUITE, Guard, Mutant, lua, memory
 
 __all__ = ("GUARDS",)
 
-_LOCAL = "tests/fallback/test_local.py::"
+_LOCAL = "tests/fallback/test_local_tasks.py::"
 _ENDED = SUITE + "test_ended.py::"
 
 
@@ -20,7 +20,7 @@ GUARDS: tuple[Guard, ...] = (
         "a task that begins here stands in the spool as begun before its handler does",
         _LOCAL + "test_a_task_is_claimed_on_disk_before_its_handler_begins",
         _at(
-            "local.py",
+            "local_tasks.py",
             '(Kind.LOCAL_STARTED, b"") for run in chosen.values()}\n'
             "        written = await self._append(started)\n",
             "True for run in chosen.values()}\n        written = started\n",
@@ -31,7 +31,7 @@ GUARDS: tuple[Guard, ...] = (
         "a task whose claim is not on disk does not begin",
         _LOCAL + "test_a_task_whose_claim_the_disk_does_not_take_does_not_begin",
         _at(
-            "local.py",
+            "local_tasks.py",
             "for run in chosen.values() if written[run.sequence]]",
             "for run in chosen.values()]",
         ),
@@ -40,45 +40,53 @@ GUARDS: tuple[Guard, ...] = (
         "local settling",
         "a broker that was away for a moment starts no tasks here",
         _LOCAL + "test_a_short_outage_starts_nothing",
-        _at("local.py", "left = settling - outages.away_for(shard)", "left = 0.0"),
+        _at("local_tasks.py", "left = settling - outages.away_for(shard)", "left = 0.0"),
     ),
     Guard(
         "local doubt of the call",
         "a task that the broker may have got from its caller does not run here",
         _LOCAL + "test_a_task_that_the_broker_may_have_stays_in_the_spool",
-        _at("local.py", " or task.doubt is not None", ""),
+        _at("local_tasks.py", " or task.doubt is not None", ""),
     ),
     Guard(
         "local doubt of the drain",
         "a task that the broker may have got from the drain does not run here",
         _LOCAL + "test_a_task_that_the_drain_has_sent_without_a_reply_stays_in_the_spool",
-        _at("local.py", " or is_doubted(record.sequence)", ""),
+        _at("local_tasks.py", " or is_doubted(record.sequence)", ""),
     ),
     Guard(
         "local chosen id",
         "a task whose id the broker may know does not run here",
         _LOCAL + "test_what_only_the_broker_can_decide_stays_in_the_spool[id]",
-        _at("local.py", '":" in message.id', "False"),
+        _at("local_tasks.py", '":" in message.id', "False"),
     ),
     Guard(
         "local running",
         "what runs here is not sent to the broker as well",
         _LOCAL + "test_what_runs_when_the_broker_is_back_is_not_sent_before_its_end",
-        _at("local.py", "if id in self.ends or id in self._running:", "if id in self.ends:"),
+        _at(
+            "local_tasks.py",
+            "if id in self.outcomes or id in self._running:",
+            "if id in self.outcomes:",
+        ),
     ),
     Guard(
         "local same id",
         "a task that ended here does not run again because it was enqueued twice",
         _LOCAL + "test_a_second_call_of_the_same_id_does_not_run_it_again",
-        _at("local.py", "if id in self.ends or id in self._running:", "if id in self._running:"),
+        _at(
+            "local_tasks.py",
+            "if id in self.outcomes or id in self._running:",
+            "if id in self._running:",
+        ),
     ),
     Guard(
         "local dependents",
         "a task is not sent before the end of one that it depends on",
         _LOCAL + "test_a_task_that_depends_on_it_goes_after_its_end",
         _at(
-            "local.py",
-            "return any(each.id in self.ends for each in submission.depends_on)",
+            "local_tasks.py",
+            "return any(each.id in self.outcomes for each in submission.depends_on)",
             "return False",
         ),
     ),
@@ -86,13 +94,13 @@ GUARDS: tuple[Guard, ...] = (
         "local begun by the dead",
         "what a dead process had begun is not begun by one process after the other",
         _LOCAL + "test_what_a_dead_process_had_begun_goes_to_the_broker",
-        _at("local.py", " or record.started or ", " or "),
+        _at("local_tasks.py", " or record.started or ", " or "),
     ),
     Guard(
         "local end failed",
         "an end that is not on disk is not forgotten",
         _LOCAL + "test_an_end_that_the_disk_does_not_take_is_tried_again",
-        _at("local.py", "                self._over.append((id, ended[id]))\n", ""),
+        _at("local_tasks.py", "                self._over.append((id, ended[id]))\n", ""),
     ),
     Guard(
         "local end kept",
@@ -110,7 +118,7 @@ GUARDS: tuple[Guard, ...] = (
         "local fenced",
         "that a task ran here and by a worker is counted",
         _LOCAL + "test_one_that_a_worker_runs_stands_and_is_told_and_counted",
-        _at("local_ends.py", "                self.fenced += 1\n", ""),
+        _at("local_outcomes.py", "                self.fenced += 1\n", ""),
     ),
     Guard(
         "ended elsewhere and waiting",
@@ -118,7 +126,7 @@ GUARDS: tuple[Guard, ...] = (
         _ENDED + "test_one_that_waits_gives_back_its_unique_key",
         (
             memory("enqueue.py", ("elif task.state not in WAITING:", "else:")),
-            lua("lib/past_end.lua", ("elseif not WAITS[task.state] then", "else")),
+            lua("lib/accept.lua", ("elseif not WAITS[task.state] then", "else")),
         ),
     ),
     Guard(
@@ -130,7 +138,7 @@ GUARDS: tuple[Guard, ...] = (
                 "enqueue.py", ("if task.state is to and task.reason == ended.reason:", "if True:")
             ),
             lua(
-                "lib/past_end.lua",
+                "lib/accept.lua",
                 ("if task.state == to and task.reason == reason then", "if true then"),
             ),
         ),
@@ -144,7 +152,7 @@ GUARDS: tuple[Guard, ...] = (
                 "enqueue.py", ("if task.state is to and task.reason == ended.reason:", "if False:")
             ),
             lua(
-                "lib/past_end.lua",
+                "lib/accept.lua",
                 ("if task.state == to and task.reason == reason then", "if false then"),
             ),
         ),
@@ -156,7 +164,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             memory("enqueue.py", ("elif not task.same_content(message):", "elif False:")),
             lua(
-                "lib/past_end.lua",
+                "lib/accept.lua",
                 ("elseif not same_content(task, head, blob) then", "elseif false then"),
             ),
         ),

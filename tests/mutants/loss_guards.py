@@ -18,8 +18,8 @@ GUARDS: tuple[Guard, ...] = (
         "mail of a server that was emptied is not taken for mail that was read",
         _NUMBERS + "test_letters_are_numbered_by_the_time_in_microseconds_or_more",
         (
-            memory("holdings.py", ("next_number(self.letters, self.now)", "self.letters + 1")),
-            lua("lib/mail.lua", ("next_number(M.letters)", "M.letters + 1")),
+            memory("state.py", ("next_number(self.letters, self.now)", "self.letters + 1")),
+            lua("lib/events.lua", ("next_number(meta.letters)", "meta.letters + 1")),
         ),
     ),
     Guard(
@@ -27,8 +27,8 @@ GUARDS: tuple[Guard, ...] = (
         "a promoted server that lost its last writes reuses no id of an event",
         _NUMBERS + "test_entries_of_events_are_numbered_by_the_time_in_microseconds_or_more",
         (
-            memory("stream.py", ("next_number(self._last, now)", "self._last + 1")),
-            lua("lib/event.lua", ("next_number(M.entry)", "M.entry + 1")),
+            memory("event_log.py", ("next_number(self._last, now)", "self._last + 1")),
+            lua("lib/events.lua", ("next_number(meta.entry)", "meta.entry + 1")),
         ),
     ),
     Guard(
@@ -36,7 +36,7 @@ GUARDS: tuple[Guard, ...] = (
         "a reader whose last event was lost is told",
         _NUMBERS + "test_gap_tells_a_reader_that_the_event_it_read_last_was_lost",
         (
-            memory("stream.py", ("            gap = True\n", "            gap = foreign\n")),
+            memory("event_log.py", ("            gap = True\n", "            gap = foreign\n")),
             lua("events.lua", ("gap = gap or (entry > dropped and", "gap = gap or (false and")),
         ),
     ),
@@ -46,7 +46,7 @@ GUARDS: tuple[Guard, ...] = (
         _TIME + "test_a_clock_that_was_set_back_is_waited_for_at_nine_tenths_of_its_pace",
         (
             memory(_CLOCK, ("max(ahead - less, 0.0) if", "ahead if")),
-            lua("lib/clock.lua", ("ahead = math.max(ahead - less, 0)", "ahead = ahead")),
+            lua("lib/call.lua", ("ahead = math.max(ahead - less, 0)", "ahead = ahead")),
         ),
     ),
     Guard(
@@ -57,7 +57,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             memory(_CLOCK, ("if not 0.0 <= passed <= seen + SILENCE:", "if not 0.0 <= passed:")),
             lua("hello.lua", ("elseif seen and last > 0 and", "elseif false and")),
-            lua("lib/base.lua", ("elseif passed > SILENCE and M.now > 0", "elseif false")),
+            lua("lib/call.lua", ("elseif passed > SILENCE and meta.now > 0", "elseif false")),
         ),
     ),
     Guard(
@@ -65,10 +65,10 @@ GUARDS: tuple[Guard, ...] = (
         "time does not stay behind after a weekend without calls",
         _TIME + "test_time_goes_on_while_nobody_calls[*-259200.0]",
         (
-            memory("frame.py", ("steady - self._steady, steady", "0.0, steady")),
+            memory("session.py", ("steady - self._steady, steady", "0.0, steady")),
             Mutant(
-                "fairlead/broker/redis/frame.py",
-                (("repr(max(self._steady() - wrote, 0.0))", '"0.0"'),),
+                "fairlead/broker/redis/session.py",
+                (("repr(max(self.steady() - wrote, 0.0))", '"0.0"'),),
                 "valkey",
             ),
         ),
@@ -79,8 +79,8 @@ GUARDS: tuple[Guard, ...] = (
         SUITE + "test_declarations.py::"
         "test_the_same_declaration_again_leaves_what_was_set_meanwhile",
         (
-            memory("orders.py", ("    return known != change\n", "    return True\n")),
-            lua("lib/configured.lua", ("return known == digest", "return false")),
+            memory("operator_verbs.py", ("    return known != change\n", "    return True\n")),
+            lua("lib/settings.lua", ("return known == digest", "return false")),
         ),
     ),
     Guard(
@@ -99,13 +99,13 @@ GUARDS: tuple[Guard, ...] = (
         "life",
         "chosen ids run when the counter of their lives has gone round",
         _LOSS + "test_chosen_ids_run_after_the_counter_of_their_lives_has_gone_round",
-        (lua("lib/record.lua", ("(M.life - 1) % 4294967295 + 1", "M.life")),),
+        (lua("lib/task.lua", ("(meta.life - 1) % 4294967295 + 1", "meta.life")),),
     ),
     Guard(
         "layout",
         "tasks of another layout are refused, and not read wrongly or passed over",
         _LOSS + "test_a_shard_that_a_later_release_wrote_is_refused_by_name",
-        (lua("lib/base.lua", ("if M.layout ~= LAYOUT and", "if M.layout == 0 and")),),
+        (lua("lib/call.lua", ("if meta.layout ~= LAYOUT and", "if meta.layout == 0 and")),),
     ),
     Guard(
         "witness",
@@ -114,7 +114,12 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/broker/redis/scripts.py",
-                (("writes_time=concludes and not twice,", "writes_time=not (twice and reads),"),),
+                (
+                    (
+                        "writes_time=_CONCLUDES in sources.parts((name,)) and not twice,",
+                        "writes_time=not (twice and reads),",
+                    ),
+                ),
             ),
         ),
     ),
@@ -124,9 +129,9 @@ GUARDS: tuple[Guard, ...] = (
         _WITNESS + "test_an_answer_that_is_given_again_is_a_witness_of_the_time",
         (
             lua(
-                "lib/once.lua",
+                "lib/call.lua",
                 (
-                    "  call('HSET', P .. 'meta', 'numbers', packed_numbers())\n",
+                    "  call('HSET', prefix .. 'meta', 'numbers', packed_numbers())\n",
                     "",
                 ),
             ),
@@ -139,8 +144,8 @@ GUARDS: tuple[Guard, ...] = (
         + "test_declarations.py::"
         + "test_what_was_declared_for_a_queue_that_was_deleted_is_declared_anew",
         (
-            memory("holdings.py", ('self.declared.pop(("q", queue.name), None)', "pass")),
-            lua("lib/queue.lua", ("write('HDEL', P .. 'declared', 'q' .. SEP .. name)", "")),
+            memory("state.py", ('self.declared.pop(("q", queue.name), None)', "pass")),
+            lua("lib/queue.lua", ("write('HDEL', prefix .. 'declared', 'q' .. SEP .. name)", "")),
         ),
     ),
 )

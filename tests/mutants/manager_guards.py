@@ -30,7 +30,9 @@ GUARDS: tuple[Guard, ...] = (
         "number of a term",
         "a leader that was replaced sends nothing to the broker",
         _TESTS + "test_leader.py::test_the_first_call_of_a_term_comes_before_anything_else",
-        _at(_MANAGER + "term.py", "Caller(LINE, first=number, ", 'Caller(f"{LINE}{number}", '),
+        _at(
+            _MANAGER + "leader_term.py", "Caller(LINE, first=number, ", 'Caller(f"{LINE}{number}", '
+        ),
     ),
     Guard(
         "caught up before the release",

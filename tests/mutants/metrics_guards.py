@@ -55,7 +55,7 @@ GUARDS: tuple[Guard, ...] = (
         "what a child did is still counted when the child has ended",
         "tests/cli/test_worker_metrics.py::"
         "test_children_are_added_up_and_a_dead_one_is_not_forgotten",
-        (Mutant("fairlead/worker/supervisor.py", (("self.past.add(child)", "pass"),)),),
+        (Mutant("fairlead/worker/process/supervisor.py", (("self.ended.add(child)", "pass"),)),),
     ),
     Guard(
         "names of the machine",

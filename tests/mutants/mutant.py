@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+from zlib import crc32
 
-__all__ = ("LUA", "MACHINE", "MEMORY", "SUITE", "Guard", "Mutant", "lua", "memory", "mutants")
+__all__ = (
+    "LUA",
+    "MACHINE",
+    "MEMORY",
+    "SUITE",
+    "Guard",
+    "Mutant",
+    "lua",
+    "memory",
+    "mutants",
+    "quarter",
+)
 
 MEMORY = "fairlead/broker/memory/"
 LUA = "fairlead/broker/redis/lua/"
@@ -49,3 +62,9 @@ def mutants(guard: Guard) -> list[tuple[Mutant, str]]:
             test += "[*]"
         found.append((mutant, test.replace("*", mutant.where)))
     return found
+
+
+def quarter(guards: Sequence[Guard], commit: str) -> list[Guard]:
+    """The guards that are tried for a commit."""
+    turn = int(commit, 16) % 4
+    return [guard for guard in guards if crc32(guard.name.encode()) % 4 == turn]

@@ -17,14 +17,15 @@ GUARDS: tuple[Guard, ...] = (
         _NEIGHBORS + "test_a_flood_of_completed_tasks_does_not_push_out_what_others_keep",
         (
             memory(
-                "shelf.py",
+                "retention.py",
                 ("order = self._of_giver() if over else None", "order = None"),
             ),
             lua(
-                "lib/trim.lua", ("(over > 0 or full) then t, many = giver(s) end", "false then end")
+                "lib/retention_trim.lua",
+                ("(over > 0 or full) then t, many = giver(s) end", "false then end"),
             ),
             lua(
-                "lib/trim.lua",
+                "lib/retention_trim.lua",
                 ("(over > 0 or full) then t, many", "over > 0 then t, many"),
                 test=_NEIGHBORS + "test_a_flood_of_dead_tasks_does_not_push_out_those_of_others",
             ),
@@ -36,17 +37,17 @@ GUARDS: tuple[Guard, ...] = (
         _NEIGHBORS + "test_of_two_that_keep_much_the_one_that_keeps_more_gives_first",
         (
             memory(
-                "shelf.py",
+                "retention.py",
                 (
                     "self._large.set(tenant, -self._share(tenant))",
                     "self._large.set(tenant, self._share(tenant))",
                 ),
             ),
             lua(
-                "lib/shelf.lua",
+                "lib/retention.lua",
                 (
-                    "set_at(s.large, t[NAME], -shelves.share(s, t))",
-                    "set_at(s.large, t[NAME], shelves.share(s, t))",
+                    "set_at(s.large, tenant[NAME], -shelves.share(s, tenant))",
+                    "set_at(s.large, tenant[NAME], shelves.share(s, tenant))",
                 ),
             ),
         ),
@@ -56,9 +57,9 @@ GUARDS: tuple[Guard, ...] = (
         "what a large tenant keeps is forgotten at its time",
         _NEIGHBORS + "test_what_a_tenant_keeps_in_an_order_of_its_own_is_forgotten_at_its_time",
         (
-            memory("shelf.py", ("return self._own[own[1]]", "return self._common")),
+            memory("retention.py", ("return self._own[own[1]]", "return self._common")),
             lua(
-                "lib/trim.lua",
+                "lib/retention_trim.lua",
                 (
                     "local heads = s.q[s.larges] > 0 and firsts(s.heads, 2) or {}",
                     "local heads = {}",
@@ -72,11 +73,15 @@ GUARDS: tuple[Guard, ...] = (
         _NEIGHBORS + "test_a_chosen_id_is_known_for_its_own_time_though_its_task_was_forgotten"
         "_for_want_of_room",
         (
-            memory("shard.py", ("        self.tombs.put(task, task.expires_at or 0.0)\n", "")),
-            lua("lib/past.lua", ("if life > 0 then tombs.put", "if false then tombs.put")),
+            memory(
+                "transitions.py", ("        self.tombs.put(task, task.expires_at or 0.0)\n", "")
+            ),
             lua(
-                "lib/reading.lua",
-                ("  if M.tombs > 0 then tombs.look_at(ids) end\n", ""),
+                "lib/retention_trim.lua", ("if life > 0 then tombs.put", "if false then tombs.put")
+            ),
+            lua(
+                "lib/task.lua",
+                ("  if meta.tombs > 0 then tombs.look_at(ids) end\n", ""),
             ),
         ),
     ),
@@ -85,8 +90,11 @@ GUARDS: tuple[Guard, ...] = (
         "a dead task that is dropped for want of room leaves an event",
         _NEIGHBORS + "test_a_dead_task_that_is_dropped_for_want_of_room_leaves_an_event",
         (
-            memory("shard.py", ('            self.emit("dropped", task, "keep_dead_bytes")\n', "")),
-            lua("lib/past.lua", ("row('dropped', DEAD", "row('deleted', DEAD")),
+            memory(
+                "transitions.py",
+                ('            self.emit("dropped", task, "keep_dead_bytes")\n', ""),
+            ),
+            lua("lib/retention_trim.lua", ("row('dropped', DEAD", "row('deleted', DEAD")),
         ),
     ),
     Guard(
@@ -95,8 +103,8 @@ GUARDS: tuple[Guard, ...] = (
         _QUOTAS + "test_what_is_beyond_the_limit_of_a_tenant_is_refused",
         (
             memory("enqueue.py", ("and has + many > limit else None", "and has > limit else None")),
-            lua("lib/reserve.lua", ("if bytes + (t and", "if (t and")),
-            lua("lib/plain_entry.lua", (" or more > top then", " then")),
+            lua("lib/flow.lua", ("if bytes + (t and", "if (t and")),
+            lua("lib/fast_path/enqueue.lua", (" or more > top then", " then")),
         ),
     ),
     Guard(
@@ -104,13 +112,16 @@ GUARDS: tuple[Guard, ...] = (
         "whatever ends a task frees what it counted for",
         _QUOTAS + "test_what_completes_in_the_usual_way_makes_room",
         (
-            memory("shard.py", ("tenant.live_bytes - task.size, 0", "tenant.live_bytes, 0")),
+            memory("transitions.py", ("tenant.live_bytes - task.size, 0", "tenant.live_bytes, 0")),
             lua(
-                "lib/move.lua",
-                ("t[LIVE_BYTES] = t[LIVE_BYTES] - bytes_of(task)", "t[LIVE_BYTES] = t[LIVE_BYTES]"),
+                "lib/accept.lua",
+                (
+                    "tenant[LIVE_BYTES] = tenant[LIVE_BYTES] - bytes_of(task)",
+                    "tenant[LIVE_BYTES] = tenant[LIVE_BYTES]",
+                ),
             ),
             lua(
-                "lib/straight_settle.lua",
+                "lib/fast_path/ends.lua",
                 ("= t[LIVE_BYTES] - live, t[DONE_BYTES]", "= t[LIVE_BYTES], t[DONE_BYTES]"),
             ),
         ),
@@ -121,14 +132,14 @@ GUARDS: tuple[Guard, ...] = (
         _QUOTAS + "test_what_is_stored_of_a_task_on_its_way_counts",
         (
             memory(
-                "orders.py",
+                "operator_verbs.py",
                 (
-                    "task.checkpoint = item.value\n            shard.weigh(task)\n",
-                    "task.checkpoint = item.value\n",
+                    "checkpoint(task.kept, item.value)\n            shard.weigh(task)\n",
+                    "checkpoint(task.kept, item.value)\n",
                 ),
             ),
             memory("exchange.py", ("            shard.weigh(task)\n", "")),
-            lua("lib/finish.lua", ("  if t.state < COMPLETED then\n", "  if false then\n")),
+            lua("lib/task.lua", ("  if task.state < COMPLETED then\n", "  if false then\n")),
         ),
     ),
     Guard(
@@ -137,9 +148,10 @@ GUARDS: tuple[Guard, ...] = (
         _QUOTAS + "test_a_requeued_task_counts_again_and_is_never_refused",
         (
             memory(
-                "shard.py", ("        elif origin in FINAL:\n            self.weigh(task)\n", "")
+                "transitions.py",
+                ("        elif origin in FINAL:\n            self.weigh(task)\n", ""),
             ),
-            lua("lib/move.lua", ("elseif from >= COMPLETED then", "elseif false then")),
+            lua("lib/accept.lua", ("elseif from >= COMPLETED then", "elseif false then")),
         ),
     ),
     Guard(
@@ -147,11 +159,11 @@ GUARDS: tuple[Guard, ...] = (
         "members of a flow count from the moment they are written",
         _QUOTAS + "test_the_members_of_a_flow_count_from_the_moment_they_are_written",
         (
-            memory("flowing.py", ("        shard.reserve_bytes(share, size)\n", "")),
+            memory("flows.py", ("        shard.reserve_bytes(share, size)\n", "")),
             lua("stage.lua", ("    flows.reserve_bytes(own[i], own[i + 1], weights[field])\n", "")),
             lua(
-                "lib/reserve.lua",
-                ("(M.reserved > 0 and flows.reserved(q.name, tenant .. SEP) or 0)", "0"),
+                "lib/flow.lua",
+                ("(meta.reserved > 0 and flows.reserved(queue.name, tenant .. SEP) or 0)", "0"),
             ),
         ),
     ),
@@ -161,17 +173,15 @@ GUARDS: tuple[Guard, ...] = (
         _QUOTAS + "test_xcom_values_of_a_tenant_have_so_much_room",
         (
             memory(
-                "holdings.py",
+                "state.py",
                 (
                     "            return False\n        self.xcom_bytes",
                     "            pass\n        self.xcom_bytes",
                 ),
             ),
-            memory(
-                "holdings.py", (" - (xcom_bytes(old[0], old[2]) if old is not None else 0)", "")
-            ),
-            lua("lib/xcom.lua", ("then return false end", "then end")),
-            lua("lib/xcom.lua", ("size - size_of(field)", "size")),
+            memory("state.py", (" - (xcom_bytes(old[0], old[2]) if old is not None else 0)", "")),
+            lua("lib/documents.lua", ("then return false end", "then end")),
+            lua("lib/documents.lua", ("size - size_of(field)", "size")),
         ),
     ),
     Guard(
@@ -180,10 +190,10 @@ GUARDS: tuple[Guard, ...] = (
         _QUOTAS + "test_xcom_values_that_are_over_make_room",
         (
             memory(
-                "holdings.py",
+                "state.py",
                 ("        self.xcom_bytes[key[0]] -= xcom_bytes(value, writer)\n", ""),
             ),
-            lua("tidy.lua", ("      xcom.drop(each[2])\n", "")),
+            lua("expire.lua", ("      xcom.drop(each[2])\n", "")),
         ),
     ),
     Guard(
@@ -218,9 +228,12 @@ GUARDS: tuple[Guard, ...] = (
         "room in bytes that a flow does not need is free again",
         _QUOTAS + "test_a_flow_that_does_not_fit_is_refused_as_a_whole",
         (
-            memory("flow.py", ("            shard.reserve_bytes(share, -flow.bytes[share])\n", "")),
+            memory(
+                "flow_state.py",
+                ("            shard.reserve_bytes(share, -flow.bytes[share])\n", ""),
+            ),
             lua(
-                "lib/staging.lua",
+                "lib/flow.lua",
                 ("    flows.reserve_bytes(s.queue, s.tenant, -s.bytes)\n", ""),
             ),
         ),

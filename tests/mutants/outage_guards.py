@@ -18,9 +18,9 @@ GUARDS: tuple[Guard, ...] = (
         "tests/broker/redis/test_shards_away.py::"
         "test_the_first_call_of_a_later_term_needs_no_shard_that_is_away",
         _at(
-            "fairlead/broker/sharded/frame.py",
-            "self._most({shard: partial(configure",
-            "self._all({shard: partial(configure",
+            "fairlead/broker/sharded/session.py",
+            "self.most({shard: partial(configure",
+            "self.all({shard: partial(configure",
         ),
     ),
 )

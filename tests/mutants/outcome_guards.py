@@ -7,7 +7,7 @@ from tests.mutants.mutant import Guard, Mutant
 __all__ = ("GUARDS",)
 
 _OUTCOMES = "tests/fallback/test_outcomes.py::"
-_OUTBOX = "tests/worker/test_outbox.py::"
+_OUTBOX = "tests/worker/test_outcome_outbox.py::"
 _WATCH = "tests/worker/test_lease_watch.py::"
 
 
@@ -24,19 +24,19 @@ GUARDS: tuple[Guard, ...] = (
         (
             _at("fairlead/worker/syncer.py", "        self._outbox.keep_soon()\n", ""),
             _at(
-                "fairlead/worker/outbox.py",
+                "fairlead/worker/outcome_outbox.py",
                 "                await self._outcomes.answered(done)\n",
                 "                pass\n",
             ),
             _at(
-                "fairlead/worker/outbox.py",
+                "fairlead/worker/outcome_outbox.py",
                 "        while (batch := self._unkept()) is not None:\n",
                 "        while False and (batch := self._unkept()) is not None:\n",
                 test=_OUTBOX + "test_an_outcome_that_was_never_sent_is_in_the_spool_when_the"
                 "_worker_has_stopped",
             ),
             _at(
-                "fairlead/worker/outbox.py",
+                "fairlead/worker/outcome_outbox.py",
                 "            if is_put_off and not batch.is_kept:\n",
                 "            if False:\n",
                 test=_OUTBOX + "test_what_a_shard_that_is_away_was_to_get_is_kept",
@@ -55,7 +55,7 @@ GUARDS: tuple[Guard, ...] = (
                 "store.exchange(Call(incarnation, number + 1, until), settlements)\n    except",
             ),
             _at(
-                "fairlead/worker/outbox.py",
+                "fairlead/worker/outcome_outbox.py",
                 "return self._planned[0] if self._planned else self._plan()",
                 "self.renumber()\n"
                 "        return self._planned[0] if self._planned else self._plan()",
@@ -89,7 +89,7 @@ GUARDS: tuple[Guard, ...] = (
         "test_the_outcomes_of_a_child_that_was_killed_in_an_outage_count",
         (
             _at(
-                "fairlead/worker/spooled_outcomes.py",
+                "fairlead/worker/process/spooled_outcomes.py",
                 "    if not root or not spooled:\n",
                 "    if True:\n",
             ),
@@ -112,11 +112,11 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "others' outcomes",
         "a supervisor gives others time to settle what they adopted",
-        "tests/worker/test_spooled_outcomes.py::"
+        "tests/worker/process/test_spooled_outcomes.py::"
         "test_a_supervisor_waits_for_whoever_adopted_the_outcomes_before_it",
         (
             _at(
-                "fairlead/worker/spooled_outcomes.py",
+                "fairlead/worker/process/spooled_outcomes.py",
                 "    while time.monotonic() < until:\n",
                 "    while False:\n",
             ),
@@ -146,8 +146,8 @@ GUARDS: tuple[Guard, ...] = (
             ),
             _at(
                 "fairlead/worker/syncer.py",
-                "settlements = self._outbox.due(batch)",
-                "settlements = batch.settlements",
+                "exchange(call, self._outbox.due(batch))",
+                "exchange(call, batch.settlements)",
                 test=_OUTBOX + "test_the_delay_until_a_retry_counts_from_the_failure_not_from_the"
                 "_end_of_the_outage",
             ),

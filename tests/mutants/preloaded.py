@@ -26,10 +26,10 @@ __all__ = ("ROOT", "forget", "module_of", "serve")
 
 ROOT = Path(__file__).resolve().parents[2]
 # What is imported by the names of the files that are found stands in no import statement.
-_FINDS = "fairlead.api.table"
+_FINDS = "fairlead.api.route_table"
 _FOUND = (
     *("fairlead.api.routes.", "fairlead.api.live", "fairlead.api.metrics", "fairlead.api.page"),
-    "fairlead.api.sign_in",
+    "fairlead.api.auth.sign_in",
 )
 _OURS = ("fairlead", "tests")
 # No named test is one of Schemathesis, whose plugin takes longer to import than most tests take.

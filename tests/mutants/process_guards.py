@@ -14,7 +14,7 @@ GUARDS: tuple[Guard, ...] = (
         "terminal",
         "a worker whose terminal is closed does not live on unseen",
         _SIGNALS + "test_a_worker_whose_terminal_is_closed_stops_in_good_time",
-        (Mutant(_WORKER + "supervisor.py", (("if not self.tied:", "if True:"),)),),
+        (Mutant(_WORKER + "process/supervisor.py", (("if not self.tied:", "if True:"),)),),
     ),
     Guard(
         "quiet",
@@ -23,7 +23,7 @@ GUARDS: tuple[Guard, ...] = (
         + "test_children_that_are_started_while_a_worker_is_quiet_are_quiet_until_cont[HUP]",
         (
             Mutant(
-                _WORKER + "supervisor.py",
+                _WORKER + "process/supervisor.py",
                 (("quiet=self.is_quiet, paused=paused", "quiet=False, paused=paused"),),
             ),
         ),
@@ -31,11 +31,11 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "waited for",
         "the supervisor takes no exit status that others wait for",
-        "tests/worker/test_orphans.py::test_in_a_process_of_its_own"
+        "tests/worker/process/test_subprocess_reaper.py::test_in_a_process_of_its_own"
         "[what somebody waits for is left to them]",
         (
             Mutant(
-                _WORKER + "orphans.py",
+                _WORKER + "process/subprocess_reaper.py",
                 (("if pid in known or is_waited_for():", "if pid in known:"),),
             ),
         ),
@@ -45,7 +45,11 @@ GUARDS: tuple[Guard, ...] = (
         "a slot process that hangs does not outlive its worker",
         "tests/acceptance/test_hang.py::"
         "test_a_slot_process_that_hangs_ends_with_its_worker_without_help_of_the_kernel",
-        (Mutant("fairlead/cli/slot.py", (("    when_alone(end, _die)", "    # when_alone"),)),),
+        (
+            Mutant(
+                "fairlead/cli/worker_slot.py", (("    when_alone(end, _die)", "    # when_alone"),)
+            ),
+        ),
     ),
     Guard(
         "silent readers",
@@ -53,7 +57,8 @@ GUARDS: tuple[Guard, ...] = (
         SUITE + "test_gaps.py::test_a_reader_that_is_silent_for_long_makes_room_for_another",
         (
             memory(
-                "stream.py", ("if place != was or now - seen >= READER_SEEN:", "if place != was:")
+                "event_log.py",
+                ("if place != was or now - seen >= READER_SEEN:", "if place != was:"),
             ),
             lua(
                 "events.lua", ("if place == was and now - seen < SEEN then", "if place == was then")

@@ -8,6 +8,7 @@ __all__ = ("GUARDS",)
 
 _RETRIES = SUITE + "test_flow_retries.py::"
 _DUE = SUITE + "test_due.py::"
+_EIGHT = SUITE + "test_eight_levels.py::"
 
 GUARDS: tuple[Guard, ...] = (
     Guard(
@@ -15,8 +16,10 @@ GUARDS: tuple[Guard, ...] = (
         "after the retry of a flow one that still waits does not run before its revived parents",
         _RETRIES + "test_one_that_still_waits_waits_again_for_parents_that_were_put_back",
         (
-            memory("flowing.py", ("return 0, _take_back(shard, task, member)", "return 0, 0")),
-            lua("lib/revive.lua", ("return 0, take_back(task, edges) end", "return 0, 0 end")),
+            memory("flows.py", ("return 0, _take_back(shard, task, member)", "return 0, 0")),
+            lua(
+                "lib/flow_members.lua", ("return 0, take_back(task, edges) end", "return 0, 0 end")
+            ),
         ),
     ),
     Guard(
@@ -24,18 +27,65 @@ GUARDS: tuple[Guard, ...] = (
         "one that the retry of a flow has not come to yet does not run before its revived parents",
         _RETRIES + "test_none_is_released_before_a_retry_has_seen_to_all",
         (
-            memory("release.py", ('task.flow.work == "retry"', "False")),
-            lua("lib/outcome.lua", ("local retried = flows.retried(task.h)", "local retried")),
+            memory("dependencies.py", ('task.flow.work == "retry"', "False")),
+            lua(
+                "lib/dependency_release.lua",
+                ("local retried = flows.retried(task.h)", "local retried"),
+            ),
         ),
+    ),
+    Guard(
+        "a turn for each lower level",
+        "no level below the first starves, of however many",
+        _EIGHT + "test_of_eight_dispatches_each_lower_level_has_one[*-5]",
+        (
+            memory("fairlead/model/priority_turns.py", ("5: 5, 6: 7, 7: 3}", "5: 5, 7: 3}")),
+            lua("lib/fair.lua", ("{ 4, 6, 2, false, 5, 7, 3 }", "{ 4, 6, 2, false, 5, false, 3 }")),
+        ),
+    ),
+    Guard(
+        "strict queues have no turns",
+        "in a strict queue the highest level that waits goes first",
+        _EIGHT + "test_strict_levels_go_one_after_the_other[*-5]",
+        (
+            memory("fair.py", ("0 if self.queue.strict_priorities else", "")),
+            lua("lib/fair.lua", (" and tenant[QUEUE].strict == 0", "")),
+        ),
+    ),
+    Guard(
+        "equal times go as they came",
+        "tasks that are due at one moment run in the order in which they were accepted",
+        _DUE + "test_a_batch_with_one_delay_runs_in_its_order",
+        (
+            memory("records.py", ("0 if is_made(self.id) else self.sequence", "0")),
+            lua("lib/promote.lua", ("if chosen then order_by_lives(rows, from, i) end", "")),
+            lua("lib/promote.lua", ("rows = firsts(a, most + 1 + ties)", "")),
+        ),
+    ),
+    Guard(
+        "a moment is the broker's",
+        "tasks for one moment are due then, however long the calls took that brought them",
+        _DUE + "test_tasks_for_one_moment_are_due_then_however_late_their_calls_came",
+        (
+            memory("enqueue.py", ("if submission.at is None else submission.at", "")),
+            lua("lib/accept.lua", ("delay < 0 and -delay", "delay < 0 and now + 59")),
+        ),
+    ),
+    Guard(
+        "lower lines are the engine's",
+        "the straight way leaves tenants with lower lines alone, and their entries are dropped",
+        "tests/broker/redis/test_straight_small.py::"
+        "test_tenants_with_more_than_four_levels_are_the_engines",
+        (lua("lib/fast_path/exchange_tenants.lua", (" or t[LOWER] or t[WOKEN]", " or t[WOKEN]")),),
     ),
     Guard(
         "tenants take turns",
         "a tenant of which much is due does not keep others from being promoted",
         _DUE + "test_tenants_of_which_much_is_due_take_turns",
         (
-            memory("shard.py", ("max(first[0], min(at, self.now))", "first[0]")),
+            memory("transitions.py", ("max(first[0], min(at, self.now))", "first[0]")),
             lua(
-                "lib/asleep.lua",
+                "lib/promote.lua",
                 (
                     "  if more then set_at(due, key, now) elseif unsure",
                     "  drop(due, key)\n  if unsure",
@@ -49,7 +99,10 @@ GUARDS: tuple[Guard, ...] = (
         _DUE + "test_a_tenant_that_runs_out_while_it_is_served_goes_on_with_what_is_due",
         (
             memory("exchange.py", ("    if tenant.due:", "    if False:")),
-            lua("lib/promote.lua", ("if M.next <= now and t[COUNT", "if false and t[COUNT")),
+            lua(
+                "lib/promote.lua",
+                ("if meta.next <= now and tenant[COUNT", "if false and tenant[COUNT"),
+            ),
         ),
     ),
 )

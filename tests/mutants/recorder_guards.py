@@ -31,10 +31,10 @@ GUARDS = (
     Guard(
         "events that were read before",
         "an event that is in the row is not counted again",
-        "tests/manager/test_folding.py::test_pages_and_repeats_make_no_difference",
+        "tests/manager/test_event_changes.py::test_pages_and_repeats_make_no_difference",
         (
             Mutant(
-                "fairlead/manager/folding.py",
+                "fairlead/manager/event_changes.py",
                 (("if id in known and (entry, index) <= known[id]:", "if False:"),),
             ),
         ),

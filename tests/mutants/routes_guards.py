@@ -17,7 +17,7 @@ def _at(file: str, old: str, new: str) -> tuple[Mutant, ...]:
 
 
 def _in_act(old: str, new: str) -> tuple[Mutant, ...]:
-    return (Mutant("fairlead/client/task_acts.py", ((old, new),)),)
+    return (Mutant("fairlead/client/bulk_actions.py", ((old, new),)),)
 
 
 GUARDS: tuple[Guard, ...] = (
@@ -25,7 +25,7 @@ GUARDS: tuple[Guard, ...] = (
         "for operators",
         "workers, limiters and settings are not for tenants",
         _CROSSING,
-        _at("shapes.py", "    if request.access.tenant is not None:\n", "    if False:\n"),
+        _at("views/paging.py", "    if request.access.tenant is not None:\n", "    if False:\n"),
     ),
     Guard(
         "queues of a tenant",
@@ -93,7 +93,7 @@ GUARDS: tuple[Guard, ...] = (
         "the caller is gone",
         "an order about many tasks stops with its connection",
         _BULK + "test_an_act_stops_when_its_caller_is_gone",
-        _at("bulk_acts.py", "and not gone.done() and not", "and not"),
+        _at("bulk_actions.py", "and not gone.done() and not", "and not"),
     ),
     Guard(
         "as it was seen",
@@ -101,10 +101,13 @@ GUARDS: tuple[Guard, ...] = (
         SUITE + "test_alter.py::test_a_task_that_stands_as_it_was_seen_is_altered",
         (
             memory(
-                "orders.py",
+                "operator_verbs.py",
                 ("    if seen is not None and seen != Seen(\n", "    if False and seen != Seen(\n"),
             ),
-            lua("alter.lua", ("  elseif seen ~= '' and seen ~=", "  elseif false and seen ~=")),
+            lua(
+                "change_tasks.lua",
+                ("  elseif seen ~= '' and seen ~=", "  elseif false and seen ~="),
+            ),
         ),
     ),
     Guard(

@@ -1,8 +1,10 @@
 """Take the guards out one by one; each removal must turn its named test red.
 
-    python tests/mutants/run.py [--after-suite] [NAME …]
+    python tests/mutants/run.py [--after-suite] [--a-quarter] [NAME …]
 
 ``--after-suite`` says that all tests have just passed: the named ones are not run without a mutant.
+``--a-quarter`` takes a quarter of the guards, another one for every commit: so each change is tried
+with some, and each guard soon comes round. That every guard is where it should be is a test.
 
 Exit 1 if a mutant survives, if a guard is not found where it should be, or if a named test is red
 without any mutant.
@@ -15,6 +17,7 @@ import itertools
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,13 +32,14 @@ from _pytest.config import default_plugins
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutant import Guard, Mutant, mutants
+from tests.mutants.mutant import Guard, Mutant, mutants, quarter
 from tests.mutants.preloaded import ROOT, serve
 from tests.support import surroundings  # noqa: F401 - for the processes to be started
 
 _TIMEOUT = 120  # seconds for one named test; a mutant that hangs is noticed by it
 _SLOWEST = 10
 _AFTER_SUITE = "--after-suite"
+_A_QUARTER = "--a-quarter"
 _moments = itertools.count(1_000_000_000)
 _AT_ONCE = 8  # most wait: every tenth for ten seconds or more, until it is noticed
 # Most of a run would be imports of what stays the same: processes are forked from one that has it.
@@ -83,8 +87,9 @@ class _Slot:
 def main(names: list[str]) -> int:
     """Run the mutants of the guards with these names, or of all; print a table."""
     is_after_suite = _AFTER_SUITE in names
-    names = [name for name in names if name != _AFTER_SUITE]
-    guards = [guard for guard in GUARDS if not names or guard.name in names]
+    guards = GUARDS if _A_QUARTER not in names else quarter(GUARDS, _commit())
+    names = [name for name in names if name not in (_AFTER_SUITE, _A_QUARTER)]
+    guards = [guard for guard in guards if not names or guard.name in names]
     if not guards:
         known = ", ".join(guard.name for guard in GUARDS)
         print(f"no guard of that name; there are: {known}", file=sys.stderr)
@@ -117,7 +122,15 @@ def main(names: list[str]) -> int:
     print(f"the {_SLOWEST} that took longest:")
     print("\n".join(line for _, line in sorted(spent, reverse=True)[:_SLOWEST]))
     print(f"{len(work) - survivors} of {len(work)} mutants noticed")
+    if len(guards) < len(GUARDS):
+        print(f"of {len(guards)} of {len(GUARDS)} guards; make mutants tries all of them")
     return 1 if survivors else 0
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "HEAD"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "0"  # a tree without its history
 
 
 def _copied(source: Path, copy: Path) -> Path:

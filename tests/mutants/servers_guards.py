@@ -15,7 +15,7 @@ GUARDS: tuple[Guard, ...] = (
         "a backlog on one server does not starve the lower levels of another",
         _ROUTES
         + "test_higher_levels_are_lent_first_and_each_eighth_fetch_begins_with_the_low_ones",
-        (Mutant(_SHARDED + "exchanging.py", (("self._turn += 1", "self._turn += 0"),)),),
+        (Mutant(_SHARDED + "exchange.py", (("session.turn += 1", "session.turn += 0"),)),),
     ),
     Guard(
         "all shards of a queue",
@@ -23,8 +23,8 @@ GUARDS: tuple[Guard, ...] = (
         _ROUTES + "test_pause_limits_purge_and_deletion_are_for_both_servers",
         (
             Mutant(
-                _SHARDED + "changes.py",
-                (("else places.shards_of(queue)", "else [places.home(queue)]"),),
+                _SHARDED + "places.py",
+                (("else self.shards_of(queue)", "else [self.home(queue)]"),),
             ),
         ),
     ),
@@ -34,8 +34,8 @@ GUARDS: tuple[Guard, ...] = (
         _ROUTES + "test_mail_of_one_server_comes_while_the_other_one_is_silent",
         (
             Mutant(
-                _SHARDED + "listening.py",
-                (("if len(names) == 1 or self._away.why(shard) is None", "if names"),),
+                _SHARDED + "waits.py",
+                (("if len(names) == 1 or session.away.why(shard) is None", "if names"),),
             ),
         ),
     ),

@@ -48,16 +48,16 @@ GUARDS: tuple[Guard, ...] = (
         "tests/cli/test_config.py::test_no_password_is_shown",
         (
             Mutant(
-                "fairlead/cli/config.py",
+                "fairlead/cli/config_report.py",
                 (("        return value if value == _EMBEDDED else address_of(value)\n",
                   "        return value\n"),),
             ),
             Mutant(
-                "fairlead/cli/config.py",
+                "fairlead/cli/config_report.py",
                 (("        return parse_address(value).shown\n", "        return value\n"),),
             ),
             Mutant(
-                "fairlead/cli/config.py",
+                "fairlead/cli/config_report.py",
                 (("{route: shown_url(url) for", "{route: url for"),),
             ),
         ),
@@ -80,7 +80,7 @@ GUARDS: tuple[Guard, ...] = (
         "order of labels",
         "a label with a smaller number never has a later level",
         _START + "test_labels_take_levels_in_the_order_of_their_numbers",
-        _at(_SETTINGS + "queue_choice.py",
+        _at("fairlead/model/priorities.py",
             "    ranks = sorted(set(numbers.values()))\n",
             "    ranks = sorted(set(numbers.values()), reverse=True)\n"),
     ),
@@ -89,7 +89,7 @@ GUARDS: tuple[Guard, ...] = (
         "no snapshot says that a server answered when it did not",
         "tests/client/test_snapshots.py::"
         "test_a_snapshot_answers_from_the_spool_while_the_broker_is_away",
-        _at("fairlead/client/snapshots.py",
+        _at("fairlead/app/admin.py",
             "    return Snapshot(now=time.time(), depth=",
             "    return Snapshot(redis_active=True, now=time.time(), depth="),
     ),
@@ -129,7 +129,7 @@ GUARDS: tuple[Guard, ...] = (
         "full spool over HTTP",
         "a full spool is back-pressure, not an outage",
         _OUTAGE + "test_a_full_spool_is_429_with_a_time_to_come_again",
-        _at("fairlead/api/problems.py", "    (SpoolFull, _spool_full),\n", ""),
+        _at("fairlead/api/http/problems.py", "    (SpoolFull, _spool_full),\n", ""),
     ),
     Guard(
         "stale tokens",
@@ -138,17 +138,17 @@ GUARDS: tuple[Guard, ...] = (
         _OUTAGE + "test_a_token_lasts_as_long_as_the_outage_and_five_minutes_before_it",
         (
             Mutant(
-                "fairlead/api/token_cache.py",
+                "fairlead/api/auth/token_cache.py",
                 (("        if age >= _KNOWN and not (outage and will_do):\n",
                   "        if age >= _KNOWN and not outage:\n"),),
             ),
             Mutant(
-                "fairlead/api/token_cache.py",
+                "fairlead/api/auth/token_cache.py",
                 (("will_do = stale and entry.stored is not None and age < _STALE + outage",
                   "will_do = True"),),
             ),
             Mutant(
-                "fairlead/api/server.py",
+                "fairlead/api/http/server.py",
                 (("        self.is_open_when_away = route.when_away or spools\n",
                   "        self.is_open_when_away = True\n"),),
                 test=_OUTAGE
@@ -177,7 +177,7 @@ GUARDS: tuple[Guard, ...] = (
         "what a child had on disk is not told when it has ended",
         "tests/telemetry/test_counters.py::"
         "test_what_an_ended_process_had_on_disk_is_not_told_again",
-        _at("fairlead/worker/past.py",
+        _at("fairlead/worker/process/child_totals.py",
             "msgspec.structs.replace(child.counted, spools=())", "child.counted"),
     ),
     Guard(

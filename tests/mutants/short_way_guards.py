@@ -7,7 +7,7 @@ from tests.mutants.mutant import Guard, Mutant
 __all__ = ("GUARDS",)
 
 _LINES = "tests/client/test_thread_lines.py::"
-_LIGHT = "tests/worker/test_light.py::"
+_LIGHT = "tests/worker/run/test_light_attempt.py::"
 _TEMPLATE = "tests/client/test_template.py::"
 
 
@@ -24,12 +24,27 @@ GUARDS: tuple[Guard, ...] = (
         ("at_fork(after_in_child=_drawn.clear)", "at_fork()"),
     ),
     _guard(
+        "short walk",
+        "a plain task passes no more files than it has to",
+        "tests/architecture/test_walk.py::test_the_walk_of_one_task_is_short",
+        "client/client.py",
+        ("if not self._around and self.codecs is None:", "if False:"),
+    ),
+    _guard(
         "checks: like",
         "a message is only passed over for what it shares with one that passed",
-        "tests/model/test_checks.py::test_what_is_wrong_is_refused_by_name"
+        "tests/broker/test_submission_checks.py::test_what_is_wrong_is_refused_by_name"
         "[level-behind one that passed]",
         "model/message.py",
         ("        and message.level is like.level\n", ""),
+    ),
+    _guard(
+        "tasks of one moment",
+        "tasks for one moment run in the order in which they were enqueued",
+        "tests/client/test_submit_path.py::"
+        "test_tasks_for_one_moment_are_due_at_once_and_run_in_their_order[memory-batch]",
+        "client/submit_path.py",
+        ("if not any(map(_at, submissions)):", "if True:"),
     ),
     _guard(
         "template: origin",
@@ -70,7 +85,7 @@ GUARDS: tuple[Guard, ...] = (
         "nothing is sent over a connection that is known to be lost",
         _LINES + "test_of_a_server_that_is_gone_it_is_sure_that_nothing_was_done",
         "broker/redis/blocking_line.py",
-        ("if frame.is_closed or self._is_lost():", "if frame.is_closed:"),
+        ("if session.is_closed or self._is_lost():", "if session.is_closed:"),
     ),
     _guard(
         "lines: fork",
@@ -86,31 +101,31 @@ GUARDS: tuple[Guard, ...] = (
         "light: stop",
         "an attempt that was told to stop by its own first step has not simply succeeded",
         _LIGHT + "test_a_lost_lease_settles_nothing[light]",
-        "worker/light.py",
-        ("if self._why is not None or floor.cut or", "if floor.cut or"),
+        "worker/run/light_attempt.py",
+        ("if self._why is not None or env.cut or", "if env.cut or"),
     ),
     _guard(
         "light: cleanup",
         "what a handler left to be cleaned up is, before its outcome is reported",
         _LIGHT + "test_cleanups_come_before_the_outcome[light]",
-        "worker/light.py",
-        (" or floor.cut or context._cleanups:", " or floor.cut:"),
+        "worker/run/light_attempt.py",
+        (" or env.cut or context._cleanups or", " or env.cut or"),
     ),
     _guard(
         "light: middleware",
         "middleware is around every attempt, however short",
         _LIGHT + "test_middleware_that_comes_later_is_around_every_attempt[light]",
-        "worker/light.py",
-        ("if not floor.lanes.quick or floor.around or", "if not floor.lanes.quick or"),
+        "worker/run/light_attempt.py",
+        ("if not env.executor.quick or env.around or", "if not env.executor.quick or"),
     ),
     _guard(
         "light: time",
         "the time of an attempt counts from its first step",
         _LIGHT + "test_its_time_counts_from_its_first_step[light]",
-        "worker/execution.py",
+        "worker/run/executors.py",
         (
-            "self._floor.deadlines.add(self, self._since + ",
-            "self._floor.deadlines.add(self, self._loop.time() + ",
+            "self._env.deadlines.add(self, self._since + ",
+            "self._env.deadlines.add(self, self._loop.time() + ",
         ),
     ),
 )

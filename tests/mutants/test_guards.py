@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tests.mutants.guards import GUARDS
-from tests.mutants.mutant import mutants
+from tests.mutants.mutant import mutants, quarter
 from tests.mutants.preloaded import ROOT
 
 EACH = [(guard.name, mutant, test) for guard in GUARDS for mutant, test in mutants(guard)]
@@ -35,3 +35,11 @@ def test_each_guard_of_the_memory_broker_stands_in_the_scripts_as_well() -> None
     for guard in GUARDS:
         places = {mutant.where for mutant in guard.mutants}
         assert places in ({"memory", "valkey"}, {"valkey"}, {""}), guard.name
+
+
+def test_four_commits_may_try_all_guards_and_each_tries_many() -> None:
+    quarters = [quarter(GUARDS, f"abc{turn}") for turn in range(4)]
+    assert sorted(guard.name for each in quarters for guard in each) == sorted(
+        guard.name for guard in GUARDS
+    )
+    assert min(map(len, quarters)) > len(GUARDS) / 8

@@ -11,7 +11,7 @@ from tests.mutants.preloaded import ROOT, module_of
 
 _FORGETS = """
 import sys
-import fairlead.api.table
+import fairlead.api.route_table
 import fairlead.broker.memory.broker
 import fairlead.worker.runner
 from tests.mutants.preloaded import forget
@@ -40,19 +40,19 @@ def test_modules_are_named_as_they_are_imported() -> None:
     ("file", "again", "same"),
     [
         (
-            "fairlead/broker/memory/shelf.py",
-            ["fairlead.broker.memory.shelf", "fairlead.broker.memory.broker"],
-            ["fairlead.model.lifecycle", "fairlead.broker.views"],
+            "fairlead/broker/memory/retention.py",
+            ["fairlead.broker.memory.retention", "fairlead.broker.memory.broker"],
+            ["fairlead.model.lifecycle", "fairlead.broker.records"],
         ),
         (
             "fairlead/api/routes/tasks.py",  # found by its name, imported by no statement
-            ["fairlead.api.routes.tasks", "fairlead.api.table"],
-            ["fairlead.api.route", "fairlead.broker.memory.broker"],
+            ["fairlead.api.routes.tasks", "fairlead.api.route_table"],
+            ["fairlead.api.http.route", "fairlead.broker.memory.broker"],
         ),
         (
             "fairlead/broker/redis/lua/exchange.lua",
             [],
-            ["fairlead.broker.memory.broker", "fairlead.api.table"],
+            ["fairlead.broker.memory.broker", "fairlead.api.route_table"],
         ),
     ],
 )

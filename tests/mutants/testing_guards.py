@@ -47,7 +47,7 @@ GUARDS: tuple[Guard, ...] = (
         "a drain raises what happened in it, not what an earlier one met",
         _TESTS + "test_errors_of_an_earlier_drain_are_not_raised_again",
         _at(
-            "app/run_all.py",
+            "app/drain.py",
             "if all(each is not old for old in before)]",
             "if before or True]",
         ),

@@ -78,6 +78,13 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "rest without room",
+        "a task rests for as long as there has been no room, however many were refused",
+        "tests/model/test_referral.py::"
+        "test_many_batches_within_a_moment_make_no_task_rest_for_longer",
+        (Mutant(_REFERRAL, (("now > self._last + 2 * self.pause", "now < self._last"),)),),
+    ),
+    Guard(
         "round trips",
         "a task that comes back rests before it is handed on again",
         "tests/model/test_referral.py::"

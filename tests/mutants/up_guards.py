@@ -6,8 +6,8 @@ from tests.mutants.mutant import Guard, Mutant
 
 __all__ = ("GUARDS",)
 
-_SIGN_IN = "tests/api/test_sign_in.py::"
-_STACK = "tests/cli/test_stack.py::"
+_SIGN_IN = "tests/api/auth/test_sign_in.py::"
+_STACK = "tests/cli/up/test_stack.py::"
 _NAMESPACE = "tests/broker/redis/test_namespace.py::"
 
 
@@ -20,14 +20,14 @@ GUARDS: tuple[Guard, ...] = (
         "one sign-in",
         "of many who have the code of a link, one gets a token",
         _SIGN_IN + "test_of_many_who_have_the_code_at_once_one_gets_a_token",
-        _at("api/sign_in.py", ", revision=found[0].revision)", ")"),
+        _at("api/auth/sign_in.py", ", revision=found[0].revision)", ")"),
     ),
     Guard(
         "secret of a link",
         "the id of a code alone opens nothing",
         _SIGN_IN + "test_a_code_with_another_secret_opens_nothing_and_stays_good",
         _at(
-            "api/sign_in.py",
+            "api/auth/sign_in.py",
             "    if not hmac.compare_digest(stored.hash, _hash(given.secret)):\n",
             "    if False:\n",
         ),
@@ -36,7 +36,7 @@ GUARDS: tuple[Guard, ...] = (
         "lifeline",
         "a process of `fairlead up` ends when that has gone",
         _STACK + "test_a_process_ends_when_the_one_that_started_it_has_gone",
-        _at("cli/stack/lifeline.py", "    os.kill(os.getpid(), signal.SIGTERM)\n", "    return\n"),
+        _at("cli/up/lifeline.py", "    os.kill(os.getpid(), signal.SIGTERM)\n", "    return\n"),
     ),
     Guard(
         "namespace of keys",
@@ -48,7 +48,7 @@ GUARDS: tuple[Guard, ...] = (
         "namespace of a spool",
         "what was kept for one installation is not sent to another",
         _NAMESPACE + "test_where_a_spool_belongs_names_it",
-        _at("broker/redis/frame.py", ", self.namespace\n        )", ", ''\n        )"),
+        _at("broker/redis/session.py", ", self.namespace\n        )", ", ''\n        )"),
     ),
     Guard(
         "namespace of routes",

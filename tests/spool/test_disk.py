@@ -9,13 +9,15 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from fairlead.model.spool_errors import SpoolFailed
-from fairlead.runtime import natives
+from fairlead.runtime import native_threads
 from fairlead.spool import Spool, SpoolLimits, files, segment
+from fairlead.spool.committer import Committer, Request
 from tests.runtime.programs import ROOT, run
 from tests.spool.folders import payloads, segments, submissions
 
@@ -192,6 +194,7 @@ for number in range(20):
 PROGRAM = """
 import sys
 import threading
+import time
 from pathlib import Path
 from fairlead import SpoolFailed
 from fairlead.spool import Entry, Kind, Spool
@@ -213,7 +216,7 @@ def test_a_thread_that_cannot_be_started_refuses_one_call_and_holds_up_no_other(
 
     spool = Spool.open(tmp_path / "spool", limits=SpoolLimits(max_count=1))
     with monkeypatch.context() as without:
-        without.setattr(natives, "start_thread", refused)
+        without.setattr(native_threads, "start_thread", refused)
         with pytest.raises(SpoolFailed, match="new thread"):
             spool.append(submissions(b"a"))
     found: list[bytes] = []
@@ -256,3 +259,21 @@ def test_what_the_kernel_refuses_is_not_acknowledged(tmp_path: Path, faults: lis
     taken = [line.split()[1].encode() for line in lines if line.startswith("taken")]
     assert 3 <= len(taken) <= 10
     assert survivors(root) == taken
+
+
+def test_a_disk_that_answers_while_the_time_is_read_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = Committer(lambda drafts: range(len(drafts)), lambda count, size: None)
+    written._began = 1_000.0
+
+    def answered() -> float:
+        written._began = 0.0
+        return 1_001.0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", answered)
+        request = Request([], 0, 0)
+        written.submit(request)
+    assert request.waiter.result(timeout=30) == []
+    assert written.close()

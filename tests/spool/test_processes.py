@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.embedded.directory import LockFile
 from fairlead.spool import Spool, SpoolLimits, folders, journal
-from fairlead.spool.home import Home
+from fairlead.spool.process_folder import ProcessFolder
 from tests.runtime.programs import ROOT, run
 from tests.spool.folders import left_behind, payloads, segments, submissions
 
@@ -236,11 +236,11 @@ def test_a_folder_that_was_removed_between_opening_and_locking_is_not_taken(
         (folder / "lock").touch()
         return try_exclusive(lock)
 
-    with Home(root).claimed(folder.name) as found:
+    with ProcessFolder(root).claimed(folder.name) as found:
         assert found == folder
     with monkeypatch.context() as patch:
         patch.setattr(LockFile, "try_exclusive", slowly)
-        with Home(root).claimed(folder.name) as found:
+        with ProcessFolder(root).claimed(folder.name) as found:
             assert found is None
 
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from tests.support.worker_process import environment_of
 
 __all__ = ("Deaths", "deaths", "serve")
@@ -61,7 +61,7 @@ def serve(act: Callable[[dict[str, Any]], Coroutine[Any, Any, None]]) -> None:
             code = 1
             try:
                 order = json.loads(line)
-                faults._fault = faults.parse(order["fault"])
+                fault_injection._fault = fault_injection.parse(order["fault"])
                 asyncio.run(act(order))
                 code = 0
             finally:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     Change,
     LimiterChange,
     QueueChange,
@@ -38,13 +38,14 @@ UNIQUES = st.none() | st.builds(
     until=st.sampled_from(["started", "done", "window"]),
     window=st.sampled_from([1.0, 10.0]),
 )
+LEVELS = st.integers(0, 3) | st.integers(0, 7)
 DEPENDENCIES = st.lists(st.builds(Dependency, ANY.map(str), st.booleans()), max_size=2)
 SUBMISSIONS = st.builds(
     submit,
     IDS,
     TENANTS,
     QUEUES,
-    level=st.integers(0, 3),
+    level=LEVELS,
     limiters=LIMITERS,
     cost=st.sampled_from([1.0, 1.0, 1.0, 0.5, 3.0]),
     body=st.sampled_from([b"x", b"x", b"x", b"y"]),
@@ -84,6 +85,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(QueueChange, queue=QUEUES, max_tenant_bytes=st.sampled_from([None, 150, 450])),
     st.builds(QueueChange, queue=QUEUES, rate=RATES, burst=BURSTS),
     st.builds(QueueChange, queue=QUEUES, charge_run_time=st.booleans()),
+    st.builds(QueueChange, queue=QUEUES, strict_priorities=st.booleans()),
     st.builds(QueueChange, queue=QUEUES, warn_depth=st.sampled_from([None, 2, 5])),
     st.builds(
         QueueChange,

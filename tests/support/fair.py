@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     MAX_ENQUEUE,
     Call,
     Change,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fairlead.broker import Store
 from fairlead.broker.flows import FlowOrder, FlowPart, FlowRecord, Share, Staged
-from fairlead.broker.verbs import Moved, Submission
+from fairlead.broker.requests import Moved, Submission
 from tests.support.store import NOW, Client, drain
 
 __all__ = (

@@ -3,7 +3,8 @@
 Imports and collection happen once, and a fork begins at once: ``pytest --jobs 4``. A fork asks for
 one test after the other, and always knows the next one, so that pytest keeps what both of them use.
 Tests marked ``serial`` come after all the others, in two processes. One that fails there is run
-once more, alone: it measures, and its neighbor may have been in the way. The summary lists it.
+once more, alone: it measures, and its neighbor may have been in the way. So is any test that fails
+while the machine stands still, which no time limit survives. The summary lists what was run again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import IO, Any
 import pytest
 from hypothesis.internal import charmap
 
+from fairlead.broker.redis.scripts import libraries
 from tests.support.order import Lanes, seconds_of
 
 __all__ = ("Forks", "importing_from_the_end")
@@ -30,6 +32,8 @@ __all__ = ("Forks", "importing_from_the_end")
 _SERIAL_JOBS = 2  # most of what the timing tests take is waiting
 _END_SECONDS = 60.0  # for a fork that has run its last test: to tidy up and end
 _LOOK_SECONDS = 0.05
+_TICK_SECONDS = 0.25
+_STANDSTILL_SECONDS = 2.0  # a tick that takes this long; a busy machine delays it by far less
 
 _Report = dict[str, Any]
 
@@ -42,6 +46,7 @@ class Forks:
         self._forks: dict[Connection, _Fork] = {}
         self._again: dict[int, list[_Report]] = {}  # tests that are to be run alone, and why
         self._alone = False
+        self._stood_still = 0.0  # when that was noticed last
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> object:
@@ -50,6 +55,8 @@ class Forks:
             return None  # pytest itself says so
         if session.config.option.collectonly:
             return None
+        for script in libraries():
+            assert script.source  # linked once for all forks, and in no call with a time limit
         reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
         reporter.showfspath = False  # tests of many files end at a time
         seconds = [seconds_of(item) for item in session.items]
@@ -65,7 +72,7 @@ class Forks:
         return True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """List the tests that failed beside a neighbor, with how."""
+        """List the tests that failed beside a neighbor or in a standstill, with how."""
         for reports in self._again.values():
             for data in reports:
                 first = self._config.hook.pytest_report_from_serializable(
@@ -89,8 +96,13 @@ class Forks:
         for place in range(lanes.count):
             if not self._fork(session, lanes, place):
                 return False
+        tick = time.monotonic()
         while self._forks:
-            for connection in wait(list(self._forks)):
+            heard = wait(list(self._forks), _TICK_SECONDS)
+            before, tick = tick, time.monotonic()
+            if tick - before > _STANDSTILL_SECONDS:
+                self._stood_still = tick
+            for connection in heard:
                 assert isinstance(connection, Connection)
                 if not self._hear(session, lanes, connection):
                     return False
@@ -110,21 +122,25 @@ class Forks:
             with contextlib.closing(fork):
                 if fork.has_ended_well():
                     return True
-                self._mourn(session, fork)
-            for number in fork.orders[1:]:
+                self._take(session, fork, [self._obituary(session, fork)])
+            for number in fork.orders:
                 lanes.give_back(number)
             return self._fork(session, lanes, fork.place)
-        number = fork.orders.pop(0)
-        if self._is_in_doubt(session.items[number], reports):
-            self._again[number] = reports
-        else:
-            self._report(session.items[number], reports)
+        self._take(session, fork, reports)
         fork.order(lanes.next(fork.place))
         return True
 
-    def _is_in_doubt(self, item: pytest.Item, reports: list[_Report]) -> bool:
-        measures = item.get_closest_marker("serial") is not None and not self._alone
-        return measures and any(each["outcome"] == "failed" for each in reports)
+    def _take(self, session: pytest.Session, fork: _Fork, reports: list[_Report]) -> None:
+        """Report what a fork says of its test, or have it run again."""
+        number = fork.orders.pop(0)
+        item = session.items[number]
+        is_in_doubt = fork.began < self._stood_still or item.get_closest_marker("serial")
+        fork.began = time.monotonic()
+        failed = any(each["outcome"] == "failed" for each in reports)
+        if failed and is_in_doubt and not self._alone:
+            self._again[number] = reports
+        else:
+            self._report(item, reports)
 
     def _fork(self, session: pytest.Session, lanes: Lanes[int], place: int) -> bool:
         """Fork, and give the fork two tests; return False in the fork when all of its are done."""
@@ -158,8 +174,8 @@ class Forks:
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def _mourn(self, session: pytest.Session, fork: _Fork) -> None:
-        """Report the test in which a fork died."""
+    def _obituary(self, session: pytest.Session, fork: _Fork) -> _Report:
+        """What there is to say of the test in which a fork died."""
         text = f"the test process ended with {fork.status}; it said:\n{fork.said()}"
         if not fork.orders:
             pytest.exit(f"after its last test {text}", pytest.ExitCode.INTERNAL_ERROR)
@@ -167,8 +183,8 @@ class Forks:
         keywords: dict[str, Any] = dict.fromkeys(item.keywords, 1)
         report = pytest.TestReport(item.nodeid, item.location, keywords, "failed", text, "call")
         hook = self._config.hook
-        data = hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._report(item, [data])
+        data: _Report = hook.pytest_report_to_serializable(config=self._config, report=report)
+        return data
 
 
 class _Fork:
@@ -177,6 +193,7 @@ class _Fork:
     def __init__(self, pid: int, place: int, connection: Connection, output: IO[bytes]) -> None:
         self.pid, self.place = pid, place
         self.orders: list[int] = []
+        self.began = time.monotonic()  # its present test
         self.status = ""
         self._connection, self._output = connection, output
 

@@ -17,11 +17,13 @@ __all__ = (
     "COUNTER",
     "COUNTERS",
     "ENDS",
+    "LAID",
     "LOANS",
     "READY",
     "SMALL",
     "chosen_lua",
     "counted_lua",
+    "inner_lua",
     "long_lua",
     "woken_lua",
 )
@@ -30,37 +32,47 @@ __all__ = (
 # many calls of exchange never came to the engine.
 COUNTER, ENDS, LOANS, SMALL = "straight", "straight-ends", "straight-loans", "straight-small"
 READY = "straight-ready"  # and how many calls of ready
-COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, READY))
+LAID = "straight-members"  # and how many members of flows became tasks
+COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, READY, LAID))
 
 _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
-    ("enqueue.lua", "-- @include straight_entry\n", ""),
-    ("enqueue.lua", "-- @include hand_off\n", ""),
-    ("exchange.lua", "-- @include straight_exchange\n", ""),
-    ("lib/engine.lua", "-- @include straight_ready\n", ""),
-    ("lib/straight_settle.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
-    ("lib/straight_release.lua", "local SHORT = true\n", "local SHORT = false\n"),
-    ("lib/recorded_entry.lua", "local SHORT = true\n", "local SHORT = false\n"),
+    ("enqueue.lua", " fast_path/enqueue.enter engine", " engine"),
+    ("enqueue.lua", " fast_path/enqueue.hand_off", ""),
+    ("exchange.lua", " fast_path/exchange.exchange_straight", ""),
+    ("lib/engine.lua", " fast_path/exchange.look", ""),
+    ("lib/fast_path/ends.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
+    ("lib/fast_path/records.lua", "SHORT = true\nreleases", "SHORT = false\nreleases"),
+    ("lib/fast_path/records.lua", "SHORT = true\n-- Options", "SHORT = false\n-- Options"),
+    ("lib/fast_path/records.lua", "SHORT = true\nlocal MEMBER", "SHORT = false\nlocal MEMBER"),
 )
-_WOKEN: tuple[_Edit, ...] = (("lib/hand_off.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),)
+_WOKEN: tuple[_Edit, ...] = (
+    ("lib/fast_path/enqueue.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),
+)
 _COUNTED: tuple[_Edit, ...] = (
     (
-        "lib/straight_entry.lua",
+        "lib/fast_path/enqueue.lua",
         "  if receipts then return receipts end\n",
         f"  if receipts then redis.call('INCR', '{COUNTER}') return receipts end\n",
     ),
     (
-        "lib/straight_exchange.lua",
-        "  return { text, '', unpack(values) }\n",
+        "lib/fast_path/exchange.lua",
+        "  return { text, x.k > x.start",
         f"  redis.call('INCR', '{SMALL}')\n"
-        f"  if n > 0 then redis.call('INCRBY', '{ENDS}', n) end\n"
-        f"  if k > 0 then redis.call('INCRBY', '{LOANS}', k) end\n"
-        "  return { text, '', unpack(values) }\n",
+        f"  if x.n > 0 then redis.call('INCRBY', '{ENDS}', x.n) end\n"
+        f"  if x.k > 0 then redis.call('INCRBY', '{LOANS}', x.k) end\n"
+        "  return { text, x.k > x.start",
     ),
     (
-        "lib/straight_ready.lua",
+        "lib/fast_path/exchange.lua",
         "  if reply then return reply end\n",
         f"  if reply then redis.call('INCR', '{READY}') return reply end\n",
+    ),
+    (
+        "lib/fast_path/records.lua",
+        "  if i > first then entered(",
+        f"  if i > first then redis.call('INCRBY', '{LAID}', i - first) end\n"
+        "  if i > first then entered(",
     ),
     (
         "lib/settle.lua",
@@ -69,7 +81,7 @@ _COUNTED: tuple[_Edit, ...] = (
         "  end_plain(n + 1)\n",
     ),
     (
-        "lib/straight_fetch.lua",
+        "lib/fast_path/fetch.lua",
         "    if n > 0 then\n      budget.visits",
         f"    if n > 0 then redis.call('INCRBY', '{LOANS}', n) end\n"
         "    if n > 0 then\n      budget.visits",
@@ -98,6 +110,14 @@ def woken_lua() -> Path:
 def counted_lua() -> Path:
     """Return a folder of scripts that count how often the straight ways are taken."""
     return _changed(_COUNTED)
+
+
+@cache
+def inner_lua() -> Path:
+    """Return the same without the way before the engine: plain tasks go straight inside of it."""
+    file = "exchange.lua"
+    counted = tuple(edit for edit in _COUNTED if SMALL not in edit[2])
+    return _changed((*counted, *(edit for edit in _LONG if edit[0] == file)))
 
 
 def _changed(edits: tuple[_Edit, ...]) -> Path:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from fairlead.broker.verbs import Firing, Receipt, Settled, Submission, Write
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
+from fairlead.broker.requests import Firing, Receipt, Settled, Submission, Write
 from fairlead.model.events import EVENT_KINDS, Event
 from fairlead.model.lifecycle import (
     FINAL,
@@ -21,11 +21,11 @@ from fairlead.model.lifecycle import (
     Settlement,
     State,
     after_crash,
+    apply_cancel,
     may_have_run,
     on_dependency,
-    overruled,
 )
-from fairlead.model.message import LEVELS, Leased, Message
+from fairlead.model.message import LEVEL_NAMES, Leased, Message
 from fairlead.model.options import Unique
 from tests.support.fair import Settings
 
@@ -271,7 +271,7 @@ class Reference:
             task.attempts += settlement.burn
             task.crashes = 0 if settlement.ran else task.crashes
             task.due = self.now + settlement.delay if settlement.delay else None
-            stands = overruled(settlement.to, cancel_requested=task.cancelling) is settlement.to
+            stands = apply_cancel(settlement.to, cancel_requested=task.cancelling) is settlement.to
             task.keep = settlement.keep if stands else None
         return answer
 
@@ -320,7 +320,7 @@ class Reference:
             assert (task.state, event.state) == (State(event.state), task.state)
             assert task.state in WAITING
             self.arrivals += 1
-            task.level, task.rank = LEVELS.index(event.reason), (1, self.arrivals)
+            task.level, task.rank = LEVEL_NAMES.index(event.reason), (1, self.arrivals)
         elif event.kind == "cancelling":
             assert task.state is State.RUNNING
             task.cancelling = True

@@ -26,7 +26,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from fairlead.broker.redis.numbers import FIELD, pack_numbers, unpack_numbers
+from fairlead.broker.redis.layout import NUMBERS_FIELD, pack_numbers, unpack_numbers
 
 Kind = Literal["valkey", "redis"]
 
@@ -102,11 +102,11 @@ class Running:
 
     def numbers(self) -> dict[str, float]:
         """The first shard's own numbers."""
-        return unpack_numbers(self.admin("HGET", _META, FIELD))
+        return unpack_numbers(self.admin("HGET", _META, NUMBERS_FIELD))
 
     def set_numbers(self, **changes: float) -> None:
         """Write some of these past the broker."""
-        self.admin("HSET", _META, FIELD, pack_numbers({**self.numbers(), **changes}))
+        self.admin("HSET", _META, NUMBERS_FIELD, pack_numbers({**self.numbers(), **changes}))
 
     def client(self, database: int = 0, **options: Any) -> redis.Redis:
         """A client that asks nothing by itself, nor looks up what it should say it is."""

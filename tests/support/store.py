@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from fairlead.broker import Store
-from fairlead.broker.schedules import Scheduled, ScheduleOrder
-from fairlead.broker.verbs import (
+from fairlead.broker.records import TaskRecord
+from fairlead.broker.requests import (
     Alter,
     Altered,
     Call,
@@ -23,7 +23,7 @@ from fairlead.broker.verbs import (
     Taken,
     Write,
 )
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.schedules import Scheduled, ScheduleOrder
 from fairlead.model.events import Event
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import ErrorInfo, Leased, Message
@@ -204,6 +204,7 @@ def submit(
     body: bytes = b"x",
     trace: bytes = b"",
     delay: float = 0.0,
+    at: float | None = None,
     deadline: float | None = None,
     after: Sequence[str | Dependency] = (),
     policy: DependencyPolicy = "dead",
@@ -225,6 +226,7 @@ def submit(
             trace=trace,
         ),
         delay=delay,
+        at=at,
         deadline=deadline,
         depends_on=tuple(Dependency(d) if isinstance(d, str) else d for d in after),
         on_dependency_failure=policy,

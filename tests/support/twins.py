@@ -18,10 +18,10 @@ import msgspec
 import redis
 
 from fairlead.broker import Store
+from fairlead.broker.records import EventPage, Hello, Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.requests import BeatReply, Moved
 from fairlead.broker.standing import Standing
-from fairlead.broker.verbs import BeatReply, Moved
-from fairlead.broker.views import EventPage, Hello, Page, Snapshot, TaskRecord, WorkerRecord
 from fairlead.model.events import Event, EventId
 from tests.support import servers
 from tests.support.long_way import chosen_lua

@@ -24,7 +24,7 @@ from fairlead.telemetry.counters import (
 )
 from fairlead.telemetry.metrics import Exposition, Labels, add_counted, export, text_of
 from fairlead.telemetry.metrics_table import METRICS
-from fairlead.worker.past import Past
+from fairlead.worker.process.child_totals import ChildTotals
 from tests.telemetry.exposed import check_histograms, samples
 
 
@@ -216,7 +216,7 @@ def test_an_empty_spool_has_no_oldest_and_without_a_fallback_there_is_none() -> 
 
 
 def test_what_an_ended_process_had_on_disk_is_not_told_again() -> None:
-    past = Past()
+    past = ChildTotals()
     counters = Counters()
     counters.observe_spool(lambda: SpoolFigures(state="spooling", depth=3, fenced=2))
     past.add(cast(Any, SimpleNamespace(counters={}, counted=counters.counted())))

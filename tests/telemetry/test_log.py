@@ -307,6 +307,23 @@ def test_bad_settings_are_named() -> None:
         configure("json", 5)  # type: ignore[arg-type]
 
 
+def test_the_console_says_nothing_twice_and_json_has_every_field() -> None:
+    fields = {
+        "task_id": "01a1", "queue": "mail", "attempt": 2, "state": "dead", "reason": "",
+        "delay": 0.36495418471716967, "error": "ValueError", "task": "shop.mail",
+    }  # fmt: skip
+    console, machine = io.StringIO(), io.StringIO()
+    for format, stream in (("console", console), ("json", machine)):
+        configure(format, "info", stream)
+        text = "task dead: shop.mail 01a1, ValueError: no 1"
+        logging.getLogger("fairlead").error(text, extra=fields)
+        logging.getLogger("shop").error("no task of mine", extra={"task": "mine.too", "by": "mine"})
+    first, second = console.getvalue().splitlines()
+    assert first.endswith("ValueError: no 1 queue=mail attempt=2 delay=0.365")
+    assert second.endswith(" task=mine.too by=mine")
+    assert {name: lines(machine)[0][name] for name in fields} == fields
+
+
 def test_a_stack_is_lines_on_a_console_and_one_field_in_json() -> None:
     stack = 'File "shop.py", line 3\n  time.sleep(60)\n'
     console, machine = io.StringIO(), io.StringIO()

@@ -216,6 +216,15 @@ def test_a_drain_that_leaves_nothing_says_so(shop: Shop) -> None:
 # -- time --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("year", [2020, 2030])
+def test_moments_are_those_of_the_clock(shop: Shop, year: int) -> None:
+    with Kit(shop.app, start=datetime(year, 1, 1, tzinfo=UTC)) as kit:
+        shop.mail.using(at=datetime(year, 1, 2, tzinfo=UTC)).enqueue("ada")
+        assert kit.drain() == 0
+        kit.clock.advance("1d")
+        assert kit.drain() == 1
+
+
 def test_retries_run_when_the_clock_says_so(shop: Shop) -> None:
     with Kit(shop.app) as kit:
         handle = shop.flaky.enqueue([2])

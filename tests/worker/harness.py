@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 from fairlead.broker import Caller
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import Alter, Altered, QueueChange, Receipt, Submission
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
+from fairlead.broker.requests import Alter, Altered, QueueChange, Receipt, Submission
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message, Trace
 from fairlead.model.options import Options
+from fairlead.model.packing import pack_arguments, unpack
 from fairlead.model.registry import Registry, TaskSpec
-from fairlead.model.values import pack_arguments, unpack
-from fairlead.worker.context import Context
+from fairlead.worker.run.context import Context
 from fairlead.worker.worker import Worker
 
 __all__ = ("AT_ONCE", "NOW", "Crowd", "Rig", "until")

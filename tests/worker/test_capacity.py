@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from fairlead.broker.verbs import Call, Fetch
+from fairlead.broker.requests import Call, Fetch
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Options
 from fairlead.model.registry import TaskSpec
 from fairlead.worker.capacity import Ask
-from fairlead.worker.channel import SlotPlan
-from fairlead.worker.context import Context
+from fairlead.worker.process.ipc import SlotPlan
+from fairlead.worker.run.context import Context
 from tests.worker.harness import Rig, until
 
 
@@ -145,7 +145,7 @@ async def test_a_look_that_falls_due_while_a_worker_decides_to_rest_is_not_misse
         def asked(order: Sequence[str], at: float) -> Ask | None:
             """Let time pass while the worker decides to rest: it has looked at the clock by now."""
             nonlocal late
-            if sys._getframe(2).f_code.co_name == "_idle":
+            if sys._getframe(2).f_code.co_name == "_wait_once":
                 late += 2.0
             return ask(order, at)
 

@@ -12,8 +12,8 @@ import pytest
 
 from fairlead import Fairlead, InvalidInput, InvalidOption, QueueFull
 from fairlead.broker.memory import MemoryBroker
+from fairlead.broker.records import Hello
 from fairlead.broker.schedules import Scheduled
-from fairlead.broker.views import Hello
 from fairlead.model.errors import Refused, Unreachable
 from fairlead.worker import healthchecker
 from fairlead.worker.declarer import Declarer

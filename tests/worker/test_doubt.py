@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from fairlead import Context, Fairlead
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import Call, Settled
+from fairlead.broker.requests import Call, Settled
 from fairlead.model.errors import Ambiguous, BrokerError, Fenced, Refused, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.proxy import proxy
@@ -51,7 +52,7 @@ async def test_after_a_cut_reply_and_a_server_without_replicas_nothing_is_left_r
     lent = b"fairlead_exchange_"
     matching = lambda command: lent in command[:200]  # noqa: E731
     async with proxy(path=valkey.path, matching=matching) as between:
-        app = Fairlead(f"{between.url}?timeout=400ms")
+        app = Fairlead(f"{between.url}?timeout=1s")
         runs: list[int] = []
 
         @app.task
@@ -61,6 +62,8 @@ async def test_after_a_cut_reply_and_a_server_without_replicas_nothing_is_left_r
         direct = Fairlead(valkey.url)
         task = direct.task(name=work.name)(lambda n: None)
         first = await task.aenqueue(0)
+        with contextlib.suppress(Unreachable):  # to connect may take longer than one call has
+            await app.asnapshot()
         async with app.worker(concurrency=5):
             await first.aresult(timeout=10)
             await asyncio.sleep(0.1)
@@ -68,7 +71,7 @@ async def test_after_a_cut_reply_and_a_server_without_replicas_nothing_is_left_r
             handles = await direct.aenqueue_many(task.call(n) for n in range(1, 11))
             await cut.happened.wait()
             valkey.admin("CONFIG", "SET", "min-replicas-to-write", "1")
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)  # longer than any call of the worker may take
             valkey.admin("CONFIG", "SET", "min-replicas-to-write", "0")
             for handle in handles:
                 await handle.aresult(timeout=20)
@@ -134,7 +137,7 @@ class Mute(MemoryBroker):
 async def test_progress_that_cannot_be_written_is_logged_once_and_not_the_handler_s_business(
     error: BrokerError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fairlead.worker.writer._SOON", 0.1)
+    monkeypatch.setattr("fairlead.worker.run.progress_writer._SOON", 0.1)
     broker = Mute()
     broker.error = error
     rig = Rig(broker)
@@ -161,7 +164,9 @@ async def test_progress_that_cannot_be_written_is_logged_once_and_not_the_handle
 async def test_a_context_call_that_fails_in_an_outage_releases_the_attempt(
     monkeypatch: pytest.MonkeyPatch, sync: bool
 ) -> None:
-    monkeypatch.setattr("fairlead.worker.writer.Writer.write.__defaults__", (0.1,))
+    monkeypatch.setattr(
+        "fairlead.worker.run.progress_writer.ProgressWriter.write.__defaults__", (0.1,)
+    )
     broker = Mute()
     rig = Rig(broker)
     runs: list[int] = []
@@ -289,7 +294,7 @@ async def test_a_sync_call_that_a_blocked_loop_does_not_begin_releases_the_attem
 async def test_a_sync_call_waits_for_as_long_as_the_handler_has_the_task(
     monkeypatch: pytest.MonkeyPatch, left: bool
 ) -> None:
-    monkeypatch.setattr("fairlead.worker.context._LOOK", 0.01)
+    monkeypatch.setattr("fairlead.worker.run.context._LOOK", 0.01)
     asked, gate = asyncio.Event(), asyncio.Event()
 
     class Slow(MemoryBroker):

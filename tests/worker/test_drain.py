@@ -11,7 +11,7 @@ import pytest
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import FairleadError, InvalidOption, Snooze
 from fairlead.model.lifecycle import State
-from fairlead.worker.context import Context
+from fairlead.worker.run.context import Context
 from tests.worker.harness import NOW, Rig
 
 

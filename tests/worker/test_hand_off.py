@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Taken
+from fairlead.broker.requests import Taken
 from fairlead.model.lifecycle import State
 from fairlead.worker.worker import Worker
 from tests.support.twins import emptied
@@ -53,7 +53,7 @@ class ServerRig(Rig):
     async def waits(self, worker: Worker) -> None:
         """Return when a worker has left an offer, or waits for a wake-up."""
         key = f"{self.server.keys.prefix}offers:default"
-        session = await self.server._session()
+        session = await self.server.here()
         name = worker.incarnation
 
         async def offered() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.broker.verbs import ExchangeReply, Fetch
+from fairlead.broker.requests import ExchangeReply, Fetch
 from fairlead.model.lifecycle import State
 from tests.worker.harness import Rig, until
 

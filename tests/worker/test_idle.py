@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import Fairlead
-from fairlead.broker.verbs import Mail, Moved
+from fairlead.broker.requests import Mail, Moved
 from fairlead.embedded.valkey import EmbeddedValkey
 from tests.embedded.processes import client
 from tests.worker.harness import Rig, until

@@ -13,11 +13,11 @@ from fairlead.fallback.outcomes import Outcomes
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Message
 from fairlead.spool import Spool
-from fairlead.worker.extras import Extras
+from fairlead.worker.app_services import AppServices
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.lease_watch import LeaseWatch, margin
 from tests.worker.harness import Rig, until
-from tests.worker.test_outbox import Cut
+from tests.worker.test_outcome_outbox import Cut
 
 LEASE = 0.8  # seconds
 
@@ -111,9 +111,9 @@ async def test_with_a_spool_an_attempt_that_outlasts_its_lease_in_an_outage_is_r
 
     id = await rig.enqueue("works")
     spool = Spool.open(tmp_path)
-    extras = Extras(outcomes=Outcomes(spool) if spooled else None)
+    services = AppServices(outcomes=Outcomes(spool) if spooled else None)
     with caplog.at_level(logging.ERROR):
-        async with rig.worker(lease=LEASE, extras=extras) as worker:
+        async with rig.worker(lease=LEASE, services=services) as worker:
             await until(lambda: len(worker.inflight) == 1)
             broker.away = True
             await asyncio.sleep(2 * LEASE)
@@ -138,7 +138,7 @@ async def test_heartbeats_and_fetches_that_are_answered_keep_attempts_running(
 
     id = await rig.enqueue("works")
     spool = Spool.open(tmp_path)
-    async with rig.worker(lease=LEASE, extras=Extras(outcomes=Outcomes(spool))) as worker:
+    async with rig.worker(lease=LEASE, services=AppServices(outcomes=Outcomes(spool))) as worker:
         await until(lambda: len(worker.inflight) == 1)
         await asyncio.sleep(2 * LEASE)
         assert await rig.state(id) is State.RUNNING

@@ -12,12 +12,12 @@ import pytest
 
 from fairlead.broker import Caller
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import MAX_STEP, Fetch, Submission
+from fairlead.broker.requests import MAX_STEP, Fetch, Submission
 from fairlead.model.errors import Ambiguous, Refused, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Message
 from fairlead.model.options import Dependency
-from fairlead.worker.context import Context
+from fairlead.worker.run.context import Context
 from tests.worker.harness import NOW, Rig, until
 
 
@@ -440,7 +440,7 @@ async def test_the_forwarder_promotes_and_delivers_all_there_is(slow: Rig) -> No
         await slow.enqueue("nothing", delay=5.0)
     worker = slow.worker()
     assert await worker.forwarder.forward() == 0
-    slow.broker._shard.now = NOW + 5.0
+    slow.broker.shard.now = NOW + 5.0
 
     assert await worker.forwarder.forward() == many
     assert (await slow.broker.snapshot()).ready == many

@@ -9,9 +9,9 @@ import pytest
 
 from fairlead.broker import Caller, connect
 from fairlead.model.lifecycle import State
-from fairlead.worker.channel import Plan
-from fairlead.worker.child import Child
-from fairlead.worker.supervisor import Supervisor
+from fairlead.worker.process.child import Child
+from fairlead.worker.process.ipc import Plan
+from fairlead.worker.process.supervisor import Supervisor
 from fairlead.worker.worker import Worker
 from tests.worker.harness import Rig, until
 
@@ -191,7 +191,7 @@ async def test_a_child_that_is_stopped_while_it_is_replaced_leaves_no_successor(
     monkeypatch.setattr(supervisor, "_replaced", replaced)
     old.retiring.set()
     async with asyncio.timeout(5):
-        left: Any = await supervisor._sit(cast(Child, old), asyncio.Event())
+        left: Any = await supervisor._wait_or_replace(cast(Child, old), asyncio.Event())
     assert left is fresh
     assert fresh.orders == ["stop"]
     assert left.dismissed.is_set()

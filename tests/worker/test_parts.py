@@ -10,8 +10,8 @@ import pytest
 
 from fairlead.model.errors import Unreachable
 from fairlead.runtime.component import every, serving
-from fairlead.worker.deadlines import Deadlines
-from fairlead.worker.threads import Threads
+from fairlead.worker.run.deadlines import Deadlines
+from fairlead.worker.run.threads import Threads
 from tests.worker.harness import until
 
 

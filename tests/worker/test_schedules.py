@@ -17,11 +17,11 @@ from fairlead import Context, Fairlead, Refused, State
 from fairlead.broker import Caller, Store, connect
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.requests import Call, Firing, QueueChange, Receipt
 from fairlead.broker.schedules import ScheduleOrder, Ticked
-from fairlead.broker.verbs import Call, Firing, QueueChange, Receipt
 from fairlead.model.message import Body
+from fairlead.model.packing import pack_arguments
 from fairlead.model.schedule import ScheduleSpec, Template, slot_id, timing
-from fairlead.model.values import pack_arguments
 from fairlead.worker.scheduler import Scheduler
 from tests.support.servers import shared
 from tests.worker.harness import NOW, until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import Fairlead, Unreachable
-from fairlead.worker import setup
+from fairlead.worker import config
 from tests.support.servers import server
 from tests.worker.harness import until
 
@@ -21,7 +21,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_with_a_fallback_it_waits_for_the_broker_and_then_does_what_was_spooled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(setup, "_PAUSE", 0.05)
+    monkeypatch.setattr(config, "_PAUSE", 0.05)
     with server(aof=True) as running:
         running.kill()
         app = Fairlead(running.url, fallback="spool", spool=tmp_path / "spool", timeout=1.0)

@@ -1,6 +1,8 @@
-"""The HTTP API: one table of routes, one way in for all of them.
+"""The HTTP API: `route_table` lists every route, `routes/` has them by what they are about.
 
-Nothing is imported here: the libraries of the server are optional, and tokens do without them.
+`http/` is HTTP itself (start with `server`), `auth/` tokens, `views/` what callers get to see,
+`live/` streams of events, `page/` the status page; `service` is what all requests share. Nothing
+is imported here: the libraries of the server are optional, and tokens do without them.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.api.problems import BrokerAway, Problem, ProblemBody, problem_of
-from fairlead.api.route import Request
+from fairlead.api.http.problems import BrokerAway, Problem, ProblemBody, problem_of
+from fairlead.api.http.route import Request
 from fairlead.api.submissions import (
     NewTask,
     durability_of,
@@ -21,7 +21,7 @@ from fairlead.api.submissions import (
     submission_of,
 )
 from fairlead.broker.chunks import chunks
-from fairlead.broker.verbs import Durability, Receipt, Submission
+from fairlead.broker.requests import Durability, Receipt, Submission
 from fairlead.client import error_of
 from fairlead.model.errors import (
     BrokerError,

@@ -12,18 +12,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from fairlead.api.access import SAFE, require
-from fairlead.api.mount import Connection, Mount, Receive, Send
-from fairlead.api.problems import Forbidden, MethodNotAllowed
+from fairlead.api.auth.access import SAFE, require
+from fairlead.api.http.mount import Connection, Mount, Receive, Send
+from fairlead.api.http.problems import Forbidden, MethodNotAllowed
 from fairlead.api.service import Service, headers_of
+from fairlead.broker.records import Counts, LimiterState, Snapshot, WorkerRecord
 from fairlead.broker.stats import BUCKETS, COUNTERS, HISTOGRAMS, Stats, TenantStats
-from fairlead.broker.views import Counts, LimiterState, Snapshot, WorkerRecord
 from fairlead.client import Client
 from fairlead.client.ledger_lag import read_lag
 from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import FairleadError
 from fairlead.model.fairness_stats import jain
-from fairlead.model.message import LEVELS
+from fairlead.model.message import LEVEL_NAMES, LEVELS
 from fairlead.telemetry.counters import OTHER
 from fairlead.telemetry.metrics import Exposition, Labels, add_counted, text_of
 
@@ -224,9 +224,10 @@ def _add_priorities(
 ) -> None:
     """Tasks that are queued, by priority as far as it was read; the rest is told as such."""
     lines = [each.lines for found in tenants.values() for each in found.values()]
-    for level, priority in enumerate(LEVELS):
+    for level, priority in enumerate(LEVEL_NAMES):
         count = sum(each[level] for each in lines)
-        shown.add("taskqueue_queue_depth", count, priority=priority)
+        if count or level < len(LEVELS):  # few apps have more priorities than these
+            shown.add("taskqueue_queue_depth", count, priority=priority)
     rest = max(snapshot.ready - sum(map(sum, lines)), 0)
     shown.add("taskqueue_queue_depth", rest, priority=OTHER)
 

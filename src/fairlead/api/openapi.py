@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.input import JSON
-from fairlead.api.problems import (
+from fairlead.api.http.input import JSON
+from fairlead.api.http.problems import (
     BadRequest,
     BodyTooLarge,
     BrokerAway,
@@ -26,8 +26,8 @@ from fairlead.api.problems import (
     Unauthorized,
     UnsupportedMediaType,
 )
-from fairlead.api.route import SCOPES, Route
-from fairlead.api.table import BASE, ROUTES
+from fairlead.api.http.route import SCOPES, Route
+from fairlead.api.route_table import BASE, ROUTES
 
 __all__ = ("described", "document")
 

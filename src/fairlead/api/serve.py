@@ -10,8 +10,8 @@ from types import FrameType
 
 import uvicorn
 
-from fairlead.api.heads import HeadLimits
-from fairlead.api.server import Server
+from fairlead.api.http.header_limits import HeadLimits
+from fairlead.api.http.server import Server
 from fairlead.model.errors import InvalidInput
 
 __all__ = ("address", "listen", "serve")

@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.access import SAFE, Doors, bearer
-from fairlead.api.audit import AUDIT, TENANTS_AUDIT, AuditLine
-from fairlead.api.kinds import Kinds
-from fairlead.api.mount import Connection
-from fairlead.api.problems import BadRequest, BrokerAway, Forbidden, Unauthorized
-from fairlead.api.rates import Rates
-from fairlead.api.redaction import Redaction
-from fairlead.api.route import SCOPES, Access, Headers
+from fairlead.api.auth.access import SAFE, OriginCheck, bearer
+from fairlead.api.auth.rate_limits import Rates
+from fairlead.api.auth.token_cache import TokenCache
+from fairlead.api.auth.tokens import KIND
+from fairlead.api.http.mount import Connection
+from fairlead.api.http.problems import BadRequest, BrokerAway, Forbidden, Unauthorized
+from fairlead.api.http.route import SCOPES, Access, Headers
+from fairlead.api.known_tasks import KnownTasks
 from fairlead.api.settings import ApiSettings
-from fairlead.api.token_cache import TokenCache
-from fairlead.api.tokens import KIND
+from fairlead.api.views.audit import AUDIT, TENANTS_AUDIT, AuditLine
+from fairlead.api.views.redaction import Redaction
 from fairlead.client import Client, Clients
 from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import BrokerError, FairleadError
@@ -42,11 +42,14 @@ class Service:
     """One server of the API in this process. It keeps nothing that another one would need."""
 
     def __init__(
-        self, clients: Clients, settings: ApiSettings | None = None, kinds: Kinds | None = None
+        self,
+        clients: Clients,
+        settings: ApiSettings | None = None,
+        known_tasks: KnownTasks | None = None,
     ) -> None:
         self.settings = settings or ApiSettings()
-        self.kinds = kinds or Kinds()
-        self.doors = Doors(self.settings)
+        self.known_tasks = known_tasks or KnownTasks()
+        self.origin_check = OriginCheck(self.settings)
         self.redaction = Redaction(self.settings.redact)
         self.drained = asyncio.Event()  # set: this process is about to end
         self._rates = Rates(self.settings.token_rate, self.settings.tenant_rate)
@@ -102,6 +105,7 @@ class Service:
                 limit=self.settings.patience,
                 counters=self.counters,
                 fallback=self.fallback,
+                priorities=self._clients.priorities,
             )
         return self._client
 
@@ -126,7 +130,7 @@ class Service:
         let in before, and is only looked at: that counts neither as a request nor as a guess.
         """
         headers = headers_of(connection) if headers is None else headers
-        self.doors.check(headers, mutates=mutates(connection))
+        self.origin_check.check(headers, mutates=mutates(connection))
         peer: str = (connection.get("client") or ("", 0))[0]
         text = bearer(headers) if token is None else token
         if text is None:

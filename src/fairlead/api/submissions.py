@@ -8,9 +8,9 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from fairlead.api.problems import Forbidden, Invalid, Spooled
-from fairlead.api.route import Request
-from fairlead.broker.verbs import Durability, Receipt, Submission
+from fairlead.api.http.problems import Forbidden, Invalid, Spooled
+from fairlead.api.http.route import Request
+from fairlead.broker.requests import Durability, Receipt, Submission
 from fairlead.client import CallOptions, TaskCall, error_of
 from fairlead.model.errors import InvalidName, UnknownDependency
 from fairlead.model.lifecycle import State
@@ -99,7 +99,7 @@ async def submission_of(request: Request, new: NewTask, *, id: str | None = None
     if id is not None and said.setdefault("id", id) != id:
         raise Invalid("the body has another id", field="Idempotency-Key", value=id, rule="the id")
     try:
-        kind = await request.service.kinds.find(
+        kind = await request.service.known_tasks.find(
             request.client,
             new.task,
             new.args,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.moments import Moment, moment
-from fairlead.api.problems import Invalid
-from fairlead.api.task_views import state_named
-from fairlead.broker.views import TaskRecord
+from fairlead.api.http.problems import Invalid
+from fairlead.api.views.tasks import state_named
+from fairlead.api.views.timestamps import Moment, moment
+from fairlead.broker.records import TaskRecord
 from fairlead.client import PageSelection
 from fairlead.client.task_pages import has_error, has_name
 from fairlead.model.lifecycle import State

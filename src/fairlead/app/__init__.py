@@ -1,4 +1,8 @@
-"""The facade: the only package that joins client and worker."""
+"""The app: the only package that joins client and worker.
+
+``facade.py`` has the class ``Fairlead``, whose body lists every method and where it is written.
+Begin there; ``backend.py`` finds broker and ledger, ``worker.py`` makes workers.
+"""
 
 from fairlead.app.decorator import TaskDecorator
 from fairlead.app.facade import Fairlead

@@ -1,25 +1,50 @@
-"""``app.task``: makes tasks of functions."""
+"""``app.task`` and ``app.schedule``: make tasks of functions, and declare schedules of tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from fairlead.client import AsyncTask, Clients, SyncTask, Task, TaskOptions, declared
+from fairlead.client import AsyncTask, Clients, Sender, SyncTask, Task, TaskOptions, declared
+from fairlead.client.schedule_spec import declaration, rule_of
 from fairlead.model.backoff import Backoff
+from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import DependencyPolicy
-from fairlead.model.options import Priorities
+from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry
-from fairlead.worker.context import Context
+from fairlead.model.schedule import TimingOptions
+from fairlead.worker.run.context import Context
 
-__all__ = ("TaskDecorator", "TaskRegistrar", "defaults_of")
+if TYPE_CHECKING:
+    from fairlead.app.facade import Fairlead
+
+__all__ = ("TaskDecorator", "TaskRegistrar", "defaults_of", "schedule", "task")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound=Sender[..., Any])
 
 
 class _Anything:
     """Nobody's argument: only a first parameter that says nothing of its type takes it."""
+
+
+class SyncContextTask(Task[P, R]):
+    """A registered ``def`` with a ``Context``, which a direct call brings along."""
+
+    if TYPE_CHECKING:  # the signature alone: the call itself is that of every task
+
+        def __call__(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+
+class AsyncContextTask(Task[P, R]):
+    """A registered ``async def`` with a ``Context``, which a direct call brings along."""
+
+    if TYPE_CHECKING:
+
+        def __call__(
+            self, context: Context, /, *args: P.args, **kwargs: P.kwargs
+        ) -> Coroutine[Any, Any, R]: ...
 
 
 class TaskDecorator(Protocol):
@@ -37,9 +62,11 @@ class TaskDecorator(Protocol):
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
+    ) -> AsyncContextTask[P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> SyncContextTask[P, R]: ...
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[P, Coroutine[Any, Any, R]], /
@@ -63,11 +90,7 @@ def defaults_of(
 
 
 class TaskRegistrar:
-    """Registers a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
-
-    It can still be called like a function. A first parameter annotated ``Context`` is filled in by
-    the worker and left out when the task is enqueued.
-    """
+    """Registers functions as tasks of an app."""
 
     def __init__(
         self, registry: Registry, clients: Clients, priorities: Priorities, defaults: TaskOptions
@@ -79,41 +102,89 @@ class TaskRegistrar:
         self._defaults = defaults
         declared(_nothing, defaults, priorities, None)
 
-    # As those of the decorator, and one for the options.
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[..., R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[_Anything, P], R], /) -> SyncTask[..., R]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
-    @overload
-    def __call__(self, /, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
-    def __call__(
-        self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]
-    ) -> Any:
-        """Register a function, or return what will register one with these options."""
+    def register(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+        """Register a function with these options, and return the task."""
+        said: TaskOptions = {**self._defaults, **options}
+        spec = declared(function, said, self._priorities, Context)
+        self._registry.add(spec)
+        kind = _KINDS[spec.is_async, spec.takes_context]
+        return kind(spec, self._clients, self._priorities, self._registry)
 
-        def register(function: Callable[..., Any]) -> Task[..., Any]:
-            said: TaskOptions = {**self._defaults, **options}
-            spec = declared(function, said, self._priorities, Context)
-            self._registry.add(spec)
-            kind: type[Task[..., Any]] = AsyncTask if spec.is_async else SyncTask
-            return kind(spec, self._clients, self._priorities, self._registry)
 
-        return register if function is None else register(function)
+_KINDS: dict[tuple[bool, bool], type[Task[..., Any]]] = {  # async or not, with a context or without
+    (False, False): SyncTask,
+    (False, True): SyncContextTask,
+    (True, False): AsyncTask,
+    (True, True): AsyncContextTask,
+}
 
 
 def _nothing() -> None:
     """Stands for a handler."""
+
+
+# As those of the decorator, and one for the options. A method, not an object that is called: with
+# that, editors would not show the texts of the options.
+@overload
+def task(  # type: ignore[overload-overlap]
+    app: Fairlead, function: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]], /
+) -> AsyncTask[..., R]: ...
+@overload
+def task(
+    app: Fairlead, function: Callable[Concatenate[_Anything, P], R], /
+) -> SyncTask[..., R]: ...
+@overload
+def task(  # type: ignore[overload-overlap]
+    app: Fairlead, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+) -> AsyncContextTask[P, R]: ...
+@overload
+def task(
+    app: Fairlead, function: Callable[Concatenate[Context, P], R], /
+) -> SyncContextTask[P, R]: ...
+@overload
+def task(  # type: ignore[overload-overlap]
+    app: Fairlead, function: Callable[P, Coroutine[Any, Any, R]], /
+) -> AsyncTask[P, R]: ...
+@overload
+def task(app: Fairlead, function: Callable[P, R], /) -> SyncTask[P, R]: ...
+@overload
+def task(app: Fairlead, /, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+def task(
+    app: Fairlead, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]
+) -> Any:
+    """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
+
+    It can still be called like a function. A first parameter annotated ``Context`` is filled in by
+    the worker and left out when the task is enqueued.
+    """
+    if function is not None:
+        return app._registrar.register(function, options)
+    return lambda function: app._registrar.register(function, options)
+
+
+def schedule(
+    app: Fairlead,
+    cron: str | None = None,
+    *,
+    name: str | None = None,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    **when: Unpack[TimingOptions],
+) -> Callable[[T], T]:
+    """Declare a schedule of a task: ``@app.schedule("0 2 * * *", tz=...)`` above ``@app.task``.
+
+    Workers write it when they start. Without a ``name`` it has the task's; ``args`` and
+    ``kwargs`` are those of the calls. For other options of a call, pass what ``using`` returns:
+    ``app.schedule(every="5m", name="poll-acme")(poll.using(tenant="acme"))``.
+    """
+    rule = rule_of(cron, when)
+
+    def declare(task: T) -> T:
+        if not isinstance(task, Sender):
+            raise InvalidInput(
+                f"{task!r} is no task: @app.schedule stands above @app.task, not below it"
+            )
+        app._schedules._add(declaration(name, task.call(*args, **(kwargs or {})), rule))
+        return task
+
+    return declare

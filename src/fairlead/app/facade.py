@@ -1,4 +1,4 @@
-"""The facade: the only module that joins client and worker."""
+"""The class ``Fairlead``: what programs make, and where its methods are found."""
 
 from __future__ import annotations
 
@@ -6,58 +6,47 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, TypeVar, Unpack
 
 from msgspec import UNSET
 
-from fairlead.app.broker_url import check_arguments
-from fairlead.app.decorator import TaskRegistrar, defaults_of
-from fairlead.app.drained import Drained
+from fairlead.app import admin, flows, services
+from fairlead.app.backend import check_arguments, open_clients
+from fairlead.app.decorator import TaskRegistrar, defaults_of, schedule, task
+from fairlead.app.drain import drain
 from fairlead.app.hooks import HookOptions, Hooks
-from fairlead.app.http import asgi_of
-from fairlead.app.local import local_handlers_of
-from fairlead.app.manager import manager_of
-from fairlead.app.middleware import EnqueueMiddleware, RunMiddleware
-from fairlead.app.opening import open_clients
-from fairlead.app.run_all import drain_app
-from fairlead.app.worker import worker_of
+from fairlead.app.middleware import EnqueueMiddleware, RunMiddleware, context_manager_of
+from fairlead.app.worker import local_handlers_of, task_limit, worker, worker_of
 from fairlead.broker import Store, shown_url
 from fairlead.client import (
+    BoundTask,
     EventInfo,
-    Flowing,
     Handle,
-    Kind,
     NamedSender,
-    Operating,
     Schedules,
-    Scheduling,
     Sender,
     TaskCall,
     aenqueue_calls,
     enqueue_calls,
 )
-from fairlead.client.declared_limits import DeclaredLimits
-from fairlead.client.habits import APP, no_attribute
+from fairlead.client.errors import APP, no_attribute
 from fairlead.client.ledger_handle import handle_of
+from fairlead.client.limits import DeclaredLimits
 from fairlead.client.transactions import Connection
 from fairlead.model.backoff import Backoff
+from fairlead.model.codecs import Codec
 from fairlead.model.durations import Duration
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.names import id_and_tenant
-from fairlead.model.options import Priorities, Priority, seconds
+from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry
-from fairlead.runtime.surrounding import surrounding
 from fairlead.settings import Fallback
 from fairlead.telemetry.counters import Counters
-from fairlead.worker.extras import AroundRun
-from fairlead.worker.lifespan import Lifespan
+from fairlead.worker.app_services import AroundRun
+from fairlead.worker.run.lifespan import Lifespan
 
 if TYPE_CHECKING:
-    from fairlead.api.server import Server
-    from fairlead.api.settings import ApiSettings
-    from fairlead.manager.manager import Manager
     from fairlead.worker.runner import Raised
-    from fairlead.worker.worker import Worker
 
 __all__ = ("Fairlead",)
 
@@ -68,29 +57,13 @@ H = TypeVar("H", bound=Callable[[EventInfo], Any])
 _KEPT = 100  # exceptions of handlers
 
 
-class Fairlead(Operating, Flowing, Scheduling):
+class Fairlead:
     """A set of tasks and the broker they go through.
-
-    ``url`` says which broker: ``redis://host``, ``memory://``, ``embedded://PATH``, ... Without one
-    the environment variable FAIRLEAD_URL does, or ``url`` in ``fairlead.toml`` in the working
-    directory. If nobody says, it is a Valkey server of its own in ./.fairlead, which starts with
-    the first call, and a warning says so; with FAIRLEAD_REQUIRE_URL=1 that is refused. ``shards``
-    spreads queues over shards of a server or cluster: the shard of each queue by its name.
-    ``routes`` leads queues and priorities to other servers: the URL of each, by ``queue:NAME`` or
-    ``priority:LEVEL``; without it FAIRLEAD_ROUTES or the file does, if the URL is from there.
-    ``namespace`` keeps installations apart that share a server, unless the URL says one; without it
-    FAIRLEAD_NAMESPACE or the file does. ``store`` takes a broker that is open already.
-    ``priorities`` names further priorities, each for one of critical, high, normal and low.
-    ``timeout`` is how long a call may take that does not say so itself; without it the URL says so
-    (``?timeout=2s``), FAIRLEAD_TIMEOUT, the file, or it is ten seconds. ``task_timeout``,
-    ``max_retries``, ``backoff`` and ``on_dependency_failure`` are those of tasks that say nothing
-    of theirs. ``ledger`` is the URL of a PostgreSQL as the record; without it FAIRLEAD_LEDGER, or
-    the file.
-    ``fallback="spool"`` keeps tasks in a folder, ``spool``, while the broker is away, and sends
-    them later; ``"local"`` also runs those of ``local_queues`` in this process meanwhile.
 
     May be used from any number of threads and event loops, and after ``os.fork``.
     """
+
+    # A line ``name = function`` makes a method of a function of this package, which takes the app.
 
     def __init__(
         self,
@@ -99,7 +72,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         shards: Mapping[str, str] | None = None,
         routes: Mapping[str, str] | None = None,
         namespace: str | None = None,
-        priorities: Mapping[Priority, str] | None = None,
+        priorities: Mapping[Any, str | int] | None = None,
         task_timeout: Duration | None = None,
         max_retries: int | None = None,
         backoff: Backoff | None = None,
@@ -110,8 +83,37 @@ class Fairlead(Operating, Flowing, Scheduling):
         fallback: Fallback | None = None,
         spool: str | PathLike[str] | None = None,
         local_queues: Sequence[str] | None = None,
+        codec: Codec | Sequence[Codec] | None = None,
+        **unknown: Never,
     ) -> None:
-        check_arguments(url, store, {"shards": shards, "routes": routes}, priorities, namespace)
+        """Make an app. It connects with the first call, not here.
+
+        Those marked (*) come from the environment if they are not given (FAIRLEAD_URL and so on),
+        else from ``fairlead.toml`` in the working directory; shards and routes unless ``url`` is.
+        Durations are seconds, a timedelta, or text such as "5m". Without any URL the app starts
+        a Valkey server in ./.fairlead, with a warning; FAIRLEAD_REQUIRE_URL=1 refuses that.
+
+        Args:
+            url: The broker (*): "redis://host", "memory://", ... Default: "embedded://".
+            shards: The shard of each queue, by its name. Default: [shards] of the file, else one.
+            routes: URLs of other servers, by queue:NAME or priority:LEVEL (*). Default: none.
+            namespace: Keeps apart what shares a server, unless the URL does (*). Default: none.
+            priorities: Levels by further names, or a number for every name. Default: none.
+            task_timeout: How long an attempt may take, as a duration. Default: no limit.
+            max_retries: Attempts after the first, of tasks that name no number. Default: 5.
+            backoff: The wait before retries of tasks that name none. Default: ``Backoff()``.
+            on_dependency_failure: "dead", "cancel", "wait" or "run". Default: "dead".
+            store: A broker that is open already, instead of ``url``. Default: none.
+            timeout: How long a call to the broker may take (*), a duration. Default: 10 seconds.
+            ledger: The URL of a PostgreSQL as the record (*). Default: none.
+            fallback: While the broker is away (*): "none", "spool" or "local". Default: "none".
+            spool: The folder of tasks kept for the broker (*). Default: "./.fairlead/spool".
+            local_queues: The queues that ``fallback="local"`` runs here (*). Default: none.
+            codec: Compresses or encrypts values; the first writes, all read. Default: none.
+        """
+        known, spread = Fairlead.__init__.__kwdefaults__ or (), {"shards": shards, "routes": routes}
+        check_arguments(url, store, spread, priorities, namespace, unknown, known)
+        self._priorities = Priorities(priorities)
         self._clients, self._url, self._is_named = open_clients(
             url,
             store,
@@ -124,9 +126,10 @@ class Fairlead(Operating, Flowing, Scheduling):
             spool=spool,
             local_queues=local_queues,
             handlers=partial(local_handlers_of, self),
+            priorities=self._priorities,
+            codec=codec,
         )
-        self._priorities = Priorities(priorities)
-        self._task_timeout = _limit(task_timeout)
+        self._task_timeout = task_limit(task_timeout)
         self._registry = Registry()
         defaults = defaults_of(max_retries, backoff, on_dependency_failure)
         self._registrar = TaskRegistrar(self._registry, self._clients, self._priorities, defaults)
@@ -137,24 +140,24 @@ class Fairlead(Operating, Flowing, Scheduling):
         self._limits = DeclaredLimits()
         self._hooks = Hooks(self._clients)
 
-    # -- tasks ----------------------------------------------------------------------------------
+    # -- tasks --------------------------------------------------------------------------------
 
-    @property
-    def task(self) -> TaskRegistrar:
-        """Registers a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
-
-        It can still be called like a function. A first parameter annotated ``Context`` is filled
-        in by the worker and left out when the task is enqueued. ``TaskOptions`` has the options.
-        """
-        return self._registrar
+    task = task
 
     def registered(self, name: str) -> Sender[..., Any]:
-        """The task that is registered under a name, to be enqueued or scheduled."""
-        kind = Kind(self._registry.get(name), self._priorities)
+        """Return the task that is registered under a name, to be enqueued or scheduled."""
+        codecs = self._clients.codecs
+        kind = BoundTask(self._registry.get(name), self._priorities, codecs=codecs)
         return Sender(kind, self._clients, self._registry)
 
     def named(self, name: str, *, strict: bool | None = None) -> Sender[..., Any]:
-        """A task by name, also where its code is not; see ``NamedSender`` for unknown names."""
+        """Return a task by name, also where its code is not.
+
+        What workers tell of it are its options, and arguments that none of them would take are
+        refused. So is a name that no worker has, if there are workers (``UnknownTask`` names the
+        closest), unless ``strict=False``; where no worker is known at all it is accepted, unless
+        ``strict=True``.
+        """
         return NamedSender.of(name, self._clients, self._registry, self._priorities, strict=strict)
 
     def send(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
@@ -172,7 +175,11 @@ class Fairlead(Operating, Flowing, Scheduling):
         timeout: Duration | None = None,
         tx: Connection = UNSET,
     ) -> list[Handle[R]]:
-        """Enqueue calls from sync code; see ``aenqueue_many``."""
+        """Enqueue calls, which may depend on each other, from sync code; 500 in one trip.
+
+        All are checked before any is written. ``timeout`` is for all of them together. With ``tx``
+        they are written in that transaction. ``aenqueue_many`` says what happens to refused ones.
+        """
         return enqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     async def aenqueue_many(
@@ -195,14 +202,14 @@ class Fairlead(Operating, Flowing, Scheduling):
         return await aenqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     def handle(self, id: str, tenant: str | None = None) -> Handle[Any]:
-        """A handle for a task that was enqueued before, by its id.
+        """Return a handle for a task that was enqueued before, by its id.
 
         An id that Fairlead made is enough, whatever the tenant; with ``tenant`` only a task of that
         one is found. A chosen id belongs to its tenant: the default one, unless it is said.
         """
         return handle_of(self._clients, *id_and_tenant(id, tenant))
 
-    # -- around tasks and workers ---------------------------------------------------------------
+    # -- around tasks and workers -------------------------------------------------------------
 
     def around_run(self, middleware: RunMiddleware) -> RunMiddleware:
         """Run an async generator function around every attempt: up to its ``yield``, and on.
@@ -211,7 +218,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         What it raises itself is the attempt's failure; if it swallows the handler's, the attempt
         succeeded without a result. Its time counts as the attempt's.
         """
-        self._around.append(surrounding(middleware, "around_run"))
+        self._around.append(context_manager_of(middleware, "around_run"))
         return middleware
 
     def around_enqueue(self, middleware: EnqueueMiddleware) -> EnqueueMiddleware:
@@ -220,7 +227,7 @@ class Fairlead(Operating, Flowing, Scheduling):
         What it puts into ``enqueuing.headers`` before its ``yield`` travels with the task; what it
         raises there keeps the task from being written, and the caller gets it.
         """
-        self._clients.around.append(surrounding(middleware, "around_enqueue"))
+        self._clients.around.append(context_manager_of(middleware, "around_enqueue"))
         return middleware
 
     def on_startup(self, function: F) -> F:
@@ -251,75 +258,13 @@ class Fairlead(Operating, Flowing, Scheduling):
         """What ``on_startup`` functions opened, by their names; empty while no worker runs."""
         return self._lifespan.resources
 
-    def asgi(self, settings: ApiSettings | None = None) -> Server:
-        """The HTTP API of this app, to be mounted into an ASGI application or run by a server.
+    asgi = services.asgi
 
-        ``settings`` say who is let in; without any, only callers with tokens that use a name of
-        this machine. Needs ``pip install "fairlead[server]"``.
-        """
-        return asgi_of(self._clients, self._registry, self._priorities, settings)
+    # -- working ------------------------------------------------------------------------------
 
-    # -- working --------------------------------------------------------------------------------
-
-    def worker(
-        self,
-        *,
-        queues: Sequence[str] | Mapping[str, float] | None = None,
-        strict: bool = False,
-        concurrency: int = 10,
-        threads: int = 10,
-        grace: float = 30.0,
-        task_timeout: Duration | None = None,
-        log_tasks: bool = False,
-        log_errors: bool = False,
-        hooks: bool = True,
-    ) -> Worker:
-        """A worker in this process: ``async with app.worker(): ...``.
-
-        ``queues`` are names, or weights by name; without any it serves ``default`` and every queue
-        that a task of this app names. ``strict`` empties earlier queues before later ones. At the
-        end of the block what runs has ``grace`` seconds to finish before it is handed back.
-        ``task_timeout`` is that of tasks that say nothing of theirs; without it, the app's.
-        ``log_tasks`` logs a line for each task that is completed, ``log_errors`` adds the text and
-        the traceback to lines of those that failed; without ``hooks`` it runs none.
-        """
-        return self._worker(
-            queues=queues,
-            strict=strict,
-            concurrency=concurrency,
-            threads=threads,
-            grace=grace,
-            task_timeout=_limit(task_timeout),
-            log_tasks=log_tasks,
-            log_errors=log_errors,
-            hooks=hooks,
-        )
-
-    async def drain(
-        self,
-        *,
-        queues: Sequence[str] | None = None,
-        limit: int | None = 10_000,
-        raise_errors: bool = False,
-    ) -> Drained:
-        """Run all that is due now and all that comes of it; how many attempts there were.
-
-        For tests: what is due later stays where it is, and retries get their full backoff, whatever
-        the jitter. The number that is returned has ``left``: what did not run, and why. What
-        handlers raised is in ``exceptions``, and is raised in the end with ``raise_errors``.
-        Without ``queues`` all that there are are served. More than ``limit`` attempts raise an
-        error, because a task that enqueues itself would keep this going for ever; None is no limit.
-        A handler that does not stop when its time is up is waited for.
-        """
-        return await drain_app(self, queues, limit, raise_errors=raise_errors)
-
-    def manager(self, *, keep: Duration = "30d") -> Manager:
-        """A queue manager in this process: ``async with app.manager(): ...``. Needs a ledger.
-
-        As with ``fairlead manager`` there may be several: one leads. Rows are kept for ``keep``
-        after their task has ended.
-        """
-        return manager_of(self, keep)
+    worker = worker
+    drain = drain
+    manager = services.manager
 
     @property
     def exceptions(self) -> list[Raised]:
@@ -331,8 +276,56 @@ class Fairlead(Operating, Flowing, Scheduling):
         """What this process enqueued and ran; see ``fairlead.telemetry.metrics.export``."""
         return self._clients.counters
 
-    def _worker(self, **options: Any) -> Worker:
-        return worker_of(self, **options)
+    _worker = worker_of
+
+    # -- for operators ------------------------------------------------------------------------
+
+    aconfigure_queue = admin.aconfigure_queue
+    configure_queue = admin.configure_queue
+    aconfigure_tenant = admin.aconfigure_tenant
+    configure_tenant = admin.configure_tenant
+    aconfigure_limiter = admin.aconfigure_limiter
+    configure_limiter = admin.configure_limiter
+    aqueue_settings = admin.aqueue_settings
+    queue_settings = admin.queue_settings
+    atenant_settings = admin.atenant_settings
+    tenant_settings = admin.tenant_settings
+    alimiter_settings = admin.alimiter_settings
+    limiter_settings = admin.limiter_settings
+    declare_queue = admin.declare_queue
+    declare_tenant = admin.declare_tenant
+    declare_limiter = admin.declare_limiter
+    asnapshot = admin.asnapshot
+    snapshot = admin.snapshot
+    astats = admin.astats
+    stats = admin.stats
+    events = admin.events
+    apurge = admin.apurge
+    purge = admin.purge
+    adelete_queue = admin.adelete_queue
+    delete_queue = admin.delete_queue
+    apage = admin.apage
+    page = admin.page
+    ahistory = admin.ahistory
+    history = admin.history
+    atask_history = admin.atask_history
+    task_history = admin.task_history
+    aworkers = admin.aworkers
+    workers = admin.workers
+
+    # -- flows and schedules ------------------------------------------------------------------
+
+    enqueue_flow = flows.enqueue_flow
+    aenqueue_flow = flows.aenqueue_flow
+    flow = flows.flow
+    schedule = schedule
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of the broker: to be listed, made, changed, paused and deleted."""
+        return self._schedules
+
+    # -- the end ------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """Wait for what this loop is enqueueing, then close the broker for good.
@@ -365,7 +358,3 @@ class Fairlead(Operating, Flowing, Scheduling):
 
     async def __aexit__(self, *error: object) -> None:
         await self.aclose()
-
-
-def _limit(timeout: Duration | None) -> float | None:
-    return None if timeout is None else seconds("task_timeout", timeout, least=0.001)

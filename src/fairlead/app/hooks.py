@@ -7,8 +7,7 @@ from typing import Any, TypedDict, TypeVar
 
 from fairlead.client import Clients, EventInfo, EventStream
 from fairlead.client.declaration import name_of
-from fairlead.client.event_details import EventDetails
-from fairlead.client.event_info import EventFilter, event_filter
+from fairlead.client.event_info import EventDetails, EventFilter, event_filter
 from fairlead.client.event_stream import NOW
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
@@ -28,11 +27,17 @@ class HookOptions(TypedDict, total=False):
     """For which events a hook is called, and how."""
 
     queue: str
+    """Only events of this queue. Default: of all."""
     tenant: str
-    task: str  # the id of one task
-    name: str  # the name of tasks
-    reader: str  # under which its place is kept; without it, the name of the function
-    timeout: Duration  # that one call may take; a minute unless it says otherwise
+    """Only events of this tenant. Default: of all."""
+    task: str
+    """Only events of the task with this id. Default: of all."""
+    name: str
+    """Only events of tasks with this name. Default: of all."""
+    reader: str
+    """The name under which its place in the events is kept. Default: the name of the function."""
+    timeout: Duration
+    """How long one call may take, in seconds or as a duration such as "30s". Default: a minute."""
 
 
 class Hooks:

@@ -9,7 +9,7 @@ import logging
 from fairlead.app.facade import Fairlead
 from fairlead.broker import address_of, connect
 from fairlead.client import EventInfo
-from fairlead.client.changes import QueueSettings
+from fairlead.client.limits import QueueSettings
 from fairlead.model.errors import BrokerError
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.runtime.portal import portal
@@ -31,9 +31,10 @@ def create_queue(settings: object = None) -> Fairlead:
 
     ``settings`` is a mapping or an object with any of ``use_redis``, ``redis_url``,
     ``redis_health_check_timeout``, ``priorities`` (a number for each label, the smaller first),
-    ``max_in_memory`` and ``warn_depth`` (of the queue ``default``). What it does not say, the
-    variables USE_REDIS_QUEUE, REDIS_URL and REDIS_HEALTH_CHECK_TIMEOUT do, then the settings of
-    Fairlead. Raises ``InvalidInput`` for names that are not known and values that are wrong.
+    ``strict_priorities``, ``max_in_memory`` and ``warn_depth`` (of the queue ``default``). What it
+    does not say, the variables USE_REDIS_QUEUE, REDIS_URL and REDIS_HEALTH_CHECK_TIMEOUT do, then
+    the settings of Fairlead. Raises ``InvalidInput`` for names that are not known and values that
+    are wrong.
     """
     choice = queue_choice(settings)
     why = _obstacle(choice) if choice.use_redis else None
@@ -76,6 +77,8 @@ def _limit(app: Fairlead, choice: QueueChoice) -> None:
         limits["max_waiting"] = choice.max_in_memory
     if choice.warn_depth is not None:
         limits["warn_depth"] = choice.warn_depth
+    if choice.strict_priorities:
+        limits["strict_priorities"] = True
     if not limits:
         return
     app.declare_queue(DEFAULT_QUEUE, **limits)

@@ -1,14 +1,17 @@
-"""Where messages live. ``connect`` is the only list of brokers; nothing else asks for a type."""
+"""Where messages live. ``connect`` is the only list of brokers; nothing else asks for a type.
+
+Begin with ``protocol``, the contract; ``memory``, ``redis`` and ``sharded`` keep it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.broker.caller import Caller
 from fairlead.broker.clock import Clock
 from fairlead.broker.inspector import Inspector
 from fairlead.broker.namespace import with_namespace
+from fairlead.broker.numbered_calls import Caller
 from fairlead.broker.parts import Parts, destination_of, parts_of
 from fairlead.broker.protocol import Broker
 from fairlead.broker.repeats import LIMIT
@@ -19,7 +22,7 @@ from fairlead.broker.topology import EMBEDDED, MEMORY, scheme_of, topology_of
 from fairlead.model.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from fairlead.broker.sharded import Post
+    from fairlead.broker.sharded import ShardStore
 
 __all__ = (
     "LIMIT",
@@ -78,7 +81,7 @@ def connect(
         raise InvalidOption("clock", type(clock).__name__, "left out, unless tasks are in memory")
     topology = topology_of(_said(url, shards, routes))
 
-    def opened(shard: str) -> Post:
+    def opened(shard: str) -> ShardStore:
         server = topology.servers[shard]
         main = topology.servers[topology.default]
         limit = timeout or server.limit or main.limit or LIMIT

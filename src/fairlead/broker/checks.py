@@ -12,14 +12,12 @@ from typing import Any, NoReturn, get_args
 import msgspec
 from msgspec import UNSET
 
-from fairlead.broker.schedules import MAX_SPEC, ScheduleOrder
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     MAX_ENQUEUE,
     MAX_EXCHANGE,
     MAX_PAGE,
     MAX_READERS,
     MAX_STEP,
-    MAX_TENANTS,
     MAX_XCOM,
     READER_SILENCE,
     Alter,
@@ -31,16 +29,16 @@ from fairlead.broker.verbs import (
     LimiterChange,
     QueueChange,
     Setting,
-    Submission,
     TenantChange,
     WorkerOrder,
     Write,
 )
-from fairlead.model.checks import check_message
-from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, Refused, TooLarge
-from fairlead.model.lifecycle import TRANSITIONS, DependencyPolicy, Settlement, State
+from fairlead.broker.schedules import MAX_SPEC, ScheduleOrder
+from fairlead.model.errors import InvalidInput, InvalidOption, Refused, TooLarge
+from fairlead.model.lifecycle import TRANSITIONS, Settlement, State
 from fairlead.model.limits import NO_BREAKER, UNLIMITED, Breaker, Limit
-from fairlead.model.message import LEVELS, ErrorInfo, Message
+from fairlead.model.log_lines import is_chunk
+from fairlead.model.message import LEVEL_NAMES, ErrorInfo
 from fairlead.model.names import (
     check_key,
     check_limiter,
@@ -48,7 +46,6 @@ from fairlead.model.names import (
     check_schedule,
     check_tenant,
 )
-from fairlead.model.options import MAX_DEPENDENCIES
 
 __all__ = (
     "CAPS",
@@ -62,16 +59,15 @@ __all__ = (
     "check_plan",
     "check_reader",
     "check_settings",
+    "check_settlement",
     "check_slots",
-    "check_submission",
-    "check_submissions",
     "check_worker_order",
     "check_writes",
+    "other_verb",
     "refuse_now",
     "too_many_readers",
 )
 
-_POLICIES: tuple[str, ...] = get_args(DependencyPolicy)
 _ACTIONS = ("cancel", "requeue", "delete", "run", "prioritize")
 _PLANS = ("create", "put", "pause", "resume", "skip", "delete")
 #: Limits of a queue that None lifts.
@@ -92,7 +88,6 @@ _KEEPS = (
 _MIN_WEIGHT, _MAX_WEIGHT = 0.001, 1_000.0
 _ERROR: tuple[type, ...] = (ErrorInfo, type(None))
 _RESULT: tuple[type, ...] = (bytes, type(None))
-_SEPARATORS = frozenset("\x1d\x1e")  # between the options of a task, where they are sent
 
 
 def refuse_now(now: float) -> NoReturn:
@@ -100,65 +95,7 @@ def refuse_now(now: float) -> NoReturn:
     raise InvalidOption("now", now, "left out, unless the broker has a test clock")
 
 
-# -- enqueue, fire -----------------------------------------------------------------------------
-
-
-def check_submissions(submissions: Sequence[Submission]) -> None:
-    """Refuse a batch that breaks the rules of the verb."""
-    if len(submissions) > MAX_ENQUEUE:
-        raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
-    tenants = set()
-    like: Message | None = None
-    for submission in submissions:
-        message = submission.message
-        check_submission(submission, like)
-        if like is None or message.tenant is not like.tenant:
-            tenants.add(message.tenant)
-        like = message
-    if len(tenants) > MAX_TENANTS:
-        raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
-
-
-def check_submission(submission: Submission, like: Message | None = None) -> None:
-    """Refuse one that no broker takes, whatever comes with it; ``like`` is for its message."""
-    check_message(submission.message, like)
-    if submission.delay != 0.0 or submission.deadline is not None or submission.unique is not None:
-        _check_times(submission)
-    if submission.depends_on and len(submission.depends_on) > MAX_DEPENDENCIES:
-        raise TooLarge("depends_on", len(submission.depends_on), MAX_DEPENDENCIES, "tasks")
-    if submission.ended is not None:
-        _check_ended(submission, submission.ended)
-    if submission.on_dependency_failure not in _POLICIES:
-        raise InvalidOption(
-            "on_dependency_failure",
-            submission.on_dependency_failure,
-            f"one of {', '.join(_POLICIES)}",
-        )
-
-
-def _check_times(submission: Submission) -> None:
-    delay, deadline, unique = submission.delay, submission.deadline, submission.unique
-    # Written so that NaN fails as well.
-    if not 0.0 <= delay < math.inf:
-        raise InvalidOption("delay", delay, "zero or more seconds")
-    if deadline is not None and not 0.0 <= deadline < math.inf:
-        raise InvalidOption("deadline", deadline, "zero or more seconds")
-    if unique is not None:
-        if _SEPARATORS.intersection(unique.key):
-            raise InvalidName("unique key", unique.key, "a text without the characters 1D and 1E")
-        if unique.until == "window" and not 0.0 < unique.window < math.inf:
-            raise InvalidOption("unique window", unique.window, "a number of seconds above 0")
-
-
-def _check_ended(submission: Submission, ended: Settlement) -> None:
-    """Refuse an end that no attempt outside of a lease can have."""
-    asks = submission.delay or submission.depends_on or submission.unique or submission.fence
-    if asks or ended.id != submission.message.id or ended.to not in (State.COMPLETED, State.DEAD):
-        raise InvalidInput(
-            f"task {submission.message.id!r} cannot have ended already: only one that asked for "
-            "nothing special can, as completed or dead"
-        )
-    _check_settlement(ended)
+# -- schedules ---------------------------------------------------------------------------------
 
 
 def check_slots(firings: Sequence[Firing]) -> None:
@@ -213,10 +150,10 @@ def check_exchange(
             raise InvalidOption("fetch.start", fetch.start, f"from 0 to {MAX_EXCHANGE}")
         check_lease("fetch.lease", fetch.lease)
     for settlement in settlements:
-        _check_settlement(settlement)
+        check_settlement(settlement)
 
 
-def _check_settlement(settlement: Settlement) -> None:
+def check_settlement(settlement: Settlement) -> None:
     # One look at what is nearly always right; written so that NaN fails as well.
     if not (
         settlement.to in TRANSITIONS[State.RUNNING]
@@ -258,8 +195,8 @@ def check_orders(orders: Sequence[Alter]) -> None:
     for order in orders:
         if order.action not in _ACTIONS:
             raise InvalidOption("action", order.action, f"one of {', '.join(_ACTIONS)}")
-        if order.action == "prioritize" and order.level not in range(len(LEVELS)):
-            raise InvalidOption("level", order.level, f"from 0 to {len(LEVELS) - 1}")
+        if order.action == "prioritize" and order.level not in range(len(LEVEL_NAMES)):
+            raise InvalidOption("level", order.level, f"from 0 to {len(LEVEL_NAMES) - 1}")
 
 
 def check_worker_order(order: str) -> None:
@@ -326,6 +263,8 @@ def check_writes(writes: Sequence[Write]) -> None:
     for item in writes:
         if len(item.value) > MAX_XCOM:
             raise TooLarge(f"the {item.kind} value", len(item.value), MAX_XCOM)
+        if item.kind == "log" and not is_chunk(item.value):
+            raise InvalidOption("log", len(item.value), "a chunk of lines")
         if item.kind == "xcom":
             check_key("XCom key", item.key)
             if not 0.0 < item.ttl < math.inf:
@@ -360,3 +299,8 @@ def check_limit(limit: int) -> None:
     """Refuse a page that is too long, or none at all."""
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidOption("limit", limit, f"from 1 to {MAX_PAGE}")
+
+
+def other_verb(number: int, before: str, verb: str) -> InvalidInput:
+    """The error for a number that comes again as another verb."""
+    return InvalidInput(f"exchange {number} was {before}; it cannot be repeated as {verb}")

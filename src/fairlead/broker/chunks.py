@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from fairlead.broker.verbs import MAX_ENQUEUE, MAX_TENANTS, Submission
+from fairlead.broker.requests import MAX_ENQUEUE, MAX_TENANTS, Submission
 
 __all__ = ("Room", "chunks", "packed_for")
 
@@ -22,17 +22,20 @@ class Room:
         self._bytes = self._extras = 0
 
     def __call__(self, batch: list[Submission], item: Submission) -> bool:
+        """Return whether the item may follow; to be asked for all of a batch but the first."""
         message = item.message
-        if not batch:
+        if len(batch) == 1:
             self._tenants = set()
             self._tenant = ""
             self._bytes = self._extras = 0
+            self([], batch[0])
         if message.tenant is not self._tenant:
             self._tenant = message.tenant
             self._tenants.add(message.tenant)
         self._bytes += len(message.body)
-        if item.delay or item.deadline is not None or item.unique is not None or item.depends_on:
-            is_special = item.delay or item.deadline is not None or item.unique is not None
+        is_late = item.delay or item.at is not None or item.deadline is not None
+        if is_late or item.unique is not None or item.depends_on:
+            is_special = is_late or item.unique is not None
             self._extras += bool(is_special) + len(item.depends_on)
         return (
             self._bytes <= _MAX_BYTES
@@ -42,12 +45,12 @@ class Room:
 
 
 def chunks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
+    """Return parts that one call each can take, in order."""
     room, chunk = Room(), list[Submission]()
     for submission in submissions:
-        if not (room(chunk, submission) and len(chunk) < MAX_ENQUEUE) and chunk:
+        if chunk and not (room(chunk, submission) and len(chunk) < MAX_ENQUEUE):
             yield chunk
             chunk = []
-            room(chunk, submission)
         chunk.append(submission)
     if chunk:
         yield chunk

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from fairlead.broker.redirection import redirected as redirected_body
-from fairlead.broker.verbs import Receipt, Submission
-from fairlead.model.graph import sort
+from fairlead.broker.requests import Receipt, Submission
 from fairlead.model.options import Dependency
+from fairlead.model.topological_sort import topological_sort
 
 __all__ = ("depending", "ordered", "redirected")
 
@@ -21,7 +21,9 @@ def ordered(submissions: Sequence[Submission]) -> list[Submission]:
     members: dict[str, list[Submission]] = {}
     for submission in submissions:
         members.setdefault(submission.message.id, []).append(submission)
-    order = sort({id: {d.id for s in same for d in s.depends_on} for id, same in members.items()})
+    order = topological_sort(
+        {id: {d.id for s in same for d in s.depends_on} for id, same in members.items()}
+    )
     return [_within(submission, members) for id in order for submission in members[id]]
 
 

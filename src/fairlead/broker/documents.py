@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from fairlead.broker.verbs import MAX_PAGE, MAX_STEP, Call
+from fairlead.broker.requests import MAX_PAGE, MAX_STEP, Call
 from fairlead.model.errors import InvalidOption, Refused, TooLarge
 from fairlead.model.names import check_key
 

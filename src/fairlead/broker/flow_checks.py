@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.broker.checks import check_submissions
 from fairlead.broker.flows import MAX_EDGES, MAX_FLOW, MAX_MEMBERS, MAX_SHARES, FlowOrder, FlowPart
-from fairlead.model.checks import check_flow_id
+from fairlead.broker.submission_checks import check_flow_id, check_submissions
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.names import check_key, check_queue, check_tenant
 

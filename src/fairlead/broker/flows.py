@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from fairlead.broker.verbs import Call, Moved, Submission
+from fairlead.broker.requests import Call, Moved, Submission
 from fairlead.model.lifecycle import State
 
 __all__ = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fairlead.broker.standing import StandingReads
-from fairlead.broker.stats import StatsReads
-from fairlead.broker.views import (
+from fairlead.broker.records import (
     Finding,
     Library,
     Mended,
@@ -19,6 +17,8 @@ from fairlead.broker.views import (
     TaskRecord,
     WorkerRecord,
 )
+from fairlead.broker.standing import StandingReads
+from fairlead.broker.stats import StatsReads
 from fairlead.model.lifecycle import State
 
 __all__ = ("Inspector",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from fairlead.broker.verbs import SHARD
+from fairlead.broker.requests import SHARD
 
 if TYPE_CHECKING:
     from fairlead.broker import Store
@@ -22,16 +22,16 @@ class Parts(NamedTuple):
 
 class _Several(Protocol):
     @property
-    def parts(self) -> Mapping[str, Store]: ...
+    def stores(self) -> Mapping[str, Store]: ...
 
     def place(self, queue: str, level: int) -> str: ...
 
 
 def parts_of(store: Store) -> Parts:
     """Return the parts of a broker; one that is a whole is its only part."""
-    if hasattr(store, "parts"):
+    if hasattr(store, "stores"):
         several = cast(_Several, store)
-        return Parts(several.parts, several.place)
+        return Parts(several.stores, several.place)
     return Parts({SHARD: store}, lambda *_: SHARD)
 
 

@@ -38,9 +38,12 @@ from typing import Protocol
 from fairlead.broker.documents import DocumentVerbs
 from fairlead.broker.flows import FlowVerbs
 from fairlead.broker.leadership import LeadershipVerbs
-from fairlead.broker.schedules import ScheduleVerbs
-from fairlead.broker.transfers import TransferVerbs
-from fairlead.broker.verbs import (
+from fairlead.broker.records import (
+    EventPage,
+    Hello,
+    WorkerRecord,
+)
+from fairlead.broker.requests import (
     Alter,
     Altered,
     BeatReply,
@@ -60,11 +63,8 @@ from fairlead.broker.verbs import (
     WorkerOrder,
     Write,
 )
-from fairlead.broker.views import (
-    EventPage,
-    Hello,
-    WorkerRecord,
-)
+from fairlead.broker.schedules import ScheduleVerbs
+from fairlead.broker.transfers import TransferVerbs
 from fairlead.broker.waits import WaitVerbs
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import Settlement
@@ -275,8 +275,9 @@ class Broker(
     async def write(
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
     ) -> list[Settled]:
-        """Record progress, checkpoints and XCom values under the lease of their task.
+        """Record progress, checkpoints, log lines and XCom values under the lease of their task.
 
+        A task keeps 500 lines or 64 KiB of them: of more the oldest are dropped, and counted.
         The call may be that of another process than the one that has the lease.
         """
         ...

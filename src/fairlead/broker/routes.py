@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from fairlead.model.errors import InvalidName, InvalidOption
-from fairlead.model.message import LEVELS
+from fairlead.model.message import LEVEL_NAMES
 from fairlead.model.names import check_queue
 
 __all__ = ("Route", "check_routes", "shown_url", "split_routes", "with_routes")
@@ -87,8 +87,8 @@ def _checked(key: object, url: object) -> Route:
     if not colon or kind not in ("queue", "priority", "drain"):
         raise InvalidOption("route", key, f"one of {_KEYS}")
     if kind == "priority":
-        if name not in LEVELS:
-            raise InvalidOption("route", key, f"priority: and one of {', '.join(LEVELS)}")
+        if name not in LEVEL_NAMES:
+            raise InvalidOption("route", key, f"priority: and one of {', '.join(LEVEL_NAMES)}")
     else:
         try:
             check_queue(name)

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.limits import (
     NO_BREAKER,

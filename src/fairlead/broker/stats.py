@@ -8,6 +8,8 @@ from typing import Protocol
 
 import msgspec
 
+from fairlead.model.message import LEVEL_NAMES
+
 __all__ = (
     "BUCKETS",
     "COUNTERS",
@@ -91,7 +93,7 @@ class TenantStats(msgspec.Struct, frozen=True, kw_only=True):
     queued: int = 0  # tasks that wait for nothing but their turn, now
     #: Lengths of its lines by priority, critical first. Tasks that were cancelled in a line count
     #: until a fetch passes them.
-    lines: tuple[int, int, int, int] = (0, 0, 0, 0)
+    lines: tuple[int, ...] = (0,) * len(LEVEL_NAMES)
 
 
 TALLIED = TenantStats.__struct_fields__[:5]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.broker.verbs import Call, Receipt, Submission
+from fairlead.broker.requests import Call, Receipt, Submission
 
 if TYPE_CHECKING:
     from fairlead.broker import Store

@@ -14,14 +14,14 @@ from hashlib import sha256
 import msgspec
 
 from fairlead.broker.namespace import split_namespace, with_namespace
+from fairlead.broker.requests import SHARD
 from fairlead.broker.routes import Route, check_routes, shown_url, split_routes
 from fairlead.broker.shards import check_shard, split_shards
 from fairlead.broker.time_limit import split_limit
-from fairlead.broker.verbs import SHARD
 from fairlead.embedded.options import SCHEME as EMBEDDED
 from fairlead.embedded.options import parse_embedded
 from fairlead.model.errors import InvalidOption
-from fairlead.model.message import LEVELS
+from fairlead.model.message import LEVEL_NAMES
 
 __all__ = (
     "EMBEDDED",
@@ -172,7 +172,7 @@ class _Found:
             self.queues[route.name] = base
             self._open(route, base, server)
         elif route.kind == "priority":
-            self.levels[LEVELS.index(route.name)] = base + LEVELS_SUFFIX
+            self.levels[LEVEL_NAMES.index(route.name)] = base + LEVELS_SUFFIX
             self._open(route, base + LEVELS_SUFFIX, server)
         else:
             for shard in (base, base + LEVELS_SUFFIX):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from fairlead.broker.verbs import LEASE, LeaseRef
+from fairlead.broker.requests import LEASE, LeaseRef
 
 __all__ = ("TransferVerbs", "Transferred")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, cast
 
 from fairlead.broker.checks import check_lease
-from fairlead.broker.verbs import Call, Taken
+from fairlead.broker.requests import Call, Taken
 from fairlead.model.errors import InvalidOption
 
 __all__ = ("Takes", "WaitVerbs", "Woken")

@@ -1,4 +1,8 @@
-"""The command line: prints for people, data on stdout and talk on stderr."""
+"""The command line: data goes to stdout, everything else to stderr.
+
+Start with `main`, which lists all commands. `fairlead NAME` is in the file or the folder of that
+name, and what commands share is in `common/`.
+"""
 
 from __future__ import annotations
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.codes import OK
-from fairlead.cli.commands import Number, log_options, talk
-from fairlead.cli.configured import ConfiguredCommand
-from fairlead.cli.target import named, url_option
+from fairlead.cli.common.broker_option import broker_url, url_option
+from fairlead.cli.common.commands import Number, log_options, talk
+from fairlead.cli.common.configured_command import ConfiguredCommand
+from fairlead.cli.common.exit_codes import OK
 from fairlead.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import socket
 
 __all__ = ("api",)
 
@@ -111,13 +112,15 @@ def api(
     """
     from fairlead.api.settings import ApiSettings
     from fairlead.app import Fairlead
-    from fairlead.app.missing import missing_extra
-    from fairlead.cli.loading import load_app
-    from fairlead.runtime.loops import new_runner
+    from fairlead.app.services import missing_extra
+    from fairlead.cli.common.app_loader import load_app
+    from fairlead.runtime.event_loop import new_runner
     from fairlead.runtime.systemd import notifying
     from fairlead.telemetry.log import configure
 
     if print_openapi:
+        import json
+
         from fairlead.api.openapi import document
 
         click.echo(json.dumps(document(), indent=2, sort_keys=True))
@@ -129,7 +132,7 @@ def api(
     outside = not _is_loopback(host)
     if open_to_loopback and outside:
         raise click.UsageError("--open-to-loopback goes with a --host of this machine only")
-    target = Fairlead(named(url)[0]) if app is None else load_app(app)
+    target = Fairlead(broker_url(url)[0]) if app is None else load_app(app)
     try:
         from fairlead.api.serve import address, listen, serve
     except ModuleNotFoundError as error:
@@ -173,6 +176,8 @@ def api(
 
 
 def _is_loopback(host: str) -> bool:
+    from ipaddress import ip_address
+
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -181,6 +186,8 @@ def _is_loopback(host: str) -> bool:
 
 def _inherited(fd: int) -> socket.socket:
     """The socket of a descriptor that whoever started this process left open."""
+    import socket
+
     try:
         found = socket.socket(fileno=fd)
         listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
@@ -195,6 +202,8 @@ def _inherited(fd: int) -> socket.socket:
 
 def _own_names(listener: socket.socket, host: str) -> tuple[str, ...]:
     """The names of this machine that a caller of it uses; others have to be allowed."""
+    from ipaddress import ip_address
+
     port = listener.getsockname()[1]
     names = ["localhost", "127.0.0.1", "[::1]"]
     try:

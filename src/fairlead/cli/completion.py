@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fairlead.cli.commands import Command
+from fairlead.cli.common.commands import Command
 
 __all__ = ("completion",)
 

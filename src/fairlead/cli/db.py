@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, json_option, talk
-from fairlead.cli.ledger_target import asked_ledger, ledger_option
+from fairlead.cli.common.commands import Command, Group, json_option, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK
+from fairlead.cli.common.ledger_option import ledger_option, with_ledger
+from fairlead.cli.common.output import plain, print_json
 
 if TYPE_CHECKING:
     pass
@@ -42,7 +41,7 @@ def migrate(ledger: str | None) -> int:
 
     May run while processes of the release before use the ledger, and in several places at once.
     """
-    done = asked_ledger(ledger, lambda each: each.migrate())
+    done = with_ledger(ledger, lambda each: each.migrate())
     for name in done:
         click.echo(f"applied {name}")
     if not done:
@@ -64,9 +63,9 @@ def status(ledger: str | None, as_json: bool) -> int:
 
     Exit code 1 if some are pending. Unknown ones are a later release's, and do no harm.
     """
-    found = asked_ledger(ledger, lambda each: each.schema_status())
+    found = with_ledger(ledger, lambda each: each.schema_status())
     if as_json:
-        click.echo(json.dumps({**msgspec.structs.asdict(found), "usable": found.is_usable}))
+        print_json({**plain(found), "usable": found.is_usable})
     else:
         for kind in ("applied", "pending", "unknown"):
             for name in getattr(found, kind):

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.cli.bulk import BulkOptions, bulk_options, carry_out
-from fairlead.cli.codes import INTERRUPTED, OK
-from fairlead.cli.commands import Command, Group, json_option, talk
-from fairlead.cli.listing import moment_text, print_columns, print_json
-from fairlead.cli.progress import Progress, interruptible
-from fairlead.cli.target import asked_client, url_option
-from fairlead.cli.task_query import TaskQuery, each_once, filter_options, hint_of, query_of
-from fairlead.model.shown import one_line
+from fairlead.cli.common.broker_option import url_option, with_client
+from fairlead.cli.common.bulk_changes import BulkOptions, bulk_options, carry_out
+from fairlead.cli.common.commands import Command, Group, json_option, talk
+from fairlead.cli.common.exit_codes import INTERRUPTED, OK
+from fairlead.cli.common.output import moment_text, print_columns, print_json
+from fairlead.cli.common.progress import Progress, interruptible
+from fairlead.cli.common.task_filter import TaskQuery, each_once, filter_options, hint_of, query_of
+from fairlead.model.safe_repr import one_line
 
 if TYPE_CHECKING:
     from fairlead.client import Client
-    from fairlead.client.task_acts import Action
+    from fairlead.client.bulk_actions import Action
 
 __all__ = ("dlq",)
 
@@ -67,15 +67,15 @@ def list_(limit: int, url: str | None, as_json: bool, **said: Any) -> int:
     """
     query = query_of(said, state="dead")
     if query.group is not None:
-        from fairlead.cli.task_list import print_tasks, read_tasks, task_fields
+        from fairlead.cli.task.list import print_tasks, read_tasks, task_fields
 
-        tasks, more, hint = asked_client(url, lambda client: read_tasks(client, query, limit))
+        tasks, more, hint = with_client(url, lambda client: read_tasks(client, query, limit))
         if as_json:
             print_json({"tasks": [task_fields(each) for each in tasks], "more": more})
         else:
             print_tasks(tasks, more, hint, limit)
         return OK
-    groups, finished, hint = asked_client(url, lambda client: _groups(client, query))
+    groups, finished, hint = with_client(url, lambda client: _groups(client, query))
     groups.sort(key=lambda each: (-each["count"], each["group"]))
     if as_json:
         more = len(groups) > limit
@@ -108,8 +108,8 @@ def _print_groups(groups: list[dict[str, Any]]) -> None:
 
 async def _groups(client: Client, query: TaskQuery) -> tuple[list[dict[str, Any]], bool, str]:
     """The groups, whether all dead letters were read, and a hint if there are none."""
+    from fairlead.client.bulk_actions import begin
     from fairlead.client.error_groups import kind_of
-    from fairlead.client.task_acts import begin
     from fairlead.client.task_pages import found_tasks
 
     groups: dict[str, dict[str, Any]] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,16 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from fairlead.cli.commands import Command, talk
-from fairlead.cli.target import named, store_of, url_option
-from fairlead.model.lifecycle import State
-from fairlead.model.message import task_name
+from fairlead.cli.common.broker_option import broker_url, quiet, store_of, url_option
+from fairlead.cli.common.commands import Command, talk
+from fairlead.cli.common.output import print_json
+from fairlead.model.states import State
 
 if TYPE_CHECKING:
     from fairlead.broker import Store
-    from fairlead.broker.views import Finding, Mended, Snapshot, TaskRecord, WorkerRecord
+    from fairlead.broker.records import Finding, Mended, Snapshot, TaskRecord, WorkerRecord
 
 __all__ = ("doctor",)
 
@@ -59,28 +56,29 @@ def doctor(url: str | None, audit: bool, repair: bool, yes: bool, as_json: bool)
     may go on.
     """
     from fairlead.broker import address_of
-    from fairlead.broker.views import Finding
+    from fairlead.broker.records import Finding
 
     if yes and not repair:
         raise click.UsageError("--yes belongs to --repair")
-    url, source = named(url)
+    url, source = broker_url(url)
     ask = repair and not yes and not as_json and sys.stdin.isatty()
     examined = _examine(url, audit=audit, repair=repair, apply=yes, ask=ask)
     text = f"{address_of(url)} (from {source})"
     examined.findings.insert(0, Finding(name="broker", status="ok", text=text))
     if as_json:
-        click.echo(json.dumps(_report(examined)))
+        print_json(_report(examined))
     else:
         _show(examined)
     return _CODES[_worst(examined)]
 
 
-class _Examined(msgspec.Struct):
+class _Examined:
     """What was found: checks, and if they were wanted the audit and the repair."""
 
-    findings: list[Finding]
-    wrong: list[str] | None = None
-    mended: list[Mended] | None = None
+    def __init__(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        self.wrong: list[str] | None = None
+        self.mended: list[Mended] | None = None
 
 
 def _examine(url: str, *, audit: bool, repair: bool, apply: bool, ask: bool) -> _Examined:
@@ -91,7 +89,8 @@ def _examine(url: str, *, audit: bool, repair: bool, apply: bool, ask: bool) -> 
     import asyncio
 
     def look(*, audit: bool, repair: bool, apply: bool) -> _Examined:
-        return asyncio.run(_look(store_of(url), url, audit=audit, repair=repair, apply=apply))
+        with quiet():  # what would be warned of is a finding here
+            return asyncio.run(_look(store_of(url), url, audit=audit, repair=repair, apply=apply))
 
     if not ask:
         return look(audit=audit, repair=repair, apply=apply)
@@ -113,11 +112,8 @@ def _agreed(to_do: list[Mended]) -> bool:
 
 async def _look(store: Store, url: str, *, audit: bool, repair: bool, apply: bool) -> _Examined:
     """All findings, and those of the repair and the audit if they were wanted."""
-    from fairlead.cli.former_servers import former_servers
+    from fairlead.cli.doctor_routes import former_servers
 
-    log = logging.getLogger("fairlead")
-    level = log.level
-    log.setLevel(logging.ERROR)  # what it would warn of is a finding here
     try:
         findings = [*await store.diagnose(), *await former_servers(store, url)]
         workers = await store.workers()
@@ -133,7 +129,6 @@ async def _look(store: Store, url: str, *, audit: bool, repair: bool, apply: boo
         return found
     finally:
         await store.close()
-        log.setLevel(level)
 
 
 @contextmanager
@@ -151,10 +146,11 @@ def _progress(keys: int) -> None:
 
 def _workers(snapshot: Snapshot, workers: list[WorkerRecord]) -> Iterator[Finding]:
     """Who works, and on which queues that have something to do."""
-    from fairlead.broker.views import Finding
+    from fairlead.broker.records import Finding
 
     running = sum(worker.running for worker in workers)
-    text = f"{len(workers)} heard of in the last 15 seconds, {running} tasks run"
+    now = "1 task is running" if running == 1 else f"{running} tasks are running"
+    text = f"{len(workers)} heard of in the last 15 seconds, {now}"
     waiting = {name: queue for name, queue in snapshot.queues.items() if queue.depth}
     yield Finding(name="workers", status="ok", text=text)
     for name, queue in sorted(waiting.items())[:_MOST_QUEUES]:
@@ -176,7 +172,7 @@ def _workers(snapshot: Snapshot, workers: list[WorkerRecord]) -> Iterator[Findin
 
 async def _unroutable(store: Store, workers: list[WorkerRecord]) -> list[Finding]:
     """Tasks that were handed back because no worker knew them, by name."""
-    from fairlead.broker.views import Finding
+    from fairlead.broker.records import Finding
 
     found: Counter[str] = Counter()
     looked = 0
@@ -203,6 +199,8 @@ async def _unroutable(store: Store, workers: list[WorkerRecord]) -> list[Finding
 
 
 def _called(task: TaskRecord) -> str:
+    from fairlead.model.message import task_name
+
     return task_name(task.message.body) or "(unreadable)"
 
 
@@ -220,10 +218,10 @@ def _report(examined: _Examined) -> dict[str, Any]:
     wrong = examined.wrong
     report: dict[str, Any] = {
         "status": _worst(examined),
-        "checks": [msgspec.structs.asdict(finding) for finding in examined.findings],
+        "checks": examined.findings,
     }
     if examined.mended is not None:
-        report["repair"] = [msgspec.structs.asdict(each) for each in examined.mended]
+        report["repair"] = examined.mended
     if wrong is not None:
         more = max(len(wrong) - _MOST_FINDINGS, 0)
         report["audit"] = {"findings": wrong[:_MOST_FINDINGS], "more": more}

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.codes import OK
-from fairlead.cli.commands import Command, Group, json_option, talk
-from fairlead.cli.listing import moment_text, print_json
-from fairlead.cli.target import asked, url_option
-from fairlead.model.shown import one_line
+from fairlead.cli.common.broker_option import url_option, with_app
+from fairlead.cli.common.commands import Command, Group, json_option, talk
+from fairlead.cli.common.exit_codes import OK
+from fairlead.cli.common.output import moment_text, print_json
+from fairlead.model.safe_repr import one_line
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -80,7 +80,7 @@ def tail(
                     break
         return OK
 
-    return asked(url, follow)
+    return with_app(url, follow)
 
 
 def _tell(event: EventInfo, as_json: bool) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, talk
-from fairlead.cli.target import asked, url_option
+from fairlead.cli.common.broker_option import url_option, with_app
+from fairlead.cli.common.commands import Command, Group, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK
+from fairlead.cli.common.output import plain, print_json
 from fairlead.model.names import DEFAULT_TENANT
 
 if TYPE_CHECKING:
@@ -55,9 +54,11 @@ def show(id: str, tenant: str, url: str | None, as_json: bool) -> int:
         info = await handle.ainfo()
         return info, await handle.afailed() if info.dead else []
 
-    info, failed = asked(url, look)
+    info, failed = with_app(url, look)
     if as_json:
-        click.echo(json.dumps({**_plain(info), "failed": [_plain(each) for each in failed]}))
+        from fairlead.cli.task.list import task_fields
+
+        print_json({**plain(info), "failed": [task_fields(each) for each in failed]})
     else:
         _show(info, failed)
     return FAILURE if info.dead + info.cancelled else OK
@@ -75,7 +76,7 @@ def cancel(id: str, tenant: str, url: str | None) -> int:
 
     Exit codes: 0 done, 1 there was nothing to cancel.
     """
-    return _told(asked(url, lambda app: app.flow(id, tenant).acancel()), id, "cancelled")
+    return _told(with_app(url, lambda app: app.flow(id, tenant).acancel()), id, "cancelled")
 
 
 @flow.command(
@@ -90,17 +91,12 @@ def retry(id: str, tenant: str, url: str | None) -> int:
 
     Exit codes: 0 done, 1 there was nothing to retry.
     """
-    return _told(asked(url, lambda app: app.flow(id, tenant).aretry()), id, "retried")
+    return _told(with_app(url, lambda app: app.flow(id, tenant).aretry()), id, "retried")
 
 
 def _told(done: bool, id: str, what: str) -> int:
     talk(f"flow {id}: {what}" if done else f"flow {id}: nothing to be {what}")
     return OK if done else FAILURE
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(msgspec.json.encode(value))
-    return found
 
 
 def _show(info: FlowInfo, failed: list[TaskInfo]) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, json_option, talk
-from fairlead.cli.target import look, url_option
+from fairlead.cli.common.broker_option import url_option, with_store
+from fairlead.cli.common.commands import Command, Group, json_option, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK
+from fairlead.cli.common.output import print_json
 
 if TYPE_CHECKING:
     from fairlead.broker import Store
@@ -47,12 +46,11 @@ def functions() -> None:
 def list_(url: str | None, as_json: bool) -> int:
     """List the libraries on the server. Exit code 1 if one of this release is missing."""
 
-    every = look(url, lambda store: store.libraries())
+    every = with_store(url, lambda store: store.libraries())
     found = [each for each in every if each.functions]
     missing = [each.name for each in every if not each.functions]
     if as_json:
-        libraries = [msgspec.structs.asdict(each) for each in found]
-        click.echo(json.dumps({"libraries": libraries, "missing": missing}))
+        print_json({"libraries": found, "missing": missing})
     else:
         for each in found:
             release = "this release" if each.current else "another release"
@@ -73,9 +71,9 @@ def load(url: str | None, as_json: bool) -> None:
 
     A server that is full refuses this; then verbs are sent to it as scripts, which is slower.
     """
-    loaded = look(url, lambda store: store.load_libraries())
+    loaded = with_store(url, lambda store: store.load_libraries())
     if as_json:
-        click.echo(json.dumps({"loaded": loaded}))
+        print_json({"loaded": loaded})
     elif loaded:
         talk(f"loaded {len(loaded)} libraries")
     else:
@@ -104,9 +102,9 @@ def prune(yes: bool, url: str | None, as_json: bool) -> None:
             await store.delete_library(name)
         return names
 
-    names = look(url, delete)
+    names = with_store(url, delete)
     if as_json:
-        click.echo(json.dumps({"libraries": names, "deleted": yes}))
+        print_json({"libraries": names, "deleted": yes})
         return
     for name in names:
         click.echo(name)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-import msgspec
 
-from fairlead.cli.codes import OK
-from fairlead.cli.commands import Command, json_option, talk
-from fairlead.cli.ledger_target import asked_history, ledger_option
-from fairlead.cli.listing import moment_text, print_columns, read_moment
-from fairlead.cli.target import url_option
-from fairlead.model.shown import one_line
+from fairlead.cli.common.broker_option import url_option
+from fairlead.cli.common.commands import Command, json_option, talk
+from fairlead.cli.common.exit_codes import OK
+from fairlead.cli.common.ledger_option import ledger_option, with_history
+from fairlead.cli.common.output import moment_text, print_columns, print_json, read_moment
+from fairlead.model.safe_repr import one_line
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -66,9 +64,9 @@ def history(
     for name, text in (("since", since), ("until", until)):
         if text is not None:
             selection[name] = read_moment(name, text)
-    page = asked_history(url, ledger, partial(_pages, selection=selection, limit=limit))
+    page = with_history(url, ledger, partial(_pages, selection=selection, limit=limit))
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(page)))
+        print_json(page)
         return OK
     _list(page.tasks)
     if page.source == "broker":

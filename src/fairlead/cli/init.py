@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.codes import OK
-from fairlead.cli.commands import Command, talk
+from fairlead.cli.common.commands import Command, talk
+from fairlead.cli.common.exit_codes import OK
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ("init",)
 
@@ -84,21 +87,23 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]*")
         ("fairlead init --module jobs", "with another name for the module"),
     ),
 )
-@click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path())
 @click.option(
     "--module", default="tasks", show_default=True, help="The name of the module with the tasks."
 )
-def init(folder: Path | None, module: str) -> int:
+def init(folder: str | None, module: str) -> int:
     """Write a small project that runs: tasks, a test of them, and fairlead.toml.
 
     No file that is there already is changed: if one is, nothing is written.
     """
+    from pathlib import Path
+
     if not _NAME.fullmatch(module):
         raise click.BadParameter(
             f"{module!r} is no name of a module: lower-case letters, digits and _.",
             param_hint="--module",
         )
-    place = folder or Path()
+    place = Path(folder or ".")
     files = {
         f"{module}.py": _TASKS.replace("tasks:app", f"{module}:app"),
         f"test_{module}.py": _TEST.replace("test_tasks.py", f"test_{module}.py").replace(

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.cli.audit import note
-from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, json_option, talk
-from fairlead.cli.known_names import check_settable, check_shown, new_option
-from fairlead.cli.limit_options import limit_options, said_limits, setting
-from fairlead.cli.listing import NOTHING, moment_text, print_columns, print_fields, print_json
-from fairlead.cli.target import asked_client, url_option
+from fairlead.cli.common.audit_trail import note
+from fairlead.cli.common.broker_option import url_option, with_client
+from fairlead.cli.common.commands import Command, Group, json_option, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK
+from fairlead.cli.common.known_names import check_settable, check_shown, new_option
+from fairlead.cli.common.limit_options import limit_options, said_limits, setting
+from fairlead.cli.common.output import NOTHING, moment_text, print_columns, print_fields, print_json
 
 if TYPE_CHECKING:
-    from fairlead.broker.verbs import LimiterChange
-    from fairlead.broker.views import LimiterState
+    from fairlead.broker.records import LimiterState
+    from fairlead.broker.requests import LimiterChange
     from fairlead.client import Client
 
 __all__ = ("limiter",)
@@ -52,7 +52,7 @@ def list_(url: str | None, as_json: bool) -> int:
     WAITING are tenants whose next task waits for room. Exit codes: 0 fine, 3 the broker cannot be
     reached.
     """
-    found = asked_client(url, _all)
+    found = with_client(url, _all)
     if as_json:
         print_json({"limiters": {name: _fields(*each) for name, each in found.items()}})
         return OK
@@ -84,7 +84,7 @@ def list_(url: str | None, as_json: bool) -> int:
 @json_option
 def show(name: str, url: str | None, as_json: bool) -> int:
     """Show one limiter. Exit codes: 0 fine, 2 there is none, 3 the broker cannot be reached."""
-    found = asked_client(url, _all)
+    found = with_client(url, _all)
     check_shown("limiter", name, found)
     fields = _fields(*found[name])
     if as_json:
@@ -128,7 +128,7 @@ def set_(name: str, new: bool, url: str | None, **said: Any) -> int:
         await client.configure([change])
         await note(client, "limiter.configure", name, **settings)
 
-    asked_client(url, configure)
+    with_client(url, configure)
     talk(f"limiter {name} is set")
     return OK
 
@@ -144,7 +144,7 @@ def close(name: str, url: str | None) -> int:
     Exit codes: 0 closed, 1 it has no breaker, 2 there is no such limiter, 3 the broker cannot be
     reached.
     """
-    from fairlead.broker.verbs import LimiterChange
+    from fairlead.broker.requests import LimiterChange
 
     async def reset(client: Client) -> bool:
         found = await _all(client)
@@ -159,7 +159,7 @@ def close(name: str, url: str | None) -> int:
         await note(client, "limiter.close", name)
         return True
 
-    if asked_client(url, reset):
+    if with_client(url, reset):
         talk(f"the breaker of limiter {name} is closed")
         return OK
     talk(f"error: limiter {name!r} has no breaker (next: fairlead limiter set {name} --failures 5)")
@@ -168,7 +168,7 @@ def close(name: str, url: str | None) -> int:
 
 async def _all(client: Client) -> dict[str, tuple[LimiterState, LimiterChange | None]]:
     """How all limiters stand, and what is set for each."""
-    from fairlead.cli.known_names import every_setting
+    from fairlead.cli.common.known_names import every_setting
 
     states = (await client.snapshot(tenants=False)).limiters
     said = {each.name: each for page in await every_setting(client) for each in page.limiters}

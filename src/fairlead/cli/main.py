@@ -8,14 +8,15 @@ from collections.abc import Sequence
 
 import click
 
-from fairlead.cli.codes import INTERRUPTED, OK, exit_code
-from fairlead.cli.commands import Group, UnknownName, remember_debug, talk
+from fairlead.cli.common.commands import Group, UnknownName, remember_debug, talk
+from fairlead.cli.common.exit_codes import INTERRUPTED, OK, exit_code
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,
     InvalidInput,
     QueueFull,
     QueueInUse,
+    Refused,
     ResultGone,
     ResultTimeout,
     ScheduleConflict,
@@ -33,12 +34,13 @@ _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     (Ambiguous, "look whether it was done before you try again"),
     (QueueFull, "wait until it is shorter, or raise its limit with fairlead queue limit"),
     (QueueInUse, "wait until it is empty, or empty it with fairlead queue purge"),
-    (ResultGone, "ask earlier, or raise the retention of the task"),
+    (ResultGone, "check its id and tenant; to keep it for longer, raise its retention"),
     (ResultTimeout, "it goes on: look at it with fairlead task watch"),
     (TaskFailed, "mend the cause, then put it back with fairlead task retry"),
     (UnknownTask, "look for its name with fairlead task types"),
     (ScheduleConflict, "look at it with fairlead schedule show"),
     (UnknownSchedule, "look for its name with fairlead schedule list"),
+    (Refused, "mend what it says and try again"),
     (LedgerUnreachable, "check the address of the ledger and that PostgreSQL runs"),
     (LedgerAmbiguous, "look at it with fairlead db status"),
     (LedgerRefused, "mend what it says and try again"),
@@ -99,7 +101,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
 }
 
-# Each is in the file of its name.
+# Each is in the file or the folder of its name.
 _PLACES = {name: f"fairlead.cli.{name}:{name}" for section in SECTIONS.values() for name in section}
 
 
@@ -114,7 +116,7 @@ class _Commands(Group):
 @click.group(
     cls=_Commands,
     places=_PLACES,
-    former={"tasks": "fairlead.cli.task_types:types"},
+    former={"tasks": "fairlead.cli.task.types:types"},
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     examples=(
@@ -152,10 +154,10 @@ def main() -> None:
     sys.exit(run(cli, sys.argv[1:]))
 
 
-def run(command: click.Command, args: Sequence[str]) -> int:
+def run(command: click.Command, args: Sequence[str], name: str = "fairlead") -> int:
     """Run a command; errors become one line on stderr, and every end an exit code."""
     try:
-        code = command.main(list(args), prog_name="fairlead", standalone_mode=False)
+        code = command.main(list(args), prog_name=name, standalone_mode=False)
     except click.Abort:
         talk("interrupted")
         return INTERRUPTED

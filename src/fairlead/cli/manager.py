@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, Number, json_option, talk
-from fairlead.cli.ledger_target import asked_ledger, ledger_option
-from fairlead.cli.target import named, url_option
+from fairlead.cli.common.broker_option import broker_url, url_option
+from fairlead.cli.common.commands import Command, Group, Number, json_option, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK
+from fairlead.cli.common.ledger_option import ledger_option, with_ledger
+from fairlead.cli.common.output import print_json
 from fairlead.model.ledger_errors import LedgerUnreachable
 
 if TYPE_CHECKING:
@@ -100,8 +99,8 @@ def run(
     broker or ledger that is away is waited for. Exit codes: 0 stopped, 1 the ledger cannot be used
     as it is, 2 wrong usage.
     """
+    from fairlead.runtime.event_loop import new_runner
     from fairlead.runtime.garbage import collect_less
-    from fairlead.runtime.loops import new_runner
     from fairlead.telemetry.log import configure
 
     target = _target(app, url, ledger)
@@ -127,9 +126,9 @@ def status(ledger: str | None, as_json: bool) -> int:
     Exit codes: 0 a manager leads, 1 none was heard of in the last 15 seconds, 3 the ledger cannot
     be reached.
     """
-    found = asked_ledger(ledger, _look)
+    found = with_ledger(ledger, _look)
     if as_json:
-        click.echo(json.dumps(found))
+        print_json(found)
     else:
         _show(found)
     return OK if found["leads"] else FAILURE
@@ -137,10 +136,10 @@ def status(ledger: str | None, as_json: bool) -> int:
 
 def _target(app: str | None, url: str | None, ledger: str | None) -> Fairlead:
     from fairlead.app import Fairlead
-    from fairlead.cli.loading import load_app
+    from fairlead.cli.common.app_loader import load_app
 
     if app is None:
-        target = Fairlead(named(url)[0], ledger=ledger)
+        target = Fairlead(broker_url(url)[0], ledger=ledger)
     elif url is not None or ledger is not None:
         raise click.UsageError("APP says which broker and ledger; leave --url and --ledger out")
     else:
@@ -151,8 +150,9 @@ def _target(app: str | None, url: str | None, ledger: str | None) -> Fairlead:
 async def _serve(app: Fairlead, keep: float) -> None:
     """Run a manager until a signal; a ledger that cannot be used as it is ends it at once."""
     import asyncio
+    import signal
 
-    from fairlead.app.manager import ledger_of
+    from fairlead.app.services import ledger_of
     from fairlead.runtime.systemd import notifying
 
     loop = asyncio.get_running_loop()
@@ -201,7 +201,7 @@ async def _look(ledger: Ledger) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from fairlead.cli.terminal import console, table
+    from fairlead.cli.common.tables import console, table
 
     if found["leads"]:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["since"]))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, json_option, talk
-from fairlead.cli.target import look, url_option
+from fairlead.cli.common.broker_option import url_option, with_store
+from fairlead.cli.common.commands import Command, json_option, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK
+from fairlead.cli.common.output import print_json
 
 if TYPE_CHECKING:
     from fairlead.broker import Store
-    from fairlead.broker.views import ShardLayout
+    from fairlead.broker.records import ShardLayout
 
 __all__ = ("migrate",)
 
@@ -48,7 +47,7 @@ def migrate(yes: bool, discard: bool, url: str | None, as_json: bool) -> int:
     Stop the processes of other releases first; while it runs, all are refused. Exit code 1 if a
     shard cannot be used by this release as it is.
     """
-    from fairlead.broker.verbs import LAYOUT
+    from fairlead.broker.requests import LAYOUT
 
     async def carry_out(store: Store) -> tuple[list[ShardLayout], list[ShardLayout]]:
         before = await store.layouts()
@@ -57,11 +56,10 @@ def migrate(yes: bool, discard: bool, url: str | None, as_json: bool) -> int:
             await store.migrate(discard=discard, progress=_progress)
         return before, await store.layouts()
 
-    before, after = look(url, carry_out)
+    before, after = with_store(url, carry_out)
     usable = all(each.way == "nothing" for each in after)
     if as_json:
-        shards = [msgspec.structs.asdict(each) for each in after]
-        click.echo(json.dumps({"layout": LAYOUT, "shards": shards, "usable": usable}))
+        print_json({"layout": LAYOUT, "shards": after, "usable": usable})
         return OK if usable else FAILURE
     for old, new in zip(before, after, strict=True):
         click.echo(_line(old, new))

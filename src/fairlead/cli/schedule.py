@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
-import msgspec
 
-from fairlead.cli.commands import Command, Group, json_option
-from fairlead.cli.listing import print_columns
-from fairlead.cli.target import store_of, url_option
+from fairlead.cli.common.broker_option import quiet, store_of, url_option
+from fairlead.cli.common.commands import Command, Group, json_option
+from fairlead.cli.common.known_names import naming_schedules
+from fairlead.cli.common.output import print_columns
 from fairlead.model.errors import InvalidInput, ScheduleConflict
 
 if TYPE_CHECKING:
@@ -169,7 +168,7 @@ def show(name: str, url: str | None, as_json: bool) -> None:
 @json_option
 def create(app: str, name: str, task: str, cron: str | None, as_json: bool, **said: Any) -> None:
     """Create a schedule of a task of APP, MODULE:ATTRIBUTE."""
-    from fairlead.cli.loading import load_app
+    from fairlead.cli.common.app_loader import load_app
 
     args = _parsed("--args", said.pop("positional"), list)
     kwargs = _parsed("--kwargs", said.pop("keywords"), dict)
@@ -206,7 +205,7 @@ def change(name: str, cron: str | None, url: str | None, as_json: bool, **said: 
 
     Arguments are not compared with the function, which only workers know.
     """
-    from fairlead.client.scheduled import Amendment
+    from fairlead.client.schedule_spec import Amendment
 
     args, kwargs = said.pop("positional"), said.pop("keywords")
     options, when = _split(said)
@@ -305,9 +304,10 @@ def _run(app: Fairlead, work: Callable[[Fairlead], Awaitable[T]]) -> T:
 
     async def all_of_it() -> T:
         async with app:
-            return await work(app)
+            return await naming_schedules(app, work(app))
 
-    return asyncio.run(all_of_it())
+    with quiet():
+        return asyncio.run(all_of_it())
 
 
 def _each(
@@ -322,8 +322,8 @@ def _each(
         code = 0
         for name in names:
             try:
-                await work(app, name)
-            except (InvalidInput, ScheduleConflict) as error:
+                await naming_schedules(app, work(app, name))
+            except (click.UsageError, InvalidInput, ScheduleConflict) as error:
                 click.echo(f"error: {error}", err=True)
                 code = 1
             else:
@@ -347,10 +347,14 @@ def _split(said: dict[str, Any]) -> tuple[dict[str, Any], TimingOptions]:
 
 
 def _json(value: object) -> str:
+    import msgspec
+
     return msgspec.json.encode(value, enc_hook=repr).decode()
 
 
 def _parsed(option: str, text: str, kind: type) -> Any:
+    import json
+
     try:
         value = json.loads(text)
     except ValueError as error:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import msgspec
 
-from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, json_option, talk
-from fairlead.cli.listing import print_columns
-from fairlead.cli.target import look, url_option
+from fairlead.cli.common.broker_option import url_option, with_store
+from fairlead.cli.common.commands import Command, Group, json_option, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK
+from fairlead.cli.common.output import print_columns, print_json
 from fairlead.model.errors import InvalidInput
-from fairlead.model.message import task_name
-from fairlead.model.outage import Ramp
-from fairlead.model.shown import one_line
-from fairlead.settings import configured_fallback
+from fairlead.model.safe_repr import one_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fairlead.broker import Store
     from fairlead.spool import Kind, Record, SpoolLimits
 
@@ -81,8 +76,7 @@ def list_(rejected: bool, directory: str | None, as_json: bool) -> int:
     found = folders(root)
     aside = put_aside(root)
     if as_json:
-        rows = [msgspec.to_builtins(each) for each in found]
-        click.echo(json.dumps({"directory": str(root), "spools": rows, "quarantined": aside}))
+        print_json({"directory": str(root), "spools": found, "quarantined": aside})
         return OK
     rows = [("SPOOL", "PROCESS", "RECORDS", "OLDEST", "REJECTED", "BYTES", "BROKER")]
     for each in found:
@@ -102,7 +96,7 @@ def list_(rejected: bool, directory: str | None, as_json: bool) -> int:
 def _list_rejected(root: Path, as_json: bool) -> int:
     rows = list(_rows(root, rejected=True, bodies=False))
     if as_json:
-        click.echo(json.dumps({"directory": str(root), "rejected": rows}))
+        print_json({"directory": str(root), "rejected": rows})
         return OK
     lines: list[tuple[str, ...]] = [("WHEN", "CODE", "TASK", "TENANT", "QUEUE", "ID")]
     for row in rows:
@@ -133,7 +127,7 @@ def export(rejected: bool, bodies: bool, directory: str | None) -> int:
     --bodies the lines hold whatever callers gave to their tasks: treat them as you treat that.
     """
     for row in _rows(_root(directory), rejected=rejected, bodies=bodies):
-        click.echo(json.dumps(row))
+        print_json(row)
     return OK
 
 
@@ -158,9 +152,9 @@ def drain(any_broker: bool, directory: str | None, url: str | None, as_json: boo
     the broker is away or a queue is full.
     """
     root = _root(directory)
-    drained = look(url, lambda store: _drain(store, root, any_broker=any_broker))
+    drained = with_store(url, lambda store: _drain(store, root, any_broker=any_broker))
     if as_json:
-        click.echo(json.dumps(drained._asdict()))
+        print_json(drained._asdict())
     else:
         talk(
             f"{drained.sent:,} sent, {drained.settled:,} outcomes settled, "
@@ -188,7 +182,7 @@ def forget(directory: str | None, as_json: bool) -> int:
     brokers = {each.broker for each in folders(root) if not each.lives}
     count = sum(_forget(root, broker) for broker in brokers)
     if as_json:
-        click.echo(json.dumps({"forgotten": count}))
+        print_json({"forgotten": count})
     else:
         talk(f"{count:,} rejected records are deleted")
     return OK
@@ -226,6 +220,7 @@ async def _drain(store: Store, root: Path, *, any_broker: bool) -> _Drained:
     from fairlead.broker import destination_of
     from fairlead.fallback.drainer import Drainer
     from fairlead.fallback.fallback import Fallback, FallbackOptions
+    from fairlead.model.outage import Ramp
 
     options = FallbackOptions(directory=root, limits=_limits(), silence=_SILENCE)
     fallback = Fallback(store, options)
@@ -256,10 +251,15 @@ def _for_others(root: Path, broker: str) -> int:
 
 
 def _root(directory: str | None) -> Path:
+    from pathlib import Path
+
+    from fairlead.settings import configured_fallback
+
     return Path(configured_fallback("spool", directory).spool.directory).absolute()
 
 
 def _limits() -> SpoolLimits:
+    from fairlead.settings import configured_fallback
     from fairlead.spool import SpoolLimits
 
     found = configured_fallback("spool").spool
@@ -276,6 +276,10 @@ def _rows(root: Path, *, rejected: bool, bodies: bool) -> Iterator[dict[str, Any
 
 def _row(record: Record, *, bodies: bool) -> dict[str, Any]:
     """What can be told of a record; what callers gave to their tasks only if asked for."""
+    import base64
+
+    import msgspec
+
     from fairlead.spool import Kind, Rejection
 
     row: dict[str, Any] = {
@@ -301,8 +305,11 @@ def _row(record: Record, *, bodies: bool) -> dict[str, Any]:
 
 
 def _told(kind: Kind, payload: bytes) -> dict[str, Any]:
+    import msgspec
+
     from fairlead.fallback.codec import decode_submission
     from fairlead.fallback.outcomes import KeptOutcome
+    from fairlead.model.message import task_name
     from fairlead.spool import Kind
 
     try:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from fairlead.cli.commands import Command, json_option, talk
-from fairlead.cli.target import look, url_option
+from fairlead.cli.common.broker_option import url_option, with_store
+from fairlead.cli.common.commands import Command, json_option, talk
+from fairlead.cli.common.output import plain, print_json
 from fairlead.model.fairness_stats import jain
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ def stats(queue: str | None, tenants: bool, url: str | None, as_json: bool) -> N
     the attempts that tenants got for their weights is 1 if all got the same share; it is told of
     those that have tasks queued now, as nobody else wanted more.
     """
-    found = look(url, lambda store: store.stats(queue, tenants=tenants))
+    found = with_store(url, lambda store: store.stats(queue, tenants=tenants))
     if as_json:
-        click.echo(json.dumps(_report(found)))
+        print_json(_report(found))
     elif not found.queues:
         talk("nothing was counted yet")
     else:
@@ -73,7 +72,7 @@ def _fairness(found: Stats, queue: str) -> float | None:
 def _report(found: Stats) -> dict[str, Any]:
     from fairlead.broker.stats import HISTOGRAMS
 
-    report: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    report = plain(found)
     for name, queue in found.queues.items():
         for histogram in HISTOGRAMS:
             report["queues"][name][histogram].update(_times(getattr(queue, histogram)))
@@ -84,7 +83,7 @@ def _report(found: Stats) -> dict[str, Any]:
 
 def _show(found: Stats) -> None:
     from fairlead.broker.stats import HISTOGRAMS
-    from fairlead.cli.terminal import console, table
+    from fairlead.cli.common.tables import console, table
 
     out = console()
     names = ("enqueued", "started", "completed", "failed", "retried", "dead", "cancelled")
@@ -110,7 +109,7 @@ def _show(found: Stats) -> None:
 
 
 def _show_tenants(found: Stats, queue: str) -> None:
-    from fairlead.cli.terminal import console, table
+    from fairlead.cli.common.tables import console, table
 
     tenants = sorted(found.tenants[queue].items(), key=lambda each: -each[1].started)
     names = ("enqueued", "started", "completed", "dead", "cancelled")

@@ -6,24 +6,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlead.cli.audit import note
-from fairlead.cli.codes import OK
-from fairlead.cli.commands import Command, Group, Number, json_option, talk
-from fairlead.cli.known_names import (
+from fairlead.cli.common.audit_trail import note
+from fairlead.cli.common.broker_option import url_option, with_client
+from fairlead.cli.common.commands import Command, Group, Number, json_option, talk
+from fairlead.cli.common.exit_codes import OK
+from fairlead.cli.common.known_names import (
     check_settable,
     check_shown,
     every_setting,
     new_option,
     tenants_in,
 )
-from fairlead.cli.limit_options import limit_options, said_limits
-from fairlead.cli.listing import NOTHING, duration_text, print_columns, print_fields, print_json
-from fairlead.cli.target import asked_client, url_option
-from fairlead.model.shown import one_line
+from fairlead.cli.common.limit_options import limit_options, said_limits
+from fairlead.cli.common.output import (
+    NOTHING,
+    duration_text,
+    print_columns,
+    print_fields,
+    print_json,
+)
+from fairlead.model.safe_repr import one_line
 
 if TYPE_CHECKING:
-    from fairlead.api.tenant_figures import Part, TenantView
-    from fairlead.broker.verbs import TenantChange
+    from fairlead.api.views.tenants import Part, TenantView
+    from fairlead.broker.requests import TenantChange
     from fairlead.client import Client
 
 __all__ = ("tenant",)
@@ -68,7 +74,7 @@ def list_(queue: str | None, limit: int, url: str | None, as_json: bool) -> int:
     a limiter. At most 20 queues are read. Exit codes: 0 fine, 2 there is no such queue, 3 the
     broker cannot be reached.
     """
-    views = asked_client(url, lambda client: _read(client, queue))
+    views = with_client(url, lambda client: _read(client, queue))
     views.sort(key=lambda each: (-each.depth - each.in_flight, each.tenant))
     if as_json:
         print_json({"tenants": views[:limit], "more": len(views) > limit})
@@ -115,7 +121,7 @@ def show(name: str, url: str | None, as_json: bool) -> int:
 
     Exit codes: 0 fine, 2 nothing is known of it, 3 the broker cannot be reached.
     """
-    parts, settings = asked_client(url, lambda client: _one(client, name))
+    parts, settings = with_client(url, lambda client: _one(client, name))
     said = {each.queue or "": _said(each) for each in settings}
     if as_json:
         queues = {part.queue: {"counts": part.counts, "stats": part.stats} for part in parts}
@@ -230,13 +236,13 @@ def _configure(
         await client.configure([change])
         await note(client, "tenant.configure", name, queue=queue, **said)
 
-    asked_client(url, configure)
+    with_client(url, configure)
     talk(f"tenant {name} {done}" + (f" in queue {queue}" if queue else ""))
     return OK
 
 
 async def _read(client: Client, queue: str | None) -> list[TenantView]:
-    from fairlead.cli.tenant_views import tenant_views
+    from fairlead.api.views.tenants import tenant_views
 
     if queue is not None:
         check_shown("queue", queue, (await client.snapshot(tenants=False)).queues)
@@ -256,7 +262,7 @@ async def _known(client: Client) -> set[str]:
 
 
 async def _one(client: Client, name: str) -> tuple[list[Part], list[TenantChange]]:
-    from fairlead.api.tenant_figures import busiest, parts_of, read_queues
+    from fairlead.api.views.tenants import busiest, parts_of, read_queues
     from fairlead.model.names import check_tenant
 
     check_tenant(name)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from fairlead.cli.audit import note
-from fairlead.cli.codes import FAILURE, OK
-from fairlead.cli.commands import Command, Group, Number, json_option, talk
-from fairlead.cli.target import asked_client, url_option
+from fairlead.cli.common.audit_trail import note
+from fairlead.cli.common.broker_option import url_option, with_client
+from fairlead.cli.common.commands import Command, Group, Number, json_option, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK
+from fairlead.cli.common.output import print_json
 from fairlead.model.durations import duration_rule, in_seconds
 
 if TYPE_CHECKING:
-    from fairlead.api.tokens import Token
+    from fairlead.api.auth.tokens import Token
     from fairlead.client import Client
 
 __all__ = ("token",)
@@ -67,7 +66,7 @@ def create(
     as_json: bool,
 ) -> int:
     """Make a token and print it: it is not stored, and never shown again."""
-    from fairlead.api.token_store import create_token
+    from fairlead.api.auth.token_store import create_token
 
     lifetime = None
     if expires is not None:
@@ -83,10 +82,10 @@ def create(
         await note(client, "token.create", made.id)
         return made
 
-    made = asked_client(url, make)
+    made = with_client(url, make)
     if as_json:
         fields = {"id": made.id, "token": made.text, "scopes": list(made.stored.scopes)}
-        click.echo(json.dumps({**fields, "tenant": tenant, "expires_at": made.stored.expires_at}))
+        print_json({**fields, "tenant": tenant, "expires_at": made.stored.expires_at})
     else:
         click.echo(made.text)
         talk(f"keep it: it is not shown again; fairlead token revoke {made.id} ends it")
@@ -113,7 +112,7 @@ def link(address: str, tenant: str | None, name: str, url: str | None, as_json: 
 
     It can be used within an hour. The tab that opens it may read for a day.
     """
-    from fairlead.api.sign_in import create_code, link_of
+    from fairlead.api.auth.sign_in import create_code, link_of
     from fairlead.model.names import check_tenant
 
     if tenant is not None:
@@ -124,8 +123,11 @@ def link(address: str, tenant: str | None, name: str, url: str | None, as_json: 
         await note(client, "token.link", code.partition("-")[0])
         return code
 
-    made = link_of(address, asked_client(url, make))
-    click.echo(json.dumps({"link": made}) if as_json else made)
+    made = link_of(address, with_client(url, make))
+    if as_json:
+        print_json({"link": made})
+    else:
+        click.echo(made)
     return OK
 
 
@@ -134,11 +136,11 @@ def link(address: str, tenant: str | None, name: str, url: str | None, as_json: 
 @json_option
 def list_(url: str | None, as_json: bool) -> int:
     """List the tokens, without their secrets, and when each was used last."""
-    from fairlead.api.token_store import list_tokens
+    from fairlead.api.auth.token_store import list_tokens
 
-    found = asked_client(url, list_tokens)
+    found = with_client(url, list_tokens)
     if as_json:
-        click.echo(msgspec.json.encode({"tokens": found}).decode())
+        print_json({"tokens": found})
         return OK
     for each in found:
         until = "expired" if each.expired else _moment(each.expires_at, "never expires")
@@ -157,7 +159,7 @@ def list_(url: str | None, as_json: bool) -> int:
 @json_option
 def revoke(id: str, url: str | None, as_json: bool) -> int:
     """Revoke a token by its id: servers refuse it within two seconds. Exit code 1: unknown."""
-    from fairlead.api.token_store import revoke_token
+    from fairlead.api.auth.token_store import revoke_token
 
     if id.startswith("fl_"):  # somebody gave the whole token; its id is the second part
         id = id.split("_")[1]
@@ -168,9 +170,9 @@ def revoke(id: str, url: str | None, as_json: bool) -> int:
             await note(client, "token.revoke", id)
         return done
 
-    done = asked_client(url, end)
+    done = with_client(url, end)
     if as_json:
-        click.echo(json.dumps({"id": id, "revoked": done}))
+        print_json({"id": id, "revoked": done})
     else:
         talk(f"token {id} is revoked" if done else f"there is no token {id}")
     return OK if done else FAILURE

@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from fairlead.cli.commands import Number, in_size, is_debugging, log_options, talk
-from fairlead.cli.configured import ConfiguredCommand
-from fairlead.model.ordering import parse_queues
+from fairlead.cli.common.commands import Number, in_size, is_debugging, log_options, talk
+from fairlead.cli.common.configured_command import ConfiguredCommand
 
 if TYPE_CHECKING:
-    from fairlead.worker.channel import Plan
+    from fairlead.worker.process.ipc import Plan
 
 __all__ = ("worker",)
 
-_CHILD = (sys.executable, "-m", "fairlead.cli.child")
+_CHILD = (sys.executable, "-m", "fairlead.cli.worker_child")
 
 
 @click.command(
@@ -144,10 +142,11 @@ def worker(
     where their code is. `fairlead check` tells a probe how the worker is. Exit codes: 0 stopped, 1
     the app cannot be imported, 2 wrong usage, 3 the broker refuses the login.
     """
-    from fairlead.cli.loading import check_target
-    from fairlead.runtime.loops import new_runner
+    from fairlead.cli.common.app_loader import check_target
+    from fairlead.model.queue_order import parse_queues
+    from fairlead.runtime.event_loop import new_runner
     from fairlead.telemetry.log import configure, is_console
-    from fairlead.worker.channel import Plan
+    from fairlead.worker.process.ipc import Plan
 
     if url is not None:
         from fairlead.settings import VARIABLE
@@ -193,10 +192,10 @@ async def _supervise(
     from fairlead.runtime.systemd import notifying
     from fairlead.runtime.terminals import ends_with_terminal
     from fairlead.telemetry.metrics_server import serving_metrics
-    from fairlead.worker.exporter import Exporter
-    from fairlead.worker.reloader import Reloader
-    from fairlead.worker.status import StatusWriter
-    from fairlead.worker.supervisor import Supervisor
+    from fairlead.worker.process.exporter import Exporter
+    from fairlead.worker.process.reloader import Reloader
+    from fairlead.worker.process.status import StatusWriter
+    from fairlead.worker.process.supervisor import Supervisor
 
     supervisor = Supervisor(
         _CHILD,
@@ -212,6 +211,8 @@ async def _supervise(
             await stack.enter_async_context(serving_metrics(show, host=host, port=port))
         await stack.enter_async_context(serving(StatusWriter(supervisor, plan.app)))
         if reload:
+            from pathlib import Path
+
             reloader = Reloader(Path.cwd(), supervisor.renew)
             await stack.enter_async_context(serving(reloader))
         # Ready to supervise. Children may wait for a broker, for longer than systemd waits for us.

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from fairlead.cli.codes import FAILURE, OK, exit_code
-from fairlead.cli.commands import Command, Group, json_option, talk
-from fairlead.cli.listing import duration_text, moment_text, print_columns, print_fields
-from fairlead.cli.target import asked, url_option
+from fairlead.cli.common.broker_option import url_option, with_app
+from fairlead.cli.common.commands import Command, Group, json_option, talk
+from fairlead.cli.common.exit_codes import FAILURE, OK, exit_code
+from fairlead.cli.common.output import (
+    duration_text,
+    moment_text,
+    print_columns,
+    print_fields,
+    print_json,
+)
 from fairlead.model.errors import FairleadError
-from fairlead.model.shown import one_line
+from fairlead.model.safe_repr import one_line
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.broker.verbs import WorkerOrder
-    from fairlead.broker.views import WorkerRecord
+    from fairlead.broker.records import WorkerRecord
+    from fairlead.broker.requests import WorkerOrder
 
 __all__ = ("workers",)
 
@@ -66,9 +70,9 @@ def list_(url: str | None, as_json: bool) -> None:
     signal), paused (by order), stopping or stopped. ORDERED is what it was ordered to do, though
     it may not have heard of it yet.
     """
-    found = asked(url, lambda app: app.aworkers())
+    found = with_app(url, lambda app: app.aworkers())
     if as_json:
-        click.echo(json.dumps({"workers": [msgspec.to_builtins(each) for each in found]}))
+        print_json({"workers": found})
         return
     if not found:
         talk("there are no workers")
@@ -96,7 +100,7 @@ def show(id: str, url: str | None, as_json: bool) -> int:
     Of an ID its first or last six characters will do, if they fit one worker. Exit codes: 0 fine, 1
     the ID is not known or fits several, 3 the broker cannot be reached.
     """
-    found = {each.incarnation: each for each in asked(url, lambda app: app.aworkers())}
+    found = {each.incarnation: each for each in with_app(url, lambda app: app.aworkers())}
     fitting = [id] if id in found else _meant(id, [*found])
     if len(fitting) != 1:
         what = f"one of {len(fitting)} whose ids fit" if fitting else "not known"
@@ -104,7 +108,7 @@ def show(id: str, url: str | None, as_json: bool) -> int:
         return FAILURE
     worker = found[fitting[0]]
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(worker)))
+        print_json(worker)
         return OK
     details = worker.details
     print_fields(
@@ -138,10 +142,10 @@ def _order_command(name: str, order: WorkerOrder, about: str, *examples: tuple[s
     def command(ids: tuple[str, ...], everyone: bool, url: str | None, as_json: bool) -> int:
         if bool(ids) == everyone:
             raise click.UsageError("name the workers by their ids, or give --all")
-        done = asked(url, partial(_give, order=order, ids=None if everyone else ids))
+        done = with_app(url, partial(_give, order=order, ids=None if everyone else ids))
         if as_json:
             said = {id: one_line(str(answer), _LONGEST_ERROR) for id, answer in done.items()}
-            click.echo(json.dumps({"order": order, "workers": said}))
+            print_json({"order": order, "workers": said})
         for id, answer in done.items():
             if isinstance(answer, FairleadError):
                 talk(f"error: worker {id!r}: {one_line(str(answer), _LONGEST_ERROR)}")

@@ -1,16 +1,38 @@
-"""Enqueueing, and what comes back: clients, tasks, calls and handles."""
+"""Enqueueing, and what comes back: tasks, calls and handles, and the clients behind them.
+
+A call goes from ``task.py`` over ``template.py`` (``call.py``, if it has options of its own) and
+``client.py`` to the broker, and comes back as what ``handle.py`` has. Begin with ``task.py``.
+"""
 
 from __future__ import annotations
 
-from fairlead.broker.explaining import Explanation, Reason
+from fairlead.broker.explanation import Explanation, Reason
+from fairlead.broker.records import Snapshot, TaskRecord, WorkerRecord
+from fairlead.broker.requests import Receipt, Submission
 from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
-from fairlead.broker.verbs import Receipt, Submission
-from fairlead.broker.views import Snapshot, TaskRecord, WorkerRecord
 from fairlead.client.attempts import Attempt, StateChange
-from fairlead.client.batch import Children, aenqueue_calls, enqueue_calls, limit_of, prepared
-from fairlead.client.call import CallOptions, Kind, TaskCall
+from fairlead.client.batch import (
+    FencedEnqueuer,
+    aenqueue_calls,
+    enqueue_calls,
+    handles_of,
+    limit_of,
+    prepared,
+)
+from fairlead.client.call import BoundTask, CallOptions, TaskCall
 from fairlead.client.catalog import KnownTask, check_arguments, known_tasks
-from fairlead.client.changes import (
+from fairlead.client.client import Client
+from fairlead.client.clients import Clients
+from fairlead.client.declaration import TaskOptions, declared
+from fairlead.client.errors import error_of, raise_for
+from fairlead.client.event_info import EventInfo
+from fairlead.client.event_stream import EventStream
+from fairlead.client.flow import Flow, Part
+from fairlead.client.flow_handle import FlowHandle, FlowInfo
+from fairlead.client.handle import Handle
+from fairlead.client.history import HistoryPage, HistoryTask, TaskHistory
+from fairlead.client.ledger_handle import LedgerFlowHandle, LedgerHandle
+from fairlead.client.limits import (
     LimiterSettings,
     QueueSettings,
     TenantSettings,
@@ -18,34 +40,20 @@ from fairlead.client.changes import (
     queue_change,
     tenant_change,
 )
-from fairlead.client.client import Client
-from fairlead.client.clients import Clients
-from fairlead.client.declaration import TaskOptions, declared
-from fairlead.client.enqueuing import AroundEnqueue, Enqueuing
-from fairlead.client.event_info import EventInfo
-from fairlead.client.event_stream import EventStream
-from fairlead.client.flow import Flow, Part
-from fairlead.client.flow_handle import FlowHandle, FlowInfo
-from fairlead.client.flowing import Flowing
-from fairlead.client.handle import Handle
-from fairlead.client.history import HistoryPage, HistoryTask, TaskHistory
-from fairlead.client.info import TaskInfo
-from fairlead.client.ledger_handle import LedgerFlowHandle, LedgerHandle
-from fairlead.client.named import NamedSender
-from fairlead.client.operating import Operating
-from fairlead.client.page_selection import PageSelection
-from fairlead.client.receipts import error_of, raise_for
-from fairlead.client.scheduled import ScheduleInfo
-from fairlead.client.scheduling import Schedules, Scheduling
-from fairlead.client.task import AsyncTask, Sender, SyncTask, Task, handles_of
+from fairlead.client.middleware import AroundEnqueue, Enqueuing
+from fairlead.client.schedule_spec import ScheduleInfo
+from fairlead.client.schedules import Schedules
+from fairlead.client.task import AsyncTask, NamedSender, Sender, SyncTask, Task
+from fairlead.client.task_info import TaskInfo
 from fairlead.client.task_pages import TaskPage
+from fairlead.client.task_reader import PageSelection
 
 __all__ = (
     "AroundEnqueue",
     "AsyncTask",
     "Attempt",
     "CallOptions",
-    "Children",
+    "FencedEnqueuer",
     "Client",
     "Clients",
     "Enqueuing",
@@ -55,27 +63,24 @@ __all__ = (
     "Flow",
     "FlowHandle",
     "FlowInfo",
-    "Flowing",
     "Handle",
-    "LedgerFlowHandle",
-    "LedgerHandle",
     "Histogram",
     "HistoryPage",
     "HistoryTask",
-    "Kind",
+    "BoundTask",
     "KnownTask",
+    "LedgerFlowHandle",
+    "LedgerHandle",
     "LimiterSettings",
     "NamedSender",
-    "Operating",
     "PageSelection",
     "Part",
-    "QueueStats",
     "QueueSettings",
+    "QueueStats",
     "Reason",
     "Receipt",
     "ScheduleInfo",
     "Schedules",
-    "Scheduling",
     "Sender",
     "Snapshot",
     "StateChange",

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.ledger.rows import TaskRow
 from fairlead.ledger.task_log import LogEntry
 from fairlead.model.lifecycle import FINAL

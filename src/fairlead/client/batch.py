@@ -1,37 +1,31 @@
-"""Calls that are enqueued together, and calls that the handlers of a worker enqueue."""
+"""Calls that are enqueued together: by callers, by handlers, or because tasks depend on others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import UNSET
 
 from fairlead.broker import call_limit
-from fairlead.broker.verbs import Durability, LeaseRef, Submission
-from fairlead.client.call import TaskCall
+from fairlead.broker.requests import Durability, LeaseRef, Receipt, Submission
+from fairlead.client.call import BoundTask, CallOptions, TaskCall
 from fairlead.client.clients import Clients
+from fairlead.client.errors import error_of, raise_for
 from fairlead.client.handle import Handle
 from fairlead.client.ledger_handle import LedgerHandle
-from fairlead.client.named import look_up, look_up_now
+from fairlead.client.named_call import look_up, look_up_now
 from fairlead.client.outbox import awrite_tasks, write_tasks
-from fairlead.client.receipts import raise_for
-from fairlead.client.task import handles_of
-from fairlead.client.transactions import Connection, transaction_of
+from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
 from fairlead.model.registry import Registry, TaskSpec
 
 __all__ = (
-    "Children",
-    "aenqueue_calls",
-    "durability_of",
-    "enqueue_calls",
-    "limit_of",
-    "prepared",
-    "prepared_now",
-    "submissions_of",
-)
+    "FencedEnqueuer", "aenqueue_calls", "asend_pipeline", "awritten", "durability_of",
+    "enqueue_calls", "handles_of", "limit_of", "prepared", "prepared_now", "send_pipeline",
+    "submissions_of", "written",
+)  # fmt: skip
 
 R = TypeVar("R")
 
@@ -128,7 +122,7 @@ async def aenqueue_calls(
     return handles_of(clients, made, submissions, receipts)
 
 
-class Children:
+class FencedEnqueuer:
     """Enqueues for handlers, under the lease of their attempt.
 
     Nothing of it is spooled: the outcome of the attempt may be settled before a spool is drained,
@@ -162,3 +156,130 @@ class Children:
         limit = limit_of(made)
         receipts = await self._clients.current().submit_many(submissions, limit, "committed")
         return handles_of(self._clients, made, submissions, receipts)
+
+
+# -- receipts and handles ----------------------------------------------------------------------
+
+
+def written(
+    clients: Clients, tx: Transaction, call: TaskCall[R], submission: Submission
+) -> Handle[R]:
+    """Enqueue a call in a transaction, from sync code."""
+    (receipt,) = write_tasks(clients, tx, [submission])
+    raise_for(receipt, submission)
+    return call.accepted(clients, receipt, submission, LedgerHandle)
+
+
+async def awritten(
+    clients: Clients, tx: Transaction, call: TaskCall[R], submission: Submission
+) -> Handle[R]:
+    """Enqueue a call in a transaction."""
+    (receipt,) = await awrite_tasks(clients, tx, [submission])
+    raise_for(receipt, submission)
+    return call.accepted(clients, receipt, submission, LedgerHandle)
+
+
+def handles_of(
+    clients: Clients,
+    calls: Sequence[TaskCall[R]],
+    submissions: Sequence[Submission],
+    receipts: Sequence[Receipt],
+    kind: Callable[..., Handle[Any]] = Handle,
+) -> list[Handle[R]]:
+    """A handle for each call of a batch; if some were refused, the first refusal is raised."""
+    if any(receipt.code != "accepted" and receipt.code != "duplicate" for receipt in receipts):
+        errors = list(map(error_of, receipts, submissions))
+        refused = next(error for error in errors if error is not None)
+        stand = errors.count(None)
+        refused.add_note(
+            f"{stand} of {len(calls)} tasks were accepted. The same calls may be enqueued again: "
+            "those that were accepted are recognized by their ids."
+        )
+        raise refused
+    return [
+        call.accepted(clients, receipt, submission, kind)
+        for call, receipt, submission in zip(calls, receipts, submissions, strict=True)
+    ]
+
+
+# -- tasks that declare what they depend on ----------------------------------------------------
+
+
+def upstream_calls(registry: Registry, last: BoundTask) -> list[TaskCall[Any]]:
+    """Return a call of each task that this one depends on by declared ids, however far before it.
+
+    They belong to the tenant of the last one. One that cannot be called without arguments is left
+    out: it has to be there already, like an id that no task declares.
+    """
+    by_id = {spec.options.id: spec for spec in registry if spec.options.id is not UNSET}
+    said: CallOptions = {}
+    if last.options.tenant is not UNSET:
+        said["tenant"] = last.options.tenant
+    calls: list[TaskCall[Any]] = []
+    seen = {last.spec.name}
+    todo = list(_declared(last.spec))
+    while todo:
+        spec = by_id.get(todo.pop())
+        if spec is None or spec.name in seen:
+            continue
+        seen.add(spec.name)
+        if spec.positions[0] == 0 and spec.positions[1] >= 0:
+            bound = BoundTask(spec, last.priorities, codecs=last.codecs)
+            calls.append(TaskCall(bound.using(said), (), {}))
+            todo += _declared(spec)
+    return calls
+
+
+def send_pipeline(
+    clients: Clients, registry: Registry, last: TaskCall[Any], bound: BoundTask
+) -> Handle[Any]:
+    """Enqueue a call and all that it depends on by declaration, from sync code; its handle."""
+    calls, submissions = _pipeline(registry, last, bound)
+    if bound.tx is not None:
+        return _last(
+            clients, calls, submissions, write_tasks(clients, bound.tx, submissions), bound
+        )
+    receipts = clients.sync(
+        lambda client: client.submit_many(submissions, bound.enqueue_timeout, bound.durability)
+    )
+    return _last(clients, calls, submissions, receipts, bound)
+
+
+async def asend_pipeline(
+    clients: Clients, registry: Registry, last: TaskCall[Any], bound: BoundTask
+) -> Handle[Any]:
+    """Enqueue a call and all that it depends on by declaration; its handle."""
+    calls, submissions = _pipeline(registry, last, bound)
+    if bound.tx is not None:
+        receipts = await awrite_tasks(clients, bound.tx, submissions)
+    else:
+        limit, client = bound.enqueue_timeout, clients.current()
+        receipts = await client.submit_many(submissions, limit, bound.durability)
+    return _last(clients, calls, submissions, receipts, bound)
+
+
+def _pipeline(
+    registry: Registry, last: TaskCall[Any], bound: BoundTask
+) -> tuple[list[TaskCall[Any]], list[Submission]]:
+    calls = [*upstream_calls(registry, bound), last]
+    return calls, [call.submission() for call in calls]
+
+
+def _declared(spec: TaskSpec) -> Sequence[Any]:
+    return () if spec.options.depends_on is UNSET else spec.options.depends_on
+
+
+def _last(
+    clients: Clients,
+    calls: list[TaskCall[Any]],
+    submissions: list[Submission],
+    receipts: Sequence[Receipt],
+    bound: BoundTask,
+) -> Handle[Any]:
+    """The handle of the last call; raises what kept one of them from being there."""
+    for receipt, submission in zip(receipts, submissions, strict=True):
+        # One that was enqueued with arguments before is the one that is meant.
+        if receipt.code != "conflict" or submission is submissions[-1]:
+            raise_for(receipt, submission)
+    handle = Handle if bound.tx is None else LedgerHandle
+    return calls[-1].accepted(clients, receipts[-1], submissions[-1], handle)

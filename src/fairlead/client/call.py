@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import (
     Any,
-    Generic,
     Literal,
     TypedDict,
     TypeGuard,
     TypeVar,
     Unpack,
+    cast,
     get_args,
-    get_type_hints,
 )
 
 from msgspec import UNSET, UnsetType
 
-from fairlead.broker.verbs import Durability, LeaseRef, Receipt, Submission
+from fairlead.broker.requests import Durability, LeaseRef, Receipt, Submission
 from fairlead.client.clients import Clients
+from fairlead.client.errors import check_options
 from fairlead.client.flow import Part
-from fairlead.client.handle import Handle
-from fairlead.client.spooled_handle import SpooledHandle
-from fairlead.client.stated import check_stated
+from fairlead.client.handle import Handle, handle_for
 from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
-from fairlead.model.arguments import check_types
+from fairlead.model.argument_types import check_types
+from fairlead.model.codecs import MAX_PLAIN, Codecs
 from fairlead.model.errors import DependencyCycle, InvalidInput, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.moments import Moment
@@ -37,18 +35,17 @@ from fairlead.model.options import (
     Duration,
     HasId,
     Options,
-    Priorities,
-    Priority,
     merged,
     resolved,
     seconds,
 )
-from fairlead.model.outputs import Output
+from fairlead.model.packing import MAX_BODY, pack_arguments
+from fairlead.model.priorities import Priorities, Priority
 from fairlead.model.registry import Registry, TaskSpec
-from fairlead.model.values import pack_arguments
+from fairlead.model.result_refs import Output
 from fairlead.runtime.ids import new_id
 
-__all__ = ("CallOptions", "Kind", "TaskCall", "handle_for")
+__all__ = ("CallOptions", "BoundTask", "TaskCall")
 
 R = TypeVar("R", covariant=True)
 
@@ -57,34 +54,70 @@ class CallOptions(TypedDict, total=False):
     """What ``using`` takes. Durations are seconds, a timedelta, or text such as "5m" or "1h"."""
 
     queue: str
+    """The queue of this call. Default: that of the task."""
     tenant: str
+    """The tenant that the call belongs to. Default: that of the task."""
     priority: Priority | Callable[..., Priority]
-    delay: Duration  # from now until it is due
-    at: Moment  # when it is due: a datetime with a time zone, or unix seconds
-    deadline: Duration  # from now until it must have started
-    id: str  # chosen by the caller, belongs to the tenant
+    """A level ("critical", "high", "normal", "low"), a name or number of the app, or a function
+    of the arguments that returns one. Default: that of the task."""
+    delay: Duration
+    """How long from now until it is due, in seconds or as a duration such as "5m". Default: 0."""
+    at: Moment
+    """When it is due, instead of ``delay``: a datetime with a time zone, or unix seconds. Default:
+    now."""
+    deadline: Duration
+    """How long from now an attempt may start, in seconds or as a duration such as "1h"; after that
+    the task is dead. Default: no deadline."""
+    id: str
+    """An id of your own, which belongs to the tenant: a call with an id that is known is the same
+    task. Default: that of the task, else a new one."""
     unique: str
+    """A unique key: while an unfinished task of this tenant and name has it, that one stands for
+    further calls. Default: that of the task."""
     unique_until: Literal["started", "done"]
+    """Until when the call holds its unique key: "started" or "done". Default: that of the task,
+    else "done"."""
     unique_for: Duration
-    depends_on: Sequence[HasId | str]  # handles, calls of the same batch, ids
+    """How long the call holds its unique key, in seconds or as a duration such as "10m", instead of
+    ``unique_until``. Default: that of the task."""
+    depends_on: Sequence[HasId | str]
+    """Handles, calls of the same batch, or ids, up to 1,000: it waits until these are completed.
+    Default: those of the task."""
     on_dependency_failure: DependencyPolicy
+    """What becomes of the call if a dependency fails: "dead", "cancel", "wait" or "run". Default:
+    that of the task."""
     correlation_id: str
+    """What joins this task with others in logs and searches, up to 256 bytes. Default: that of the
+    task or block that enqueues it, else its own id."""
     cost: float
+    """What one dispatch takes from the tenant's share, 0.001 to 1000. Default: that of the task."""
     limiters: Sequence[str]
+    """The names of up to 4 limiters that the call passes. Default: those of the task."""
     max_retries: int
-    timeout: Duration  # of an attempt
+    """How many attempts may follow the first, 0 to 1000. Default: that of the task."""
+    timeout: Duration
+    """How long one attempt may take, in seconds or as a duration such as "5m". Default: that of the
+    task."""
     retention: Duration
-    enqueue_timeout: Duration  # how long the call may take until the broker has accepted the task
-    durability: Durability  # "committed": raise, instead of spooling it, while the broker is away
-    tx: Connection  # the caller's transaction: the task exists if and only if it commits
+    """How long the completed task is kept, in seconds or as a duration such as "1h". Default: that
+    of the task."""
+    enqueue_timeout: Duration
+    """How long enqueueing may take until the broker has accepted the task, in seconds or as a
+    duration such as "2s". Default: ``timeout`` of the app."""
+    durability: Durability
+    """"committed" raises while the broker is away, instead of keeping the task on disk. Default:
+    "spooled"."""
+    tx: Connection
+    """Your connection, session or Django alias: the task exists if and only if its transaction
+    commits. Default: none."""
 
 
-class Kind:
+class BoundTask:
     """A task with what was said about its calls so far."""
 
     __slots__ = (
-        "durability", "enqueue_timeout", "is_named", "options", "priorities", "ready", "said",
-        "spec", "tx",
+        "codecs", "durability", "enqueue_timeout", "is_named", "options", "priorities", "quick",
+        "ready", "said", "spec", "tx",
     )  # fmt: skip
 
     def __init__(
@@ -95,8 +128,10 @@ class Kind:
         enqueue_timeout: float | None = None,
         tx: Transaction | None = None,
         durability: Durability = "spooled",
+        codecs: Codecs | None = None,
     ) -> None:
         self.spec = spec
+        self.codecs = codecs  # of the app
         self.priorities = priorities
         self.said = said or Options()
         self.enqueue_timeout = enqueue_timeout  # seconds; None: that of the app
@@ -105,26 +140,22 @@ class Kind:
         self.options = merged(spec.options, self.said)
         self.is_named = self.options.id is not UNSET  # by the caller
         self.ready: Template | None = None  # once there was a call, and if they do not differ
+        self.quick: Template | None = None  # the same, if each call is a new task at the broker
 
     def template(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Template:
         """What calls have in common, checked. Only a priority function makes them differ."""
         if self.ready is not None:
             return self.ready
         found = resolved(self.options, self.priorities, args, kwargs, task=self.spec.name)
-        template = Template(self.spec, self.said, found)
+        template = Template(self.spec, self.said, found, self.codecs)
         if not callable(self.options.priority):
             self.ready = template
+            self.quick = None if self.is_named or self.tx is not None else template
         return template
 
-    def plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission | None:
-        """A new task for the broker, if the call is plainly right; None: make a ``TaskCall``."""
-        if self.ready is None or self.is_named or self.tx is not None:
-            return None
-        return self.ready.plain(new_id(), args, kwargs)
-
-    def using(self, options: CallOptions) -> Kind:
+    def using(self, options: CallOptions) -> BoundTask:
         """The same with more said. Values are checked together, when a call is enqueued."""
-        check_stated(options, CallOptions, "task.using")
+        check_options(options, CallOptions, "task.using")
         limit = self.enqueue_timeout
         if "enqueue_timeout" in options:
             limit = seconds("enqueue_timeout", options["enqueue_timeout"], least=0.001)
@@ -133,20 +164,20 @@ class Kind:
         if durability not in get_args(Durability):
             raise InvalidOption("durability", durability, "committed or spooled")
         said = merged(self.said, _stated(options))
-        return Kind(self.spec, self.priorities, said, limit, tx, durability)
+        return BoundTask(self.spec, self.priorities, said, limit, tx, durability, self.codecs)
 
-    def on(self, spec: TaskSpec, said: Options | None = None) -> Kind:
+    def on(self, spec: TaskSpec, said: Options | None = None) -> BoundTask:
         """The same, of a task of which more is known."""
         said = self.said if said is None else said
         limit, durability = self.enqueue_timeout, self.durability
-        return Kind(spec, self.priorities, said, limit, self.tx, durability)
+        return BoundTask(spec, self.priorities, said, limit, self.tx, durability, self.codecs)
 
     @property
     def declares_dependencies(self) -> bool:
         """Whether its calls depend on what was declared with the task."""
         return self.spec.options.depends_on is not UNSET and self.said.depends_on is UNSET
 
-    def for_call(self) -> Kind:
+    def for_call(self) -> BoundTask:
         """The same, to make a call that others enqueue: they say in which transaction."""
         if self.tx is not None:
             raise InvalidInput(
@@ -156,23 +187,23 @@ class Kind:
         return self
 
 
-class TaskCall(Part, Generic[R]):
+class TaskCall(Part[R]):
     """A call to be enqueued with others. Its ``id`` is known at once, so others may depend on it.
 
     The same call enqueued twice is one task.
     """
 
-    __slots__ = ("_kind", "args", "id", "kwargs")
+    __slots__ = ("_bound", "args", "id", "kwargs")
 
-    def __init__(self, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, bound: BoundTask, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args, self.kwargs = args, kwargs
-        self.id = _chosen_id(kind.options) if kind.is_named else new_id()
-        self._kind = kind
+        self.id = _chosen_id(bound.options) if bound.is_named else new_id()
+        self._bound = bound
 
     @property
     def spec(self) -> TaskSpec:
         """The task to be called."""
-        return self._kind.spec
+        return self._bound.spec
 
     def check_registered(self, registry: Registry) -> None:
         """Refuse a task of another app; UnknownTask names the closest that this one has."""
@@ -181,63 +212,72 @@ class TaskCall(Part, Generic[R]):
     @property
     def enqueue_timeout(self) -> float | None:
         """How many seconds it may take until the broker has accepted it; None: as the app says."""
-        return self._kind.enqueue_timeout
+        return self._bound.enqueue_timeout
+
+    @property
+    def codecs(self) -> Codecs | None:
+        """What encodes its arguments."""
+        return self._bound.codecs
 
     @property
     def is_dated(self) -> bool:
         """Whether the moment was said at which it is due."""
-        return self._kind.options.at is not UNSET
+        return self._bound.options.at is not UNSET
 
     @property
     def durability(self) -> Durability:
         """The least that will do, while the broker is away."""
-        return self._kind.durability
+        return self._bound.durability
 
     @property
-    def output(self) -> Any:
+    def output(self) -> R:
         """What the call returns, to be used as an argument of another call that depends on it."""
-        tenant = self._kind.options.tenant
+        tenant = self._bound.options.tenant
         tenant = DEFAULT_TENANT if tenant is UNSET else tenant
-        return Output(self.id, task=self.spec.name, tenant=tenant)
+        return cast(R, Output(self.id, task=self.spec.name, tenant=tenant))
 
     def using(self, **options: Unpack[CallOptions]) -> TaskCall[R]:
-        """Another call, with an id of its own, to which these options apply as well."""
-        return TaskCall(self._kind.using(options).for_call(), self.args, self.kwargs)
+        """Return another call, with an id of its own, to which these options apply as well."""
+        return TaskCall(self._bound.using(options).for_call(), self.args, self.kwargs)
 
     def plain(self) -> Submission | None:
-        """What the broker gets, if the call is plainly right; None: ask ``submission``."""
-        ready = self._kind.ready
+        """Return what the broker gets, if the call is plainly right; None: ask ``submission``."""
+        ready = self._bound.ready
         return None if ready is None else ready.plain(self.id, self.args, self.kwargs)
 
     def submission(
         self, fence: LeaseRef | None = None, after: Sequence[TaskCall[Any]] = ()
     ) -> Submission:
-        """What the broker gets. Checks everything; errors name the value.
+        """Check everything and return what the broker gets; errors name the value.
 
         ``after`` are calls that it waits for because a flow says so.
         """
-        return self._made(self._kind, fence, after)
+        return self._made(self._bound, fence, after)
 
     def _made(
-        self, kind: Kind, fence: LeaseRef | None, after: Sequence[TaskCall[Any]]
+        self, bound: BoundTask, fence: LeaseRef | None, after: Sequence[TaskCall[Any]]
     ) -> Submission:
-        if kind.ready is not None and fence is None and not after:
-            plain = kind.ready.plain(self.id, self.args, self.kwargs)
+        if bound.ready is not None and fence is None and not after:
+            plain = bound.ready.plain(self.id, self.args, self.kwargs)
             if plain is not None:
                 return plain
-        spec = kind.spec
+        spec = bound.spec
         spec.check_call(self.args, self.kwargs)
-        template = kind.template(self.args, self.kwargs)
+        template = bound.template(self.args, self.kwargs)
         found = template.found
         outputs: dict[str, Output] = {}
-        arguments = pack_arguments(self.args, self.kwargs, outputs)
+        codecs = bound.codecs
+        most = MAX_BODY if codecs is None else MAX_PLAIN
+        arguments = pack_arguments(self.args, self.kwargs, outputs, limit=most)
         if not spec.fits_plainly(self.args, self.kwargs):
             check_types(spec, arguments)
         elif not self.kwargs:
             template.note_types(self.args)
+        if codecs is not None:
+            arguments = codecs.encode(arguments, "the arguments", MAX_BODY)
         if not (found.depends_on or after or outputs):
             return template.submission(self.id, arguments, fence, (), None)
-        depends_on = _dependencies(kind.said.depends_on, found.depends_on)
+        depends_on = _dependencies(bound.said.depends_on, found.depends_on)
         if after:
             edges = {each.id: Dependency(each.id) for each in after}
             depends_on = (*edges.values(), *(d for d in depends_on if d.id not in edges))
@@ -247,7 +287,7 @@ class TaskCall(Part, Generic[R]):
             raise DependencyCycle([self.id, self.id])
         results_of = None
         if outputs or spec.takes_context:
-            results_of = _named(depends_on, kind.options, outputs, after)
+            results_of = _named(depends_on, bound.options, outputs, after)
         return template.submission(self.id, arguments, fence, depends_on, results_of)
 
     def accepted(
@@ -257,42 +297,11 @@ class TaskCall(Part, Generic[R]):
         submission: Submission,
         kind: Callable[..., Handle[Any]] = Handle,
     ) -> Handle[R]:
-        """The handle, of some kind, of the task that was made of it, or that stands for it."""
+        """Return the handle, of some kind, of the task that was made of it, or stands for it."""
         return handle_for(clients, self.spec, receipt, submission, kind)
 
     def __repr__(self) -> str:
         return f"<TaskCall {self.spec.name} {self.id}>"
-
-
-def handle_for(
-    clients: Clients,
-    spec: TaskSpec,
-    receipt: Receipt,
-    submission: Submission,
-    kind: Callable[..., Handle[Any]] = Handle,
-) -> Handle[Any]:
-    """The handle, of some kind, of the task that was accepted, or that stands for it."""
-    if receipt.durability == "spooled":
-        kind = SpooledHandle
-    return kind(
-        clients,
-        receipt.id,
-        submission.message.tenant,
-        returns=_returned(spec.handler),
-        task=spec.name,
-        duplicate=receipt.code == "duplicate",
-        durability=receipt.durability,
-    )
-
-
-@lru_cache(maxsize=1024)
-def _returned(handler: Callable[..., Any]) -> Any:
-    """The type that the function says it returns; Any if it does not say."""
-    # Not at registration: annotations may name things that the module defines further down.
-    try:
-        return get_type_hints(handler).get("return", Any)
-    except (NameError, TypeError):  # names under TYPE_CHECKING only, or no plain function
-        return Any
 
 
 def _stated(options: CallOptions) -> Options:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.broker import Store
-from fairlead.broker.views import WorkerRecord
-from fairlead.model.arguments import Misfit, misfit
+from fairlead.broker.records import WorkerRecord
+from fairlead.model.argument_types import Misfit, misfit
 from fairlead.model.catalog import KIND, Catalog, TaskEntry, decode_catalog, digest_of
 from fairlead.model.errors import InvalidArgument, InvalidInput
 from fairlead.model.names import DEFAULT_QUEUE
@@ -86,7 +86,7 @@ def check_arguments(known: KnownTask, args: Sequence[Any], kwargs: Mapping[str, 
 
     They pass if one of its entries takes them; it is returned, the earliest version of those that
     do, because workers of later ones may run it as well. ``InvalidArgument`` names the field, the
-    value and the rule of the latest version. See ``fairlead.model.arguments`` for what is not
+    value and the rule of the latest version. See ``fairlead.model.argument_types`` for what is not
     looked at: what passes here may still fail in the worker, never the other way round.
     """
     first: Misfit | None = None

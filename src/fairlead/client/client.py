@@ -6,17 +6,23 @@ import asyncio
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
 from fairlead.broker.flows import FlowMember, FlowOrder, FlowRecord
+from fairlead.broker.records import (
+    EventPage,
+    Finding,
+    Page,
+    Parts,
+    Settings,
+    Snapshot,
+    TaskRecord,
+    WorkerRecord,
+)
 from fairlead.broker.repeats import LIMIT, Limit
-from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
-from fairlead.broker.standing import Standing
-from fairlead.broker.stats import Stats
-from fairlead.broker.thread_line import ThreadLine, thread_line_of
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     MAX_STEP,
     Alter,
     Altered,
@@ -29,39 +35,30 @@ from fairlead.broker.verbs import (
     Submission,
     WorkerOrder,
 )
-from fairlead.broker.views import (
-    EventPage,
-    Finding,
-    Page,
-    Parts,
-    Settings,
-    Snapshot,
-    TaskRecord,
-    WorkerRecord,
-)
-from fairlead.client.bulk import enter_all
+from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
+from fairlead.broker.standing import Standing
+from fairlead.broker.stats import Stats
+from fairlead.broker.thread_line import ThreadLine, thread_line_of
 from fairlead.client.catalog import Catalogs
-from fairlead.client.enqueuing import AroundEnqueue, through
-from fairlead.client.entrance import Entrances, counted
-from fairlead.client.flow_sending import Draft, send
-from fairlead.client.page_selection import PageSelection, page_arguments
-from fairlead.client.presence import PresentCaller, present_store
-from fairlead.client.receipts import about
+from fairlead.client.errors import about
+from fairlead.client.fail_fast import FailFastCaller, fail_fast_store
+from fairlead.client.flow_submit import Draft, send
+from fairlead.client.middleware import AroundEnqueue, through
+from fairlead.client.submit_path import SubmitPath, counted
+from fairlead.client.task_reader import PageSelection, TaskReader
 from fairlead.client.waiter import Waiter
+from fairlead.model.codecs import Codecs
 from fairlead.model.errors import Ambiguous, BrokerError, QueueInUse
 from fairlead.model.events import EventId
-from fairlead.model.lifecycle import State
-from fairlead.runtime.batcher import Batcher
+from fairlead.model.priorities import DEFAULT, Priorities
 from fairlead.runtime.ids import new_id
 from fairlead.telemetry.counters import Counters
 
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
+    from fairlead.fallback.submitter import Submitter
 
 __all__ = ("Client",)
-
-_MAX_FIND = 500  # ids in one read, so that it never takes long
-_MAX_WHOLE = 20  # the same, where each may bring a MiB or two
 
 
 class Client:
@@ -76,27 +73,28 @@ class Client:
         limit: float = LIMIT,
         counters: Counters | None = None,
         fallback: Fallback | None = None,
+        priorities: Priorities = DEFAULT,
+        codecs: Codecs | None = None,
     ) -> None:
         """``limit`` is how many seconds a call may take that does not say so itself.
 
         With a ``fallback`` tasks go into its spool while the broker is away.
         """
+        self.codecs = codecs  # of what was enqueued, and of what is read
         self.incarnation = incarnation or new_id()
         self.counters = counters or Counters()
         self._around = around  # the app's, and may still grow
-        self.limit = limit
+        self.limit, self.priorities = limit, priorities
         self._fallback = fallback
         if fallback is None:
             self._store, self._caller = store, Caller(self.incarnation, limit=limit)
         else:
-            self._store = present_store(store, fallback)
-            self._caller = PresentCaller(self.incarnation, fallback, limit=limit)
-        self._entrances = Entrances(store, self._caller, self.counters, fallback)
-        self._finders: dict[Parts, Batcher[str, TaskRecord | None]] = {
-            parts: Batcher(partial(self._store.find, parts=parts), limit=_MAX_FIND)
-            for parts in get_args(Parts)
-        }
-        self._waiter = Waiter(store, self.incarnation)
+            self._store = fail_fast_store(store, fallback)
+            self._caller = FailFastCaller(self.incarnation, fallback, limit=limit)
+        self._path = SubmitPath(store, self._caller, self.counters, fallback)
+        self.reader = TaskReader(self._store, codecs)
+        self.recognized = self.reader.recognized
+        self.waiter = Waiter(store, self.incarnation)
         self.catalogs = Catalogs(store)
 
     @property
@@ -127,12 +125,15 @@ class Client:
         """
         until = asyncio.get_running_loop().time() + (self.limit if limit is None else limit)
         try:
-            entrance = self._entrances.choose(durability, (submission,))
-            if not self._around:
-                return await entrance.submit(submission, until)
+            path: SubmitPath | Submitter = self._path
+            if self._fallback is not None:
+                path = self._path.choose(durability, (submission,))
+            if not self._around and self.codecs is None:
+                return await path.submit(submission, until)
 
             async def send(submissions: Sequence[Submission]) -> list[Receipt]:
-                return [await entrance.submit(submissions[0], until)]
+                receipts = [await path.submit(submissions[0], until)]
+                return await self.recognized(submissions, receipts)
 
             return (await through(self._around, [submission], send))[0]
         except BrokerError as error:
@@ -176,10 +177,11 @@ class Client:
         the broker knows the ids it has accepted; the error has those of the call that failed.
         ``limit`` is for all of it; without one each call has the usual time.
         """
-        entrances, in_all = self._entrances, self._in_all(limit)
+        in_all = self._in_all(limit)
 
         async def send(submissions: Sequence[Submission]) -> list[Receipt]:
-            return await enter_all(entrances, submissions, in_all, durability)
+            sent = await self._path.submit_many(submissions, in_all, durability)
+            return await self.recognized(submissions, sent)
 
         if self._around:
             return await through(self._around, submissions, send)
@@ -322,15 +324,7 @@ class Client:
 
     async def find(self, ids: Sequence[str], parts: Parts = "info") -> list[TaskRecord | None]:
         """What the broker knows of these tasks; None where it knows nothing."""
-        found: list[TaskRecord | None] = []
-        step = _MAX_WHOLE if parts == "all" else _MAX_FIND
-        for start in range(0, len(ids), step):
-            found += await self._store.find(ids[start : start + step], parts=parts)
-        return found
-
-    async def find_one(self, id: str, parts: Parts) -> TaskRecord | None:
-        """What the broker knows of one task; concurrent calls share a trip."""
-        return await self._finders[parts].submit(id)
+        return await self.reader.many(ids, parts)
 
     async def snapshot(
         self, queue: str | None = None, *, tenants: bool = True, tenant: str | None = None
@@ -350,7 +344,7 @@ class Client:
 
     async def page(self, selection: PageSelection) -> Page:
         """Part of a listing of tasks; bounded, with a cursor to read on."""
-        return await self._store.page(**page_arguments(selection))
+        return await self.reader.page(selection)
 
     async def workers(self) -> list[WorkerRecord]:
         """The workers that were heard of lately."""
@@ -380,14 +374,10 @@ class Client:
             lambda call: self._store.order_worker(call, incarnation, order)
         )
 
-    async def wait_final(self, id: str) -> State | None:
-        """The state in which the task ended, or None if the broker does not know the task."""
-        return await self._waiter.wait(id)
-
     async def close(self) -> None:
         """Finish what is outstanding and refuse the rest. The store stays open."""
-        await self._entrances.close()
-        await self._waiter.close()
+        await self._path.close()
+        await self.waiter.close()
 
     def _until(self, limit: float | None) -> float:
         """When a call that begins now is out of time, by the loop's clock."""

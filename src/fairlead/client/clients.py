@@ -9,21 +9,22 @@ import traceback
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from fairlead.broker import Store
 from fairlead.broker.repeats import LIMIT
-from fairlead.broker.verbs import Durability, Receipt, Submission
+from fairlead.broker.requests import Durability, Receipt, Submission
 from fairlead.client.client import Client
-from fairlead.client.enqueuing import AroundEnqueue
-from fairlead.client.entrance import counted
+from fairlead.client.middleware import AroundEnqueue
+from fairlead.client.submit_path import count_accepted
 from fairlead.client.thread_lines import ThreadLines
+from fairlead.model.codecs import Codecs
 from fairlead.model.errors import InvalidInput
-from fairlead.runtime.forks import at_fork
+from fairlead.model.priorities import DEFAULT, Priorities
 from fairlead.runtime.portal import portal
+from fairlead.runtime.process_hooks import at_fork
 from fairlead.telemetry.counters import Counters
 
 if TYPE_CHECKING:
@@ -50,30 +51,32 @@ class Clients:
         limit: float = LIMIT,
         ledger: str | None = None,
         fallback: Fallback | None = None,
+        priorities: Priorities = DEFAULT,
+        codecs: Codecs | None = None,
     ) -> None:
         """``limit`` is how many seconds a call may take that does not say so itself.
 
         ``ledger`` is the URL of the ledger; nothing is opened before it is used. ``fallback`` takes
-        tasks while the broker is away.
+        tasks while the broker is away. ``priorities`` are the names that reads show. ``codecs``
+        encode what is stored of arguments and values.
         """
         self.fallback = fallback
+        self.priorities = priorities
+        self.codecs = codecs
         self.store = store
         self.limit = limit
         self.ledger_url = ledger
         self.around: list[AroundEnqueue] = []  # middleware; the first is outermost
         self.counters = Counters()  # of what was enqueued, and of what workers of the app ran
         if fallback is not None:
-            # Here: most programs have none.
-            from fairlead.fallback.figures import figures_of
-
-            self.counters.observe_spool(partial(figures_of, fallback))
+            self.counters.observe_spool(fallback.figures)
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
         self._ledgers: WeakKeyDictionary[asyncio.AbstractEventLoop, Ledger] = WeakKeyDictionary()
         # The one that was found last: most apps have one loop, and ask for its client often.
         self._last: tuple[asyncio.AbstractEventLoop, Client] | None = None
         self._lock = threading.Lock()
         self._inherited: list[object] = []
-        self._warned: set[str] = set()  # of what async code should use instead
+        self._is_warned = False  # that async code should use something else
         self._lines = ThreadLines(self.sync)
         _all.add(self)
 
@@ -95,6 +98,8 @@ class Clients:
                     limit=self.limit,
                     counters=self.counters,
                     fallback=self.fallback,
+                    priorities=self.priorities,
+                    codecs=self.codecs,
                 )
             self._last = loop, client
             return client
@@ -132,17 +137,27 @@ class Clients:
         """The ledger of the running loop; None if the app has none."""
         return None if self.ledger_url is None else self.ledger
 
-    def sync(
-        self,
-        action: Callable[[Client], Awaitable[T]],
-        better: str = "the form with an a in front: await task.aenqueue(...)",
-    ) -> T:
+    def sync(self, action: Callable[[Client], Awaitable[T]]) -> T:
         """Carry out ``action`` with the portal's client and wait for it. For sync code.
 
-        ``better`` is what async code should use.
+        On the thread of a running loop it logs a warning, once: what enqueues is often called from
+        both sides, and is short as a rule.
         """
-        if _running_loop() is not None and better not in self._warned:
-            self._warn(better)
+        if _running_loop() is not None and not self._is_warned:
+            self._warn()
+        return portal.run(lambda: action(self.current()))
+
+    def blocking(self, action: Callable[[Client], Awaitable[T]], name: str) -> T:
+        """``sync`` for what is refused on the thread of a running loop; ``name`` is the call's.
+
+        Its twin for async code has an ``a`` before the last part of the name.
+        """
+        if _running_loop() is not None:
+            owner, _, call = name.rpartition(".")
+            raise InvalidInput(
+                f"{name} would block the event loop that runs in this thread; "
+                f"in async code use: await {owner}.a{call}(...)"
+            )
         return portal.run(lambda: action(self.current()))
 
     def submit(
@@ -153,14 +168,21 @@ class Clients:
         if _running_loop() is None and not self.around and self.fallback is None:
             receipt = self._lines.submit(submission, self.limit if limit is None else limit)
             if receipt is not None:
-                if receipt.code == "accepted" and self.counters.on:
-                    self.counters.submitted(counted([submission]))
+                if receipt.code == "conflict" and self.codecs is not None:
+                    return self._recognized(submission, receipt)
+                count_accepted(self.counters, (submission,), (receipt,))
                 return receipt
         return self.sync(lambda client: client.submit(submission, limit, durability))
 
-    def _warn(self, better: str) -> None:
+    def _recognized(self, submission: Submission, receipt: Receipt) -> Receipt:
+        async def look(client: Client) -> list[Receipt]:
+            return await client.recognized([submission], [receipt])
+
+        return self.sync(look)[0]
+
+    def _warn(self) -> None:
         """Once: whoever does it does it often."""
-        self._warned.add(better)
+        self._is_warned = True
         where = next(
             (
                 f"{frame.filename}:{frame.lineno}"
@@ -171,9 +193,9 @@ class Clients:
         )
         _log.warning(
             "sync call on the thread of a running event loop, which stands still meanwhile "
-            "(up to %g s in an outage); in async code use %s",
+            "(up to %g s in an outage); in async code use the form with an a in front: "
+            "await task.aenqueue(...)",
             self.limit,
-            better,
             extra={"where": where},
         )
 
@@ -194,21 +216,25 @@ class Clients:
         if client is not None:
             await client.close()
         await self._lines.close()
-        ledger = self._ledgers.pop(asyncio.get_running_loop(), None)
         if self.fallback is not None:
             await self.fallback.close()
         try:
             await self.store.close()
         finally:
-            if ledger is not None:
-                await ledger.close()
+            await self.close_ledger()
+
+    async def close_ledger(self) -> None:
+        """Close the connections that the running loop has to the ledger."""
+        ledger = self._ledgers.pop(asyncio.get_running_loop(), None)
+        if ledger is not None:
+            await ledger.close()
 
     @contextmanager
     def replaced(self, store: Store, ledger: str | None = None) -> Iterator[None]:
         """Use another broker and ledger, and no fallback, until the block ends. For tests.
 
         All that was made of these clients follows: tasks, schedules, workers that start meanwhile.
-        Nothing is closed.
+        Nothing is closed; ``close_ledger`` does so for the running loop.
         """
         with self._lock:
             kept = self.store, self.ledger_url, self.fallback

@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal, Protocol, TypedDict
 
-from fairlead.client.stated import check_stated
+import msgspec
+from msgspec import UNSET
+
+from fairlead.client.errors import check_options
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import DependencyCycle, InvalidInput, InvalidOption
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import MAX_CRASHES
-from fairlead.model.options import Duration, Options, Priorities, Priority, merged, resolved
-from fairlead.model.registry import MAX_VERSION, Gate, TaskSpec
+from fairlead.model.options import Duration, Options, resolved
+from fairlead.model.priorities import Priorities, Priority
+from fairlead.model.registry import MAX_VERSION, TaskBreaker, TaskSpec
 from fairlead.model.sizes import in_bytes, size_rule
-from fairlead.runtime.resident import can_measure
+from fairlead.runtime.process_memory import can_measure
 
 __all__ = ("TaskOptions", "declared", "name_of")
 
@@ -34,30 +38,65 @@ class HasTaskId(Protocol):
 class TaskOptions(TypedDict, total=False):
     """What ``@app.task`` takes. Durations are seconds, a timedelta, or text such as "1h"."""
 
-    name: str  # default: the module and the function's name in it
+    name: str
+    """The name that is stored with each call. Default: the module and the name of the function."""
     queue: str
+    """The queue of its calls. Default: "default"."""
     tenant: str
-    priority: Priority | Callable[..., Priority]  # a function gets the arguments of the call
+    """The tenant of its calls. Default: "default"."""
+    priority: Priority | Callable[..., Priority]
+    """A level ("critical", "high", "normal", "low"), a name or number of the app, or a function
+    of the arguments of a call that returns one. Default: "normal"."""
     max_retries: int
-    max_crashes: int  # in a row; without it a crash is a failure like any other
+    """How many attempts may follow the first, 0 to 1000. Default: that of the app, else 5."""
+    max_crashes: int
+    """How many crashes in a row a call survives, 0 to 100. Default: a crash uses up an attempt,
+    and the third in a row is the end."""
     backoff: Backoff
-    backoff_for: Mapping[type[BaseException], Backoff]  # the most specific class counts
+    """How long to wait before a retry. Default: that of the app, else ``Backoff()``."""
+    backoff_for: Mapping[type[BaseException], Backoff]
+    """A ``Backoff`` by class of exception; the most specific class counts. Default: none."""
     retry_on: _Errors
+    """The class or classes of exceptions that are retried. Default: ``Exception``."""
     give_up_on: _Errors
+    """The class or classes of exceptions that end the task at once, unless ``retry_on`` is more
+    specific. Default: none."""
     timeout: Duration | None
+    """How long one attempt may take, in seconds or as a duration such as "5m"; None: no limit.
+    Default: ``task_timeout`` of the worker or the app, else no limit."""
     retention: Duration
-    id: str  # of all calls that do not say otherwise: while the broker knows one, it is the same
-    depends_on: Sequence[HasTaskId | str]  # ids, or tasks that declare theirs
+    """How long a completed call is kept, in seconds or as a duration such as "1h"; 0 forgets it at
+    once. Default: that of its queue."""
+    id: str
+    """The id of all calls that name none: while the broker knows one, another call is the same
+    task. Default: a new id for each call."""
+    depends_on: Sequence[HasTaskId | str]
+    """Ids, or tasks that declare theirs: calls wait until these are completed. Default: none."""
     on_dependency_failure: DependencyPolicy
+    """What becomes of a call if a dependency fails: "dead", "cancel", "wait" or "run". Default:
+    that of the app, else "dead"."""
     cost: float
+    """What one dispatch takes from the tenant's share, 0.001 to 1000. Default: 1."""
     limiters: Sequence[str]
-    unique: str  # one at a time, of all calls that do not say otherwise
+    """The names of up to 4 limiters that calls pass. Default: none."""
+    unique: str
+    """The unique key of all calls that name none: an unfinished one stands for further calls.
+    Default: none."""
     unique_until: Literal["started", "done"]
+    """Until when a call holds its unique key: "started" or "done". Default: "done"."""
     unique_for: Duration
-    version: int  # raise it when old arguments no longer fit
-    isolation: Literal["process"]  # each attempt in a process that runs nothing else
-    max_memory: int | str  # of that process: bytes, or text such as "512MB"
-    breaker: Gate  # a Breaker; several tasks may share it
+    """How long a call holds its unique key, in seconds or as a duration such as "10m", instead of
+    ``unique_until``. Default: until the task is done."""
+    version: int
+    """Raise it when old arguments no longer fit, up to 1,000,000: workers with an older version
+    leave the call alone. Default: 1."""
+    isolation: Literal["process"]
+    """"process" runs each attempt in a process that runs nothing else. Default: none."""
+    max_memory: int | str
+    """How much memory an attempt may use with ``isolation="process"``: bytes, or text such as
+    "512MB". Default: no limit."""
+    breaker: TaskBreaker
+    """A ``Breaker`` that opens after failures in a row; tasks may share it. Default: none."""
 
 
 def declared(
@@ -72,7 +111,7 @@ def declared(
     if any(map(_yields, (function, type(function).__call__))):
         raise InvalidInput(f"{function!r} cannot be a task: nobody would take what it yields")
     said: dict[str, Any] = dict(options)
-    check_stated(said, TaskOptions, "@app.task")
+    check_options(said, TaskOptions, "@app.task")
     name = said.pop("name") if "name" in said else name_of(function)
     version = said.pop("version", 1)
     if not isinstance(version, int) or not 1 <= version <= MAX_VERSION:
@@ -89,7 +128,8 @@ def declared(
     policy = _policy({key: said[key] for key in _POLICY if key in said})
     stated = Options(**{key: value for key, value in said.items() if key not in _POLICY[1:]})
     # What a priority function answers is checked at each call.
-    fixed = merged(stated, Options(priority="normal")) if callable(stated.priority) else stated
+    by_arguments = callable(stated.priority)
+    fixed = msgspec.structs.replace(stated, priority=UNSET) if by_arguments else stated
     resolved(fixed, priorities)
     try:
         return TaskSpec(

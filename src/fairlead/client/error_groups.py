@@ -7,9 +7,9 @@ import re
 
 import msgspec
 
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.model.message import task_name
-from fairlead.model.shown import one_line
+from fairlead.model.safe_repr import one_line
 
 __all__ = ("ErrorKind", "kind_of", "normalized")
 

@@ -7,53 +7,68 @@ built in as many steps; what depends on what is worked out once, when the flow i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from fairlead.model.errors import DependencyCycle, InvalidInput, TooLarge
-from fairlead.model.graph import sort
 from fairlead.model.options import MAX_DEPENDENCIES
+from fairlead.model.topological_sort import topological_sort
 
 __all__ = ("Flow", "Part", "Parts", "Plan", "calls_in", "plan_of")
 
 
-class Part:
-    """What a flow can be made of: calls of tasks, and flows."""
+R = TypeVar("R", covariant=True)
+S = TypeVar("S")
+
+
+class Part(Generic[R]):
+    """What a flow can be made of: calls of tasks, and flows.
+
+    ``R`` is what the last task returns: Any where several may be last.
+    """
 
     __slots__ = ()
 
-    def __rshift__(self, other: Parts) -> Flow:
+    @overload
+    def __rshift__(self, other: Part[S]) -> Flow[S]: ...
+    @overload
+    def __rshift__(self, other: Iterable[Parts]) -> Flow[Any]: ...
+    def __rshift__(self, other: Parts) -> Flow[Any]:
         """This first, then the other. Of a list each one waits for each one before it."""
         return _then(self, other)
 
-    def __rrshift__(self, other: Parts) -> Flow:
+    def __rrshift__(self, other: Iterable[Parts]) -> Flow[R]:
         return _then(other, self)
 
-    def __lshift__(self, other: Parts) -> Flow:
+    def __lshift__(self, other: Parts) -> Flow[R]:
         """The other first, then this."""
         return _then(other, self)
 
-    def __rlshift__(self, other: Parts) -> Flow:
+    def __rlshift__(self, other: Iterable[Parts]) -> Flow[Any]:
         return _then(self, other)
 
-    def __or__(self, other: Parts) -> Flow:
+    def __or__(self, other: Parts) -> Flow[Any]:
         """Both, side by side."""
         return Flow(self, _part(other))
 
-    def __ror__(self, other: Parts) -> Flow:
+    def __ror__(self, other: Iterable[Parts]) -> Flow[Any]:
         return Flow(_part(other), self)
 
 
 #: A part, or a list of them, which may hold lists.
-Parts: TypeAlias = "Part | Iterable[Parts]"
+Parts: TypeAlias = "Part[Any] | Iterable[Parts]"
 
 
-class Flow(Part):
+class Flow(Part[R]):
     """Parts side by side: ``Flow(a >> b, a >> c)``. A call that stands in several is one task."""
 
     __slots__ = ("_chained", "_parts")
 
+    @overload
+    def __init__(self, part: Part[R], /) -> None: ...
+    @overload
+    def __init__(self: Flow[Any], *parts: Parts) -> None: ...
     def __init__(self, *parts: Parts) -> None:
-        self._parts: tuple[Part, ...] = tuple(_part(part) for part in parts)
+        self._parts: tuple[Part[Any], ...] = tuple(_part(part) for part in parts)
         self._chained = False  # the second part comes after the first
 
     def __repr__(self) -> str:
@@ -72,7 +87,7 @@ class Plan:
         self.last = [id for id in calls if id not in waited_for]
 
 
-def plan_of(flow: Part, own: Callable[[Any], Iterable[str]] = lambda _: ()) -> Plan:
+def plan_of(flow: Part[Any], own: Callable[[Any], Iterable[str]] = lambda _: ()) -> Plan:
     """Work a flow out. Raises for a cycle, with its path, and for what is too wide.
 
     ``own`` says which ids a call names itself; those of the flow are waited for like the others.
@@ -90,21 +105,21 @@ def plan_of(flow: Part, own: Callable[[Any], Iterable[str]] = lambda _: ()) -> P
         if len(among) > MAX_DEPENDENCIES:
             raise TooLarge(f"what {call!r} waits for", len(among), MAX_DEPENDENCIES, "tasks")
     try:
-        order = sort(waits)
+        order = topological_sort(waits)
     except DependencyCycle as error:
         path = [f"{calls[id].spec.name} ({id})" for id in error.path]
         raise DependencyCycle(path) from None
     return Plan({id: calls[id] for id in order}, {id: waits[id] for id in order})
 
 
-def calls_in(flow: Part) -> list[Any]:
+def calls_in(flow: Part[Any]) -> list[Any]:
     """The calls of a flow, in no order; one that stands in several parts comes once."""
     calls: dict[str, Any] = {}
     _steps(flow, calls)
     return list(calls.values())
 
 
-def _steps(flow: Part, calls: dict[str, Any]) -> list[tuple[list[str], list[str]]]:
+def _steps(flow: Part[Any], calls: dict[str, Any]) -> list[tuple[list[str], list[str]]]:
     """What comes right before what, from the bottom up; adds the calls it meets.
 
     Without recursion: a long chain is a deep tree.
@@ -149,13 +164,13 @@ def _check_step(left: list[str], right: list[str], calls: dict[str, Any]) -> Non
         raise error
 
 
-def _then(first: Parts, second: Parts) -> Flow:
-    flow = Flow(first, second)
+def _then(first: Parts, second: Parts) -> Flow[Any]:
+    flow: Flow[Any] = Flow(first, second)
     flow._chained = True
     return flow
 
 
-def _part(value: object) -> Part:
+def _part(value: object) -> Part[Any]:
     if isinstance(value, Part):
         return value
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -12,9 +12,8 @@ from fairlead.broker.flows import FlowOrder, FlowRecord
 from fairlead.client.call import TaskCall
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
-from fairlead.client.handle import Handle
-from fairlead.client.info import TaskInfo, info_of
-from fairlead.client.patience import limit_of, refuse_to_block, until_answered
+from fairlead.client.handle import Handle, refuse_to_block, until_answered, wait_limit
+from fairlead.client.task_info import TaskInfo, info_of
 from fairlead.model.errors import (
     FlowCancelled,
     FlowFailed,
@@ -28,11 +27,13 @@ from fairlead.model.outbox_state import OutboxState
 
 __all__ = ("FlowHandle", "FlowInfo")
 
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
+S = TypeVar("S")
 
 _PAGE = 100  # members that are looked at in one call
 _PAUSE = 0.1  # seconds before a flow that runs again is waited for again
 _SHOWN = 100  # failed members that are listed
+_NO_FLOW = "its id or tenant may be another one; what has ended is kept for its retention only"
 
 
 class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: float | None
 
 
-class FlowHandle:
+class FlowHandle(Generic[R]):
     """Stands for one flow. May be made anew from its id: ``app.flow(id)``."""
 
     __slots__ = ("_clients", "_handles", "_last", "duplicate", "id", "tenant")
@@ -73,7 +74,7 @@ class FlowHandle:
         self._handles = {call.id: handle for call, handle in handles}
         self._last = last
 
-    def __getitem__(self, call: TaskCall[R]) -> Handle[R]:
+    def __getitem__(self, call: TaskCall[S]) -> Handle[S]:
         """The handle of the task that was made of a call of this flow."""
         handle = self._handles.get(getattr(call, "id", ""))
         if handle is None:
@@ -87,57 +88,61 @@ class FlowHandle:
 
     @property
     def state(self) -> State | OutboxState:
-        """running, completed, dead or cancelled, from sync code; see ``astate``."""
-        return self._clients.sync(self._state)
+        """Where the flow is, from sync code: running, completed, dead or cancelled."""
+        return self._clients.blocking(self._state, "flow.state")
 
     async def astate(self) -> State | OutboxState:
-        """running, completed, dead or cancelled. Raises ``ResultGone`` if it is forgotten.
+        """Return where the flow is: running, completed, dead or cancelled.
 
-        An ``OutboxState`` only where it was enqueued in a transaction, and the broker has it not.
+        Raises ``ResultGone`` if it is forgotten. An ``OutboxState`` only where it was enqueued in a
+        transaction, and the broker has it not.
         """
         return await self._state(self._clients.current())
 
     def info(self) -> FlowInfo:
-        """How far the flow is, from sync code; see ``ainfo``."""
-        return self._clients.sync(self._info)
+        """Return how many of its tasks have ended, and how, from sync code."""
+        return self._clients.blocking(self._info, "flow.info")
 
     async def ainfo(self) -> FlowInfo:
-        """How many of its tasks have ended, and how. Raises ``ResultGone`` if it is forgotten."""
+        """Return how many of its tasks have ended, and how; ``ResultGone`` if it is forgotten."""
         return await self._info(self._clients.current())
 
-    def result(self, timeout: Duration | None = None) -> Any:
-        """Wait for the end of the flow from sync code; see ``aresult``."""
-        limit = limit_of(timeout)
+    def result(self, timeout: Duration | None = None) -> R:
+        """Wait for the end of the whole flow and return what its last task returned; for sync code.
+
+        A list, if several of its tasks are last. Raises what ``aresult`` raises.
+        """
+        limit = wait_limit(timeout)
         refuse_to_block(limit, f"flow {self.id!r}")
         return self._clients.sync_wait(lambda client: self._result(client, limit))
 
-    async def aresult(self, timeout: Duration | None = None) -> Any:
+    async def aresult(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the whole flow and return what its last task returned.
 
         A list, if several of its tasks are last. Raises ``FlowFailed`` if a task is dead,
         ``FlowCancelled``, ``ResultGone`` and, after ``timeout``, ``ResultTimeout``.
         """
-        return await self._result(self._clients.current(), limit_of(timeout))
+        return await self._result(self._clients.current(), wait_limit(timeout))
 
     def failed(self) -> list[TaskInfo]:
-        """The tasks that are dead, from sync code; see ``afailed``."""
-        return self._clients.sync(self._failed)
+        """Return the tasks that are dead, at most 100, from sync code."""
+        return self._clients.blocking(self._failed, "flow.failed")
 
     async def afailed(self) -> list[TaskInfo]:
-        """The tasks that are dead, at most 100: first those that failed by themselves."""
+        """Return the tasks that are dead, at most 100: first those that failed by themselves."""
         return await self._failed(self._clients.current())
 
     def cancel(self) -> bool:
-        """Cancel the whole flow from sync code; see ``acancel``."""
-        return self._clients.sync(lambda client: self._alter(client, "cancel"))
+        """Cancel what waits and stop what runs, from sync code; False if all had ended."""
+        return self._clients.blocking(lambda client: self._alter(client, "cancel"), "flow.cancel")
 
     async def acancel(self) -> bool:
         """Cancel what waits and ask what runs to stop; False if there was nothing to do."""
         return await self._alter(self._clients.current(), "cancel")
 
     def retry(self) -> bool:
-        """Retry the failed part from sync code; see ``aretry``."""
-        return self._clients.sync(lambda client: self._alter(client, "retry"))
+        """Put what failed back to work, from sync code; False if nothing had failed."""
+        return self._clients.blocking(lambda client: self._alter(client, "retry"), "flow.retry")
 
     async def aretry(self) -> bool:
         """Put what failed back to work, and what ended because of it; False if nothing had."""
@@ -146,7 +151,7 @@ class FlowHandle:
     async def _record(self, client: Client) -> FlowRecord:
         record = await client.flow(self.id)
         if record is None or record.tenant != self.tenant:
-            raise ResultGone(self.id)
+            raise ResultGone(self.id, _NO_FLOW, what="flow")
         return record
 
     async def _state(self, client: Client) -> State | OutboxState:
@@ -169,7 +174,7 @@ class FlowHandle:
             finished_at=record.finished_at,
         )
 
-    async def _result(self, client: Client, limit: float | None) -> Any:
+    async def _result(self, client: Client, limit: float | None) -> R:
         if not self._last:
             raise InvalidInput(
                 f"flow {self.id!r} was found by its id, which does not tell the tasks that come "
@@ -180,18 +185,19 @@ class FlowHandle:
             return await self._results(client)
         return await until_answered(self.id, limit, lambda: self._after_end(client))
 
-    async def _after_end(self, client: Client) -> Any:
+    async def _after_end(self, client: Client) -> R:
         await self._ended(client)
         return await self._results(client)
 
-    async def _results(self, client: Client) -> Any:
+    async def _results(self, client: Client) -> R:
         results = await asyncio.gather(*(handle._result(client, 0.0) for handle in self._last))
-        return results[0] if len(results) == 1 else list(results)
+        found: Any = results[0] if len(results) == 1 else list(results)
+        return cast(R, found)
 
     async def _ended(self, client: Client) -> None:
         """Wait for the end; raises if that is no success."""
         while True:
-            await client.wait_final(self.id)
+            await client.waiter.wait(self.id)
             record = await self._record(client)
             if record.state is not State.RUNNING:
                 return await self._check(client, record)
@@ -217,7 +223,7 @@ class FlowHandle:
             for record in await client.find(ids):
                 if record is not None and record.state is State.DEAD:
                     followed = record.reason.startswith("dependency_failed")
-                    (others if followed else own).append(info_of(record))
+                    (others if followed else own).append(info_of(record, client.priorities))
         return (own + others)[:most]
 
     async def _alter(self, client: Client, action: Literal["cancel", "retry"]) -> bool:

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    TypeVar,
+    cast,
+    get_type_hints,
+)
 
-from fairlead.broker.verbs import Alter
-from fairlead.broker.views import Parts, TaskRecord
+from fairlead.broker.explanation import Explanation, explain
+from fairlead.broker.records import Parts, TaskRecord
+from fairlead.broker.repeats import Limit, repeated
+from fairlead.broker.requests import Alter, Receipt, Submission
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
-from fairlead.client.explaining import Explaining
-from fairlead.client.habits import HANDLE, no_attribute
-from fairlead.client.info import TaskInfo, info_of
-from fairlead.client.patience import limit_of, refuse_to_block, until_answered
+from fairlead.client.errors import HANDLE, no_attribute
+from fairlead.client.task_info import TaskInfo, info_of
 from fairlead.model.errors import (
+    BrokerError,
+    InvalidInput,
     ResultGone,
     ResultTimeout,
     TaskCancelled,
     TaskFailed,
 )
 from fairlead.model.lifecycle import FINAL, State
+from fairlead.model.log_lines import LogLines, read_log
 from fairlead.model.names import DEFAULT_TENANT
-from fairlead.model.options import Duration
+from fairlead.model.options import Duration, seconds
 from fairlead.model.outbox_state import OutboxState
-from fairlead.model.outputs import Output
-from fairlead.model.values import convert, unpack
+from fairlead.model.packing import unpack_as
+from fairlead.model.registry import TaskSpec
+from fairlead.model.result_refs import Output
 
-__all__ = ("Handle",)
+__all__ = (
+    "Handle",
+    "explained",
+    "handle_for",
+    "refuse_to_block",
+    "until_answered",
+    "wait_limit",
+)
 
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
 
 
-class Handle(Explaining, Generic[R]):
+class Handle(Generic[R]):
     """Stands for one task. Holds its id, not its content; may be made anew from the id."""
 
     __slots__ = ("_clients", "_returns", "duplicate", "durability", "id", "task", "tenant")
@@ -60,39 +85,51 @@ class Handle(Explaining, Generic[R]):
         return True
 
     @property
-    def output(self) -> Any:
+    def output(self) -> R:
         """What the task returns, to be used as an argument of another one that depends on it."""
-        return self._output(known=True)
+        return cast(R, self._output(known=True))
 
     @property
     def state(self) -> State | OutboxState:
         """Where the task is now, from sync code; see ``astate``.
 
-        On the thread of a running event loop, which stands still for the trip to the broker, it
-        logs a warning that says what to do.
+        Refused on the thread of a running event loop, which would stand still meanwhile, as all
+        that asks the broker here and has a form with an ``a`` in front.
         """
-        return self._clients.sync(self._state, "await handle.astate()")
+        return self._clients.blocking(self._state, "handle.state")
 
     async def astate(self) -> State | OutboxState:
-        """Where the task is now. Raises ``ResultGone`` if it is forgotten.
+        """Return where the task is now. Raises ``ResultGone`` if it is forgotten.
 
         An ``OutboxState`` only where it was enqueued in a transaction, and the broker has it not.
         """
         return await self._state(self._clients.current())
 
     def info(self, *, arguments: bool = False) -> TaskInfo:
-        """All that is known of the task, from sync code; see ``ainfo``."""
-        return self._clients.sync(
-            lambda client: self._info(client, arguments=arguments), "await handle.ainfo()"
+        """Return all that is known of the task, from sync code; see ``ainfo``."""
+        return self._clients.blocking(
+            lambda client: self._info(client, arguments=arguments), "handle.info"
         )
 
     async def ainfo(self, *, arguments: bool = False) -> TaskInfo:
-        """State, attempts, last error with its traceback, progress and times, for people.
+        """Return state, attempts, last error with its traceback, progress and times, for people.
 
         With ``arguments`` also what it was called with. Raises ``ResultGone`` if the task is
         forgotten.
         """
         return await self._info(self._clients.current(), arguments=arguments)
+
+    def logs(self) -> LogLines:
+        """Return the lines that its handlers kept with it, from sync code; see ``alogs``."""
+        return self._clients.blocking(self._logs, "handle.logs")
+
+    async def alogs(self) -> LogLines:
+        """Return the lines that handlers of the task kept with ``ctx.log("text")``, oldest first.
+
+        Those of a running attempt are there within a second. Raises ``ResultGone`` if the task is
+        forgotten.
+        """
+        return await self._logs(self._clients.current())
 
     def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end of the task from sync code; see ``aresult``.
@@ -100,7 +137,7 @@ class Handle(Explaining, Generic[R]):
         Refused on the thread of a running event loop, which would stand still until then; with a
         timeout of 0, which only looks, it is allowed there too.
         """
-        limit = limit_of(timeout)
+        limit = wait_limit(timeout)
         refuse_to_block(limit, f"task {self.id!r}")
         return self._clients.sync_wait(lambda client: self._result(client, limit))
 
@@ -111,11 +148,24 @@ class Handle(Explaining, Generic[R]):
         task, and ``ResultTimeout`` after ``timeout``; the task itself goes on. A broker that cannot
         be reached is asked again until then. A timeout of 0 only looks.
         """
-        return await self._result(self._clients.current(), limit_of(timeout))
+        return await self._result(self._clients.current(), wait_limit(timeout))
+
+    def explain(self) -> Explanation:
+        """Return why the task is not running, from sync code; see ``aexplain``."""
+        return self._clients.blocking(
+            lambda client: explained(client, self.id, self.tenant), "handle.explain"
+        )
+
+    async def aexplain(self) -> Explanation:
+        """Return all that keeps the task from running, the most decisive reason first; two reads.
+
+        A task that is forgotten is explained, too: its code is ``unknown``.
+        """
+        return await explained(self._clients.current(), self.id, self.tenant)
 
     def cancel(self) -> bool:
         """Cancel the task from sync code; see ``acancel``."""
-        return self._clients.sync(lambda client: self._alter(client, "cancel"))
+        return self._clients.blocking(lambda client: self._alter(client, "cancel"), "handle.cancel")
 
     async def acancel(self) -> bool:
         """Cancel the task, or ask for it if it runs; False if it has finished or is unknown."""
@@ -123,7 +173,9 @@ class Handle(Explaining, Generic[R]):
 
     def requeue(self) -> bool:
         """Put a dead task back to work from sync code; see ``arequeue``."""
-        return self._clients.sync(lambda client: self._alter(client, "requeue"))
+        return self._clients.blocking(
+            lambda client: self._alter(client, "requeue"), "handle.requeue"
+        )
 
     async def arequeue(self) -> bool:
         """Put a dead task back to work, with all its attempts; False if it is not dead."""
@@ -131,7 +183,7 @@ class Handle(Explaining, Generic[R]):
 
     def delete(self) -> bool:
         """Forget a finished task from sync code; see ``adelete``."""
-        return self._clients.sync(lambda client: self._alter(client, "delete"))
+        return self._clients.blocking(lambda client: self._alter(client, "delete"), "handle.delete")
 
     async def adelete(self) -> bool:
         """Forget a finished task and its result; False if it is not finished or unknown."""
@@ -150,10 +202,13 @@ class Handle(Explaining, Generic[R]):
 
     async def _info(self, client: Client, *, arguments: bool = False) -> TaskInfo:
         record = await self._record(client, "all" if arguments else "info")
-        return info_of(record, arguments=arguments)
+        return info_of(record, client.priorities, arguments=arguments)
+
+    async def _logs(self, client: Client) -> LogLines:
+        return read_log((await self._record(client, "log")).log, client.codecs)
 
     async def _record(self, client: Client, parts: Parts = "info") -> TaskRecord:
-        record = await client.find_one(self.id, parts)
+        record = await client.reader.one(self.id, parts)
         if record is None or not self._belongs_to(record.message.tenant):
             raise ResultGone(self.id)
         return record
@@ -164,14 +219,12 @@ class Handle(Explaining, Generic[R]):
             if record.state not in FINAL:
                 raise ResultTimeout(self.id, limit)
             return self._outcome(record)
-        return await until_answered(self.id, limit, lambda: self._ended(client))
-
-    async def _ended(self, client: Client) -> R:
-        return self._outcome(await self._final(client))
+        final = await until_answered(self.id, limit, lambda: self._final(client))
+        return self._outcome(final)
 
     async def _final(self, client: Client) -> TaskRecord:
         while True:
-            if await client.wait_final(self.id) is State.CANCELLED:
+            if await client.waiter.wait(self.id) is State.CANCELLED:
                 raise TaskCancelled(self.id)
             record = await self._record(client, "result")
             if record.state in FINAL:  # it may have been put back from the dead meanwhile
@@ -184,8 +237,7 @@ class Handle(Explaining, Generic[R]):
             error = record.error
             text = f"{error.type}: {error.message}" if error is not None else ""
             raise TaskFailed(self.id, record.reason, text)
-        value = None if record.result is None else unpack(record.result)
-        return cast(R, convert(value, self._returns, "the result"))
+        return cast(R, unpack_as(self._returns, record.result, "the result"))
 
     async def _alter(self, client: Client, action: Literal["cancel", "requeue", "delete"]) -> bool:
         order = Alter(id=self.id, action=action, tenant=self.tenant or None)
@@ -206,3 +258,91 @@ class Handle(Explaining, Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def handle_for(
+    clients: Clients,
+    spec: TaskSpec,
+    receipt: Receipt,
+    submission: Submission,
+    kind: Callable[..., Handle[Any]] = Handle,
+) -> Handle[Any]:
+    """Return the handle, of some kind, of the task that was accepted, or that stands for it."""
+    if receipt.durability == "spooled":
+        # Here: it is a handle itself.
+        from fairlead.client.spooled_handle import SpooledHandle
+
+        kind = SpooledHandle
+    return kind(
+        clients,
+        receipt.id,
+        submission.message.tenant,
+        returns=_returned(spec.handler),
+        task=spec.name,
+        duplicate=receipt.code == "duplicate",
+        durability=receipt.durability,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _returned(handler: Callable[..., Any]) -> Any:
+    """Return the type that the function says it returns; Any if it does not say."""
+    # Not at registration: annotations may name things that the module defines further down.
+    try:
+        return get_type_hints(handler).get("return", Any)
+    except (NameError, TypeError):  # names under TYPE_CHECKING only, or no plain function
+        return Any
+
+
+async def explained(client: Client, id: str, tenant: str) -> Explanation:
+    """What there is to say of a task of this tenant; of any, if that is empty."""
+    standing = await client.standing(id)
+    if standing is not None and tenant not in ("", standing.record.message.tenant):
+        standing = None
+    return explain(id, standing, await client.workers())
+
+
+def wait_limit(timeout: Duration | None) -> float | None:
+    """Return a caller's timeout in seconds; None: no limit."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, int | float) and timeout < 0:
+        return 0.0  # what is left of a longer wait may come out negative
+    return seconds("timeout", timeout)
+
+
+def refuse_to_block(limit: float | None, what: str) -> None:
+    """Raise where a wait would keep the loop of this thread from ever ending; looking is fine."""
+    if limit == 0.0:
+        return
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise InvalidInput(
+        f"result() of {what} would block the event loop that runs in this "
+        "thread; in async code use: await handle.aresult()"
+    )
+
+
+async def until_answered(id: str, limit: float | None, ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask, and again after whatever passes by itself: only for what may be repeated.
+
+    The time is the caller's: an outage, a server that loads its data or has no replica ends it no
+    sooner than a task that takes long.
+    """
+    lost: BrokerError | None = None
+
+    def failed(error: BrokerError) -> None:
+        nonlocal lost
+        lost = error
+
+    try:
+        async with asyncio.timeout(limit):
+            try:
+                return await ask()
+            except BrokerError as error:
+                first = error
+            return await repeated(lambda _: ask(), Limit(math.inf), after=first, failed=failed)
+    except TimeoutError:
+        raise ResultTimeout(id, limit or 0.0) from lost

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import msgspec
 
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.client.attempts import Attempt, StateChange, attempts_of, changes_of, record_attempts
 from fairlead.client.client import Client
-from fairlead.client.page_selection import PageSelection
-from fairlead.client.stated import check_stated
+from fairlead.client.errors import check_options
+from fairlead.client.task_reader import PageSelection
 from fairlead.ledger.rows import TaskRow
 from fairlead.ledger.task_log import is_full, unpack_log
 from fairlead.model.errors import InvalidName, InvalidOption
 from fairlead.model.lifecycle import State
-from fairlead.model.message import LEVELS, task_name
+from fairlead.model.message import task_name
 from fairlead.model.names import check_queue, check_task_name, check_tenant
+from fairlead.model.priorities import Priorities
 
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
@@ -55,14 +56,23 @@ class HistorySelection(TypedDict, total=False):
     """Which tasks, and which part of them; what is left out does not matter."""
 
     state: str
+    """Only tasks in this state. Default: in all."""
     queue: str
+    """Only tasks of this queue. Default: of all."""
     tenant: str
-    name: str  # of the task
-    error: str  # words that stand in the type or the text of its last error
-    since: float | datetime  # when it was enqueued, or later
-    until: float | datetime  # before that
+    """Only tasks of this tenant. Default: of all."""
+    name: str
+    """Only tasks with this name. Default: with all."""
+    error: str
+    """Only tasks with these words in the type or the text of their last error. Default: all."""
+    since: float | datetime
+    """Only tasks enqueued at this moment or later: unix seconds, or a datetime. Default: all."""
+    until: float | datetime
+    """Only tasks enqueued before this moment: unix seconds, or a datetime. Default: all."""
     cursor: str | None
-    limit: int  # at most 1,000
+    """Where to read on: ``cursor`` of the page before. Default: None, the beginning."""
+    limit: int
+    """How many tasks at most, up to 1,000. Default: 50."""
 
 
 class HistoryTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +128,7 @@ async def read_history(
     """A page of what became of tasks: of the ledger, if there is one."""
     asked = _checked(selection)
     if ledger is not None:
-        return await _from_ledger(ledger, asked)
+        return await _from_ledger(ledger, asked, client.priorities)
     return await _from_broker(client, asked)
 
 
@@ -129,35 +139,38 @@ async def history_of(ledger: Ledger | None, client: Client, id: str) -> TaskHist
     """
     row = None if ledger is None else await ledger.task(id=id)
     if ledger is not None and row is not None:
-        return await _row_history(ledger, row)
-    record = await client.find_one(id, "info")
+        return await _row_history(ledger, row, client.priorities)
+    record = await client.reader.one(id, "info")
     if record is None:
         return None
     workers = {each.incarnation: each for each in await client.workers()}
     attempts, changes = record_attempts(record, workers)
-    return TaskHistory(task=_of_record(record), attempts=attempts, changes=changes, source="broker")
+    task = _of_record(record, client.priorities)
+    return TaskHistory(task=task, attempts=attempts, changes=changes, source="broker")
 
 
 # -- the ledger ------------------------------------------------------------------------------------
 
 
-async def _from_ledger(ledger: Ledger, asked: dict[str, Any]) -> HistoryPage:
+async def _from_ledger(
+    ledger: Ledger, asked: dict[str, Any], priorities: Priorities
+) -> HistoryPage:
     cursor, limit = asked.pop("cursor"), asked.pop("limit")
     before, seq = (None, 0) if cursor is None else _place(cursor)
     rows = await ledger.list_tasks(before=before, before_seq=seq, limit=limit + 1, **asked)
     more = len(rows) > limit
     return HistoryPage(
-        tasks=[_of_row(row) for row in rows[:limit]],
+        tasks=[_of_row(row, priorities) for row in rows[:limit]],
         source="ledger",
         cursor=_cursor(rows[limit - 1]) if more else None,
     )
 
 
-async def _row_history(ledger: Ledger, row: TaskRow) -> TaskHistory:
+async def _row_history(ledger: Ledger, row: TaskRow, priorities: Priorities) -> TaskHistory:
     log = unpack_log(row.log)
     workers = await ledger.workers_of(incarnations=list({each.worker for each in log} - {""}))
     return TaskHistory(
-        task=_of_row(row),
+        task=_of_row(row, priorities),
         attempts=attempts_of(log, workers),
         changes=changes_of(row, log),
         source="ledger",
@@ -165,14 +178,14 @@ async def _row_history(ledger: Ledger, row: TaskRow) -> TaskHistory:
     )
 
 
-def _of_row(row: TaskRow) -> HistoryTask:
+def _of_row(row: TaskRow, priorities: Priorities) -> HistoryTask:
     return HistoryTask(
         id=row.id,
         task=row.name,
         queue=row.queue,
         tenant=row.tenant,
         state=row.state,
-        priority=LEVELS[row.level],
+        priority=priorities.name(row.level),
         attempts=row.attempts,
         worker=row.worker,
         reason=row.reason,
@@ -225,7 +238,8 @@ async def _from_broker(client: Client, asked: dict[str, Any]) -> HistoryPage:
     if asked["tenant"] is not None:
         selection["tenant"] = asked["tenant"]
     page = await client.page(selection)
-    found = [task for record in page.tasks if _is_asked(task := _of_record(record), asked)]
+    tasks = [_of_record(record, client.priorities) for record in page.tasks]
+    found = [task for task in tasks if _is_asked(task, asked)]
     end = None if page.cursor is None else f"b{page.cursor}"
     return HistoryPage(tasks=found, source="broker", cursor=end)
 
@@ -244,7 +258,7 @@ def _is_asked(task: HistoryTask, asked: Mapping[str, Any]) -> bool:
     )
 
 
-def _of_record(record: TaskRecord) -> HistoryTask:
+def _of_record(record: TaskRecord, priorities: Priorities) -> HistoryTask:
     message, error = record.message, record.error
     return HistoryTask(
         id=message.id,
@@ -252,7 +266,7 @@ def _of_record(record: TaskRecord) -> HistoryTask:
         queue=message.queue,
         tenant=message.tenant,
         state=record.state.value,
-        priority=LEVELS[message.level],
+        priority=priorities.name(message.level),
         attempts=record.attempts + (record.started_at is not None),
         worker=record.incarnation,
         reason=record.reason,
@@ -271,7 +285,7 @@ def _of_record(record: TaskRecord) -> HistoryTask:
 
 
 def _checked(selection: HistorySelection) -> dict[str, Any]:
-    check_stated(selection, HistorySelection, "a history")
+    check_options(selection, HistorySelection, "a history")
     state, error, cursor = (selection.get(key) for key in ("state", "error", "cursor"))
     queue, tenant, name = (selection.get(key) for key in ("queue", "tenant", "name"))
     limit = selection.get("limit", 50)

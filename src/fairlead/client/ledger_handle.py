@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from fairlead.broker.flows import FlowOrder
-from fairlead.broker.verbs import Alter
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
+from fairlead.broker.requests import Alter
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.flow_handle import FlowHandle, FlowInfo
 from fairlead.client.handle import Handle
-from fairlead.client.info import TaskInfo, info_in_ledger
 from fairlead.client.spooled_handle import SpooledHandle
+from fairlead.client.task_info import TaskInfo, info_in_ledger
 from fairlead.ledger.rows import Standing
 from fairlead.model.errors import (
     FlowCancelled,
@@ -71,9 +71,9 @@ class LedgerHandle(Handle[R]):
         return self._is_seen
 
     @property
-    def output(self) -> Any:
+    def output(self) -> R:
         """What the task returns, to be used as an argument of another one that depends on it."""
-        return self._output(known=self._is_seen)
+        return cast(R, self._output(known=self._is_seen))
 
     async def _state(self, client: Client) -> State | OutboxState:
         try:
@@ -87,7 +87,8 @@ class LedgerHandle(Handle[R]):
         except ResultGone as gone:
             row = await ledger_of(self._clients, self.id).task(id=self.id)
             if row is not None and self._belongs_to(row.tenant):
-                return info_in_ledger(row, early_state(Standing(row.state)))
+                state = early_state(Standing(row.state))
+                return info_in_ledger(row, state, client.priorities)
             if await self._standing(gone) is not None:
                 raise ResultGone(self.id, "its flow is yet to be sent there") from None
         raise ResultGone(self.id, "the transaction that enqueued it is not committed")
@@ -185,7 +186,7 @@ class LedgerHandle(Handle[R]):
         return await cancelled(self.id, client, at_broker, in_ledger)
 
 
-class LedgerFlowHandle(FlowHandle):
+class LedgerFlowHandle(FlowHandle[Any]):
     """Stands for a flow that the broker may not know yet."""
 
     __slots__ = ()

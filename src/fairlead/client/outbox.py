@@ -15,11 +15,12 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from fairlead.broker.dependency_order import ordered
-from fairlead.broker.verbs import Receipt, Submission
+from fairlead.broker.requests import Receipt, Submission
 from fairlead.client.clients import Clients
-from fairlead.client.enqueuing import AroundEnqueue, through
-from fairlead.client.flow_sending import Draft
+from fairlead.client.flow_submit import Draft
+from fairlead.client.middleware import AroundEnqueue, through
 from fairlead.client.stored_submissions import batches, decode_draft, flow_text, tasks_text
+from fairlead.client.submit_path import count_accepted, dated
 from fairlead.client.transactions import Rows, Transaction
 from fairlead.ledger.statements import statement
 from fairlead.model.errors import Conflict
@@ -38,7 +39,7 @@ def write_tasks(
     """Write tasks from sync code; one receipt for each, in the order given."""
     tx.check_sync()
     receipts = _through(clients.around, submissions, lambda given: _run(tx, _task_steps(given)))
-    _count(clients, submissions, receipts)
+    count_accepted(clients.counters, submissions, receipts)
     return receipts
 
 
@@ -51,7 +52,7 @@ async def awrite_tasks(
         return await _arun(tx, _task_steps(given))
 
     receipts = await through(clients.around, submissions, send)
-    _count(clients, submissions, receipts)
+    count_accepted(clients.counters, submissions, receipts)
     return receipts
 
 
@@ -61,7 +62,7 @@ def write_flow(clients: Clients, tx: Transaction, draft: Draft) -> list[Receipt]
     receipts = _through(
         clients.around, draft.submissions, lambda given: _run(tx, _flow_steps(draft, given))
     )
-    _count(clients, draft.submissions, receipts)
+    count_accepted(clients.counters, draft.submissions, receipts)
     return receipts
 
 
@@ -72,7 +73,7 @@ async def awrite_flow(clients: Clients, tx: Transaction, draft: Draft) -> list[R
         return await _arun(tx, _flow_steps(draft, given))
 
     receipts = await through(clients.around, draft.submissions, send)
-    _count(clients, draft.submissions, receipts)
+    count_accepted(clients.counters, draft.submissions, receipts)
     return receipts
 
 
@@ -80,6 +81,7 @@ async def awrite_flow(clients: Clients, tx: Transaction, draft: Draft) -> list[R
 
 
 def _task_steps(submissions: Sequence[Submission]) -> _Steps:
+    submissions = dated(submissions)
     written = ordered(submissions)
     todo = [tasks_text(batch) for batch in batches(written)]  # all are checked first
     receipts: list[Receipt] = []
@@ -168,14 +170,3 @@ def _through(
             portal.run(lambda: asyncio.wait([task]))
             raise
     return portal.run(lambda: task)
-
-
-def _count(
-    clients: Clients, submissions: Sequence[Submission], receipts: Sequence[Receipt]
-) -> None:
-    if clients.counters.on:
-        clients.counters.submitted(
-            (task_name(submission.message.body), submission.message.level)
-            for submission, receipt in zip(submissions, receipts, strict=True)
-            if receipt.code == "accepted"
-        )

@@ -6,12 +6,12 @@ What is in the spool of this process is known here; what other processes have in
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.client.client import Client
 from fairlead.client.handle import Handle
-from fairlead.client.info import TaskInfo
+from fairlead.client.task_info import TaskInfo
 from fairlead.model.errors import Refused, ResultGone, ResultTimeout
 from fairlead.model.ledger_errors import TaskRefused
 from fairlead.model.lifecycle import State
@@ -35,9 +35,9 @@ class SpooledHandle(Handle[R]):
         return not self._is_spooled and self._refusal is None
 
     @property
-    def output(self) -> Any:
+    def output(self) -> R:
         """What the task returns, to be used as an argument of another one that depends on it."""
-        return self._output(known=self.is_accepted)
+        return cast(R, self._output(known=self.is_accepted))
 
     @property
     def _is_spooled(self) -> bool:
@@ -53,7 +53,7 @@ class SpooledHandle(Handle[R]):
     def _end_here(self) -> TaskRecord | None:
         """How it ended in this process, while the broker, which has not heard of it, is away."""
         fallback = self._clients.fallback
-        return None if fallback is None else fallback.local.ends.find(self.id)
+        return None if fallback is None else fallback.local.outcomes.find(self.id)
 
     async def _state(self, client: Client) -> State | OutboxState:
         if (end := self._end_here) is not None:

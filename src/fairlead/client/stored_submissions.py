@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.broker.checks import check_submission
 from fairlead.broker.flows import MAX_SHARES
-from fairlead.broker.verbs import MAX_ENQUEUE, Submission
-from fairlead.client.flow_sending import Draft
+from fairlead.broker.requests import MAX_ENQUEUE, Submission
+from fairlead.broker.submission_checks import check_submission
+from fairlead.client.flow_submit import Draft
 from fairlead.model.errors import InvalidInput, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import Message, task_name

@@ -2,75 +2,83 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Unpack
 
 from msgspec import UNSET
 
-from fairlead.broker.verbs import Receipt, Submission
-from fairlead.client.call import CallOptions, Kind, TaskCall, handle_for
+from fairlead.client.batch import asend_pipeline, awritten, send_pipeline, written
+from fairlead.client.call import BoundTask, CallOptions, TaskCall
+from fairlead.client.client import Client
 from fairlead.client.clients import Clients
-from fairlead.client.habits import TASK, no_attribute
-from fairlead.client.handle import Handle
-from fairlead.client.ledger_handle import LedgerHandle
-from fairlead.client.outbox import awrite_tasks, write_tasks
-from fairlead.client.pipeline import asend_pipeline, send_pipeline
-from fairlead.client.receipts import error_of, raise_for
-from fairlead.client.transactions import Transaction
-from fairlead.model.options import Priorities
+from fairlead.client.errors import TASK, no_attribute, raise_for
+from fairlead.client.handle import Handle, handle_for
+from fairlead.client.named_call import NamedCall, look_up, look_up_now, placeholder
+from fairlead.model.errors import InvalidOption
+from fairlead.model.names import check_task_name
+from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry, TaskSpec
+from fairlead.runtime.ids import new_id
 
-__all__ = ("AsyncTask", "Sender", "SyncTask", "Task", "awritten", "handles_of", "written")
+__all__ = ("AsyncTask", "NamedSender", "Sender", "SyncTask", "Task")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LEAST = 0.001  # seconds
 
 
 class Sender(Generic[P, R]):
     """Enqueues one task, with some options said beforehand."""
 
-    def __init__(self, kind: Kind, clients: Clients, registry: Registry | None = None) -> None:
+    def __init__(
+        self, bound: BoundTask, clients: Clients, registry: Registry | None = None
+    ) -> None:
         """``registry`` has the tasks that declared dependencies are looked up among."""
-        self._kind = kind
+        self._bound = bound
         self._clients = clients
         self._registry = registry
 
     @property
     def name(self) -> str:
         """The name under which the task is registered."""
-        return self._kind.spec.name
+        return self._bound.spec.name
 
     def using(self, **options: Unpack[CallOptions]) -> Sender[P, R]:
-        """The same task with other options; what is not said here stays as it was."""
-        return Sender(self._kind.using(options), self._clients, self._registry)
+        """Return the same task with other options; what is not said here stays as it was."""
+        return Sender(self._bound.using(options), self._clients, self._registry)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
-        """A call to be enqueued later, with others: ``app.enqueue_many``."""
-        if self._kind.tx is not None:
-            self._kind.for_call()
+        """Return a call to be enqueued later, with others: ``app.enqueue_many``."""
+        if self._bound.tx is not None:
+            self._bound.for_call()
         return self._made(args, kwargs)
 
     def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall[R]:
-        return TaskCall(self._kind, args, kwargs)
+        return TaskCall(self._bound, args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task from sync code and return once the broker has accepted it.
 
         With ``using(tx=...)``: once it is written in that transaction.
         """
-        kind = self._kind
-        submission = kind.plain(args, kwargs)
+        bound = self._bound
+        # The short way: a call that is plainly right. None: look closer.
+        quick = bound.quick
+        submission = None if quick is None else quick.plain(new_id(), args, kwargs)
         if submission is None:
             call = self._made(args, kwargs)
-            if self._registry is not None and kind.declares_dependencies:
-                return send_pipeline(self._clients, self._registry, call, kind)
+            if self._registry is not None and bound.declares_dependencies:
+                return send_pipeline(self._clients, self._registry, call, bound)
             submission = call.submission()
-            if kind.tx is not None:
-                return written(self._clients, kind.tx, call, submission)
-        receipt = self._clients.submit(submission, kind.enqueue_timeout, kind.durability)
-        raise_for(receipt, submission)
-        return handle_for(self._clients, kind.spec, receipt, submission)
+            if bound.tx is not None:
+                return written(self._clients, bound.tx, call, submission)
+        receipt = self._clients.submit(submission, bound.enqueue_timeout, bound.durability)
+        if receipt.code != "accepted":
+            raise_for(receipt, submission)
+        return handle_for(self._clients, bound.spec, receipt, submission)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task and return once the broker has accepted it.
@@ -78,19 +86,22 @@ class Sender(Generic[P, R]):
         Everything is checked before anything is written. Concurrent calls share one trip. With
         ``using(tx=...)`` it returns once the task is written in that transaction.
         """
-        kind = self._kind
-        submission = kind.plain(args, kwargs)
+        bound = self._bound
+        # The short way: a call that is plainly right. None: look closer.
+        quick = bound.quick
+        submission = None if quick is None else quick.plain(new_id(), args, kwargs)
         if submission is None:
             call = self._made(args, kwargs)
-            if self._registry is not None and kind.declares_dependencies:
-                return await asend_pipeline(self._clients, self._registry, call, kind)
+            if self._registry is not None and bound.declares_dependencies:
+                return await asend_pipeline(self._clients, self._registry, call, bound)
             submission = call.submission()
-            if kind.tx is not None:
-                return await awritten(self._clients, kind.tx, call, submission)
+            if bound.tx is not None:
+                return await awritten(self._clients, bound.tx, call, submission)
         client = self._clients.current()
-        receipt = await client.submit(submission, kind.enqueue_timeout, kind.durability)
-        raise_for(receipt, submission)
-        return handle_for(self._clients, kind.spec, receipt, submission)
+        receipt = await client.submit(submission, bound.enqueue_timeout, bound.durability)
+        if receipt.code != "accepted":
+            raise_for(receipt, submission)
+        return handle_for(self._clients, bound.spec, receipt, submission)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -115,18 +126,22 @@ class Task(Sender[P, R]):
         priorities: Priorities,
         registry: Registry | None = None,
     ) -> None:
-        super().__init__(Kind(spec, priorities), clients, registry)
+        super().__init__(BoundTask(spec, priorities, codecs=clients.codecs), clients, registry)
         self._function: Callable[..., Any] = spec.handler
         functools.update_wrapper(self, spec.handler)
 
     @property
     def declared_id(self) -> str:
         """The id that calls have which do not say otherwise; empty if none was declared."""
-        id = self._kind.spec.options.id
+        id = self._bound.spec.options.id
         return "" if id is UNSET else id
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function here and now, as if it had never been registered."""
+        """Call the function here and now, as if it had never been registered.
+
+        One that takes a ``Context`` gets it from the caller: ``fairlead.testing.Kit`` makes one.
+        """
+        self._bound.spec.check_direct_call(args, kwargs)
         return self._function(*args, **kwargs)
 
 
@@ -135,6 +150,7 @@ class SyncTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, as if it had never been registered."""
+        self._bound.spec.check_direct_call(args, kwargs)
         value: R = self._function(*args, **kwargs)
         return value
 
@@ -144,46 +160,83 @@ class AsyncTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call the function here and now, as if it had never been registered."""
+        self._bound.spec.check_direct_call(args, kwargs)
         coroutine: Coroutine[Any, Any, R] = self._function(*args, **kwargs)
         return coroutine
 
 
-def written(
-    clients: Clients, tx: Transaction, call: TaskCall[R], submission: Submission
-) -> Handle[R]:
-    """Enqueue a call in a transaction, from sync code."""
-    (receipt,) = write_tasks(clients, tx, [submission])
-    raise_for(receipt, submission)
-    return call.accepted(clients, receipt, submission, LedgerHandle)
+class NamedSender(Sender[..., Any]):
+    """Enqueues a task of which only the name is known here.
 
+    What workers tell of it are its options: its queue, for example. Arguments that none of them
+    would take are refused. If no worker has the task, but there are workers, it is refused as well
+    (``UnknownTask`` names the closest); ``strict=False`` accepts it. If no worker is known at all
+    it is accepted, with the options of the call and otherwise the usual ones, and a warning is
+    logged once; ``strict=True`` refuses it.
+    """
 
-async def awritten(
-    clients: Clients, tx: Transaction, call: TaskCall[R], submission: Submission
-) -> Handle[R]:
-    """Enqueue a call in a transaction."""
-    (receipt,) = await awrite_tasks(clients, tx, [submission])
-    raise_for(receipt, submission)
-    return call.accepted(clients, receipt, submission, LedgerHandle)
+    def __init__(
+        self, bound: BoundTask, clients: Clients, registry: Registry, *, strict: bool | None = None
+    ) -> None:
+        super().__init__(bound, clients)
+        self._tasks = registry
+        self._strict = strict
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        clients: Clients,
+        registry: Registry,
+        priorities: Priorities,
+        *,
+        strict: bool | None = None,
+    ) -> NamedSender:
+        """The sender of a name that may be registered later, or never."""
+        if strict is not None and not isinstance(strict, bool):
+            raise InvalidOption("strict", strict, "True, False or left out")
+        spec = placeholder(check_task_name(name))
+        bound = BoundTask(spec, priorities, codecs=clients.codecs)
+        return cls(bound, clients, registry, strict=strict)
 
-def handles_of(
-    clients: Clients,
-    calls: Sequence[TaskCall[R]],
-    submissions: Sequence[Submission],
-    receipts: Sequence[Receipt],
-    kind: Callable[..., Handle[Any]] = Handle,
-) -> list[Handle[R]]:
-    """A handle for each call of a batch; if some were refused, the first refusal is raised."""
-    if any(receipt.code != "accepted" and receipt.code != "duplicate" for receipt in receipts):
-        errors = list(map(error_of, receipts, submissions))
-        refused = next(error for error in errors if error is not None)
-        stand = errors.count(None)
-        refused.add_note(
-            f"{stand} of {len(calls)} tasks were accepted. The same calls may be enqueued again: "
-            "those that were accepted are recognized by their ids."
-        )
-        raise refused
-    return [
-        call.accepted(clients, receipt, submission, kind)
-        for call, receipt, submission in zip(calls, receipts, submissions, strict=True)
-    ]
+    def using(self, **options: Unpack[CallOptions]) -> NamedSender:
+        """Return the same task with other options; what is not said here stays as it was."""
+        bound = self._bound.using(options)
+        return NamedSender(bound, self._clients, self._tasks, strict=self._strict)
+
+    def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall[Any]:
+        """A call that is looked up when it is enqueued."""
+        bound = self._bound
+        if self.name in self._tasks:
+            spec = self._tasks.get(self.name)
+            known = bound.on(spec)
+            return TaskCall(known, args, kwargs)
+        return NamedCall(bound, args, kwargs, self._strict)
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue the task from sync code and return once the broker has accepted it."""
+        call = self._made(args, kwargs)
+        if self._bound.tx is not None:
+            look_up_now(self._clients, [call])
+            return written(self._clients, self._bound.tx, call, call.submission())
+        return self._clients.sync(lambda client: self._send(client, call))
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue the task and return once the broker has accepted it."""
+        call = self._made(args, kwargs)
+        client = self._clients.current()
+        if self._bound.tx is not None:
+            await look_up(client, [call])
+            return await awritten(self._clients, self._bound.tx, call, call.submission())
+        return await self._send(client, call)
+
+    async def _send(self, client: Client, call: TaskCall[Any]) -> Handle[Any]:
+        now, limit = asyncio.get_running_loop().time, self._bound.enqueue_timeout
+        began = now()
+        await look_up(client, [call])
+        submission = call.submission()
+        if limit is not None:  # for both
+            limit = max(limit - (now() - began), _LEAST)
+        receipt = await client.submit(submission, limit, self._bound.durability)
+        raise_for(receipt, submission)
+        return call.accepted(self._clients, receipt, submission)

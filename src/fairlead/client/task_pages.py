@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.client.client import Client
-from fairlead.client.info import TaskInfo, has_whole_body, info_of
-from fairlead.client.page_selection import PageSelection
+from fairlead.client.task_info import TaskInfo, has_whole_body, info_of
+from fairlead.client.task_reader import PageSelection
 from fairlead.model.message import task_name
 
 __all__ = ("Found", "TaskPage", "found_tasks", "has_error", "has_name", "read_page")
@@ -66,7 +66,8 @@ async def read_page(client: Client, selection: PageSelection) -> TaskPage:
         cut = [id for id, record in records.items() if not has_whole_body(record)]
         whole = await client.find(cut, "all")
         records |= {record.message.id: record for record in whole if record is not None}
-    tasks = [info_of(record, arguments=arguments) for record in records.values()]
+    named = client.priorities
+    tasks = [info_of(each, named, arguments=arguments) for each in records.values()]
     return TaskPage(tasks=tasks, cursor=page.cursor)
 
 

@@ -12,13 +12,14 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from fairlead.broker.verbs import LeaseRef, Submission
+from fairlead.broker.requests import LeaseRef, Submission
+from fairlead.model.codecs import Codecs
 from fairlead.model.message import Body, BodyFrame, Message, Trace, encode, run_flags
 from fairlead.model.moments import delay_until
 from fairlead.model.names import check_key
 from fairlead.model.options import Dependency, Options, Resolved
+from fairlead.model.packing import MAX_BODY, pack_simple
 from fairlead.model.registry import TaskSpec
-from fairlead.model.values import pack_simple
 from fairlead.runtime.correlation import correlation_id
 
 __all__ = ("Template",)
@@ -30,13 +31,16 @@ class Template:
     """Makes the submissions of calls that have the same options."""
 
     __slots__ = (
-        "_after", "_before", "_body", "_flags", "_is_free", "_least", "_most", "_plain_types",
-        "found",
+        "_after", "_before", "_body", "_codecs", "_flags", "_is_free", "_least", "_most",
+        "_plain_types", "found",
     )  # fmt: skip
 
-    def __init__(self, spec: TaskSpec, said: Options, found: Resolved) -> None:
+    def __init__(
+        self, spec: TaskSpec, said: Options, found: Resolved, codecs: Codecs | None = None
+    ) -> None:
         """``said`` are the options of the calls, ``found`` those with what was registered."""
         self.found = found
+        self._codecs = codecs
         self._body = Body(
             task=spec.name,
             arguments=b"",
@@ -73,6 +77,8 @@ class Template:
         arguments = pack_simple(args)
         if arguments is None or correlation_id.get():
             return None
+        if self._codecs is not None:
+            arguments = self._codecs.encode(arguments, "the arguments", MAX_BODY)
         body = self._before + encode(arguments) + self._after
         return self._filled(id, body, b"\x92%b\x80" % encode(id))
 
@@ -90,7 +96,10 @@ class Template:
         depends_on: tuple[Dependency, ...],
         results_of: tuple[tuple[str, str], ...] | None,
     ) -> Submission:
-        """Return what the broker gets. ``results_of``: whose results it reads; None: nobody's."""
+        """Return what the broker gets; ``arguments`` are as they are stored.
+
+        ``results_of``: whose results it reads; None: nobody's.
+        """
         found = self.found
         inherited = found.correlation_id or correlation_id.get()
         origin = check_key("correlation id", inherited) if inherited else id
@@ -99,7 +108,7 @@ class Template:
         made = self._filled(id, body, trace, depends_on, results_of is not None, fence)
         if found.at is None:
             return made
-        return replace(made, delay=delay_until("at", found.at, time.time()))
+        return replace(made, delay=delay_until("at", found.at, time.time()), at=found.at)
 
     def _filled(
         self,

@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from fairlead.broker.requests import Call, Receipt, Submission
 from fairlead.broker.thread_line import ThreadLine
-from fairlead.broker.verbs import Call, Receipt, Submission
 from fairlead.model.errors import Ambiguous, BrokerError
-from fairlead.runtime.exits import at_exit
 from fairlead.runtime.ids import new_id
-from fairlead.runtime.natives import are_threads_patched
+from fairlead.runtime.native_threads import are_threads_patched
+from fairlead.runtime.process_hooks import at_exit
 
 if TYPE_CHECKING:
     from fairlead.client.client import Client

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from functools import partial
 
 from fairlead.broker import Store
 from fairlead.broker.repeats import pause
+from fairlead.broker.requests import Watched
 from fairlead.model.errors import BrokerError, Refused
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.names import DEFAULT_QUEUE
@@ -32,7 +33,8 @@ class Waiter:
     def __init__(self, store: Store, incarnation: str) -> None:
         self._store = store
         self._incarnation = incarnation
-        self._watcher: Batcher[str, State | None] = Batcher(self._watch, limit=_MAX_WATCH)
+        self._watch = partial(store.watch, incarnation)
+        self._watcher: Batcher[str, Watched] = Batcher(self._watch, limit=_MAX_WATCH)
         self._waiting: dict[str, list[asyncio.Future[_Ended]]] = {}
         self._collector: asyncio.Task[None] | None = None
         self._last = 0  # number of the last mail that was read
@@ -42,7 +44,7 @@ class Waiter:
         future: asyncio.Future[_Ended] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(id, []).append(future)
         try:
-            state = await self._watcher.submit(id)
+            state = (await self._watcher.submit(id)).state
             if state is None or state in FINAL:
                 return state
             if self._collector is None:
@@ -70,10 +72,6 @@ class Waiter:
         if not self._waiting and self._collector is not None:
             self._collector.cancel()
             self._collector = None
-
-    async def _watch(self, ids: list[str]) -> Sequence[State | None]:
-        watched = await self._store.watch(self._incarnation, ids)
-        return [watch.state for watch in watched]
 
     async def _collect(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -111,10 +109,9 @@ class Waiter:
     async def _renew(self) -> None:
         waiting = list(self._waiting)
         for start in range(0, len(waiting), _MAX_WATCH):
-            ids = waiting[start : start + _MAX_WATCH]
-            for id, state in zip(ids, await self._watch(ids), strict=True):
-                if state is None or state in FINAL:
-                    self._tell(id, state)
+            for watched in await self._watch(waiting[start : start + _MAX_WATCH]):
+                if watched.state is None or watched.state in FINAL:
+                    self._tell(watched.id, watched.state)
 
     def _tell(self, id: str, ended: _Ended) -> None:
         for future in self._waiting.get(id, ()):

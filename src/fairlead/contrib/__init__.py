@@ -1,3 +1,6 @@
-"""Fairlead inside of web frameworks. Each module needs the framework that it is named for."""
+"""Fairlead inside of web frameworks: each module needs the framework that it is named for.
+
+Nothing else imports them; ``examples/`` has a program for each.
+"""
 
 __all__ = ()

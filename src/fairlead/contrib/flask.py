@@ -12,8 +12,8 @@ from flask.cli import AppGroup, ScriptInfo, pass_script_info
 
 from fairlead.app import Fairlead
 from fairlead.model.errors import InvalidInput
-from fairlead.worker.context import Context
-from fairlead.worker.setup import slot_plan_of
+from fairlead.worker.config import slot_plan_of
+from fairlead.worker.run.context import Context
 
 __all__ = ("FlaskFairlead", "get_app")
 

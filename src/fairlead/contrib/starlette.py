@@ -12,7 +12,7 @@ from fairlead.app import Fairlead
 from fairlead.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fairlead.api.server import Server
+    from fairlead.api.http.server import Server
 
 __all__ = ("get_app", "lifespan")
 

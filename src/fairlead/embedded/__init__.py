@@ -1,4 +1,8 @@
-"""Servers that come with Fairlead and start by themselves: ``valkey`` and ``postgres``."""
+"""Servers that come with Fairlead and start by themselves.
+
+Start with ``valkey`` and ``postgres``, which decide who starts and who joins; ``valkey_server`` and
+``postgres_server`` run the programs, ``directory`` has the locks between processes.
+"""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from pathlib import Path
 import msgspec
 
 from fairlead.model.errors import Refused
-from fairlead.runtime.folders import make_private
 from fairlead.runtime.identity import exists, has_ended, is_near, machine
+from fairlead.runtime.private_folders import make_private
 
 try:
     import fcntl

@@ -35,10 +35,9 @@ from urllib.parse import quote
 from fairlead.embedded import postgres_server as server
 from fairlead.embedded.directory import LockFile
 from fairlead.embedded.options import DEFAULT_PATH, check_timeout
-from fairlead.embedded.server import check_system
+from fairlead.embedded.valkey_server import check_system
 from fairlead.model.errors import FairleadError, InvalidOption, Refused, Unreachable
-from fairlead.runtime.exits import at_the_end
-from fairlead.runtime.forks import at_fork
+from fairlead.runtime.process_hooks import at_fork, at_the_end
 
 __all__ = ("EmbeddedPostgres",)
 

@@ -31,12 +31,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from fairlead.embedded import trouble
+from fairlead.embedded import server_errors
 from fairlead.embedded.allocator import find_allocator, loaded_by
 from fairlead.embedded.directory import Directory, Holder, LockFile, State
 from fairlead.embedded.endpoint import Endpoint
 from fairlead.embedded.options import DEFAULT_PATH, Fsync, check_fsync, check_timeout
-from fairlead.embedded.server import (
+from fairlead.embedded.valkey_server import (
     Answer,
     ask,
     check_system,
@@ -47,9 +47,8 @@ from fairlead.embedded.server import (
     listens,
 )
 from fairlead.model.errors import FairleadError, InvalidOption
-from fairlead.runtime.exits import at_the_end
-from fairlead.runtime.forks import at_fork
 from fairlead.runtime.identity import is_same
+from fairlead.runtime.process_hooks import at_fork, at_the_end
 
 __all__ = ("EmbeddedValkey",)
 
@@ -224,7 +223,7 @@ class EmbeddedValkey:
             had = self._change.wait_exclusive(deadline)
         if not had:
             self._change.close()
-            raise trouble.busy(self._directory, timeout)
+            raise server_errors.busy(self._directory, timeout)
         try:
             yield deadline
         finally:
@@ -239,13 +238,13 @@ class EmbeddedValkey:
                 state = self._directory.state()
             elif launched:
                 self._server.release()
-                raise trouble.died(self._directory)
+                raise server_errors.died(self._directory)
             else:
                 self._check_nobody_listens()
                 state, launched = self._launch(), True
                 deadline = time.monotonic() + self._start_timeout
             if state is None:
-                raise trouble.stray(self._directory, self._server.holder())
+                raise server_errors.stray(self._directory, self._server.holder())
             answer = ask(state, self._fsync)
             holder = self._server.holder()
             if answer is Answer.READY:
@@ -258,10 +257,10 @@ class EmbeddedValkey:
                 self._server.discard()
             if time.monotonic() > deadline:
                 if answer is Answer.LOADING:  # leave it to that: it will be ready for a later try
-                    raise trouble.loading(self._directory, holder, self._start_timeout)
+                    raise server_errors.loading(self._directory, holder, self._start_timeout)
                 if launched:
                     end(self._server, state)
-                raise trouble.silent(self._directory, holder, self._start_timeout)
+                raise server_errors.silent(self._directory, holder, self._start_timeout)
             time.sleep(_PAUSE)
 
     def _check_nobody_listens(self) -> None:
@@ -269,7 +268,7 @@ class EmbeddedValkey:
         try:
             for place in self._directory.places():
                 if listens(place):
-                    raise trouble.unlocked(self._directory, place)
+                    raise server_errors.unlocked(self._directory, place)
         except BaseException:
             self._server.release()
             raise

@@ -1,7 +1,8 @@
 """While the broker is away: tasks and outcomes are kept in a spool, and sent when it is back.
 
-Joins ``fairlead.broker`` and ``fairlead.spool``; ``fallback`` puts the parts together. What is
-decided is decided in ``fairlead.model.outage``.
+Start with ``fallback``, which puts the parts together: ``submitter`` is the way in, ``drainer`` the
+way out, ``background`` runs it, ``local_tasks`` runs tasks here meanwhile. ``recent_enqueues`` and
+``replay`` send again what a failover lost. What is decided is decided in ``fairlead.model.outage``.
 """
 
 from __future__ import annotations

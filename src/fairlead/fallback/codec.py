@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from fairlead.broker.verbs import LeaseRef, Submission
+from fairlead.broker.requests import LeaseRef, Submission
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import DependencyPolicy, Settlement
 from fairlead.model.message import Message

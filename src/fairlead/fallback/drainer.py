@@ -15,20 +15,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.broker.chunks import Room
-from fairlead.broker.verbs import Receipt, Submission
-from fairlead.fallback.blocking import in_thread
+from fairlead.broker.requests import Receipt, Submission
 from fairlead.fallback.codec import Doubted, LaterVersion, decode_submission, moment_now
-from fairlead.fallback.line import Doubt, Line, recall
-from fairlead.fallback.local_ends import is_taken
+from fairlead.fallback.drain_backoff import DrainBackoff
+from fairlead.fallback.latency import transfer_time
+from fairlead.fallback.local_outcomes import is_taken
+from fairlead.fallback.log_summary import LaterRecordsWarning, LogSummary
+from fairlead.fallback.numbered_enqueues import Doubt, NumberedEnqueuer, recall
 from fairlead.fallback.outages import leads_to_spool
 from fairlead.fallback.prober import Prober
-from fairlead.fallback.refusals import Refusals
-from fairlead.fallback.tally import LaterRecords, Tally
-from fairlead.fallback.transfer import transfer_time
+from fairlead.fallback.threads import in_thread
 from fairlead.model.errors import BrokerError, InvalidInput
 from fairlead.model.message import task_name
 from fairlead.model.spool_errors import SpoolFailed
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from fairlead.spool import Kind, Record, Rejection
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = ("Drainer",)
 
 _BATCH = 256  # records in a step
 _HELD = 1.0  # seconds before a queue that was full is tried again
-_REST, _LONGEST_REST = 20.0, 30.0  # times the cost of a pass that left something; seconds
+_REST, _LONGEST_REST = 20.0, 30.0  # times the cost of reading again what was left; seconds
 _EARLY = 0.01  # seconds that a timer may be early
 _SLOWEST = 8.0  # times that a call has the usual time, at most
 _SENT = (Kind.SUBMISSION, Kind.LOCAL_DONE)
@@ -71,22 +71,21 @@ class Drainer:
         self.busy, self.count = 0.0, 0  # seconds that the broker took for the last step, and tasks
         self.sent = 0  # tasks that it has taken so far
         self.left = 0  # tasks that the last pass left where they were
-        self._fallback = fallback
-        self._clock = clock
-        self._lines = {shard: Line(fallback, shard) for shard in fallback.parts.stores}
+        self._fallback, self._clock = fallback, clock
+        self._lines = {shard: NumberedEnqueuer(fallback, shard) for shard in fallback.parts.stores}
         self._after = 0  # the last record that this pass has seen
-        self._cost = 0.0  # seconds that this pass took, but for those of the broker
+        self._cost, self._read = 0.0, 0  # seconds of this pass without the broker's; its records
         self._rests_until = 0.0  # when the next pass begins; 0: this one goes on
         self._changes = 0  # of state, before that
         self._behind: set[str] = set()  # tasks that this pass leaves where they are
         self._waiting: set[str] = set()  # shards of these
         self._later = 0  # records of later releases among those that this pass leaves
-        self._later_records = LaterRecords(log)
+        self._later_records = LaterRecordsWarning(log)
         self._doubts: dict[int, Doubted] = {}  # by sequence: sent, and no reply came
         self._full: dict[tuple[str, str], float] = {}  # until when a queue is not tried again
-        self._refusals = Refusals()
+        self._backoff = DrainBackoff()
         self._slowness: dict[str, float] = {}  # how many times the usual time a call has
-        self._tally = Tally(log)
+        self._summary = LogSummary(log)
         self._unwritten = ""  # why the last rejected task could not be recorded
 
     async def step(self, count: int = _BATCH) -> bool:
@@ -104,13 +103,13 @@ class Drainer:
             self._clock() >= self._rests_until or outages.changes != self._changes
         ):
             self._begin_pass()
-        await self._fallback.local.ends.index()
+        await self._fallback.local.outcomes.index()
         records = await in_thread(lambda: spool.pending(self._after, count))
         if not records:
             self._end_pass()
             return False
-        faults.reached("drain_read")
-        self._after = records[-1].sequence
+        fault_injection.reached("drain_read")
+        self._after, self._read = records[-1].sequence, self._read + len(records)
         tasks: dict[str, list[_Item]] = {}
         homes: dict[str, str] = {}  # the shards of these, by id
         now = moment_now()
@@ -152,8 +151,8 @@ class Drainer:
     def _end_pass(self) -> None:
         """A shard of which nothing waits is healthy.
 
-        The next pass reads all that was left again. So it begins after a rest that is long if this
-        one was costly; until then only new records are looked at.
+        The next pass reads all that was left again. So it begins after a rest that is long if that
+        will be costly; until then only new records are looked at.
         """
         outages = self._fallback.outages
         for shard in self._fallback.parts.stores:
@@ -161,10 +160,10 @@ class Drainer:
                 outages.drained(shard)
                 self._slowness.pop(shard, None)
         self.left = len(self._behind) + self._later
-        self._tally.end()
+        self._summary.end()
         if self._rests_until:
             return
-        rest = min(self._cost * _REST, _LONGEST_REST) if self.left else 0.0
+        rest = min(_REST * self._cost * self.left / max(self._read, 1), _LONGEST_REST)
         if rest < _HELD:
             self._begin_pass()
         else:
@@ -172,14 +171,14 @@ class Drainer:
 
     def _begin_pass(self) -> None:
         """Begin again with the first record."""
-        self._after, self._cost, self._rests_until = 0, 0.0, 0.0
+        self._after, self._cost, self._read, self._rests_until = 0, 0.0, 0, 0.0
         self._behind, self._waiting, self._later = set(), set(), 0
 
     def _must_wait(self, submission: Submission, shard: str) -> bool:
         away, message, now = self._fallback.outages.away(), submission.message, self._clock()
         if self._fallback.local.holds(submission):
             return True
-        if shard in away or self._refusals.hold(shard, message.id, now):
+        if shard in away or self._backoff.hold(shard, message.id, now):
             return True
         if away and (submission.depends_on or submission.fence):
             return True  # a task that it names may be there
@@ -203,11 +202,10 @@ class Drainer:
         room, chunk, ids = Room(), list[_Item](), set[str]()
         taken: list[Submission] = []
         for item in items:
-            fits = room(taken, item.submission)
-            if chunk and not (fits and ids.isdisjoint(d.id for d in item.submission.depends_on)):
+            fits = not taken or room(taken, item.submission)
+            if not (fits and ids.isdisjoint(d.id for d in item.submission.depends_on)):
                 await self._send_chunk(shard, chunk)
                 chunk, taken, ids = [], [], set()
-                room(taken, item.submission)
             if self._must_wait(item.submission, shard):
                 self._leave([item], shard)
                 continue
@@ -219,10 +217,9 @@ class Drainer:
 
     async def _send_chunk(self, shard: str, items: list[_Item]) -> None:
         try:
-            if any(item.doubt is not None for item in items):
-                items = await self._recalled(shard, items)
-                if not items:
-                    return
+            is_doubted = any(item.doubt is not None for item in items)
+            if is_doubted and not (items := await self._recalled(shard, items)):
+                return
             receipts = await self._enqueue(shard, items)
         except InvalidInput as error:
             if len(items) == 1:
@@ -242,8 +239,8 @@ class Drainer:
             else:
                 self._put_off(shard, items[0], error)
             return
-        self._refusals.taken(shard, (item.id for item in items))
-        faults.reached("drain_sent")
+        self._backoff.taken(shard, (item.id for item in items))
+        fault_injection.reached("drain_sent")
         if any(item.submission.deadline == 0.0 for item in items):
             await self._bury(shard)
         await self._take_in(shard, list(zip(items, receipts, strict=True)))
@@ -260,7 +257,7 @@ class Drainer:
         """Leave a task that the broker refuses for now, so that the others can go."""
         self._leave([item], shard)
         fields = {"shard": shard, "reason": str(error)}
-        is_first, is_shard = self._refusals.refused(shard, item.id, self._clock())
+        is_first, is_shard = self._backoff.refused(shard, item.id, self._clock())
         if is_first:
             told = fields | {"id": item.id}
             log.warning("broker refuses a task that is in the spool; tried again", extra=told)
@@ -275,10 +272,12 @@ class Drainer:
         until = asyncio.get_running_loop().time() + self._fallback.options.silence
         store, answers = self._fallback.parts.stores[shard], dict[tuple[str, int], list[Receipt]]()
         for doubt in {item.doubt[:2] for item in items if item.doubt is not None}:
-            found = await recall(store, *doubt, until)
-            answers[doubt] = found or []
-        known: list[tuple[_Item, Receipt]] = []
-        rest: list[_Item] = []
+            try:
+                answers[doubt] = await recall(store, *doubt, until) or []
+            except BrokerError as error:
+                await self._probe(shard, error)  # else a shard that is away would seem to drain
+                raise
+        known, rest = list[tuple[_Item, Receipt]](), list[_Item]()
         for item in items:
             self._doubts.pop(item.record.sequence, None)
             receipts = answers[item.doubt[:2]] if item.doubt is not None else []
@@ -300,15 +299,15 @@ class Drainer:
                 self._fallback.ids.replace(item.id, receipt.id)
                 fields = {"id": item.id, "stands_for_it": receipt.id}
                 text = "a spooled task has the unique key of another one"
-                self._tally.tell(logging.INFO, text, receipt.code, fields)
+                self._summary.tell(logging.INFO, text, receipt.code, fields)
         if done:
             spool = self._fallback.spool
             await in_thread(lambda: spool.confirm([item.record.sequence for item, _ in done]))
             self._fallback.ids.discard(item.submission for item, _ in done)
             ends = ((item.submission, receipt) for item, receipt in done)
-            self._fallback.local.ends.sent(ends, self._tally)
+            self._fallback.local.outcomes.sent(ends, self._summary)
             self.sent += len(done)
-        faults.reached("drain_confirmed")
+        fault_injection.reached("drain_confirmed")
         for item, receipt in answered:
             if receipt.code in _FULL:
                 self._full[item.line] = self._clock() + _HELD
@@ -393,8 +392,8 @@ class Drainer:
                 log.warning("a rejected task cannot be recorded; tried again: %s", error)
             return False
         self._unwritten = ""
-        faults.reached("drain_rejected")
+        fault_injection.reached("drain_rejected")
         fields = {"code": code} | (fields or {})
         said = "the broker did not take a spooled task; see `fairlead spool`"
-        self._tally.tell(logging.ERROR, said, code, fields)
+        self._summary.tell(logging.ERROR, said, code, fields)
         return True

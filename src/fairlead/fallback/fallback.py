@@ -20,25 +20,26 @@ from pathlib import Path
 import msgspec
 
 from fairlead.broker import LIMIT, Store, destination_of, parts_of
-from fairlead.broker.checks import check_submissions
-from fairlead.broker.verbs import Receipt, Submission
-from fairlead.fallback.blocking import in_thread
+from fairlead.broker.requests import Receipt, Submission
+from fairlead.broker.submission_checks import check_submissions
+from fairlead.fallback.background import BackgroundLoop
 from fairlead.fallback.codec import Doubted, SpooledTask, encode_submission, moment_now
-from fairlead.fallback.keeper import Keeper
 from fairlead.fallback.latency import Latency
-from fairlead.fallback.line import Doubt
-from fairlead.fallback.local import LocalTasks, MakeHandlers
+from fairlead.fallback.local_tasks import LocalTasks, MakeHandlers
+from fairlead.fallback.numbered_enqueues import Doubt
 from fairlead.fallback.outages import Outages
 from fairlead.fallback.outcomes import Outcomes
+from fairlead.fallback.recent_enqueues import RecentEnqueues
 from fairlead.fallback.replay import Replayer
 from fairlead.fallback.spooled_ids import SpooledIds
-from fairlead.fallback.window import Window
+from fairlead.fallback.threads import in_thread
 from fairlead.model.errors import Ambiguous
 from fairlead.model.message import Message
 from fairlead.model.outage import BrokerState
-from fairlead.runtime.forks import at_fork
 from fairlead.runtime.portal import portal
+from fairlead.runtime.process_hooks import at_fork
 from fairlead.spool import Entry, Kind, Spool, SpoolLimits
+from fairlead.telemetry.counters import SpoolFigures
 
 __all__ = ("Fallback", "FallbackOptions")
 
@@ -80,12 +81,12 @@ class Fallback:
         self.ids = SpooledIds()
         self.outages = Outages(self.parts.stores, changed=self.wake)
         self.outcomes = Outcomes(self.spool, self._used)
-        self.window = Window()
+        self.recent_enqueues = RecentEnqueues()
         self.latency = Latency()
         self.replayer = Replayer(self)
         self._handlers = handlers
         self.local = LocalTasks(self, handlers)
-        self._keeper: Keeper | None = None
+        self._background: BackgroundLoop | None = None
         self._running: concurrent.futures.Future[None] | None = None
         self._pid = 0
         self._starting = threading.Lock()
@@ -103,6 +104,19 @@ class Fallback:
     def since(self) -> float:
         """When that state began, in unix seconds."""
         return self.outages.since
+
+    def figures(self) -> SpoolFigures:
+        """Return how the process stands to its broker, and what it keeps on disk, for metrics."""
+        stats = self.spool.stats()
+        return SpoolFigures(
+            state=self.state,
+            depth=stats.depth,
+            bytes=stats.bytes,
+            oldest_at=stats.oldest_at,
+            rejected=stats.rejected,
+            fenced=self.outcomes.fenced + self.local.outcomes.fenced,
+            local=self.local.ran,
+        )
 
     def is_spooled(self, id: str) -> bool:
         """Whether a task is in the spool and not at the broker, as far as this process knows."""
@@ -175,21 +189,21 @@ class Fallback:
             return
         with self._starting:  # two loops may make their first calls at once
             if self._pid != os.getpid() and not self._closed:
-                self._keeper = keeper = Keeper(self)
-                self._running = portal.spawn(keeper.run)
+                self._background = background = BackgroundLoop(self)
+                self._running = portal.spawn(background.run)
                 self._pid = os.getpid()
 
     async def close(self) -> None:
         """Stop within about a second, say what stays in the spool, and let go of it."""
         with self._starting:
             self._closed = True
-        running, keeper = self._running, self._keeper
-        if running is not None and keeper is not None and self._pid == os.getpid():
-            keeper.stop()
+        running, background = self._running, self._background
+        if running is not None and background is not None and self._pid == os.getpid():
+            background.stop()
             await asyncio.wait([asyncio.wrap_future(running)], timeout=_AT_CLOSE)
             running.cancel()
         self.local.stop(0.0)
-        self._running = self._keeper = None
+        self._running = self._background = None
         depth = self.spool.depth
         if depth:
             log.warning(
@@ -210,17 +224,17 @@ class Fallback:
 
     def wake(self) -> None:
         """Look again now what is to be done. From any thread."""
-        keeper = self._keeper
-        if keeper is not None:
-            keeper.wake()
+        background = self._background
+        if background is not None:
+            background.wake()
 
     def _renew(self) -> None:
-        """In a forked child: the tasks in the spool are the parent's, and so is the keeper."""
-        self.ids, self.window = SpooledIds(), Window()
+        """In a forked child: the tasks in the spool are the parent's, and so is the loop."""
+        self.ids, self.recent_enqueues = SpooledIds(), RecentEnqueues()
         self.replayer = Replayer(self)
         self.local = LocalTasks(self, self._handlers)
         self.outages.renew()
-        self._keeper = self._running = None
+        self._background = self._running = None
         self._pid = 0
         self._starting = threading.Lock()  # the parent may have held it
 

@@ -1,16 +1,20 @@
-"""How long calls to the broker take at the moment: a drain gives way to them."""
+"""How long calls to the broker take at the moment, and how long one of this size may take."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-__all__ = ("Latency",)
+from fairlead.broker.requests import Submission
+
+__all__ = ("Latency", "transfer_time")
 
 _UP, _DOWN = 0.2, 0.02  # weights of the last call, if it took longer than others or not
 _FORGET = 1.001  # by which the shortest time is forgotten with each call
 _FRESH = 2.0  # seconds for which it says something
 _LATELY = 0.2  # seconds after the last call in which it need not be asked for
+_FREE = 64 * 1024  # bytes that take no time of their own
+_SPEED = 256 * 1024  # bytes in a second that any link and any broker is expected to take
 
 
 class Latency:
@@ -42,3 +46,9 @@ class Latency:
     def excess(self) -> float:
         """By how much slower calls took longer than the fastest lately; 0 if there were none."""
         return self._slow - self._least if self._clock() - self._at < _FRESH else 0.0
+
+
+def transfer_time(submissions: Iterable[Submission]) -> float:
+    """Return the seconds to add to the usual silence of a broker."""
+    size = sum(len(each.message.body) for each in submissions)
+    return max(size - _FREE, 0) / _SPEED

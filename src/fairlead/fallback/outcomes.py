@@ -28,10 +28,10 @@ from pathlib import Path
 import msgspec
 
 from fairlead.broker import LIMIT, Broker, destination_of
-from fairlead.broker.verbs import Call, Settled
-from fairlead.fallback.blocking import in_thread
+from fairlead.broker.requests import Call, Settled
 from fairlead.fallback.codec import LaterVersion, moment_now
-from fairlead.fallback.tally import LaterRecords, Tally
+from fairlead.fallback.log_summary import LaterRecordsWarning, LogSummary
+from fairlead.fallback.threads import in_thread
 from fairlead.model.errors import BrokerError, InvalidInput, OutOfOrder
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.outage import Moment, elapsed, remaining
@@ -110,8 +110,8 @@ class Outcomes:
         self._is_left = False  # there may be outcomes of workers that are gone
         self._living: set[tuple[int, str]] = set()  # workers by process, which forks
         self._told: set[int] = set()  # sequences of those that fail, which was logged
-        self._later_records = LaterRecords(log)
-        self._tally = Tally(log)
+        self._later_records = LaterRecordsWarning(log)
+        self._summary = LogSummary(log)
         self._locks: dict[int, threading.Lock] = {}  # by process: held by whoever settles
 
     # -- a worker's own ------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class Outcomes:
             self._adopted, self._is_left = adopted, left > 0
             return left
         finally:
-            self._tally.end()
+            self._summary.end()
             lock.release()
 
     def _groups(self) -> dict[tuple[str, int], _Group]:
@@ -228,7 +228,7 @@ class Outcomes:
             self._later_records.found(error)
         except msgspec.DecodeError as error:
             said = "an outcome in the spool cannot be read; see `fairlead spool`"
-            self._tally.tell(logging.ERROR, said, "unreadable", {"code": "unreadable"})
+            self._summary.tell(logging.ERROR, said, "unreadable", {"code": "unreadable"})
             self._reject(record, "unreadable", f"not an outcome: {type(error).__name__}")
         return None
 
@@ -295,11 +295,11 @@ class Outcomes:
         }
         if answer == "applied":
             self.settled += 1
-            self._tally.tell(logging.INFO, _SETTLED, answer, fields)
+            self._summary.tell(logging.INFO, _SETTLED, answer, fields)
             return
         self.unknown += answer == "unknown"
         self.fenced += 1
-        self._tally.tell(logging.WARNING, "outcome fenced", answer, fields)
+        self._summary.tell(logging.WARNING, "outcome fenced", answer, fields)
 
     def _record(self, sequence: int) -> Record | None:
         records = self.spool.pending(sequence - 1, 1)
@@ -318,7 +318,7 @@ class Outcomes:
             self.spool.reject(record.sequence, left.encode())
         except SpoolFailed as error:  # it is pending as before, and looked at again later
             said = f"record not rejected: {error}"
-            self._tally.tell(logging.ERROR, said, code, {"code": code})
+            self._summary.tell(logging.ERROR, said, code, {"code": code})
 
 
 async def settle_left(root: Path, store: Broker) -> Outcomes:
@@ -362,7 +362,7 @@ async def _exchange(
 
 def _has_several(store: Broker) -> bool:
     """Return whether it is made of several shards."""
-    return len(getattr(store, "parts", ())) > 1
+    return len(getattr(store, "stores", ())) > 1
 
 
 def _microseconds() -> int:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.fallback.blocking import in_thread
 from fairlead.fallback.codec import decode_submission
+from fairlead.fallback.threads import in_thread
 from fairlead.model.errors import InvalidInput
 from fairlead.spool import Kind, Record, Rejection, Spool
 
@@ -56,7 +56,7 @@ def _take_in(record: Record, fallback: Fallback) -> bool:
         if left.kind in (Kind.SUBMISSION, Kind.LOCAL_DONE):
             submission = decode_submission(left.payload).submission
             if submission.ended is not None:
-                fallback.local.ends.gone([submission.message.id])
+                fallback.local.outcomes.gone([submission.message.id])
             if left.code == _TOO_OLD:
                 ids.expire(submission, left.code)
             elif ids.refused(submission.message.id) is None:  # else more is known of it

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.fallback.codec import SpooledTask, moment_now
-from fairlead.fallback.line import last_number
-from fairlead.fallback.window import Acknowledged
+from fairlead.fallback.numbered_enqueues import last_number
+from fairlead.fallback.recent_enqueues import Acknowledged
 from fairlead.model.errors import BrokerError
 from fairlead.model.outage import Moment
 from fairlead.model.spool_errors import SpoolFailed, SpoolFull
@@ -80,7 +80,7 @@ class Replayer:
 
     async def _look_at(self, shard: str) -> None:
         """Find out what a shard has lost, and take that out of the window."""
-        window = self._fallback.window
+        window = self._fallback.recent_enqueues
         is_moved, began = shard in self._moved, window.now()
         self._moved.discard(shard)
         try:
@@ -107,7 +107,7 @@ class Replayer:
         found, known = (hello.generation, hello.replication), self._known.get(shard)
         if known == found and not is_moved:
             return found, ()
-        calls = self._fallback.window.calls(shard)
+        calls = self._fallback.recent_enqueues.calls(shard)
         if known is not None and known[0] != found[0]:
             return found, calls
         return found, await self._unknown(shard, calls)
@@ -148,7 +148,7 @@ class Replayer:
         fallback, now = self._fallback, moment_now()
         count, tasks = 0, list[SpooledTask]()
         for call in lost:
-            passed = fallback.window.age(call)
+            passed = fallback.recent_enqueues.age(call)
             moment = Moment(now.wall - passed, now.boot - passed, now.boot_id)
             tasks += (
                 SpooledTask(submission, moment)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from fairlead.broker.dependency_order import depending
-from fairlead.broker.verbs import Submission
+from fairlead.broker.requests import Submission
 from fairlead.model.options import Dependency
 
 __all__ = ("SpooledIds",)

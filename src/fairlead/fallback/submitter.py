@@ -12,12 +12,12 @@ from typing import Any
 
 from fairlead.broker.chunks import Room
 from fairlead.broker.repeats import Limit, late
-from fairlead.broker.verbs import MAX_ENQUEUE, Receipt, Submission
+from fairlead.broker.requests import MAX_ENQUEUE, Receipt, Submission
 from fairlead.fallback.fallback import Fallback
-from fairlead.fallback.line import LINKED, Doubt, Line
+from fairlead.fallback.latency import transfer_time
+from fairlead.fallback.numbered_enqueues import LINKED, Doubt, NumberedEnqueuer
 from fairlead.fallback.outages import leads_to_spool
 from fairlead.fallback.spooled_ids import SpooledIds
-from fairlead.fallback.transfer import transfer_time
 from fairlead.model.errors import Ambiguous, BrokerError, InvalidInput, Unreachable
 from fairlead.model.spool_errors import SpoolFailed, SpoolFull
 from fairlead.runtime.batcher import Batcher, own_copy
@@ -78,10 +78,10 @@ class Submitter:
             receipts.update(zip(group, answer, strict=True))
         return [receipts[place] for place in range(len(submissions))]
 
-    def line(self) -> Line:
+    def line(self) -> NumberedEnqueuer:
         """Return a line for calls that go to the broker or fail, whatever their shards."""
         shards = list(self._fallback.parts.stores)
-        return Line(self._fallback, shards[0] if self._is_whole else LINKED)
+        return NumberedEnqueuer(self._fallback, shards[0] if self._is_whole else LINKED)
 
     def check_present(self, submissions: Sequence[Submission]) -> None:
         """Raise ``Unreachable`` if one of them would have to go into the spool."""
@@ -154,7 +154,7 @@ class _Lane:
         self._fallback = fallback
         self._heard = heard
         self.shard = shard
-        self._line = Line(fallback, shard)
+        self._line = NumberedEnqueuer(fallback, shard)
         self.batcher: Batcher[Submission, Receipt] = Batcher(
             self._flush, limit=MAX_ENQUEUE, fits=Room(), late=late, extra=_EXTRA
         )

@@ -1,7 +1,7 @@
 """PostgreSQL as the record of tasks: what was committed, what became of it, who sends it.
 
-``ledger.Ledger`` has one method for each named statement in ``sql/``; ``migrator`` brings the
-schema up to date. Nothing here speaks to a broker.
+Start with ``ledger``; ``queries`` has one method for each named statement in ``sql/``, ``migrator``
+brings the schema up to date. Nothing here speaks to a broker.
 """
 
 from __future__ import annotations

@@ -11,17 +11,17 @@ import msgspec
 
 from fairlead.embedded.postgres import EmbeddedPostgres
 from fairlead.ledger.address import parse_address
-from fairlead.ledger.calls import Calls
 from fairlead.ledger.listener import Listener
 from fairlead.ledger.migrator import SchemaStatus, check_schema, migrate, schema_status
 from fairlead.ledger.pool import Answer, Pool
-from fairlead.ledger.recording import TransactionCalls
+from fairlead.ledger.queries import Queries
+from fairlead.ledger.record_writer import TransactionQueries
 from fairlead.ledger.statements import Statement
 
 __all__ = ("Ledger",)
 
 
-class Ledger(Calls):
+class Ledger(Queries):
     """PostgreSQL as the record of tasks; one for each event loop.
 
     ``url`` is ``postgresql://user@host/database``, or ``embedded://PATH`` for a server of one's
@@ -82,14 +82,14 @@ class Ledger(Calls):
         return await (await self._opened()).run(statement, parameters)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[TransactionCalls]:
-        """Run what is called on the ``Calls`` inside in one transaction: all of it or nothing.
+    async def transaction(self) -> AsyncIterator[TransactionQueries]:
+        """Run what is called on the ``Queries`` inside in one transaction: all of it or nothing.
 
         An error inside rolls back. Raises LedgerAmbiguous if the connection is lost at the commit.
         """
         pool = await self._opened()
         async with pool.transaction() as transaction:
-            yield TransactionCalls(transaction)
+            yield TransactionQueries(transaction)
 
     async def listen(self, channel: str) -> Listener:
         """Return what waits for notifications, on a connection of its own; the caller closes it."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.ledger.address import psycopg_of
-from fairlead.ledger.failures import meaning
+from fairlead.ledger.errors import meaning
 from fairlead.ledger.pool import Pool
 from fairlead.model.ledger_errors import LedgerRefused, LedgerUnreachable
 

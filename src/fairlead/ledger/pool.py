@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from fairlead.ledger.address import Address, conninfo, psycopg_of
-from fairlead.ledger.failures import at_connect, is_collision, meaning
+from fairlead.ledger.errors import at_connect, is_collision, meaning
 from fairlead.ledger.statements import Statement
 from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerError, LedgerUnreachable
 
@@ -70,6 +70,7 @@ class Pool:
             address, statement_timeout=statement_timeout, lock_timeout=lock_timeout
         )
         self._pool: AsyncConnectionPool[AsyncConnection[tuple[Any, ...]]] | None = None
+        self._keeper: asyncio.Task[None] | None = None  # closes the pool at the end of the loop
         self._trouble: tuple[float, Exception] | None = None  # when, and why it could not connect
 
     @property
@@ -109,13 +110,16 @@ class Pool:
             open=False,
         )
         await pool.open()
-        self._pool = pool
+        self._pool, self._keeper = pool, asyncio.create_task(_keep(pool), name="ledger connections")
 
     async def close(self) -> None:
         """Close the connections; without effect on a pool that is closed."""
         pool, self._pool = self._pool, None
-        if pool is not None:
+        keeper, self._keeper = self._keeper, None
+        if pool is not None and keeper is not None:
             await pool.close(timeout=_GRACE)
+            keeper.cancel()
+            await asyncio.wait([keeper])
 
     async def run(self, statement: Statement, parameters: Mapping[str, Any]) -> Answer:
         """Run a statement in a transaction of its own, again if it collided with another one."""
@@ -222,6 +226,18 @@ class Pool:
         return (
             LedgerAmbiguous(f"{what}; it may have been done") if writes else LedgerUnreachable(what)
         )
+
+
+async def _keep(pool: AsyncConnectionPool[Any]) -> None:
+    """Close a pool when this is cancelled, which the end of the loop does if nobody else did.
+
+    Tasks of the pool lose a cancellation that arrives at the wrong moment, and ``asyncio.run`` of a
+    program that did not close its app would wait for them for ever. They hear of an orderly end.
+    """
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        await pool.close(timeout=_GRACE)
 
 
 class Transaction:

@@ -2,7 +2,7 @@
 
 Any number of managers may run. One of them leads, by a lease at the broker; the others stand by.
 ``leader`` holds the leadership, ``dispatcher``, ``recorder``, ``janitor`` and ``auditor`` are what
-it does meanwhile, and ``manager`` runs them.
+it does meanwhile. Start with ``manager``, which runs them.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from fairlead.broker import Store
 from fairlead.ledger.ledger import Ledger
+from fairlead.manager.broker_identity import identity_of
 from fairlead.manager.comparison import WAITING, Comparison, Seen
 from fairlead.manager.counts import Counts
-from fairlead.manager.identity import identity_of
-from fairlead.manager.term import Term
+from fairlead.manager.leader_term import Term
 
 __all__ = ("Auditor",)
 

@@ -15,9 +15,9 @@ from typing import Protocol
 import msgspec
 
 from fairlead.broker import Store
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.ledger.ledger import Ledger
-from fairlead.manager.term import Term
+from fairlead.manager.leader_term import Term
 
 __all__ = ("WAITING", "Compared", "Comparison", "Seen")
 

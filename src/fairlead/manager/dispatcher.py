@@ -18,22 +18,22 @@ from functools import partial
 
 from fairlead.broker import Store
 from fairlead.broker.repeats import Limit
-from fairlead.broker.verbs import Receipt
+from fairlead.broker.requests import Receipt
 from fairlead.client.stored_submissions import decode_submission
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ClaimedTask
 from fairlead.manager.counts import Counts
+from fairlead.manager.dependencies import parents_in
 from fairlead.manager.flow_dispatcher import FlowDispatcher
-from fairlead.manager.parents import parents_in
+from fairlead.manager.leader_term import Term
 from fairlead.manager.push import Failures, Sent, Settlement, batches, fate, resolved
-from fairlead.manager.term import Term
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
     InvalidInput,
 )
 from fairlead.model.ledger_errors import LedgerError, LostLeadership
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from fairlead.runtime.component import within
 
 __all__ = ("Dispatcher",)
@@ -168,14 +168,14 @@ class Dispatcher:
         """
         await self._term.touch()
         await self._catch_up()
-        faults.reached("caught_up")
+        fault_injection.reached("caught_up")
         count, more = 0, True
         while more:
             released = await self._ledger.release_claims(term=self._term.number, limit=self._batch)
             count += len(released)
             more = len(released) == self._batch
         count += len(await self._ledger.release_flow_claims(term=self._term.number))
-        faults.reached("released")
+        fault_injection.reached("released")
         self._counts.add("released", count)
         return count
 
@@ -204,7 +204,7 @@ class Dispatcher:
         if claimed:
             self._counts.add("scanned", len(claimed))
             self._counts.put("lag", round(max(row.late for row in claimed), 3))
-            faults.reached("claimed")
+            fault_injection.reached("claimed")
         return claimed
 
     async def _push(self, claimed: Sequence[ClaimedTask]) -> Settlement:
@@ -228,7 +228,7 @@ class Dispatcher:
             if not into.confirmed:
                 await self._settle(into)
                 raise error
-        faults.reached("pushed")
+        fault_injection.reached("pushed")
         return into
 
     async def _push_parts(self, items: Sequence[Sent], into: Settlement) -> BrokerError | None:
@@ -308,7 +308,7 @@ class Dispatcher:
                 term=term, ids=list(ids), states=list(states), reasons=list(reasons)
             )
             self._counts.add("refused", len(ids))
-        faults.reached("settled")
+        fault_injection.reached("settled")
         return settlement.total
 
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Submission
-from fairlead.client.flow_sending import send
+from fairlead.broker.requests import Submission
+from fairlead.client.flow_submit import send
 from fairlead.client.stored_submissions import decode_draft
 from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import ClaimedFlow
 from fairlead.manager.counts import Counts
-from fairlead.manager.parents import UNFINISHED, parents_in, with_parents
+from fairlead.manager.dependencies import UNFINISHED, parents_in, with_parents
+from fairlead.manager.leader_term import Term, lost
 from fairlead.manager.push import BACKOFF
-from fairlead.manager.term import Term, lost
 from fairlead.model.errors import (
     Ambiguous,
     BrokerError,
@@ -28,7 +28,7 @@ from fairlead.model.errors import (
 )
 from fairlead.model.ledger_errors import LostLeadership
 from fairlead.model.options import Dependency
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 
 __all__ = ("FlowDispatcher", "ended", "remaining", "states_in_parts")
 
@@ -67,7 +67,7 @@ class FlowDispatcher:
         flow = await self._ledger.claim_flow(term=self._term.number)
         if flow is None:
             return False
-        faults.reached("flow_claimed")
+        fault_injection.reached("flow_claimed")
         error: BrokerError | None = None
         try:
             state, delay, reason = await self._push(flow)
@@ -75,7 +75,7 @@ class FlowDispatcher:
             raise  # it stays claimed until somebody can say what became of it
         except BrokerError as caught:
             error, state, delay, reason = caught, "pending", 0.0, type(caught).__name__.lower()
-        faults.reached("flow_pushed")
+        fault_injection.reached("flow_pushed")
         await self._ledger.end_flow_push(
             term=self._term.number, id=flow.id, state=state, delay=delay, reason=reason
         )

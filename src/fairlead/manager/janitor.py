@@ -10,7 +10,7 @@ from collections.abc import Callable
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.comparison import Comparison
 from fairlead.manager.counts import Counts
-from fairlead.manager.term import Term
+from fairlead.manager.leader_term import Term
 
 __all__ = ("KEEP", "STUCK", "Janitor")
 

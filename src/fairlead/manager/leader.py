@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from fairlead.broker import LIMIT, Store
 from fairlead.ledger.ledger import Ledger
-from fairlead.manager.term import LINE, Term, lost
+from fairlead.manager.leader_term import LINE, Term, lost
 from fairlead.model.errors import BrokerError
 from fairlead.model.ledger_errors import LedgerRefused
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 
 __all__ = ("RENEWAL", "TTL", "Leader", "new_holder")
 
@@ -80,7 +80,7 @@ class Leader:
         if found.holder != self.holder:
             self.free_in = max(found.until - found.now, 0.0)
             return None
-        faults.reached("leading")
+        fault_injection.reached("leading")
         try:
             await self._tell_ledger(found.term)
             term = Term(self._store, found.term, self.holder, limit=self._limit)
@@ -88,7 +88,7 @@ class Leader:
         except BaseException:
             await self.release()
             raise
-        faults.reached("fenced")
+        fault_injection.reached("fenced")
         self._until = asked + self._ttl - self._margin
         return term
 

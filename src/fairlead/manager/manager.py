@@ -17,9 +17,9 @@ from fairlead.manager.counts import Counts
 from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.janitor import KEEP, STUCK, Janitor
 from fairlead.manager.leader import TTL, Leader
+from fairlead.manager.leader_term import Term
 from fairlead.manager.recorder import Recorder
 from fairlead.manager.status import GENERATION, StatusWriter
-from fairlead.manager.term import Term
 from fairlead.model.backoff import Backoff
 from fairlead.model.errors import BrokerError
 from fairlead.model.ledger_errors import LedgerError, LostLeadership

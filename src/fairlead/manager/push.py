@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from fairlead.broker.chunks import chunks
-from fairlead.broker.verbs import Receipt, Submission
-from fairlead.manager.parents import Parents, with_parents
+from fairlead.broker.requests import Receipt, Submission
+from fairlead.manager.dependencies import Parents, with_parents
 from fairlead.model.backoff import Backoff
 
 __all__ = ("BACKOFF", "Failures", "Sent", "Settlement", "batches", "fate", "resolved")

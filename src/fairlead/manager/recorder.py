@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlead.broker import Store
-from fairlead.broker.views import EventPage
+from fairlead.broker.records import EventPage
 from fairlead.ledger.ledger import Ledger
-from fairlead.ledger.recording import Record, write_record
+from fairlead.ledger.record_writer import Record, write_record
 from fairlead.ledger.rows import LastEvent, Place
+from fairlead.manager.broker_identity import identity_of
 from fairlead.manager.counts import Counts
-from fairlead.manager.folding import fold, subject
-from fairlead.manager.identity import identity_of
+from fairlead.manager.event_changes import fold, subject
 from fairlead.manager.resync import resync
 from fairlead.manager.task_details import found_details, row_of
 from fairlead.model.errors import BrokerError
@@ -37,7 +37,7 @@ from fairlead.model.events import Event, EventId
 from fairlead.model.ledger_errors import LedgerError
 
 if TYPE_CHECKING:
-    from fairlead.manager.term import Term
+    from fairlead.manager.leader_term import Term
 
 __all__ = ("Recorded", "Recorder")
 

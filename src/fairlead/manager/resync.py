@@ -17,7 +17,7 @@ from fairlead.ledger.ledger import Ledger
 from fairlead.ledger.rows import UnfinishedTask
 from fairlead.ledger.task_log import MAX_ERROR
 from fairlead.manager.comparison import WAITING
-from fairlead.manager.folding import cut
+from fairlead.manager.event_changes import cut
 from fairlead.manager.task_details import find_in_batches
 
 __all__ = ("Resynced", "resync")

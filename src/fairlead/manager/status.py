@@ -9,7 +9,7 @@ from typing import Any
 
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.counts import Counts
-from fairlead.manager.term import Term, lost
+from fairlead.manager.leader_term import Term, lost
 from fairlead.model.ledger_errors import LedgerError
 
 __all__ = ("GENERATION", "StatusWriter")

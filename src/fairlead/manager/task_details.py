@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Submission
-from fairlead.broker.views import BODY_BEGIN, Parts, TaskRecord
+from fairlead.broker.records import BODY_BEGIN, Parts, TaskRecord
+from fairlead.broker.requests import Submission
 from fairlead.client.stored_submissions import content_of, encode_submission
 from fairlead.ledger.rows import LastEvent
 from fairlead.ledger.task_log import MAX_ERROR, pack_log
-from fairlead.manager.folding import TaskChange, cut
+from fairlead.manager.event_changes import TaskChange, cut
 from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
 from fairlead.model.options import Dependency
@@ -82,7 +82,9 @@ async def found_details(
         some = large[first : first + _LARGE_AT_ONCE]
         for id, record in zip(some, await store.find(some, parts="all"), strict=True):
             if record is not None:
-                details.found[id] = msgspec.structs.replace(record, checkpoint=None, result=None)
+                details.found[id] = msgspec.structs.replace(
+                    record, checkpoint=None, log=None, result=None
+                )
                 details.whole.add(id)
                 room -= len(record.message.body)
     return details

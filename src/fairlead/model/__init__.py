@@ -1,3 +1,6 @@
-"""What is decided: pure, with no I/O, clock or randomness."""
+"""Decides, and is pure: no I/O, clock or randomness; whatever a rule needs is an argument.
+
+Start with ``lifecycle``, what follows from an outcome, and ``message``, what a task is.
+"""
 
 __all__: tuple[str, ...] = ()

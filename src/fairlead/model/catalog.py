@@ -14,20 +14,18 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from fairlead.model.errors import InvalidInput
-from fairlead.model.message import LEVELS, MAX_CRASHES
+from fairlead.model.message import LEVEL_NAMES, MAX_CRASHES
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT
 from fairlead.model.options import (
     MAX_COST,
     MAX_RETRIES,
     MIN_COST,
-    Options,
-    Priorities,
-    merged,
     resolved,
 )
 from fairlead.model.parameters import Parameter, parameters_of
+from fairlead.model.priorities import Priorities
 from fairlead.model.registry import MAX_VERSION, Registry, TaskSpec
-from fairlead.model.shown import one_line
+from fairlead.model.safe_repr import one_line
 
 __all__ = (
     "KIND",
@@ -64,6 +62,7 @@ class TaskEntry(msgspec.Struct, frozen=True, kw_only=True):
     queue: str = DEFAULT_QUEUE
     tenant: str = DEFAULT_TENANT
     priority: str = "normal"  # the level that it stands for; empty: each call's arguments decide
+    priority_label: str = ""  # what its app calls that level, if it has a name of its own for it
     max_retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] = 0
     max_crashes: Annotated[int, Meta(ge=0, le=MAX_CRASHES)] | None = None
     timeout: float | None = None  # None: no limit
@@ -104,17 +103,19 @@ def entry_of(spec: TaskSpec, priorities: Priorities, timeout: float | None = Non
     """What is told of one task; its parameters in full only if they take at most 16 KiB."""
     said = spec.options
     by_arguments = callable(said.priority)
-    fixed = merged(said, Options(priority="normal")) if by_arguments else said
+    fixed = msgspec.structs.replace(said, priority=UNSET) if by_arguments else said
     found = resolved(fixed, priorities)
     parameters, definitions = parameters_of(spec)
     unique = found.unique
+    level, label = LEVEL_NAMES[found.level], priorities.name(found.level)
     entry = TaskEntry(
         name=spec.name,
         version=spec.version,
         summary=_summary(spec.handler),
         queue=found.queue,
         tenant=found.tenant,
-        priority="" if by_arguments else LEVELS[found.level],
+        priority="" if by_arguments else level,
+        priority_label="" if by_arguments or label == level else label,
         max_retries=spec.policy.max_retries if found.max_retries is None else found.max_retries,
         max_crashes=spec.max_crashes,
         timeout=timeout if said.timeout is UNSET else found.timeout,

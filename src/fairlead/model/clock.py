@@ -1,7 +1,7 @@
 """The broker's time, and the numbers that are made of it.
 
 Time follows a clock that people and machines may set. It never goes back, and it does not leap with
-that clock either: see ``follow``. ``lua/lib/clock`` is the twin of this file.
+that clock either: see ``follow``. ``lua/lib/call`` is the twin of this file.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.model.durations import Duration, duration_rule, in_seconds
-from fairlead.model.shown import one_line
-from fairlead.model.shown import shown as _show
+from fairlead.model.safe_repr import one_line
+from fairlead.model.safe_repr import safe_repr as _show
 
 __all__ = (
     "Ambiguous", "BrokerError", "Conflict", "DependencyCycle", "FairleadError", "Fenced",
@@ -152,20 +152,20 @@ class NotSerializable(InvalidInput):
     """A value of a kind that is not stored. Names where it stands and its type, not its content."""
 
     def __init__(
-        self, where: str, value: object, why: str, *, what: str = "cannot be stored"
+        self, where: str, value: object, why: str, *, what: str = "cannot be stored", at: str = ""
     ) -> None:
-        super().__init__(f"{where} {what}: {why}")
-        self.where, self.type, self.why = where, type(value).__name__, why
+        super().__init__(f"{where} {what}: {why}{f', at {at}' if at else ''}")
+        self.where, self.type, self.why, self.at = where, type(value).__name__, why, at
 
 
 class TooLarge(InvalidInput):
     """Something is over its limit."""
 
     def __init__(
-        self, what: str, size: int, limit: int, unit: str = "bytes", advice: str = ""
+        self, what: str, size: int, limit: int, unit: str = "bytes", advice: str = "", how: str = ""
     ) -> None:
-        then = f"; {advice}" if advice else ""
-        super().__init__(f"{what} is {size} {unit}; the limit is {limit} {unit}{then}")
+        then, verb = f"; {advice}" if advice else "", "are" if what.endswith("arguments") else "is"
+        super().__init__(f"{what} {verb} {size} {unit}{how}; the limit is {limit} {unit}{then}")
         self.what, self.size, self.limit, self.unit = what, size, limit, unit
 
 
@@ -345,11 +345,11 @@ class FlowCancelled(TaskError):
 
 
 class ResultGone(TaskError):
-    """The broker no longer knows the task: it is past its retention, or was deleted."""
+    """The broker does not know the task (any more): past its retention, deleted, never there."""
 
-    def __init__(self, id: str, advice: str = "") -> None:
-        why = advice or "finished tasks are kept for the retention of their queue only"
-        super().__init__(id, f"the broker no longer knows task {_show(id)}; {why}")
+    def __init__(self, id: str, advice: str = "", *, what: str = "task") -> None:
+        why = advice or f"finished {what}s are kept for the retention of their queue only"
+        super().__init__(id, f"the broker does not know {what} {_show(id)}; {why}")
 
 
 class ResultTimeout(TaskError, TimeoutError):

@@ -15,7 +15,7 @@ Messages hold neither values of rows nor passwords.
 from __future__ import annotations
 
 from fairlead.model.errors import FairleadError, TaskError
-from fairlead.model.shown import shown
+from fairlead.model.safe_repr import safe_repr
 
 __all__ = (
     "LedgerAmbiguous", "LedgerError", "LedgerRefused", "LedgerUnreachable", "LostLeadership",
@@ -78,8 +78,8 @@ class TaskRefused(TaskError):
     def __init__(
         self, id: str, reason: str, stands_for: str = "", *, was: str = "committed"
     ) -> None:
-        instead = f"; task {shown(stands_for)} stands for it" if stands_for else ""
+        instead = f"; task {safe_repr(stands_for)} stands for it" if stands_for else ""
         super().__init__(
-            id, f"task {shown(id)} was {was}, but the broker refused it ({reason}){instead}"
+            id, f"task {safe_repr(id)} was {was}, but the broker refused it ({reason}){instead}"
         )
         self.reason, self.stands_for = reason, stands_for

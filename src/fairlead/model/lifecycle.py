@@ -7,7 +7,6 @@ Every broker takes its transitions from ``TRANSITIONS``, every worker its settle
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Literal
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import Reject, Retry, Snooze
 from fairlead.model.message import ErrorInfo, Leased, run_limits
+from fairlead.model.states import State
 
 __all__ = (
     "ALONE",
@@ -36,28 +36,15 @@ __all__ = (
     "Succeeded",
     "Unroutable",
     "after_crash",
+    "apply_cancel",
+    "breaker_vote",
     "crashes_after",
     "may_have_run",
     "may_return",
     "on_dependency",
-    "overruled",
     "runs_once",
     "settle",
-    "went_well",
 )
-
-
-class State(StrEnum):
-    """Where a task is. One word per thing, everywhere."""
-
-    SCHEDULED = "scheduled"  # due later
-    DEFERRED = "deferred"  # waits for dependencies
-    QUEUED = "queued"
-    RUNNING = "running"  # on loan to a worker, started or about to be
-    RETRYING = "retrying"  # failed, due again later
-    COMPLETED = "completed"
-    DEAD = "dead"  # the dead-letter queue; a reason says why
-    CANCELLED = "cancelled"
 
 
 DeadReason = Literal[
@@ -299,7 +286,7 @@ def _settle_failure(
     return move(State.RETRYING, delay=delay, error=info)
 
 
-def overruled(to: State, *, cancel_requested: bool) -> State:
+def apply_cancel(to: State, *, cancel_requested: bool) -> State:
     """Where a settled task goes, seeing that somebody may have cancelled it meanwhile.
 
     An attempt that succeeded is ``completed`` all the same; anything else is ``cancelled``, and a
@@ -310,7 +297,7 @@ def overruled(to: State, *, cancel_requested: bool) -> State:
     return to
 
 
-def went_well(settlement: Settlement, to: State) -> bool | None:
+def breaker_vote(settlement: Settlement, to: State) -> bool | None:
     """What an attempt says of what its task depends on: it works, it fails, or (None) nothing.
 
     ``to`` is where the task goes in the end. Only what the handler did counts: neither an order to

@@ -16,6 +16,7 @@ from fairlead.model.errors import InvalidInput
 
 __all__ = (
     "LEVELS",
+    "LEVEL_NAMES",
     "MAX_CRASHES",
     "UNREADABLE",
     "VERSION",
@@ -29,13 +30,16 @@ __all__ = (
     "read_body",
     "read_trace",
     "run_flags",
-    "shares_head",
     "run_limits",
+    "shares_head",
     "task_name",
 )
 
 VERSION = 1
-LEVELS = ("critical", "high", "normal", "low")  # a message's level is an index into these
+LEVELS = ("critical", "high", "normal", "low")  # the priorities of an app that names no others
+#: The names of all levels; a message's level is an index into these. Apps with more than four
+#: priorities call them by labels of their own.
+LEVEL_NAMES = (*LEVELS, "level-4", "level-5", "level-6", "level-7")
 
 MAX_CRASHES = 100
 _RUNS, _CRASHES = 2**11, 2**7  # what the two limits in the flags stay below
@@ -50,14 +54,14 @@ UNREADABLE = (ValueError, TypeError, RecursionError)  # what msgspec raises for 
 class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A task as it is stored: written once, never changed.
 
-    The bounds hold for what is read; ``checks.check_message`` is for what callers made.
+    The bounds hold for what is read; ``broker.submission_checks`` is for what callers made.
     """
 
     version: Annotated[int, Meta(ge=1)] = VERSION
     id: str
     queue: str
     tenant: str
-    level: Annotated[int, Meta(ge=0, le=len(LEVELS) - 1)] = 2  # index into LEVELS
+    level: Annotated[int, Meta(ge=0, le=len(LEVEL_NAMES) - 1)] = 2  # index into LEVEL_NAMES
     # What one dispatch takes from the tenant's share; finite.
     cost: Annotated[float, Meta(gt=0, le=sys.float_info.max)] = 1.0
     limiters: tuple[str, ...] = ()  # named limiters it needs room in, all or none
@@ -150,7 +154,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     timeout: float | None = None  # seconds; None: as registered
     retention: float | None = None  # seconds; None: as registered, else the queue's
     # Of a task that reads results: whose they are, id and name of the task ("" if nobody said it).
-    depends_on: tuple[tuple[str, str], ...] = ()
+    # A third text is the id that encoded arguments have for it, where that is another.
+    depends_on: tuple[tuple[str, ...], ...] = ()
 
     def encode(self) -> bytes:
         """The bytes that travel in ``Message.body``; most have no field for dependencies."""
@@ -176,7 +181,7 @@ class BodyFrame:
 
     __slots__ = ("after", "before")
 
-    def __init__(self, body: Body, depends_on: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(self, body: Body, depends_on: tuple[tuple[str, ...], ...] = ()) -> None:
         fields = body.task_version, body.max_retries, body.timeout, body.retention
         after = [*fields, depends_on] if depends_on else fields
         self.before = bytes([0x90 + 2 + len(after)]) + _encode(body.task)

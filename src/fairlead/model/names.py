@@ -24,6 +24,7 @@ __all__ = (
     "check_tenant",
     "full_id",
     "id_and_tenant",
+    "is_made",
     "scoped_id",
 )
 
@@ -110,6 +111,11 @@ def full_id(tenant: str, id: object) -> str:
     if isinstance(id, str) and _MADE.match(id):
         return str.__str__(id)
     return scoped_id(tenant, id)
+
+
+def is_made(id: str) -> bool:
+    """Whether brokers take an id for one that Fairlead made: never used twice, and in order."""
+    return len(id) == 32 and ":" not in id
 
 
 def id_and_tenant(id: object, tenant: object = None) -> tuple[str, str]:

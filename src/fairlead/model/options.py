@@ -13,9 +13,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from fairlead.model.durations import Duration, duration_rule, in_seconds
-from fairlead.model.errors import InvalidOption, TooLarge, UnknownPriority
+from fairlead.model.errors import InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
-from fairlead.model.message import LEVELS
 from fairlead.model.moments import Moment, unix_seconds
 from fairlead.model.names import (
     DEFAULT_QUEUE,
@@ -27,6 +26,7 @@ from fairlead.model.names import (
     full_id,
     scoped_id,
 )
+from fairlead.model.priorities import Priorities, Priority
 
 __all__ = (
     "MAX_COST",
@@ -38,8 +38,6 @@ __all__ = (
     "Duration",
     "HasId",
     "Options",
-    "Priorities",
-    "Priority",
     "Resolved",
     "Unique",
     "UniqueUntil",
@@ -53,7 +51,6 @@ MAX_LIMITERS = 4
 MIN_COST, MAX_COST = 0.001, 1_000.0
 MAX_RETRIES = 1_000
 
-Priority = str | int
 UniqueUntil = Literal["started", "done", "window"]
 
 
@@ -123,26 +120,6 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     retention: float | None
 
 
-class Priorities:
-    """The configured names and numbers of priorities, each mapped onto one of the four levels."""
-
-    def __init__(self, names: Mapping[Priority, str] | None = None) -> None:
-        known: dict[Priority, int] = {name: level for level, name in enumerate(LEVELS)}
-        for name, level in (names or {}).items():
-            if level not in LEVELS:
-                raise InvalidOption(f"priorities[{name!r}]", level, f"one of {', '.join(LEVELS)}")
-            known[name] = LEVELS.index(level)
-        self._known = known
-
-    def level(self, priority: object) -> int:
-        """The level of a name or number, or UnknownPriority."""
-        if isinstance(priority, str | int) and not isinstance(priority, bool):
-            level = self._known.get(priority)
-            if level is not None:
-                return level
-        raise UnknownPriority(priority, tuple(self._known))
-
-
 def merged(base: Options, over: Options) -> Options:
     """``base``, with whatever ``over`` says laid over it."""
     said = {
@@ -168,11 +145,11 @@ def resolved(
     tenant = _default(options.tenant, DEFAULT_TENANT)
     tenant = tenant if tenant is DEFAULT_TENANT else check_tenant(tenant)
     queue = _default(options.queue, DEFAULT_QUEUE)
-    priority = _default(options.priority, 2)
+    priority = options.priority
     if callable(priority):
         level = priorities.level(priority(*args, **(kwargs or {})))
     else:
-        level = 2 if options.priority is UNSET else priorities.level(priority)
+        level = priorities.default if priority is UNSET else priorities.level(priority)
     policy = _default(options.on_dependency_failure, "dead")
     if policy not in get_args(DependencyPolicy):
         choices = ", ".join(get_args(DependencyPolicy))

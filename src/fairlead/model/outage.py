@@ -117,23 +117,29 @@ class Ramp:
     """How much of the broker's measured speed a drain takes: little at first, half at most.
 
     Less while calls take longer than they might: what a drain sends is work for others, too, so it
-    sets the pace at which all of them catch up.
+    sets the pace at which all of them catch up. It is found as TCP finds the speed of a network:
+    less with each batch while calls are slow, soon back below what was too much, and from there on
+    slowly, so that calls are slow for a small part of the time only.
     """
 
     START, FACTOR, EVERY, MOST = 0.1, 2.0, 5.0, 0.5
     JITTER = 1.0  # seconds at most before the first batch, so that no crowd begins at once
     EXCESS = 0.010  # seconds by which calls may take longer than usual before a drain gives way
-    SLOWER, FASTER = 0.7, 1.1  # factors of the pace, with each batch
+    SLOWER, FASTER = 0.7, 1.1  # factors of the share, with each batch
+    CAREFUL = 1.1  # the factor with each second, near what was too much
     LEAST = 0.01  # of the broker's time, which a drain takes in any case
     FEW = 32  # tasks: a batch of fewer says little about the speed
     FORGET = 1.02  # by which the best speed is forgotten with each batch
-    BATCH, BUSY = 256, 0.005  # tasks in a batch, and seconds that it may keep the broker busy
+    BATCH, BUSY = 256, 0.0025  # tasks in a batch, and seconds that it may keep the broker busy
 
     def __init__(self, now: float, dice: float) -> None:
         """``dice`` from [0, 1) says how long to wait before the first batch."""
         self.begins = now + self.JITTER * dice
         self._best = 0.0  # seconds that a task took, when the broker had least to do
-        self._pace = 1.0  # of the share: less where calls are slow
+        self._allowed = self.MOST  # the share that others leave to it
+        self._safe = self.MOST  # up to which that grows with each batch
+        self._gives_way = False  # calls were slow when the last batch was sent
+        self._at = now  # when that was
 
     @property
     def batch(self) -> int:
@@ -154,13 +160,28 @@ class Ramp:
         others need the broker: a batch that took longer than before shows it, and calls that take
         longer than usual, by ``excess`` seconds. It ends where the drain has its least share.
         """
-        if excess > self.EXCESS:
-            self._pace = max(self._pace * self.SLOWER, self.LEAST)
-        elif excess < self.EXCESS / 2.0:
-            self._pace = min(self._pace * self.FASTER, 1.0)
+        share = self._adapted(now, excess)
         crowd = self._crowd(busy, count)
         longest = busy / crowd / self.LEAST
-        return max(min(busy * crowd / (self.share(now) * self._pace), longest), 2.0 * busy) - busy
+        return max(min(busy * crowd / share, longest), 2.0 * busy) - busy
+
+    def _adapted(self, now: float, excess: float) -> float:
+        """Return the share of the next batch; calls take ``excess`` seconds longer than usual."""
+        passed, self._at = max(now - self._at, 0.0), now
+        if excess > self.EXCESS:
+            share = min(self._allowed, self.share(now))
+            self._allowed = max(share * self.SLOWER, self.LEAST)
+            if not self._gives_way:
+                self._safe = self._allowed
+            self._gives_way = True
+        elif excess < self.EXCESS / 2.0:
+            self._gives_way = False
+            if self._allowed < self._safe:
+                self._allowed = min(self._allowed * self.FASTER, self._safe)
+            else:
+                more = self._allowed * self.CAREFUL ** min(passed, 1.0)
+                self._allowed = min(more, self.MOST)
+        return min(self._allowed, self.share(now))
 
     def _crowd(self, busy: float, count: int) -> float:
         """Return how many times the shortest time of a task the last ones took."""

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.model import custom_types
+from fairlead.model.packing import pack, unpack
 from fairlead.model.registry import TaskSpec
-from fairlead.model.values import pack, unpack
 
 __all__ = ("REFERENCE", "Parameter", "ParameterKind", "parameters_of")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -47,22 +48,23 @@ def candidates(
 
 
 class Pressure:
-    """For how long tasks rest that nobody has room for: the longer, the more of them there are.
+    """For how long tasks rest that nobody has room for: as long as there has been none.
 
-    A backlog is then looked at every few seconds, not all the time.
+    A backlog is then looked at every few seconds, not all the time. How many batches are refused
+    does not matter: ten of them within a moment say no more than one.
     """
 
     def __init__(self) -> None:
-        self._row = 0  # batches in a row of which something was refused
+        self.pause = _FIRST_WAIT  # seconds until the tasks of the last batch are tried again
+        self._began = self._last = -math.inf  # when something was refused, without a gap since
 
-    def felt(self, *, refused: bool) -> None:
+    def felt(self, now: float, *, refused: bool) -> None:
         """Take note of whether all of a batch found room."""
-        self._row = self._row + 1 if refused else 0
-
-    @property
-    def pause(self) -> float:
-        """Seconds until the tasks of the last batch are tried again."""
-        return min(_FIRST_WAIT * 2.0 ** min(max(self._row - 1, 0), 16), _LONGEST_WAIT)
+        if not refused or now > self._last + 2 * self.pause:
+            self._began, self.pause = now, _FIRST_WAIT
+        if refused:
+            self._last = now
+            self.pause = min(max(now - self._began, _FIRST_WAIT), _LONGEST_WAIT)
 
 
 class Returns:

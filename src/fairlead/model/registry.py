@@ -14,11 +14,11 @@ from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import InvalidArgument, InvalidInput, NotSerializable, UnknownTask
 from fairlead.model.names import check_task_name
 from fairlead.model.options import Options
-from fairlead.model.outputs import outputs_in
-from fairlead.model.shown import shown
-from fairlead.model.values import convert
+from fairlead.model.packing import convert
+from fairlead.model.result_refs import outputs_in
+from fairlead.model.safe_repr import safe_repr
 
-__all__ = ("MAX_VERSION", "Gate", "Registry", "TaskSpec")
+__all__ = ("MAX_VERSION", "Registry", "TaskBreaker", "TaskSpec")
 
 MAX_VERSION = 1_000_000
 
@@ -27,7 +27,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class Gate(Protocol):
+class TaskBreaker(Protocol):
     """Whether attempts of a task may run now; told how each that ran has ended."""
 
     def admit(self) -> float:
@@ -56,7 +56,7 @@ class TaskSpec:
         isolation: Literal["", "process"] = "",
         max_memory: int | None = None,
         max_crashes: int | None = None,
-        breaker: Gate | None = None,
+        breaker: TaskBreaker | None = None,
     ) -> None:
         self.name = check_task_name(name)
         self.handler = handler
@@ -121,7 +121,25 @@ class TaskSpec:
         try:
             self._signature.bind(*given, **kwargs)
         except TypeError as error:
-            raise InvalidInput(f"task {self.name!r} cannot be called like this: {error}") from None
+            known = set(Options.__struct_fields__).difference(self._signature.parameters)
+            option = next((name for name in kwargs if name in known), None)
+            hint = "" if option is None else f"; for the option use task.using({option}=...)"
+            raise InvalidInput(
+                f"task {self.name!r} cannot be called like this: {error}{hint}"
+            ) from None
+
+    def check_direct_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise a TypeError that speaks of the context, where it is what is missing."""
+        if not self.takes_context:
+            return
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"task {self.name!r} cannot be called like this: {error}; the first parameter is "
+                "its Context: workers put one there, and Kit.context() of fairlead.testing makes "
+                "one for tests"
+            ) from None
 
     def convert(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Turn stored plain data back into what the handler's annotations ask for.
@@ -150,7 +168,7 @@ class TaskSpec:
             },
         )
 
-    def _converted(self, slot: _Slot | None, value: Any) -> Any:
+    def _converted(self, slot: _SlotProcess | None, value: Any) -> Any:
         if slot is None or slot.type is None:
             return value
         try:
@@ -166,7 +184,7 @@ class TaskSpec:
         return _Shape(self.handler, self._signature, self._context_type)
 
 
-class _Slot(NamedTuple):
+class _SlotProcess(NamedTuple):
     """A parameter, and the type it asks for: None if it does not say, or says Any."""
 
     name: str
@@ -220,7 +238,7 @@ class _Shape:
 
     def placed(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Iterator[tuple[_Slot | None, Any]]:
+    ) -> Iterator[tuple[_SlotProcess | None, Any]]:
         """Each argument with the parameter that takes it."""
         yield from zip(self.positional, args, strict=False)
         for value in args[len(self.positional) :]:
@@ -234,7 +252,7 @@ def _signature(handler: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(handler)
     except (TypeError, ValueError):
         raise InvalidInput(
-            f"{shown(handler)} cannot be a task: it cannot be called, or hides its parameters"
+            f"{safe_repr(handler)} cannot be a task: it cannot be called, or hides its parameters"
         ) from None
 
 
@@ -255,10 +273,10 @@ def _types(handler: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _slot(name: str, annotation: Any) -> _Slot:
+def _slot(name: str, annotation: Any) -> _SlotProcess:
     if annotation is None or annotation is Any:
-        return _Slot(name, None, None)
-    return _Slot(name, annotation, Annotation(annotation))
+        return _SlotProcess(name, None, None)
+    return _SlotProcess(name, annotation, Annotation(annotation))
 
 
 def _is_context(annotation: Any, context_type: type) -> bool:

@@ -26,10 +26,10 @@ from fairlead.model.options import Unique
 __all__ = (
     "GRACE",
     "MAX_MISSED",
-    "Due",
-    "Missed",
     "SCHEDULE_HEADER",
     "SLOT_HEADER",
+    "Due",
+    "Missed",
     "ScheduleSpec",
     "Template",
     "Timing",
@@ -65,15 +65,27 @@ _CHOICES = {
 class TimingOptions(TypedDict, total=False):
     """When a schedule is due, besides its cron expression: one of the three has to be given."""
 
-    every: Duration  # at least 1 second; counted from ``start``, or from 1970
-    at: Moment  # once
-    tz: str  # of the cron expression, and of datetimes without one; default UTC
-    gap: Gap  # times that the clocks leave out; see ``timing`` for the default
-    fold: Fold  # times that they show twice; see ``timing`` for the default
-    missed: Missed  # slots at which nobody was there; default "latest"
-    max_missed: int  # how many are made up for with missed="all", the newest; default 1,000
-    start: Moment  # no slot before it
-    end: Moment  # no slot after it
+    every: Duration
+    """The time between two slots, counted from ``start`` or from 1970: at least 1 second, or a
+    duration such as "5m"."""
+    at: Moment
+    """The one moment when it is due: a datetime, or unix seconds."""
+    tz: str
+    """The time zone of the cron expression, and of datetimes that have none. Default: "UTC"."""
+    gap: Gap
+    """What becomes of a time that the clocks leave out: "skip", or "after" for the moment behind
+    the gap. Default: "after", but "skip" for expressions that run all day."""
+    fold: Fold
+    """Which one counts of a time that the clocks show twice: "first", "second" or "both". Default:
+    "first", but "both" for expressions that run all day."""
+    missed: Missed
+    """What becomes of slots that were missed: "skip", "latest" or "all". Default: "latest"."""
+    max_missed: int
+    """How many missed slots are made up for with ``missed="all"``, the newest. Default: 1,000."""
+    start: Moment
+    """The moment before which there is no slot. Default: none."""
+    end: Moment
+    """The moment after which there is no slot. Default: none."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

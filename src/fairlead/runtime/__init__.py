@@ -1,3 +1,7 @@
-"""asyncio tools that know nothing of tasks."""
+"""Tools for event loops, threads and processes that know nothing of tasks.
+
+Begin with ``batcher.py`` (group commits), ``portal.py`` (the loop behind sync code) and
+``component.py`` (parts of a process that run until it stops).
+"""
 
 __all__: tuple[str, ...] = ()

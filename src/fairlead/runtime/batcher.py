@@ -28,9 +28,8 @@ class Batcher(Generic[Item, Answer]):
     exception among the answers is raised to its caller only, an exception of ``flush`` itself to
     all callers of that batch. A batcher belongs to one event loop.
 
-    ``fits`` may end a batch before ``limit`` does. It is asked once for each item of a batch, in
-    order, with the items before it, so it may keep a running total; for the first item, which has
-    an empty list before it, the answer does not count.
+    ``fits`` may end a batch before ``limit`` does. It is asked once for each item of a batch but
+    the first, in order, with the items before it, so it may keep a running total.
 
     An item may have a moment by which its caller must have an answer. ``earliest`` and ``latest``
     are those of the batch under way, for ``flush`` to keep to. What it fails with before anything
@@ -119,7 +118,7 @@ class Batcher(Generic[Item, Answer]):
             entry = self._waiting[0]
             item, future, until = entry
             if not future.done():
-                if self._fits is not None and not self._fits(items, item) and items:
+                if items and self._fits is not None and not self._fits(items, item):
                     break
                 items.append(item)
                 batch.append(entry)

@@ -70,7 +70,7 @@ class Breaker:
         return 0.0
 
     def succeeded(self) -> None:
-        """An attempt found the service well."""
+        """Note that an attempt found the service well."""
         state = self.state
         if state == "closed":
             self._failed = 0
@@ -81,7 +81,7 @@ class Breaker:
                 self._failed, self._until = 0, None
 
     def failed(self) -> None:
-        """An attempt failed."""
+        """Note that an attempt failed."""
         state = self.state
         if state == "closed":
             self._failed += 1
@@ -93,7 +93,7 @@ class Breaker:
         self._probing = self._good = 0
 
     def released(self) -> None:
-        """An attempt ended without a word about the service: its place is free."""
+        """Note that an attempt ended without a word about the service: its place is free."""
         if self.state == "half_open":
             self._probing = max(self._probing - 1, 0)
 

@@ -6,7 +6,7 @@ import os
 import struct
 import time
 
-from fairlead.runtime.forks import at_fork
+from fairlead.runtime.process_hooks import at_fork
 
 __all__ = ("new_id",)
 

@@ -14,16 +14,15 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from fairlead.runtime.exits import at_exit
-from fairlead.runtime.forks import at_fork
-from fairlead.runtime.loops import new_loop
-from fairlead.runtime.natives import (
+from fairlead.runtime.event_loop import new_loop
+from fairlead.runtime.native_threads import (
     are_threads_patched,
     get_ident,
     new_lock,
     start_thread,
     wait_as_greenlet,
 )
+from fairlead.runtime.process_hooks import at_exit, at_fork
 
 __all__ = ("Portal", "portal")
 

@@ -6,6 +6,9 @@ above are not looked into: a file that somebody left there would silently name t
 
 A program that names its broker depends on no part of the file that it does not use: each function
 here but ``configured`` and ``load`` looks at its own keys only.
+
+Start with ``keys``, which has them all; ``sources`` finds their values, ``values`` reads them, and
+``queue_choice`` is what ``create_queue`` goes by.
 """
 
 from __future__ import annotations

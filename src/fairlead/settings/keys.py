@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fairlead.model.setting_names import FILE, LEDGER, REQUIRE, VARIABLE
 from fairlead.settings import values
 from fairlead.settings.values import Kind
 
@@ -16,10 +17,6 @@ __all__ = ("COMMAND_TABLES", "FILE", "KEYS", "LEDGER", "LIMIT_TABLES", "OTHER_VA
            "VARIABLE", "Fallback", "Key", "Settings", "SpoolSettings", "closest",
            "closest_variable")  # fmt: skip
 
-FILE = "fairlead.toml"
-VARIABLE = "FAIRLEAD_URL"
-LEDGER = "FAIRLEAD_LEDGER"
-REQUIRE = "FAIRLEAD_REQUIRE_URL"  # set: nothing but a broker that somebody named will do
 SPOOL = "spool"  # the table of the file
 
 #: Tables of the file that commands read, and how their variables begin.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from itertools import combinations
 from types import FunctionType, ModuleType
 from typing import Any, Literal
 
@@ -12,11 +11,11 @@ import msgspec
 
 from fairlead.model.durations import LEAST_LIMIT, duration_rule, limit_in_seconds
 from fairlead.model.errors import InvalidInput, InvalidOption
-from fairlead.model.message import LEVELS
+from fairlead.model.priorities import levels_of
 from fairlead.settings.keys import closest
 from fairlead.settings.sources import Sources
 
-__all__ = ("QueueChoice", "levels_of", "queue_choice")
+__all__ = ("QueueChoice", "queue_choice")
 
 _TIMEOUT = 2.0  # seconds that the server has for its first answer
 _URL = "redis://localhost:6379/0"
@@ -24,6 +23,7 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 _KEYS = (
     "priorities",
+    "strict_priorities",
     "max_in_memory",
     "warn_depth",
     "use_redis",
@@ -34,9 +34,6 @@ _KEYS = (
     "redis_scheduled_key",
 )
 
-#: By how many different numbers there are, the levels that are taken if no label decides.
-_USUAL = {1: (2,), 2: (1, 3), 3: (1, 2, 3), 4: (0, 1, 2, 3)}
-
 
 class QueueChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Which broker an app is to have, and the limits of its queue."""
@@ -44,7 +41,8 @@ class QueueChoice(msgspec.Struct, frozen=True, kw_only=True):
     use_redis: bool = False
     url: str | None = None  # None: as the settings of Fairlead say
     timeout: float = _TIMEOUT
-    priorities: dict[str | int, str] = {}  # the level of each label and number
+    priorities: dict[str, int] = {}  # the number of each label
+    strict_priorities: bool = False
     max_in_memory: int | None = None
     warn_depth: int | None = None
     fallback: Literal["spool"] | None = None  # None: as the settings of Fairlead say
@@ -72,46 +70,12 @@ def queue_choice(settings: object = None, folder: str | os.PathLike[str] = ".") 
         use_redis=wanted,
         url=url if url or ours else _URL,
         timeout=_timeout(said),
-        priorities=levels_of(said.get("priorities") or {}),
+        priorities=_priorities(said),
+        strict_priorities=_strict(said),
         max_in_memory=_count(said, "max_in_memory"),
         warn_depth=_count(said, "warn_depth"),
         fallback="spool" if sources.find("fallback") is None else None,
     )
-
-
-def levels_of(numbers: object) -> dict[str | int, str]:
-    """Return the level of each label and of each number: the smaller, the earlier.
-
-    Labels of one number share a level. Where there are fewer numbers than levels, labels that are
-    names of levels keep theirs, as far as the order allows. Raises ``InvalidOption`` for more
-    different numbers than levels.
-    """
-    if not isinstance(numbers, Mapping):
-        raise InvalidOption("priorities", numbers, "a number for each label")
-    for label, number in numbers.items():
-        if not isinstance(label, str) or type(number) is not int:
-            raise InvalidOption(f"priorities[{label!r}]", number, "a whole number for a label")
-    ranks = sorted(set(numbers.values()))
-    if not ranks:
-        return {}
-    if len(ranks) > len(LEVELS):
-        rule = (
-            f"at most {len(LEVELS)} different numbers, one for each of {', '.join(LEVELS)}: "
-            "give labels that may share a level the same number"
-        )
-        raise InvalidOption("priorities", f"{len(ranks)} different numbers", rule)
-    # What is critical starves the rest, so it takes a fourth number, or the name itself.
-    first = 0 if len(ranks) == len(LEVELS) or LEVELS[0] in numbers else 1
-    usual = _USUAL[len(ranks)]
-
-    def fit(levels: tuple[int, ...]) -> tuple[int, bool]:
-        at = dict(zip(ranks, levels, strict=True))
-        kept = sum(LEVELS[at[number]] == label for label, number in numbers.items())
-        return kept, levels == usual
-
-    best = max(combinations(range(first, len(LEVELS)), len(ranks)), key=fit)
-    level = {number: LEVELS[each] for number, each in zip(ranks, best, strict=True)}
-    return {**level, **{label: level[number] for label, number in numbers.items()}}
 
 
 def _said(settings: object) -> dict[str, Any]:
@@ -157,6 +121,20 @@ def _flag(said: dict[str, Any]) -> bool | None:
     if not isinstance(text, str) or text.lower() not in _YES + _NO:
         raise InvalidOption(name, text, "true or false")
     return text.lower() in _YES
+
+
+def _priorities(said: dict[str, Any]) -> dict[str, int]:
+    """Return the number of each label, which Fairlead can take."""
+    numbers = said.get("priorities") or {}
+    levels_of(numbers)
+    return dict(numbers)
+
+
+def _strict(said: dict[str, Any]) -> bool:
+    value = said.get("strict_priorities", False)
+    if not isinstance(value, bool):
+        raise InvalidOption("strict_priorities", value, "true or false")
+    return value
 
 
 def _text(said: dict[str, Any], name: str) -> str | None:

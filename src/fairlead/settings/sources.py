@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlead.model.errors import InvalidInput
-from fairlead.model.shown import shown
+from fairlead.model.safe_repr import safe_repr
 from fairlead.settings.keys import (
     COMMAND_TABLES,
     FILE,
@@ -193,6 +193,6 @@ def _of_variable(key: Key, text: str) -> Any:
 def _repeated(key: Key, value: object) -> str:
     """Return what an error says of a value: not itself, where a password may stand."""
     if not key.kind.is_secret:
-        return shown(value)
+        return safe_repr(value)
     is_empty = isinstance(value, str) and not value.strip()
     return "an empty text" if is_empty else type(value).__name__

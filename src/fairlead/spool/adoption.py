@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from fairlead.spool.home import Home, owner_of
 from fairlead.spool.journal import Journal
+from fairlead.spool.process_folder import ProcessFolder, owner_of
 from fairlead.spool.records import SpoolLimits
 from fairlead.spool.recovery import Newer, Quarantine, found_bytes, recover
 
@@ -18,7 +18,7 @@ _told: set[tuple[object, ...]] = set()
 
 
 def adopt(
-    home: Home,
+    home: ProcessFolder,
     work: Journal,
     rejected: Journal,
     quarantine: Quarantine,

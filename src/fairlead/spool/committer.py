@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairlead.model.spool_errors import SpoolFailed
-from fairlead.runtime import natives
+from fairlead.runtime import native_threads
 from fairlead.spool.writer import Draft
 
 __all__ = ("Committer", "Request")
@@ -52,12 +52,12 @@ class Committer:
         self._append = append
         self._release = release  # is told the count and size of requests that are through
         self._waiting: deque[Request] = deque()
-        self._lock = natives.new_lock()
-        self._wake = natives.new_lock()
+        self._lock = native_threads.new_lock()
+        self._wake = native_threads.new_lock()
         self._wake.acquire()
         self._is_running = self._is_closed = False
         self._began = 0.0  # when the disk was given the group that it has; 0: it has none
-        self._ended = natives.new_lock()
+        self._ended = native_threads.new_lock()
 
     def submit(self, request: Request) -> None:
         """Have a request written with the next group.
@@ -68,7 +68,8 @@ class Committer:
         with self._lock:
             if self._is_closed:
                 raise SpoolFailed("the spool is closed")
-            if self._began and (hangs := time.monotonic() - self._began) > _HANGS:
+            began = self._began  # read once: the thread forgets it as soon as the disk answers
+            if began and (hangs := time.monotonic() - began) > _HANGS:
                 raise SpoolFailed(
                     f"the disk of the spool has not answered for {hangs:.0f} s; nothing was written"
                 )
@@ -82,7 +83,7 @@ class Committer:
         """Start the thread. The caller has the lock."""
         self._ended.acquire()
         try:
-            natives.start_thread(self._run)
+            native_threads.start_thread(self._run)
         except BaseException as error:
             self._ended.release()
             if isinstance(error, RuntimeError):  # a limit of the system, or the program ends

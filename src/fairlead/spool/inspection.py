@@ -15,7 +15,7 @@ import msgspec
 from fairlead.embedded.directory import LockFile
 from fairlead.spool import files
 from fairlead.spool.frames import FRAME, Frame, Reference, is_referring, read_header, scan
-from fairlead.spool.home import LOCK, QUARANTINE, owner_of, owners
+from fairlead.spool.process_folder import LOCK, QUARANTINE, owner_of, owners
 from fairlead.spool.records import Kind, Record
 from fairlead.spool.recovery import segments
 from fairlead.spool.segment import Segment

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from fairlead.runtime import natives
+from fairlead.runtime import native_threads
 from fairlead.spool import files
 from fairlead.spool.clock import Clock
 from fairlead.spool.frames import Reference, scan
-from fairlead.spool.home import Home, failure
-from fairlead.spool.reading import Stored, Where, read_records
+from fairlead.spool.process_folder import ProcessFolder, failure
+from fairlead.spool.record_reader import Stored, Where, read_records
 from fairlead.spool.records import Kind
 from fairlead.spool.recovery import Link, Quarantine, rewrite, state_of
 from fairlead.spool.segment import AWAITED, Segment, segment_name
@@ -42,7 +42,7 @@ class Journal:
     def __init__(
         self,
         stream: str,
-        home: Home,
+        home: ProcessFolder,
         quarantine: Quarantine,
         clock: Clock,
         *,
@@ -57,8 +57,8 @@ class Journal:
         # What is confirmed in the file that is appended to takes room: it must be a small part.
         self._full = min(max(full, _LEAST), _SEGMENT)
         self._worthless = min(_WORTHLESS, self._full // 4)
-        self._writing, self._confirming = natives.new_lock(), natives.new_lock()
-        self._lock = natives.new_lock()
+        self._writing, self._confirming = native_threads.new_lock(), native_threads.new_lock()
+        self._lock = native_threads.new_lock()
         self._segments: list[Segment] = []  # by their first sequence
         self._writer: Writer | None = None
         self._next = 1

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from fairlead.model.errors import InvalidOption, TooLarge
 from fairlead.model.spool_errors import SpoolFailed, SpoolFull
-from fairlead.runtime import natives
-from fairlead.runtime.forks import at_fork
+from fairlead.runtime import native_threads
+from fairlead.runtime.process_hooks import at_fork
 from fairlead.spool import files
 from fairlead.spool.adoption import adopt
 from fairlead.spool.clock import Clock, since_boot
 from fairlead.spool.committer import Committer, Request
-from fairlead.spool.home import Home
 from fairlead.spool.journal import Journal
-from fairlead.spool.reading import Stored
+from fairlead.spool.process_folder import ProcessFolder
+from fairlead.spool.record_reader import Stored
 from fairlead.spool.records import Entry, Kind, Record, Rejection, SpoolLimits, SpoolStats
 from fairlead.spool.recovery import Quarantine
 from fairlead.spool.writer import Draft, size_of
@@ -59,7 +59,7 @@ class Spool:
     def _begin(self) -> None:
         """Have nothing, and nothing in common with a parent that was forked."""
         limits = self._limits
-        self._home = Home(self._root, self._broker)
+        self._home = ProcessFolder(self._root, self._broker)
         self._quarantine = Quarantine(self._home.quarantine)
         self._work = Journal(
             "work",
@@ -78,9 +78,9 @@ class Spool:
             full=max(limits.max_bytes // 32, 64 * 1024),
         )
         self._committer = Committer(self._work.append, self._release)
-        self._lock = natives.new_lock()
-        self._expiring = natives.new_lock()
-        self._adopting = natives.new_lock()
+        self._lock = native_threads.new_lock()
+        self._expiring = native_threads.new_lock()
+        self._adopting = native_threads.new_lock()
         self._count = self._size = 0  # of requests that are not written yet
         self._adopted = 0
         self._is_closed = False
@@ -124,8 +124,8 @@ class Spool:
         if not entries:
             return []
         request = self._submit(entries, None)
-        if natives.are_threads_patched():
-            natives.wait_as_greenlet(request.waiter)
+        if native_threads.are_threads_patched():
+            native_threads.wait_as_greenlet(request.waiter)
         sequences: list[int] = request.waiter.result()
         return sequences
 

@@ -1,4 +1,4 @@
-"""The file that is appended to."""
+"""Writes records to the open segment, and syncs them."""
 
 from __future__ import annotations
 

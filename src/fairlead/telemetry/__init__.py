@@ -1,4 +1,7 @@
-"""What a process says of itself."""
+"""What a process says of itself: ``log`` its lines, ``metrics`` its figures, ``tracing`` its spans.
+
+``counters`` counts what is enqueued and run, and ``metrics_table`` names every metric there is.
+"""
 
 from __future__ import annotations
 

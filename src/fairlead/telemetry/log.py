@@ -34,6 +34,8 @@ _OWN = frozenset(
 # They warn of each of several tries a second; whoever asked for them says why it failed, once.
 _CHATTY = ("psycopg.pool",)
 _BLOCKS = frozenset({"stack", "traceback"})  # several lines, where people read them
+_FINE = 0.001  # smaller numbers than this are shown with all their digits
+_REPEATED = frozenset({"error", "state", "task", "task_id"})  # what texts of ours may say as well
 _FIRST = ("ts", "level", "logger", "event")
 _COLORS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": "2"}
 # JSON lets these stand as they are, but terminals obey some and readers of lines split at others.
@@ -185,10 +187,15 @@ class _Console(logging.Formatter):
             level = f"\x1b[{color}m{level}\x1b[0m"
         fields = dict(_fields(record))
         blocks = [fields.pop(name) for name in _BLOCKS & fields.keys() if _is_block(fields[name])]
-        rest = " ".join(f"{printable(name)}={_value(value)}" for name, value in fields.items())
+        event = _event(record)
+        rest = " ".join(
+            f"{printable(name)}={_value(value)}"
+            for name, value in fields.items()
+            if value != "" and not (name in _REPEATED and _says(event, value))
+        )
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         stamp = f"{clock}.{int(record.msecs):03d}"
-        line = f"{stamp} {level} {printable(_event(record))}"
+        line = f"{stamp} {level} {printable(event)}"
         if rest:
             line = f"{line:<60} {rest}"
         if len(line) > _MAX_LINE // 4:
@@ -203,11 +210,20 @@ def _is_block(value: Any) -> bool:
     return isinstance(value, str) and (not value or "\n" in value)
 
 
+def _says(event: str, value: Any) -> bool:
+    """Whether a text has this value in it, as a word of its own."""
+    if not isinstance(value, str):
+        return False
+    return re.search(rf"(?<![\w.-]){re.escape(value)}(?![\w.-])", event) is not None
+
+
 def _value(value: Any) -> str:
     """A field for people: quoted where it would not be one word."""
     if isinstance(value, str):
         text = printable(value)
         return text if text and " " not in text and "=" not in text else f'"{text}"'
+    if isinstance(value, float) and abs(value) >= _FINE:
+        value = round(value, 3)
     return printable(_encode(value))
 
 

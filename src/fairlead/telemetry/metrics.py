@@ -11,11 +11,11 @@ from importlib.metadata import version
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
-from fairlead.model.message import LEVELS
+from fairlead.model.message import LEVEL_NAMES
 from fairlead.model.outage import BrokerState
 from fairlead.telemetry.counters import OTHER, RUN_BUCKETS, Counted, Counters
 from fairlead.telemetry.metrics_table import METRICS, Metric
-from fairlead.telemetry.packages import needed
+from fairlead.telemetry.optional_packages import needed
 
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
@@ -128,7 +128,7 @@ def add_counted(exposition: Exposition, counted: Counted) -> None:
     """Show what a process, or several together, enqueued and ran."""
     exposition.add("fairlead_build_info", 1, version=version("fairlead"))
     for (task, level), count in counted.submitted.items():
-        priority = LEVELS[level] if level < len(LEVELS) else OTHER
+        priority = LEVEL_NAMES[level] if level < len(LEVEL_NAMES) else OTHER
         exposition.add("taskqueue_tasks_submitted_total", count, type=task, priority=priority)
     for (queue, task, outcome), count in counted.attempts.items():
         exposition.add("fairlead_attempts_total", count, queue=queue, task=task, outcome=outcome)

@@ -122,7 +122,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "taskqueue_queue_depth", "gauge", ("priority",), "broker",
-        "Tasks that are queued, in all queues, by priority: critical, high, normal and low, at most"
+        "Tasks that are queued, in all queues, by priority: critical, high, normal and low, and"
+        " level-4 to level-7 of apps with more than four priorities, if there are any. At most"
         " 10 s old, of up to 1,000 tenants in each of the ten queues with most tasks queued; what"
         " is queued beyond these, or came since, is other. What is due later is not in it.",
     ),

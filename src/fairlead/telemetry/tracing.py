@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from fairlead.model.errors import InvalidInput, Reject, Retry, Snooze
-from fairlead.telemetry.packages import needed
+from fairlead.telemetry.optional_packages import needed
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

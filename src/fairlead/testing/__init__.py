@@ -1,6 +1,9 @@
-"""A kit for the tests of programs that use Fairlead; with pytest its fixtures are there by name."""
+"""A kit for the tests of programs that use Fairlead; with pytest its fixtures are there by name.
 
-from fairlead.app.drained import Drained, Left
+Start with ``kit``. ``clock`` stands still until a test moves it, ``crashes`` kills workers.
+"""
+
+from fairlead.app.drain import Drained, Left
 from fairlead.testing.clock import ManualClock
 from fairlead.testing.context import RecordingContext
 from fairlead.testing.crashes import Crash

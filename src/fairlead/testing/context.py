@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fairlead.broker.verbs import LeaseRef, Write
+import msgspec
+
+from fairlead.broker.requests import LeaseRef, Write
 from fairlead.model.lifecycle import State
+from fairlead.model.log_lines import LogLine, packed_line
 from fairlead.model.message import Leased, Message
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT
-from fairlead.model.values import pack, unpack
+from fairlead.model.packing import pack, unpack
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.portal import portal
-from fairlead.worker.context import Context
-from fairlead.worker.extras import Extras
-from fairlead.worker.lifespan import Lifespan
-from fairlead.worker.results import Ended, Results
+from fairlead.worker.app_services import AppServices
+from fairlead.worker.run.context import Context
+from fairlead.worker.run.lifespan import Lifespan
+from fairlead.worker.run.log_buffer import fields_of
+from fairlead.worker.run.results import Ended, Results
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -42,9 +47,10 @@ class _Writes:
         else:
             self.xcom[write.key] = unpack(write.value)
 
-    async def report(self, write: Write) -> None:
+    async def report(self, write: Write) -> bool:
         """Keep it."""
         self.progress.append(unpack(write.value))
+        return True
 
     async def pull(self, tenant: str, key: str) -> bytes | None:
         """Return what is kept under a key."""
@@ -90,9 +96,15 @@ class _Unfenced:
 class RecordingContext(Context):
     """A ``Context`` that keeps what the handler reports and leaves for others."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_kept", "_logged")
 
     _kept: _Writes
+    _logged: list[LogLine]
+
+    @property
+    def logged(self) -> list[LogLine]:
+        """What the handler kept with ``ctx.log("text")``, in order; fields as plain data."""
+        return self._logged
 
     @property
     def reported(self) -> list[Any]:
@@ -103,6 +115,10 @@ class RecordingContext(Context):
     def left(self) -> dict[str, Any]:
         """What is under the keys of ``xcom``, as plain data; a test may put values there."""
         return self._kept.xcom
+
+    def _keep_line(self, text: str, fields: Mapping[str, Any]) -> None:
+        packed = packed_line(time.time(), self.attempt, text, fields_of(fields))
+        self._logged.append(msgspec.convert(unpack(packed), LogLine, builtin_types=(bytes,)))
 
     def cancel(self) -> None:
         """Ask the handler to stop: ``cancelled`` is true from now on."""
@@ -134,13 +150,13 @@ def new_context(
         portal.loop,  # where sync handlers may wait for it, and async ones too
         correlation_id=correlation_id,
         headers=dict(headers or {}),
-        extras=Extras(
+        services=AppServices(
             enqueuer=_Unfenced(app),
             lifespan=_Given(dict(resources or {})),
             limit=app._clients.limit,
         ),
     )
-    context._kept = writes
+    context._kept, context._logged = writes, []
     ended = {
         f"{number:032x}": Ended(task=name, state=State.COMPLETED, result=pack(value, name))
         for number, (name, value) in enumerate((results or {}).items(), 1)

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from fairlead.broker.verbs import ExchangeReply, Fetch
+from fairlead.broker.requests import ExchangeReply, Fetch
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased, task_name

@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 
-from fairlead.broker.verbs import Submission
+from fairlead.broker.requests import Submission
+from fairlead.model.codecs import Codecs
 from fairlead.model.errors import UnknownTask
-from fairlead.model.message import LEVELS, Body, Trace
+from fairlead.model.message import Body, Trace
+from fairlead.model.packing import pack, unpack, unpack_arguments
+from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry
-from fairlead.model.values import pack, unpack, unpack_arguments
 
 __all__ = ("EnqueuedTask", "enqueued_task", "matches", "shown_calls")
 
@@ -40,17 +42,23 @@ class EnqueuedTask(msgspec.Struct, frozen=True, kw_only=True):
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def enqueued_task(submission: Submission, registry: Registry, schedule: str = "") -> EnqueuedTask:
+def enqueued_task(
+    submission: Submission,
+    registry: Registry,
+    priorities: Priorities,
+    schedule: str = "",
+    codecs: Codecs | None = None,
+) -> EnqueuedTask:
     """Return a submission in the words of its caller."""
     message = submission.message
     body = Body.decode(message.body)
     return EnqueuedTask(
         id=message.id,
         task=body.task,
-        arguments=_named(body, registry),
+        arguments=_named(body, registry, codecs),
         queue=message.queue,
         tenant=message.tenant,
-        priority=LEVELS[message.level],
+        priority=priorities.name(message.level),
         delay=submission.delay,
         headers=dict(Trace.decode(message.trace).headers),
         schedule=schedule,
@@ -76,8 +84,8 @@ def shown_calls(tasks: Iterable[EnqueuedTask]) -> str:
     return "\n".join(["enqueued were:", *lines[:_SHOWN], *more])
 
 
-def _named(body: Body, registry: Registry) -> dict[str, Any]:
-    args, kwargs = unpack_arguments(body.arguments)
+def _named(body: Body, registry: Registry, codecs: Codecs | None) -> dict[str, Any]:
+    args, kwargs = unpack_arguments(body.arguments, codecs)
     try:
         parameters = registry.get(body.task).parameters
     except UnknownTask:  # sent by name: its code is elsewhere

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Self, cast
 
 from fairlead.app import Fairlead
-from fairlead.app.drained import Drained, drained
+from fairlead.app.drain import Drained, drained
 from fairlead.broker import Caller, Store, connect
 from fairlead.client import Task
 from fairlead.model.durations import Duration
@@ -67,7 +67,10 @@ class Kit:
         return self.__enter__()
 
     async def __aexit__(self, *error: object) -> None:
-        self.__exit__(*error)
+        try:
+            await self.app._clients.close_ledger()
+        finally:
+            self.__exit__(*error)
 
     def reset(self) -> None:
         """Begin anew: no tasks, no ids in use, no settings, no exceptions. The clock stays."""
@@ -168,9 +171,10 @@ class Kit:
     @property
     def enqueued_tasks(self) -> list[EnqueuedTask]:
         """All that the broker accepted since the beginning or the last ``reset``, in order."""
-        registry = self.app._registry
+        registry, priorities = self.app._registry, self.app._priorities
+        codecs = self.app._clients.codecs
         return [
-            enqueued_task(each.submission, registry, each.schedule)
+            enqueued_task(each.submission, registry, priorities, each.schedule, codecs)
             for each in self._broker.recorded
         ]
 

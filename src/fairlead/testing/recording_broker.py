@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fairlead.broker import Store
 from fairlead.broker.flows import FlowPart, Staged
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     BeatReply,
     Call,
     ExchangeReply,
@@ -25,7 +25,7 @@ from fairlead.testing.crashes import Crashes, empty_reply
 
 __all__ = ("Recorded", "RecordingBroker")
 
-_SHORT_WAYS = frozenset(("parts", "place", "thread_line"))  # past this broker
+_SHORT_WAYS = frozenset(("stores", "place", "thread_line"))  # past this broker
 
 
 class Recorded(NamedTuple):

@@ -1,7 +1,7 @@
-"""Runs tasks: one file for each role of a worker. ``worker`` puts them together.
+"""Runs tasks: one file for each role of a worker. Start with ``worker``, which puts them together.
 
-Nothing is imported here, nor in the other packages that most programs need no part of: a program
-that enqueues loads no worker.
+``processor`` is the main loop, ``run`` runs one attempt, ``process`` holds supervisor and children.
+Nothing is imported here: a program that enqueues loads no worker.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ from typing import Literal, NamedTuple
 
 from msgspec import UNSET
 
-from fairlead.broker.verbs import MAX_EXCHANGE
+from fairlead.broker.requests import MAX_EXCHANGE
 from fairlead.model.lifecycle import ALONE
 from fairlead.model.message import Leased, task_name
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.worker.inflight import Inflight, Kind
-from fairlead.worker.pace import Pace
+from fairlead.worker.prefetch import Prefetch
 
 __all__ = ("Ask", "Capacity")
 
@@ -86,7 +86,7 @@ class Capacity:
         self._kinds: dict[str, Kind] = {}  # by task
         self._only: Kind | None = None  # the kind of all tasks, if there is only one
         self._queues: dict[str, _Queue] = {}
-        self.paces: dict[Kind, Pace] = {kind: Pace() for kind in self._limits}
+        self.paces: dict[Kind, Prefetch] = {kind: Prefetch() for kind in self._limits}
         self._seen: set[tuple[str, int]] = set()  # what was held at the last look at its age
         self._seen_at = 0.0
 
@@ -94,6 +94,11 @@ class Capacity:
     def mixed(self) -> bool:
         """Whether the tasks are of several kinds."""
         return self._only is None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether a slot is all that an attempt needs which never crashed."""
+        return self._only == "loop"
 
     def ended(self, kind: Kind) -> None:
         """An attempt of this kind is over."""
@@ -115,8 +120,6 @@ class Capacity:
 
     def fits(self, lease: Leased) -> bool:
         """Whether it could begin now."""
-        if self._only == "loop" and not lease.crashes:
-            return len(self._inflight.running) < self.concurrency
         return self.room(self.kind(lease)) > 0
 
     def lacking(self, now: float) -> list[Leased]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from fairlead.broker.views import Hello
+from fairlead.broker.records import Hello
 from fairlead.model.errors import BrokerError
 
 __all__ = ("Declarer",)

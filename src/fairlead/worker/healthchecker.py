@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from fairlead.broker import Broker
-from fairlead.broker.views import Hello
+from fairlead.broker.records import Hello
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import Outage
 from fairlead.worker.syncer import Syncer

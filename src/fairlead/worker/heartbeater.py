@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Broker
-from fairlead.broker.verbs import HEARTBEAT, LEASE, BeatReply, LeaseRef, StandingOrder
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import HEARTBEAT, LEASE, BeatReply, LeaseRef, StandingOrder
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import every
 

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Protocol
 
-from fairlead.broker.verbs import LeaseRef
+from fairlead.broker.requests import LeaseRef
 from fairlead.model.lifecycle import runs_once
 from fairlead.model.message import Leased
-from fairlead.worker.board import Board
+from fairlead.worker.process.shared_state import SharedState
 
 __all__ = ("Inflight", "Kind", "Running", "Stop")
 
@@ -51,20 +51,27 @@ class Inflight:
     """Attempts by task id and token: a task may come back while its last attempt still ends.
 
     ``held`` are leases whose turn comes when a slot is free. Everything on loan is known here from
-    the reply that lent it until the answer to its outcome, and where there is a board stands on it.
+    the reply that lent it until the answer to its outcome, and stands in the shared state, if any.
     """
 
-    def __init__(self, incarnation: str, board: Board | None = None) -> None:
+    def __init__(
+        self,
+        incarnation: str,
+        shared_state: SharedState | None = None,
+        *,
+        release: Callable[[Leased], None] | None = None,
+    ) -> None:
+        """``release`` gives back what was held; needed only where something is."""
         self.held: deque[Leased] = deque()
-        self.release: Callable[[Leased], None] = _nothing  # gives back what was held
+        self._release = release
         self.incarnation = incarnation
         self.running: dict[tuple[str, int], Running] = {}
         self.kinds: dict[Kind, int] = {"loop": 0, "thread": 0, "process": 0}  # of these
         self._some, self._none = asyncio.Event(), asyncio.Event()
         self._none.set()
-        self._board = board
+        self._shared_state = shared_state
         self._left: set[tuple[str, int]] = set()  # whose handlers go on, though told to stop
-        self._lent: dict[tuple[str, int], int | None] = {}  # and where it stands on the board
+        self._lent: dict[tuple[str, int], int | None] = {}  # and its row there
         self._answered = 0
         self._awaited: int | None = None  # the number of a wait that may still bring a task
 
@@ -76,8 +83,8 @@ class Inflight:
 
     @property
     def room(self) -> int | None:
-        """How many more the board can show; None without one."""
-        return None if self._board is None else self._board.rows - len(self._lent)
+        """How many more rows the shared state has; None without one."""
+        return None if self._shared_state is None else self._shared_state.rows - len(self._lent)
 
     @property
     def left(self) -> int:
@@ -102,12 +109,13 @@ class Inflight:
         """
         for lease in leases:
             key = (lease.message.id, lease.token)
-            self._lent[key] = None if self._board is None else self._board.take(*key)
+            self._lent[key] = None if self._shared_state is None else self._shared_state.take(*key)
         self._answered = max(self._answered, number)
         if number == self._awaited:
             self._awaited = None
-        if self._board is not None:
-            self._board.answered(self.answered)  # last: whoever reads it first finds all of them
+        if self._shared_state is not None:
+            # Last: whoever reads it first finds all of them.
+            self._shared_state.answered(self.answered)
 
     def is_lent(self, id: str, token: int) -> bool:
         """Whether this loan is known here."""
@@ -115,33 +123,33 @@ class Inflight:
 
     def begun(self, lease: Leased, task: int) -> None:
         """Its handler is about to run: a crash is charged to it from now on."""
-        if self._board is not None:
+        if self._shared_state is not None:
             row = self.row(lease.message.id, lease.token)
             if row is not None:
-                self._board.start(row, task, once=runs_once(lease.message.flags))
+                self._shared_state.start(row, task, once=runs_once(lease.message.flags))
 
     def over(self, id: str, token: int) -> None:
         """The broker has answered for its outcome, or it is lost: it is not ours any more."""
         self._left.discard((id, token))
         row = self._lent.pop((id, token), None)
-        if row is not None and self._board is not None:
-            self._board.drop(row)
+        if row is not None and self._shared_state is not None:
+            self._shared_state.drop(row)
 
     def spooled(self, id: str, token: int) -> None:
         """Its outcome is on the disk: if this process dies, others settle it."""
         row = self.row(id, token)
-        if row is not None and self._board is not None:
-            self._board.spool(row)
+        if row is not None and self._shared_state is not None:
+            self._shared_state.spool(row)
 
     def leave(self, lease: Leased, *, late: bool) -> None:
         """Its handler goes on. When it ends, or this process does, the task is given back."""
         self._left.add((lease.message.id, lease.token))
         row = self.row(lease.message.id, lease.token)
-        if late and row is not None and self._board is not None:
-            self._board.charge(row)
+        if late and row is not None and self._shared_state is not None:
+            self._shared_state.charge(row)
 
     def row(self, id: str, token: int) -> int | None:
-        """Where it stands on the board."""
+        """Its row in the shared state."""
         return self._lent.get((id, token))
 
     def add(self, attempt: Running) -> None:
@@ -179,8 +187,8 @@ class Inflight:
             held = self._drop(id, token)
             if why == "lost":
                 self.over(id, token)
-            elif held is not None:
-                self.release(held)
+            elif held is not None and self._release is not None:
+                self._release(held)
                 return True
             return False
         attempt.stop(why)
@@ -211,7 +219,3 @@ class Inflight:
                 self.held.remove(lease)
                 return lease
         return None
-
-
-def _nothing(_lease: Leased) -> None:
-    pass

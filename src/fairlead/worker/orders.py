@@ -1,11 +1,12 @@
-"""Obeys what operators order of this worker, which it hears with every heartbeat."""
+"""Does what the broker says with every heartbeat: stop attempts, hand back, obey operators."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 
-from fairlead.broker.verbs import StandingOrder
+from fairlead.broker.requests import BeatReply, StandingOrder
+from fairlead.worker.inflight import Inflight
 from fairlead.worker.processor import Processor
 
 __all__ = ("Orders",)
@@ -20,7 +21,10 @@ class Orders:
     worker fetches again.
     """
 
-    def __init__(self, processor: Processor, stop: Callable[[], object]) -> None:
+    def __init__(
+        self, inflight: Inflight, processor: Processor, stop: Callable[[], object]
+    ) -> None:
+        self._inflight = inflight
         self._processor = processor
         self._stop = stop  # in good time, as a signal would
         self.standing: StandingOrder = ""
@@ -29,6 +33,18 @@ class Orders:
     def is_paused(self) -> bool:
         """Whether it may not fetch, by order."""
         return self.standing == "pause"
+
+    def on_heartbeat(self, reply: BeatReply | None) -> None:
+        """Do what the broker answered; nothing if it did not answer."""
+        if reply is None:
+            return
+        for ref in reply.lost:
+            self._inflight.stop(ref.id, ref.token, "lost")
+        for ref in reply.cancelled:
+            self._inflight.stop(ref.id, ref.token, "cancel")
+        if reply.paused:
+            self._processor.hand_back(reply.paused)
+        self.obey(reply.order)
 
     def obey(self, order: StandingOrder) -> None:
         """Do what is ordered, unless it is done already."""

@@ -9,21 +9,21 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 from fairlead.broker import Broker
-from fairlead.broker.verbs import LEASE, MAX_EXCHANGE, ExchangeReply, Fetch
+from fairlead.broker.requests import LEASE, ExchangeReply, Fetch
 from fairlead.model.errors import BrokerError
 from fairlead.model.lifecycle import ALONE
 from fairlead.model.message import Leased
-from fairlead.model.ordering import QueueOrder
+from fairlead.model.queue_order import QueueOrder
 from fairlead.runtime.component import within
-from fairlead.worker.attempt import Attempt
 from fairlead.worker.capacity import Ask, Capacity
+from fairlead.worker.coalescer import Coalescer
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.inflight import Inflight, Kind
+from fairlead.worker.run.threads import Threads
 from fairlead.worker.runner import Runner
 from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
-from fairlead.worker.threads import Threads
-from fairlead.worker.waiter import Waiter
+from fairlead.worker.work_waiter import WorkWaiter
 
 __all__ = ("Processor",)
 
@@ -56,6 +56,7 @@ class Processor:
         forwarder: Forwarder,
         capacity: Capacity,
         subscriber: Subscriber,
+        coalescer: Coalescer,
         *,
         order: QueueOrder,
         patience: float,
@@ -67,21 +68,21 @@ class Processor:
         self._forwarder = forwarder
         self._runner = runner
         self._subscriber = subscriber
-        runner.over = self._attempt_over
-        inflight.release = self._release
         self._capacity = capacity
         self.concurrency = capacity.concurrency
         self._kept = True  # somebody keeps our leases; otherwise nothing may be fetched
         self._patience = patience
-        self._wake = asyncio.Event()  # something to exchange, or a slot that became free
-        syncer.woken = runner.told = self._wake.set
-        self._waiter = Waiter(broker, syncer, inflight, woken=self._wake, handed=self._begin_handed)
+        self._coalescer = coalescer
+        self._wake = coalescer.wake
+        self._waiter = WorkWaiter(
+            broker, syncer, inflight,
+            woken=self._wake, hurry=coalescer.hurry, handed=self._begin_handed,
+        )  # fmt: skip
         self._left = asyncio.Event()  # run() is over, or was never called
         self._left.set()
         self._halt = asyncio.Event()  # stop() was called
         self.halting = self._woken = False  # the same as these two events, for quick looks
         self.resting: frozenset[str] = frozenset()  # who asks to fetch no more
-        self._older: list[Attempt] = []  # held ones that had begun before the last exchange
         self.order = order
         self.lease = LEASE  # seconds
 
@@ -94,7 +95,8 @@ class Processor:
                     if await self.process():
                         await asyncio.sleep(0)  # whatever the broker answers, others have a turn
                     else:
-                        await self._rest()
+                        await self._wait_for_work()
+                    await self._coalesce()
                 except BrokerError as error:
                     # Of the wait for work: the next exchange is repeated until the broker answers.
                     self._syncer.outage.failed(error)
@@ -113,7 +115,8 @@ class Processor:
         if ask is not None:
             at_once = max(min(ask.certain, ask.most), 0)
             fetch = Fetch(queues=ask.queues, max=ask.most, start=at_once, lease=self.lease)
-        reply = await self._exchange(fetch)
+        self._coalescer.sent(self._syncer.pending)
+        reply = await self._syncer.sync(fetch, meanwhile=self._fill)
         if reply is None:
             await self._waiter.withdraw()  # nothing else has ended it
             return self._syncer.pending > 0
@@ -123,6 +126,7 @@ class Processor:
             self._take(reply.leased)
             self._learn(ask, reply)
             again = reply.more or ask.cut or len(reply.leased) == ask.most
+            self._coalescer.answered(more=again)
         if self._threads.stuck:
             self._threads.give_back()
         if self._syncer.pending > 0 or (again and self._ask() is not None):
@@ -130,25 +134,6 @@ class Processor:
         self._fill()
         self._give_back(self._capacity.lacking(self._runner.now()))  # another worker may be idle
         return self._syncer.pending > 0  # what could not be begun goes back
-
-    async def _exchange(self, fetch: Fetch | None) -> ExchangeReply | None:
-        """Exchange, and begin meanwhile what is held: the broker works while we do."""
-        begun = self._begun()
-        sync = self._syncer.sync(fetch, [self._inflight.ref(each.lease) for each in begun])
-        exchange: asyncio.Future[ExchangeReply | None] | None = None
-        try:
-            if not self._inflight.held:
-                return await sync
-            exchange = asyncio.ensure_future(sync)
-            await asyncio.sleep(0)  # it is on its way
-            self._fill()
-            return await exchange
-        except BrokerError:
-            self._older = begun + self._older  # to be told again
-            raise
-        finally:
-            if exchange is not None:
-                exchange.cancel()  # unless it is done
 
     def _ask(self, now: float | None = None) -> Ask | None:
         """What to fetch: what can begin, and what is held in hand beyond that; None: nothing."""
@@ -168,15 +153,15 @@ class Processor:
     def take_over(self, leases: Sequence[Leased]) -> None:
         """Hold what another worker lent, and begin it with the next exchange."""
         self._take(leases)
-        self._wake.set()
+        self._coalescer.hurry()
 
     def _fill(self) -> None:
         """Begin what is held, as far as there are slots, and threads and processes."""
         running, held, start = self._inflight.running, self._inflight.held, self._runner.start
-        fits, passed = self._capacity.fits, []
+        takes_all, fits, passed = self._capacity.takes_all, self._capacity.fits, []
         while held and len(running) < self.concurrency:
             lease = held.popleft()
-            if fits(lease):
+            if (takes_all and not lease.crashes) or fits(lease):
                 start(lease)
             else:
                 passed.append(lease)
@@ -190,12 +175,12 @@ class Processor:
     def _give_back(self, leases: Sequence[Leased]) -> None:
         for lease in reversed(leases):  # each goes to the front of its line
             self._inflight.held.remove(lease)
-            self._release(lease)
+            self.release(lease)
 
-    def _release(self, lease: Leased) -> None:
-        """Give back a task that was held: it was cancelled, and the broker knows that."""
+    def release(self, lease: Leased) -> None:
+        """Give back a task that was held, and is so no more."""
         self._runner.release(lease)
-        self._wake.set()
+        self._coalescer.hurry()
 
     @property
     def wants(self) -> bool:
@@ -207,14 +192,6 @@ class Processor:
         """Whether it waits for work, and nothing that was lent is here or on its way here."""
         return self._forwarder.covered and not (self._inflight or self._inflight.held)
 
-    def _begun(self) -> list[Attempt]:
-        """What was held, and has begun since the broker last heard of it."""
-        # Before the last exchange: most others end within one, and their outcome says it all.
-        older, self._older, self._runner.begun = self._older, self._runner.begun, []
-        lasting = [attempt for attempt in older if not attempt.over]
-        self._older += lasting[MAX_EXCHANGE:]
-        return lasting[:MAX_EXCHANGE]
-
     @property
     def kept(self) -> bool:
         """Whether somebody keeps our leases. Nothing is fetched while nobody does."""
@@ -223,7 +200,7 @@ class Processor:
     @kept.setter
     def kept(self, kept: bool) -> None:
         if kept and not self._kept:
-            self._wake.set()
+            self._coalescer.hurry()
         self._kept = kept
 
     def be_quiet(self, quiet: bool = True, by: Literal["signal", "order"] = "signal") -> None:
@@ -231,7 +208,7 @@ class Processor:
         self.resting = self.resting | {by} if quiet else self.resting - {by}
         if quiet:
             self.hand_back()
-        self._wake.set()
+        self._coalescer.hurry()
 
     async def drain(self, limit: int | None = None) -> int:
         """Run all that is due now, and what comes of it; how many attempts that took.
@@ -250,7 +227,8 @@ class Processor:
                 if again:
                     continue
                 if self._inflight or self._threads.stuck:
-                    await self._rest()  # what runs may wait for something that it has enqueued
+                    # What runs may wait for something that it has enqueued.
+                    await self._wait_for_work()
                 elif not self._wake.is_set() and not await self._forwarder.forward():
                     return started.total()
         finally:
@@ -285,24 +263,36 @@ class Processor:
         self._halt.clear()
         self.halting = False
         self.resting = frozenset()
-        self._waiter.trust()
+        self._waiter.reset_backoff()
         self._syncer.insist_until(math.inf)
 
     # -- waiting -----------------------------------------------------------------------------
 
-    async def _rest(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Until there is something to exchange, or perhaps to fetch."""
-        while await self._idle():
+        while await self._wait_once():
             pass
 
-    async def _idle(self) -> bool:
+    async def _coalesce(self) -> None:
+        """Let a few outcomes come together while tasks come one by one."""
+        while not self.halting:
+            pause = self._coalescer.pause(self._syncer.pending)
+            if pause <= 0.0:
+                return
+            self._fill()
+            if self._inflight.held:
+                return  # all slots are taken
+            self._sleep()
+            await within(pause, self._wake)
+
+    async def _wait_once(self) -> bool:
         """The same, or until a task was handed over: True, if that is all."""
         if self._wake.is_set():
             return False
         if self._threads.stuck:
             await within(_STUCK_PAUSE, self._wake)
             return False
-        if self._older or self._runner.begun:
+        if self._syncer.has_marks:
             await within(_TELL, self._wake)
             return False
         now = self._runner.now()  # one for both: a look that fell due in between would be missed
@@ -313,19 +303,21 @@ class Processor:
         if ask is None:
             await within(patience, self._wake)
             return False
-        if self._inflight and await self._waiter.soon():
+        if self._inflight and await self._waiter.yield_briefly():
             return False
         if self._waiter.is_open:  # of the last rest; an exchange has ended it
             await self._waiter.over()
             return True
         unread = self._subscriber.unread
-        if self._waiter.in_vain and unread and await self._subscriber.receive():
+        if self._waiter.woken_in_vain and unread and await self._subscriber.receive():
             return False  # a wake-up that brought nothing may have been one for mail
         self._forwarder.covered = True
         try:
             end = await self._waiter.wait(ask, patience, self.lease, unread)
         finally:
             self._forwarder.covered = False
+        if end == "found":
+            self._coalescer.hurry()
         if end != "handed" or self.halting or self._syncer.pending:
             return False
         self._sleep()
@@ -340,7 +332,7 @@ class Processor:
     def _learn(self, ask: Ask, reply: ExchangeReply) -> None:
         """Tell the order of queues what each of them gave, and the capacity what kind it was."""
         if reply.leased:
-            self._waiter.trust()
+            self._waiter.reset_backoff()
         got = Counter(lease.message.queue for lease in reply.leased)
         if len(reply.leased) < ask.most and not reply.more:
             empty: Sequence[str] = ask.queues
@@ -361,17 +353,16 @@ class Processor:
         loop = asyncio.get_running_loop()
         while self._inflight or self._syncer.unsettled:
             self._sleep()
-            begun = self._begun()
             try:
-                await self._syncer.sync(None, [self._inflight.ref(each.lease) for each in begun])
+                self._coalescer.sent(self._syncer.pending)
+                await self._syncer.sync()
             except BrokerError as error:
-                self._older = begun + self._older
                 self._syncer.outage.failed(error)
                 if loop.time() >= self._syncer.until:
                     return
                 await asyncio.sleep(_PAUSE)
                 continue
-            if self._syncer.pending or self._older:
+            if self._syncer.pending or self._syncer.is_behind:
                 continue
             left = self._syncer.until - loop.time()
             waits = self._inflight or self._syncer.unsettled
@@ -383,7 +374,8 @@ class Processor:
         self._woken = False
         self._wake.clear()
 
-    def _attempt_over(self, kind: Kind) -> None:
+    def attempt_over(self, kind: Kind) -> None:
+        """Begin what is held, and exchange: an attempt of a kind has freed its slot."""
         self._capacity.ended(kind)
         if self._inflight.held and not self.halting:
             self._fill()

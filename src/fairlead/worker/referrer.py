@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.verbs import MAX_EXCHANGE, MAX_STEP, Alter, Seen
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import MAX_EXCHANGE, MAX_STEP, Alter, Seen
 from fairlead.model.errors import BrokerError
 from fairlead.model.lifecycle import Outcome, Released, State, Unroutable
 from fairlead.model.message import Leased
@@ -180,7 +180,7 @@ class Referrer:
                     left = left[len(part) :] + refused
         except BrokerError as error:  # what was moved all the same is fenced: it is another's
             self._outage.failed(error)
-        self._pressure.felt(refused=bool(left))
+        self._pressure.felt(time.monotonic(), refused=bool(left))
         for lease in left:
             self._returns.refused(lease.message.id)
             self._settle(lease, Released(delay=self._pressure.pause))

@@ -9,13 +9,14 @@ import msgspec
 from msgspec import UNSET
 
 from fairlead.model.backoff import RetryPolicy
+from fairlead.model.codecs import CodecError, Codecs
 from fairlead.model.errors import UnknownTask
 from fairlead.model.lifecycle import Unroutable
 from fairlead.model.message import UNREADABLE, VERSION, Body, ErrorInfo, Leased, read_body
 from fairlead.model.options import seconds
-from fairlead.model.outputs import outputs_in
+from fairlead.model.packing import read_arguments, unpack_arguments
 from fairlead.model.registry import Registry, TaskSpec
-from fairlead.model.values import read_arguments, unpack_arguments
+from fairlead.model.result_refs import outputs_in
 
 __all__ = ("Assignment", "Plain", "Plan", "Router")
 
@@ -39,7 +40,7 @@ class Assignment:
         timeout: float | None = None,
         keep: float | None = None,
         takes_context: bool = False,
-        depends_on: tuple[tuple[str, str], ...] = (),
+        depends_on: tuple[tuple[str, ...], ...] = (),
     ) -> None:
         self.lease = lease
         self.spec = spec
@@ -49,8 +50,13 @@ class Assignment:
         self.timeout = timeout  # seconds
         self.keep = keep  # seconds, after it has finished
         self.takes_context = takes_context
-        self.depends_on = depends_on  # whose results it reads: id and name of the task
+        self.depends_on = depends_on  # whose results it reads: see Body
         self.outputs = outputs_in([args, kwargs]) if depends_on else {}  # among the arguments
+
+    @property
+    def moved(self) -> dict[str, str]:
+        """Ids that outputs have for others, where the arguments could not be rewritten."""
+        return {each[2]: each[0] for each in self.depends_on if len(each) > 2}
 
     @property
     def reads(self) -> bool:
@@ -66,14 +72,20 @@ Plain = tuple["Plan", list[Any], dict[str, Any], float | None, float | None]
 class Router:
     """Finds the handler of a message. What was said at the call goes before what was registered."""
 
-    def __init__(self, registry: Registry, *, timeout: float | None = None) -> None:
+    def __init__(
+        self, registry: Registry, *, timeout: float | None = None, codecs: Codecs | None = None
+    ) -> None:
         self._registry = registry
+        self._codecs = codecs
         self._specs = registry.specs
         self._timeout = timeout  # seconds, of tasks that say nothing of theirs
         self._plans: dict[str, Plan] = {}
 
     def plain(self, lease: Leased) -> Plain | None:
-        """What an async handler needs that ran before and reads no results; else ask ``route``."""
+        """What an async handler needs that ran before and reads no results; else ask ``route``.
+
+        Encoded arguments are left to that as well.
+        """
         message = lease.message
         if message.version > VERSION:
             return None
@@ -108,7 +120,11 @@ class Router:
             )
         try:
             body = Body.decode(message.body)
-            args, kwargs = unpack_arguments(body.arguments)
+            try:
+                args, kwargs = unpack_arguments(body.arguments, self._codecs)
+            except CodecError as error:
+                # Not for another worker that knows the task: it may be without the codec as well.
+                return _unroutable("CodecError", f"task {body.task!r}: {error}")
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             # Only the kind of the error: its text may repeat what it could not read.
             return _unroutable("UnreadableBody", f"the body cannot be read: {type(error).__name__}")

@@ -7,7 +7,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import FairleadError
@@ -18,26 +18,28 @@ from fairlead.model.lifecycle import (
     Settlement,
     State,
     Unroutable,
+    breaker_vote,
     settle,
-    went_well,
 )
 from fairlead.model.message import ErrorInfo, Leased
-from fairlead.model.registry import Gate
-from fairlead.model.shown import one_line
+from fairlead.model.registry import TaskBreaker
+from fairlead.model.safe_repr import one_line
 from fairlead.telemetry.counters import OTHER, Counters
-from fairlead.worker.deadlines import Deadlines
-from fairlead.worker.execution import Attempt, Floor, begin
-from fairlead.worker.extras import NO_EXTRAS, Extras
-from fairlead.worker.failure import without_traceback
+from fairlead.worker.app_services import NO_SERVICES, AppServices
 from fairlead.worker.inflight import Inflight, Kind
-from fairlead.worker.light import LightAttempt, Lights
-from fairlead.worker.loading import Loader, Loading
 from fairlead.worker.router import Router
-from fairlead.worker.slots import Slots
-from fairlead.worker.threads import Threads
-from fairlead.worker.writer import Writes
+from fairlead.worker.run.attempt import Settler
+from fairlead.worker.run.deadlines import Deadlines
+from fairlead.worker.run.dependency_loader import DependencyLoader, LoadingAttempt
+from fairlead.worker.run.error_text import without_traceback
+from fairlead.worker.run.executors import Attempt, ExecutionEnv, begin
+from fairlead.worker.run.isolated_process import SlotProcesses
+from fairlead.worker.run.light_attempt import LightAttempts
+from fairlead.worker.run.log_buffer import LogBuffer
+from fairlead.worker.run.progress_writer import Writes
+from fairlead.worker.run.threads import Threads
 
-__all__ = ("Raised", "Runner", "Settler")
+__all__ = ("Raised", "Runner")
 
 log = logging.getLogger("fairlead.worker")
 
@@ -63,16 +65,6 @@ class Raised(NamedTuple):
     exception: BaseException
 
 
-class Settler(Protocol):
-    """Takes what follows from attempts."""
-
-    fenced: int  # attempts whose outcomes changed nothing
-
-    def add(self, settlement: Settlement) -> None:
-        """Take it; it is decided."""
-        ...
-
-
 class Runner:
     """Runs the attempts of a worker, and puts the outcome of each into the outbox."""
 
@@ -82,65 +74,80 @@ class Runner:
         inflight: Inflight,
         router: Router,
         writer: Writes,
-        loader: Loader,
+        loader: DependencyLoader,
         threads: Threads,
-        slots: Slots | None = None,
+        slots: SlotProcesses | None = None,
         *,
         patience: float,
         dice: Callable[[], float],
         exceptions: deque[Raised],
-        extras: Extras = NO_EXTRAS,
+        over: Callable[[Kind], None],
+        news: Callable[[], None] | None = None,
+        refer: Callable[[Leased, Unroutable], bool] | None = None,
+        alone: bool = False,
+        leaves: bool = False,
+        services: AppServices = NO_SERVICES,
     ) -> None:
+        """``over`` is called when an attempt of a kind is over.
+
+        ``news``: called on the loop when the broker should hear of something soon. ``refer``: asked
+        what no handler here knows, whether somebody else sees to it. ``alone``: this is a slot
+        process, whose worker tells of failures and asks breakers. ``leaves``: it is a child of a
+        supervisor, which ends what is left running in it.
+        """
         self._syncer = syncer
         self._inflight = inflight
         self._router = router
         self._writer = writer
         self._loader = loader
-        self.over: Callable[[Kind], None] = _ignored  # called when an attempt of a kind is over
+        self._over = over
+        self._news = news
+        self._refer = refer
+        self._alone = alone
         self._slots = slots
         self._numbers: dict[str, int] = {}  # of tasks, in the order of their registration
-        self._extras = extras
-        self._floor = Floor(
+        self._services = services
+        self._env = ExecutionEnv(
             threads,
             Deadlines(),
             self._finished,
             begun=self._begun,
             patience=patience,
-            around=extras.around,
+            around=services.around,
+            own_process=alone or leaves,
+            abandons=alone,
+            leaves=leaves,
         )
-        self._lights = Lights(
-            self._floor,
+        self._lights = LightAttempts(
+            self._env,
             router,
             inflight,
             writer,
-            extras,
-            done=self._light_done,
+            services,
+            syncer,
+            over=over,
         )
-        #: Asked what no handler here knows: whether somebody else sees to it.
-        self.refer: Callable[[Leased, Unroutable], bool] = _refused
-        self.alone = False  # in a slot process: its worker tells of failures and asks breakers
-        self.begun: list[Attempt] = []  # held ones that have begun; the broker should know
-        self.told: Callable[[], None] = _nothing  # called on the loop when there is something
         self.dice = dice
+        self._endings: set[asyncio.Task[None]] = set()  # attempts whose lines are being sent
         self.started: Counter[str] = Counter()  # attempts so far, by task
         self.exceptions = exceptions
 
     def start(self, lease: Leased) -> None:
         """Start an attempt; or settle what no handler here can run."""
-        light = None if self.alone else self._lights.attempt(lease)
+        light = None if self._alone else self._lights.attempt(lease)
         if light is not None:
             self.started[light.plan.spec.name] += 1
             self._inflight.add(light)
-            self._floor.lanes.submit(light)
+            self._env.executor.submit(light)
             return
         route = self._router.route(lease)
         if isinstance(route, Unroutable):
-            if not self.refer(lease, route):
+            if self._refer is None or not self._refer(lease, route):
                 self.turn_down(lease, route)
             return
         spec = route.spec
-        gate = spec.breaker
-        if gate is not None and not self.alone and (wait := gate.admit()) > 0.0:
+        breaker = spec.breaker
+        if breaker is not None and not self._alone and (wait := breaker.admit()) > 0.0:
             self._park(lease, wait)
             return
         context = self._lights.context(lease, spec.name)
@@ -150,12 +157,12 @@ class Runner:
         if slots is not None and (
             spec.isolation or (lease.crashes >= ALONE and slots.can_find_app())
         ):
-            self._inflight.add(slots.begin(route, context, self._floor))
+            self._inflight.add(slots.begin(route, context, self._env))
         elif route.reads:
-            loading = Loading(route, context, self._floor, self._loader, self._loaded)
+            loading = LoadingAttempt(route, context, self._env, self._loader, self._loaded)
             self._inflight.add(loading)
         else:
-            self._inflight.add(begin(route, context, self._floor))
+            self._inflight.add(begin(route, context, self._env))
 
     def turn_down(self, lease: Leased, outcome: Outcome) -> None:
         """Settle what no handler here can run: it is unroutable, or released."""
@@ -166,11 +173,12 @@ class Runner:
             names = outcome.task, lease.message.id, info.type
             log.warning("task unroutable: %s %s, %s", *names, extra=fields)
         self._syncer.add(settlement)
-        self.told()  # perhaps nothing else goes to the broker soon
+        if self._news is not None:
+            self._news()  # perhaps nothing else goes to the broker soon
 
-    def _loaded(self, loading: Loading) -> None:
+    def _loaded(self, loading: LoadingAttempt) -> None:
         """What its dependencies returned is there: the handler takes its place."""
-        self._inflight.add(begin(loading.assignment, loading.context, self._floor))
+        self._inflight.add(begin(loading.assignment, loading.context, self._env))
 
     def _park(self, lease: Leased, wait: float) -> None:
         """Put a task off whose breaker is open; no attempt is used up."""
@@ -188,32 +196,28 @@ class Runner:
         """Hand a task back that was not started."""
         self._syncer.add(settle(lease, Released(), _NO_POLICY, dice=0.0))
 
-    def attach(
-        self, loop: asyncio.AbstractEventLoop, *, own_process: bool, abandons: bool, leaves: bool
-    ) -> None:
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run attempts on this loop, each with a copy of the variables of this moment."""
-        self._floor.loop = loop
-        self._floor.variables = copy_context()
-        self._floor.own_process = own_process
-        self._floor.abandons, self._floor.leaves = abandons, leaves
+        self._env.loop = loop
+        self._env.variables = copy_context()
 
     def cut_off(self) -> None:
         """Hand back whatever runs, also what returns: what it relied on is about to end."""
-        self._floor.cut = True
+        self._env.cut = True
         self._inflight.stop_all("release")
 
     @property
     def overdue(self) -> tuple[int, float]:
         """How many handlers go on although they were told to stop, and for how many seconds."""
-        since = self._floor.overdue.values()
+        since = self._env.overdue.values()
         return len(since), self.now() - min(since) if since else 0.0
 
     def now(self) -> float:
         """The clock of the loop."""
-        return self._floor.loop.time()
+        return self._env.loop.time()
 
     def number(self, names: Sequence[str]) -> None:
-        """Show tasks on the board by their place in this list."""
+        """Show tasks in the shared state by their place in this list."""
         self._numbers = {name: number for number, name in enumerate(names)}
         self._lights.numbers = self._numbers
 
@@ -228,28 +232,38 @@ class Runner:
 
     def close(self) -> None:
         """Forget all deadlines."""
-        self._floor.deadlines.close()
+        self._env.deadlines.close()
 
     def _begun(self, attempt: Attempt) -> None:
-        if not attempt.lease.started:
-            first = not self.begun
-            self.begun.append(attempt)
-            if first:  # perhaps in a thread
-                self._floor.loop.call_soon_threadsafe(self.told)
+        is_first = not attempt.lease.started and self._syncer.mark(attempt)
+        if is_first and self._news is not None:  # perhaps in a thread
+            self._env.loop.call_soon_threadsafe(self._news)
         if self._numbers:
             number = self._numbers.get(attempt.assignment.spec.name, 0)
             self._inflight.begun(attempt.lease, number)
 
-    def _light_done(self, attempt: LightAttempt, settlement: Settlement) -> None:
-        self._inflight.remove(attempt)
-        counters = self._extras.counters
-        if counters.on:
-            queue, seconds = attempt.lease.message.queue, settlement.run_time
-            counters.attempted(queue, attempt.task, _OUTCOMES[settlement.to], seconds)
-        self._syncer.add(settlement)
-        self.over("loop")
-
     def _finished(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        lines = attempt.context._lines
+        if lines is None:
+            self._settle(attempt, outcome, attempt.run_time)
+        elif outcome is None or not lines.has_lines:
+            lines.drop()
+            self._settle(attempt, outcome, attempt.run_time)
+        else:  # first its lines, for which the lease is needed
+            ending = self._log_lines(attempt, lines, outcome, attempt.run_time)
+            task = self._env.loop.create_task(ending, name="last log lines")
+            self._endings.add(task)
+            task.add_done_callback(self._endings.discard)
+
+    async def _log_lines(
+        self, attempt: Attempt, lines: LogBuffer, outcome: Outcome, run_time: float
+    ) -> None:
+        try:
+            await lines.close()
+        finally:
+            self._settle(attempt, outcome, run_time)
+
+    def _settle(self, attempt: Attempt, outcome: Outcome | None, run_time: float) -> None:
         settlement = attempt.decided
         if outcome is not None:
             assignment = attempt.assignment
@@ -258,7 +272,7 @@ class Runner:
                 outcome,
                 assignment.policy,
                 dice=self.dice(),
-                run_time=attempt.run_time,
+                run_time=run_time,
                 keep=assignment.keep,
             )
         self._settled(attempt, settlement)
@@ -269,10 +283,10 @@ class Runner:
         lease, name = attempt.lease, attempt.assignment.spec.name
         if attempt.left_behind:
             self._inflight.leave(lease, late=attempt.late)
-            self.over(attempt.kind)
+            self._over(attempt.kind)
             return
-        if self._extras.counters.on and not self.alone:
-            _count(self._extras.counters, attempt, settlement)
+        if self._services.counters.on and not self._alone:
+            _count(self._services.counters, attempt, settlement)
         if attempt.error is not None:
             error = without_traceback(attempt.error)
             self.exceptions.append(Raised(lease.message.id, name, lease.attempt, error))
@@ -281,31 +295,21 @@ class Runner:
             self._syncer.fenced += 1  # its outcome changes nothing; the broker need not say so
             self._inflight.over(lease.message.id, lease.token)
         else:
-            if settlement.error is not None and not self.alone:
-                _tell(lease, name, settlement, settlement.error, whole=self._extras.log_errors)
-            elif self._extras.log_tasks and settlement.to is State.COMPLETED:
+            if settlement.error is not None and not self._alone:
+                _log_failure(
+                    lease, name, settlement, settlement.error, whole=self._services.log_errors
+                )
+            elif self._services.log_tasks and settlement.to is State.COMPLETED:
                 fields = {**attempt.context.fields(), "run_time": round(settlement.run_time, 6)}
                 log.info("task completed: %s %s", name, lease.message.id, extra=fields)
             self._syncer.add(settlement)
-        gate = attempt.assignment.spec.breaker
-        if gate is not None and not self.alone:
-            _tell_gate(gate, settlement)
-        self.over(attempt.kind)
+        breaker = attempt.assignment.spec.breaker
+        if breaker is not None and not self._alone:
+            _tell_breaker(breaker, settlement)
+        self._over(attempt.kind)
 
 
-def _nothing() -> None:
-    pass
-
-
-def _refused(_lease: Leased, _unknown: Unroutable) -> bool:
-    return False
-
-
-def _ignored(_kind: Kind) -> None:
-    pass
-
-
-def _tell(
+def _log_failure(
     lease: Leased, name: str, settlement: Settlement, error: ErrorInfo, *, whole: bool
 ) -> None:
     """Log that an attempt failed; with ``whole`` also the text of the error and its traceback."""
@@ -344,12 +348,12 @@ def _count(counters: Counters, attempt: Attempt, settlement: Settlement | None) 
     counters.attempted(queue, attempt.assignment.spec.name, outcome, seconds)
 
 
-def _tell_gate(gate: Gate, settlement: Settlement | None) -> None:
+def _tell_breaker(breaker: TaskBreaker, settlement: Settlement | None) -> None:
     """Tell a breaker how an attempt ended; one that says nothing of the service frees its place."""
-    well = None if settlement is None else went_well(settlement, settlement.to)
+    well = None if settlement is None else breaker_vote(settlement, settlement.to)
     if well is None:
-        gate.released()
+        breaker.released()
     elif well:
-        gate.succeeded()
+        breaker.succeeded()
     else:
-        gate.failed()
+        breaker.failed()

@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable
 
 from fairlead.broker import Broker, Caller
-from fairlead.broker.checks import check_submissions
-from fairlead.broker.firing import firing_of
-from fairlead.broker.schedules import ScheduleOrder, ScheduleRecord, Ticked
-from fairlead.broker.verbs import Firing
+from fairlead.broker.requests import Firing
+from fairlead.broker.schedules import ScheduleOrder, ScheduleRecord, Ticked, firing_of
+from fairlead.broker.submission_checks import check_submissions
 from fairlead.model.errors import InvalidInput
 from fairlead.model.schedule import decode, due, stamp
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from fairlead.broker import Broker
+from collections.abc import Callable, Sequence
+
+from fairlead.broker import Store
+from fairlead.broker.records import TaskRecord
+from fairlead.broker.requests import Mail
+from fairlead.model.lifecycle import State
+from fairlead.model.message import Leased
 from fairlead.runtime.component import every
 from fairlead.worker.inflight import Inflight
-from fairlead.worker.intake import Intake
 
 __all__ = ("Subscriber",)
 
@@ -23,12 +28,13 @@ class Subscriber:
     name = "subscriber"
 
     def __init__(
-        self, broker: Broker, inflight: Inflight, intake: Intake, *, incarnation: str
+        self, broker: Store, inflight: Inflight, take: Callable[[Sequence[Leased]], None]
     ) -> None:
+        """``take`` is given what others lent, and is ours from now on."""
         self._broker = broker
-        self._intake = intake
+        self._take = take
         self._inflight = inflight
-        self._incarnation = incarnation
+        self._incarnation = inflight.incarnation
         self._after = 0  # the number of the last mail read
         self._is_reading = False  # it hears of what comes now
 
@@ -54,7 +60,7 @@ class Subscriber:
             letters = await self._broker.collect(self._incarnation, self._after, timeout)
             lent = [mail for mail in letters if mail.kind == "lent"]
             if lent:  # before they are confirmed: whoever fails here reads them again
-                await self._intake.accept(lent)
+                await self.accept(lent)
         finally:
             self._is_reading = False
         acts = len(lent)
@@ -64,6 +70,39 @@ class Subscriber:
                 acts += 1
         return acts
 
+    async def accept(self, letters: Sequence[Mail]) -> None:
+        """Take the loans that these letters are about; one that is gone, or another's, is none."""
+        tokens = {letter.id: letter.token for letter in letters}
+        found = await self._broker.find(list(tokens))
+        ours = [
+            record
+            for record in found
+            if record is not None
+            and record.state is State.RUNNING
+            and record.incarnation == self._inflight.incarnation
+            and record.token == tokens[record.message.id]
+            and not self._inflight.is_lent(record.message.id, record.token)
+        ]
+        # What shared memory has no row for is not ours to run: the next beat gives it back.
+        room = self._inflight.room
+        leases = [_lease(record) for record in ours][:room]
+        if leases:
+            self._inflight.lent(leases, self._inflight.answered)
+            self._take(leases)
+
     async def _wait(self) -> None:
         await self._inflight.some()
         await self.receive(_TIMEOUT)
+
+
+def _lease(record: TaskRecord) -> Leased:
+    return Leased(
+        message=record.message,
+        token=record.token,
+        attempt=record.attempts + 1,
+        generation=record.generation,
+        crashes=record.crashes,
+        started=record.started_at is not None,
+        enqueued_at=record.enqueued_at,
+        deadline_at=record.deadline_at,
+    )

@@ -1,22 +1,24 @@
-"""The only writer of outcomes: they wait in an outbox and travel with the next fetch."""
+"""The only one who exchanges: outcomes wait in an outbox, and travel with the next fetch."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from fairlead.broker import Broker, Caller
 from fairlead.broker.repeats import Insistence
-from fairlead.broker.verbs import Call, ExchangeReply, Fetch, LeaseRef, Settled
+from fairlead.broker.requests import MAX_EXCHANGE, Call, ExchangeReply, Fetch, LeaseRef, Settled
 from fairlead.fallback.outcomes import Outcomes
 from fairlead.model.errors import BrokerError, OutOfOrder, Refused
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.runtime.component import Outage
-from fairlead.worker.failure import describe
 from fairlead.worker.inflight import Inflight
-from fairlead.worker.outbox import Batch, Outbox
+from fairlead.worker.outcome_outbox import Batch, OutcomeOutbox
+from fairlead.worker.run.attempt import Attempt
+from fairlead.worker.run.error_text import describe
 
 __all__ = ("Syncer",)
 
@@ -44,19 +46,28 @@ class Syncer:
         caller: Caller,
         inflight: Inflight,
         outcomes: Outcomes | None = None,
+        *,
+        woken: Callable[[], None],
     ) -> None:
-        """``outcomes``: the spool that takes them in an outage."""
+        """``outcomes``: the spool that takes them in an outage.
+
+        ``woken`` is called when there is something to send again.
+        """
         self._broker = broker
         self._inflight = inflight
         self._caller = caller
         self._spooled = outcomes
         self.outage = Outage(self.name, repeats=True)
-        self._outbox = Outbox(
+        self._outbox = OutcomeOutbox(
             caller,
             outcomes,
             is_away=lambda: self.outage.since is not None,
             kept=inflight.spooled,
+            woken=woken,
         )
+        self.add = self._outbox.add  # a decided outcome; the next exchange carries it
+        self._begun: list[Attempt] = []  # held ones, since the last exchange
+        self._older: list[Attempt] = []  # and before it
         self._line = asyncio.Lock()
         self._outcomes, self._fetches = (
             Insistence(),
@@ -66,15 +77,6 @@ class Syncer:
         self.lent_at = 0.0  # when the last fetch began that was answered: it keeps all leases
         self.settled = 0  # outcomes that were applied
         self.fenced = 0  # outcomes that do not count: another worker has the task, or had it
-
-    @property
-    def woken(self) -> Callable[[], None]:
-        """Called when there is something to send again."""
-        return self._outbox.woken
-
-    @woken.setter
-    def woken(self, call: Callable[[], None]) -> None:
-        self._outbox.woken = call
 
     @property
     def until(self) -> float:
@@ -96,9 +98,24 @@ class Syncer:
         """Outcomes that do not count: this worker's, and those that it sent for dead ones."""
         return self.fenced + (0 if self._spooled is None else self._spooled.fenced)
 
-    def add(self, settlement: Settlement) -> None:
-        """Take a decided outcome; the next exchange carries it."""
-        self._outbox.add(settlement)
+    @property
+    def is_behind(self) -> bool:
+        """Whether the next exchange has held tasks to mark as begun."""
+        return bool(self._older)
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether one of the next exchanges has."""
+        return bool(self._older or self._begun)
+
+    def mark(self, attempt: Attempt) -> bool:
+        """Note that a held task has begun, perhaps in a thread; return whether it is the first."""
+        self._begun.append(attempt)
+        return len(self._begun) == 1
+
+    def forget_marks(self) -> None:
+        """Tell of none that has begun: in a slot process, whose worker does."""
+        self._begun.clear()
 
     def take(self) -> Settlement | None:
         """Take the oldest outcome out again: in a slot process somebody else carries it."""
@@ -121,12 +138,41 @@ class Syncer:
         self._fetches.end(math.inf if moment == math.inf else -math.inf)
 
     async def sync(
-        self, fetch: Fetch | None = None, started: Sequence[LeaseRef] = ()
+        self, fetch: Fetch | None = None, meanwhile: Callable[[], None] | None = None
     ) -> ExchangeReply | None:
         """Exchange up to 128 outcomes for new leases; None if there was nothing to say or ask.
 
-        ``started`` are tasks that were held and have begun since: the broker should know.
+        Tell which held tasks have begun, too. ``meanwhile`` begins what is held: the broker works
+        while we do.
         """
+        begun = self._next_marks()
+        sync = self._exchange(fetch, [self._inflight.ref(each.lease) for each in begun])
+        exchange: asyncio.Future[ExchangeReply | None] | None = None
+        try:
+            if meanwhile is None or not self._inflight.held:
+                return await sync
+            exchange = asyncio.ensure_future(sync)
+            await asyncio.sleep(0)  # it is on its way
+            meanwhile()
+            return await exchange
+        except BrokerError:
+            self._older = begun + self._older  # to be told again
+            raise
+        finally:
+            if exchange is not None:
+                exchange.cancel()  # unless it is done
+
+    def _next_marks(self) -> list[Attempt]:
+        """What was held, and has begun since the broker last heard of it."""
+        # Before the last exchange: most others end within one, and their outcome says it all.
+        older, self._older, self._begun = self._older, self._begun, []
+        lasting = [attempt for attempt in older if not attempt.over]
+        self._older += lasting[MAX_EXCHANGE:]
+        return lasting[:MAX_EXCHANGE]
+
+    async def _exchange(
+        self, fetch: Fetch | None, started: Sequence[LeaseRef]
+    ) -> ExchangeReply | None:
         async with self._line:  # from choosing the outcomes to crossing them off
             if not self._outbox.pending and fetch is None and not started:
                 return None
@@ -155,10 +201,14 @@ class Syncer:
     async def _send(
         self, batch: Batch, fetch: Fetch | None, started: Sequence[LeaseRef] = ()
     ) -> ExchangeReply:
-        async def verb(call: Call) -> ExchangeReply:
-            settlements = self._outbox.due(batch)
-            return await self._broker.exchange(call, settlements, started=started, fetch=fetch)
+        exchange = partial(self._broker.exchange, started=started, fetch=fetch)
 
+        def as_due(call: Call) -> Awaitable[ExchangeReply]:
+            """Delays count from the outcome: what is left of them, in each round."""
+            return exchange(call, self._outbox.due(batch))
+
+        as_is = partial(exchange, settlements=batch.settlements)
+        verb = as_due if self._outbox.moments else as_is
         limit = self._outcomes if batch.settlements else self._fetches
         began = asyncio.get_running_loop().time()
         try:

@@ -1,4 +1,4 @@
-"""A worker in this process: builds the components and nests them. No logic of its own."""
+"""A worker in this process: its parts and who knows whom, how they start and stop, its state."""
 
 from __future__ import annotations
 
@@ -13,51 +13,50 @@ from functools import partial
 from typing import Any, Self
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.verbs import BeatReply
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
 from fairlead.model.errors import InvalidInput
-from fairlead.model.ordering import QueueOrder
+from fairlead.model.queue_order import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
+from fairlead.worker.app_services import NO_SERVICES, AppServices
 from fairlead.worker.capacity import Capacity
-from fairlead.worker.channel import SlotPlan
+from fairlead.worker.coalescer import Coalescer
+from fairlead.worker.config import check_count, check_limits, prepared, queue_order
 from fairlead.worker.declarer import Declarer
 from fairlead.worker.emptiness import until_empty
-from fairlead.worker.execution import abandoned
-from fairlead.worker.extras import NO_EXTRAS, Extras
 from fairlead.worker.forwarder import Forwarder
 from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.heartbeater import Heartbeater
 from fairlead.worker.hooks import HookRunner
 from fairlead.worker.inflight import Inflight
-from fairlead.worker.intake import Intake
 from fairlead.worker.janitor import Janitor
 from fairlead.worker.lease_watch import LeaseWatch
-from fairlead.worker.loading import Loader
 from fairlead.worker.orders import Orders
+from fairlead.worker.process.ipc import SlotPlan
+from fairlead.worker.process.supervisor_link import SupervisorLink
 from fairlead.worker.processor import Processor
 from fairlead.worker.publisher import Publisher
 from fairlead.worker.queue_watch import QueueWatch
-from fairlead.worker.record import WorkerState, introduction_of, state_of, worker_record
 from fairlead.worker.recoverer import Recoverer, give_back_soon
 from fairlead.worker.referrer import Referrer
 from fairlead.worker.router import Router
+from fairlead.worker.run.dependency_loader import DependencyLoader
+from fairlead.worker.run.executors import abandoned
+from fairlead.worker.run.isolated_process import SlotProcesses
+from fairlead.worker.run.progress_writer import ProgressWriter
+from fairlead.worker.run.threads import Threads
 from fairlead.worker.runner import Raised, Runner
 from fairlead.worker.scheduler import Scheduler
-from fairlead.worker.setup import check_count, check_limits, prepared, queue_order
-from fairlead.worker.slots import Slots
 from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
-from fairlead.worker.tether import Tether
-from fairlead.worker.threads import Threads
-from fairlead.worker.writer import Writer
+from fairlead.worker.worker_record import WorkerState, introduction_of, state_of, worker_record
 
 __all__ = ("Worker",)
 
 _KEPT = 100  # exceptions of handlers, for tests
 _DRAINED = 10_000  # attempts after which a drain gives up
 _MOST_DRAINED = 10**9
-_SLOT = (sys.executable, "-m", "fairlead.cli.slot")
+_SLOT = (sys.executable, "-m", "fairlead.cli.worker_slot")
 
 
 class Worker:
@@ -91,10 +90,10 @@ class Worker:
         task_timeout: float | None = None,
         dice: Callable[[], float] = random.random,
         exceptions: deque[Raised] | None = None,
-        extras: Extras = NO_EXTRAS,
+        services: AppServices = NO_SERVICES,
         slot_plan: Callable[[], SlotPlan] | None = None,
-        line: str | None = None,
-        tether: Tether | None = None,
+        caller_id: str | None = None,
+        link: SupervisorLink | None = None,
     ) -> None:
         check_limits(
             concurrency=concurrency, threads=threads, slots=slots,
@@ -102,81 +101,99 @@ class Worker:
         )  # fmt: skip
         self.incarnation = incarnation
         self.concurrency = concurrency
-        self._store = store
-        self.registry = registry
-        self._queues = queues
-        self._strict = strict
         self.grace = grace
-        self._lease = lease
+        self.registry = registry
+        self._store = store
+        self._queues, self._strict, self._lease = queues, strict, lease
+        self._link = link
+        self._lifespan = services.lifespan
         self._loop: asyncio.AbstractEventLoop | None = None  # that of the first life
         self._alive = False  # from entering until all has stopped
         self._life: AbstractAsyncContextManager[None] | None = None
-        self._threads = Threads(threads)
-        self._lifespan = extras.lifespan
-        self._hooks = HookRunner(store, extras.hooks, dice=dice)
-        self.declarer = Declarer(extras.declare)
-
-        self._tether = tether
-        self._own_process = tether is not None or line is not None
+        self._ending: asyncio.Future[None] | None = None  # the stop that an operator ordered
+        self._ended = asyncio.Event()
+        self.used: list[bool] = []  # not empty since it has begun; may outlive it
         self.started_at = 0.0  # the broker's clock
-        board = None if tether is None else tether.board
-        caller = Caller(line or incarnation)
-        self.inflight = Inflight(incarnation, board)
-        self.outcomes = extras.outcomes
-        self.syncer = Syncer(store, caller, self.inflight, extras.outcomes)
-        self.scheduler = Scheduler(store, Caller(f"{line or incarnation}:schedules"))
-        self.forwarder = Forwarder(store, self.scheduler)
-        self.recoverer = Recoverer(store, dice)
-        self.janitor = Janitor(store, dice)
-        self.queue_watch = QueueWatch(store, registry, lambda: self._order().order(), incarnation)
-        intake = Intake(store, self.inflight)
-        self.subscriber = Subscriber(store, self.inflight, intake, incarnation=incarnation)
-        self.heartbeater = Heartbeater(
-            store, incarnation=incarnation, answered=lambda: self.inflight.answered,
-            held=self.inflight.leases, describe=self.describe, heard=self.heard,
+        calls = caller_id or incarnation
+
+        # What is on loan. Those that tell the processor of something are made before it.
+        coalescer = Coalescer()
+        self.outcomes = services.outcomes
+        self.inflight = Inflight(
+            incarnation, None if link is None else link.shared_state,
+            release=lambda lease: self.processor.release(lease),  # noqa: PLW0108
         )  # fmt: skip
-        self._slots: Slots | None = None
+        self.syncer = Syncer(
+            store, Caller(calls), self.inflight, services.outcomes, woken=coalescer.hurry
+        )
+        self.subscriber = Subscriber(
+            store, self.inflight,
+            take=lambda leases: self.processor.take_over(leases),  # noqa: PLW0108
+        )  # fmt: skip
+
+        # What runs attempts.
+        self._threads = Threads(threads)
+        self._slots: SlotProcesses | None = None
         if slots and slot_plan is not None:
-            self._slots = Slots(
+            self._slots = SlotProcesses(
                 _SLOT, slot_plan, incarnation,
                 count=slots, dice=dice, patience=patience, task_timeout=task_timeout,
             )  # fmt: skip
+        self.referrer = Referrer(
+            store, self.inflight, incarnation=incarnation,
+            settle=lambda lease, outcome: self.runner.turn_down(lease, outcome),  # noqa: PLW0108
+        )  # fmt: skip
         self.runner = Runner(
             self.syncer,
             self.inflight,
-            Router(registry, timeout=task_timeout),
-            Writer(store, Caller(f"{line or incarnation}:writes"), incarnation, limit=extras.limit),
-            Loader(store),
+            Router(registry, timeout=task_timeout, codecs=services.codecs),
+            ProgressWriter(store, Caller(f"{calls}:writes"), incarnation, limit=services.limit),
+            DependencyLoader(store, services.codecs),
             self._threads,
             self._slots,
-            patience=patience, dice=dice, extras=extras,
+            patience=patience, dice=dice, services=services,
+            alone=caller_id is not None, leaves=link is not None,
             exceptions=exceptions if exceptions is not None else deque(maxlen=_KEPT),
+            over=lambda kind: self.processor.attempt_over(kind),  # noqa: PLW0108
+            news=coalescer.hurry, refer=self.referrer.take,
         )  # fmt: skip
-        self.referrer = Referrer(
-            store, self.inflight, incarnation=incarnation, settle=self.runner.turn_down
-        )
-        self.runner.refer = self.referrer.take
         with contextlib.suppress(RuntimeError):  # otherwise when it begins
-            self._attach(asyncio.get_running_loop())
+            self.runner.attach(asyncio.get_running_loop())
+
+        # What fetches, and what says when not to.
+        self.scheduler = Scheduler(store, Caller(f"{calls}:schedules"))
+        self.forwarder = Forwarder(store, self.scheduler)
         capacity = Capacity(
             registry, self.inflight, concurrency=concurrency, threads=threads,
             processes=0 if self._slots is None else slots,
         )  # fmt: skip
         self.processor = Processor(
             store, self.syncer, self.inflight, self.runner, self._threads, self.forwarder,
-            capacity, self.subscriber, order=self._order(), patience=patience,
+            capacity, self.subscriber, coalescer, order=self._order(), patience=patience,
         )  # fmt: skip
-        intake.take = self.processor.take_over
+        stop = self._end_by_order if link is None else link.ordered.set
+        self.orders = Orders(self.inflight, self.processor, stop)
+        self.heartbeater = Heartbeater(
+            store, incarnation=incarnation, answered=lambda: self.inflight.answered,
+            held=self.inflight.leases, describe=self.describe, heard=self.orders.on_heartbeat,
+        )  # fmt: skip
         self.lease_watch = LeaseWatch(
             self.inflight, lease=lambda: self.processor.lease, hand_back=self.processor.hand_back,
-            kept_at=lambda: max((tether or self.heartbeater).kept_at, self.syncer.lent_at),
+            kept_at=lambda: max((link or self.heartbeater).kept_at, self.syncer.lent_at),
         )  # fmt: skip
-        self.orders = Orders(self.processor, self._end_by_order)
-        catalog = extras.catalog and partial(extras.catalog, task_timeout)
-        self.publisher = Publisher(store, incarnation, catalog, dice)
-        self._ending: asyncio.Future[None] | None = None  # the stop that an operator ordered
-        self._ended = asyncio.Event()
+
+        # Upkeep, for all workers.
+        self._hooks = HookRunner(store, services.hooks, dice=dice)
+        self.declarer = Declarer(services.declare)
+        self.recoverer = Recoverer(store, dice)
+        self.janitor = Janitor(store, dice)
         self.healthchecker = Healthchecker(store, self.syncer, self.declarer.declare)
+        self.queue_watch = QueueWatch(
+            store, registry, lambda: self._order().order(), incarnation,
+            is_first=link is None or link.is_first,
+        )  # fmt: skip
+        catalog = services.catalog and partial(services.catalog, task_timeout)
+        self.publisher = Publisher(store, incarnation, catalog, dice)
 
     @property
     def exceptions(self) -> deque[Raised]:
@@ -225,7 +242,7 @@ class Worker:
         async with self._lifespan:  # what it opens outlives everything else
             self.publisher.prepare()
             # A child of a supervisor has waited before: it can be told to stop meanwhile.
-            waits = self.outcomes is not None and self._tether is None
+            waits = self.outcomes is not None and self._link is None
             await prepared(self._prepare, waits=waits)
             # The order of stopping is from the inside out. Whoever serves attempts goes last.
             async with (
@@ -267,9 +284,9 @@ class Worker:
         await self.recoverer.reclaim()
         await self.declarer.declare(hello)
         await self._hooks.prepare()
-        if self._tether is not None:
+        if self._link is not None:
             self.runner.number([spec.name for spec in self.registry])
-            self._tether.introduce(self, introduction_of(self))
+            self._link.introduce(self, introduction_of(self))
 
     async def _end(self, grace: float) -> None:
         """Stop, or wait for the end of the stop that an operator ordered."""
@@ -316,7 +333,7 @@ class Worker:
         With a spool an outage is survived, and so attempts that would be doubled in it are ended.
         """
         watch = [] if self.outcomes is None else [self.lease_watch]
-        return [*watch, self.heartbeater, *others] if self._tether is None else [*watch]
+        return [*watch, self.heartbeater, *others] if self._link is None else [*watch]
 
     def describe(self) -> WorkerRecord:
         """This worker as the registry shows it."""
@@ -331,18 +348,6 @@ class Worker:
             stopping=self.processor.halting or ending is not None,
             stopped=ending is not None and ending.done(),
         )  # fmt: skip
-
-    def heard(self, reply: BeatReply | None) -> None:
-        """Stop what the broker says is lost or cancelled."""
-        if reply is None:
-            return
-        for ref in reply.lost:
-            self.inflight.stop(ref.id, ref.token, "lost")
-        for ref in reply.cancelled:
-            self.inflight.stop(ref.id, ref.token, "cancel")
-        if reply.paused:
-            self.processor.hand_back(reply.paused)
-        self.orders.obey(reply.order)
 
     @property
     def abandoned(self) -> int:
@@ -379,6 +384,7 @@ class Worker:
         )
 
     def _begin(self) -> None:
+        self.used.append(True)
         if self._alive:
             raise InvalidInput(f"worker {self.incarnation!r} is running already")
         loop = asyncio.get_running_loop()
@@ -389,11 +395,4 @@ class Worker:
             )
         self._loop = loop
         self._alive = True
-        self._attach(loop)
-
-    def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        # A slot process, and a child: what goes on in them ends with them.
-        self.runner.attach(
-            loop, own_process=self._own_process, leaves=self._tether is not None,
-            abandons=self._own_process and self._tether is None,
-        )  # fmt: skip
+        self.runner.attach(loop)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.api.table import ROUTES
+from fairlead.api.route_table import ROUTES
 
 __all__ = ("CALLS", "GoodCall", "filled_in", "unknown_routes")
 
@@ -54,6 +54,9 @@ CALLS: dict[str, GoodCall] = {
     ),
     "GET /tasks/{id}/explain": GoodCall("/tasks/{waiting}/explain", kind="named", whose="query"),
     "GET /tasks/{id}/history": GoodCall("/tasks/{done}/history", kind="named", whose="query"),
+    "GET /tasks/{id}/log": GoodCall(
+        "/tasks/{done}/log", scope="payload", kind="named", whose="query"
+    ),
     "GET /history": GoodCall("/history", whose="query"),
     "POST /tasks/{id}/cancel": _manage("/tasks/{running}/cancel", whose="query"),
     "POST /tasks/{id}/retry": _manage("/tasks/{dead}/retry", whose="query"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fairlead.api.openapi import document
-from fairlead.api.table import BASE
+from fairlead.api.route_table import BASE
 
 __all__ = ("TEXTS", "VALUES", "body_fields", "encoded", "parameters", "path_parts")
 

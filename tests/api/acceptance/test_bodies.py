@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fairlead.api.heads import HeadLimits
+from fairlead.api.http.header_limits import HeadLimits
 from fairlead.api.settings import ApiSettings
 from tests.api.serving import Served, new_token, served
 from tests.support.servers import Running, server
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 HURRIED = """
 from functools import partial
 from fairlead.api import settings
-from fairlead.api.heads import HeadLimits
+from fairlead.api.http.header_limits import HeadLimits
 from fairlead.cli import main
 
 HeadLimits.head_time = 1.0

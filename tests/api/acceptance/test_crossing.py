@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from fairlead.api.http.route import SCOPES
 from fairlead.api.openapi import document
-from fairlead.api.route import SCOPES
-from fairlead.api.table import BASE, MOUNTS
+from fairlead.api.route_table import BASE, MOUNTS
 from tests.api.acceptance.calls import CALLS, GoodCall, filled_in, unknown_routes
 from tests.api.acceptance.world import MARK, OTHER, OWNER, opened_world
 from tests.api.app import problem

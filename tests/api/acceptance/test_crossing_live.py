@@ -14,9 +14,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from fairlead.api.route import SCOPES
+from fairlead.api.http.route import SCOPES
+from fairlead.api.route_table import BASE
 from fairlead.api.serve import listen, serve
-from fairlead.api.table import BASE
 from tests.api.acceptance.world import MARK, OTHER, OWNER, World, opened_world
 
 _numbers = itertools.count()

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from fairlead.api.table import BASE
+from fairlead.api.route_table import BASE
 from tests.api.acceptance.calls import CALLS, filled_in
 from tests.api.acceptance.hostile import (
     TEXTS,

@@ -102,7 +102,8 @@ class Session:
         self._client.close()
 
     def listen(self) -> threading.Thread:
-        """Write down the events until the server ends."""
+        """Write down the events until the server ends; returns once the first has come."""
+        begun = threading.Event()
 
         def hear() -> None:
             client = httpx.Client(base_url=self._client.base_url, headers=self._client.headers)
@@ -113,9 +114,11 @@ class Session:
             ):
                 for line in answer.iter_lines():
                     self.said.append(f"event {line}")
+                    begun.set()
 
         thread = threading.Thread(target=hear, daemon=True)
         thread.start()
+        assert begun.wait(30)
         return thread
 
 

@@ -13,8 +13,8 @@ import httpx
 
 from fairlead import Fairlead
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import Call, Fetch
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import Call, Fetch
 from tests.api.app import Api
 from tests.support.clock import SetClock
 from tests.support.store import NOW

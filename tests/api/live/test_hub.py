@@ -83,10 +83,10 @@ async def taken(subscription: Subscription, count: int = 1) -> list[Any]:
     """The next events; more than were asked for if they come together."""
     found: list[Any] = []
     while len(found) < count:
-        parcel = await subscription.take(5.0)
-        assert parcel is not None
-        found += [msgspec.json.decode(item.json) for item in parcel.items]
-        subscription.sent(parcel.last_id)
+        events = await subscription.take(5.0)
+        assert events is not None
+        found += [msgspec.json.decode(item.json) for item in events.items]
+        subscription.sent(events.last_id)
     return found
 
 
@@ -134,11 +134,11 @@ async def test_those_who_want_the_same_share_what_was_encoded(site: Site) -> Non
     one, other = await site.join(), await site.join()
     third = await site.join(frozenset((event_filter("task.*", queue="default"),)))
     await site.add.aenqueue(1, 2)
-    parcels = [await each.take(5.0) for each in (one, other, third)]
-    assert parcels[0] is parcels[1]
-    assert parcels[0] is not None
-    assert parcels[2] is not None
-    assert parcels[0].items[0] is parcels[2].items[0]  # another filter, the same event
+    batches = [await each.take(5.0) for each in (one, other, third)]
+    assert batches[0] is batches[1]
+    assert batches[0] is not None
+    assert batches[2] is not None
+    assert batches[0].items[0] is batches[2].items[0]  # another filter, the same event
 
 
 async def test_the_stream_is_read_only_while_there_are_clients(site: Site) -> None:
@@ -192,8 +192,8 @@ async def test_each_client_gets_what_it_asked_for(site: Site) -> None:
 
 async def rest(subscription: Subscription) -> list[Any]:
     found: list[Any] = []
-    while (parcel := await subscription.take(0.01)) is not None:
-        found += [msgspec.json.decode(item.json) for item in parcel.items]
+    while (events := await subscription.take(0.01)) is not None:
+        found += [msgspec.json.decode(item.json) for item in events.items]
     return found
 
 
@@ -256,7 +256,7 @@ async def lived(site: Site) -> list[Any]:
     return events
 
 
-@pytest.mark.parametrize("linger", [60.0, 0.0])  # from the ring, and from the broker
+@pytest.mark.parametrize("linger", [60.0, 0.0])  # from the buffer, and from the broker
 async def test_a_client_goes_on_behind_any_id_without_a_gap(linger: float) -> None:
     site = Site(linger=linger)
     events = await lived(site)
@@ -318,7 +318,7 @@ async def test_a_client_far_behind_is_fed_no_faster_than_it_reads(
 ) -> None:
     events = await lived(site)
     monkeypatch.setattr(subscriptions, "MAX_EVENTS", 20)
-    monkeypatch.setattr("fairlead.api.live.hub._PARCEL", 5)
+    monkeypatch.setattr("fairlead.api.live.hub._BATCH", 5)
     for n in range(60):
         await site.add.aenqueue(n, n)
     await asyncio.sleep(0.01)
@@ -420,7 +420,7 @@ async def test_depths_are_told_to_those_who_want_them_when_they_change(site: Sit
     own = await site.join(some("queue.depth", tenant="other"))
     metrics = await site.join(some("system.metrics"))
     tasks = await site.join(TASKS)
-    figures = site.hub._figures
+    figures = site.hub._gauges
     await figures.tick()
     (first,) = await taken(depth)
     assert "id" not in first
@@ -448,17 +448,17 @@ async def test_a_client_that_knows_no_depth_yet_is_told_all_of_them(site: Site) 
     some = frozenset((event_filter("queue.depth", known=LIVE_TYPES),))
     await site.add.aenqueue(1, 2)
     first = await site.join(some)
-    await site.hub._figures.tick()
+    await site.hub._gauges.tick()
     await taken(first)
     both = frozenset((event_filter(["queue.depth", "dead"], known=LIVE_TYPES),))
     later = await site.join(both)
-    await site.hub._figures.tick()
+    await site.hub._gauges.tick()
     assert types(await taken(later)) == ["queue.depth"]
     assert await rest(first) == []
 
 
 async def test_figures_are_read_only_while_somebody_wants_them(site: Site) -> None:
-    figures = site.hub._figures
+    figures = site.hub._gauges
     tasks = await site.join(TASKS)
     reading = [figures.are_read]
     everything = await site.join(ALL)
@@ -501,10 +501,10 @@ HOSTILE = [
 async def test_hostile_names_stay_inside_of_their_field(site: Site, tenant: str) -> None:
     subscription = await site.join(frozenset((event_filter("task.*", tenant=tenant),)))
     await site.add.using(tenant=tenant).aenqueue(1, 2)
-    parcel = await subscription.take(5.0)
-    assert parcel is not None
-    (item,) = parcel.items
+    events = await subscription.take(5.0)
+    assert events is not None
+    (item,) = events.items
     assert msgspec.json.decode(item.json)["data"]["tenant"] == tenant
     fields = item.sent_event.decode().split("\n")
     assert [line.partition(":")[0] for line in fields] == ["id", "event", "data", "", ""]
-    assert msgspec.json.decode(parcel.array) == [msgspec.json.decode(item.json)]
+    assert msgspec.json.decode(events.array) == [msgspec.json.decode(item.json)]

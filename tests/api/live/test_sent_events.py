@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.api.live import recheck, sent_events
-from fairlead.api.token_store import list_tokens, revoke_token
+from fairlead.api.auth.token_store import list_tokens, revoke_token
+from fairlead.api.live import connection, sent_events
 from tests.api.app import problem
 from tests.api.live.site import Site, opened
 from tests.worker.harness import until
@@ -187,9 +187,9 @@ async def test_a_slow_client_is_told_where_to_go_on(site: Site) -> None:
 
 
 async def test_a_revoked_token_ends_its_stream(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr(recheck, "_PERIOD", 0.05)
-    monkeypatch.setattr("fairlead.api.token_cache._FRESH", 0.05)
-    monkeypatch.setattr("fairlead.api.token_cache._KNOWN", 0.1)
+    monkeypatch.setattr(connection, "_PERIOD", 0.05)
+    monkeypatch.setattr("fairlead.api.auth.token_cache._FRESH", 0.05)
+    monkeypatch.setattr("fairlead.api.auth.token_cache._KNOWN", 0.1)
     async with stream(site) as found:
         await found.events(1)
         client = site.api.server.service.client()

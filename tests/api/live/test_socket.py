@@ -12,8 +12,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from fairlead.api.live import hub, recheck, socket, subscription
-from fairlead.api.token_store import list_tokens, revoke_token
+from fairlead.api.auth.token_store import list_tokens, revoke_token
+from fairlead.api.live import connection, hub, socket, subscription
 from tests.api.live.site import Site, opened, received
 
 
@@ -190,9 +190,9 @@ async def test_a_wrong_token_is_refused_before_the_socket_is_accepted(site: Site
 
 
 async def test_a_revoked_token_ends_its_socket(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr(recheck, "_PERIOD", 0.05)
-    monkeypatch.setattr("fairlead.api.token_cache._FRESH", 0.05)
-    monkeypatch.setattr("fairlead.api.token_cache._KNOWN", 0.1)
+    monkeypatch.setattr(connection, "_PERIOD", 0.05)
+    monkeypatch.setattr("fairlead.api.auth.token_cache._FRESH", 0.05)
+    monkeypatch.setattr("fairlead.api.auth.token_cache._KNOWN", 0.1)
     async with site.subscribed() as client:
         service_client = site.api.server.service.client()
         for token in await list_tokens(service_client):

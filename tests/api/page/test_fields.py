@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import fairlead.api.page
-from fairlead.api.table import ROUTES
+from fairlead.api.route_table import ROUTES
 
 TEXT = resources.files(fairlead.api.page).joinpath("fields.js").read_text(encoding="utf-8")
 

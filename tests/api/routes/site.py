@@ -10,20 +10,20 @@ from typing import Any
 import httpx
 import msgspec
 
-from fairlead.api.route import SCOPES
-from fairlead.api.server import Server
+from fairlead.api.auth.tokens import KIND, new_token
+from fairlead.api.http.route import SCOPES
+from fairlead.api.http.server import Server
 from fairlead.api.service import Service
 from fairlead.api.settings import ApiSettings
-from fairlead.api.tokens import KIND, new_token
 from fairlead.broker import Store
 from fairlead.broker.documents import DocumentChange
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import Call, Change, Fetch, Submission
-from fairlead.broker.views import Page, WorkerRecord
+from fairlead.broker.records import Page, WorkerRecord
+from fairlead.broker.requests import Call, Change, Fetch, Submission
 from fairlead.client import Clients
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Body, ErrorInfo, Leased, Message
-from fairlead.model.values import pack_arguments
+from fairlead.model.packing import pack_arguments
 from fairlead.runtime.ids import new_id
 from tests.support.clock import SetClock
 
@@ -72,7 +72,7 @@ class Interrupted(MemoryBroker):
 
     after_page: Callable[[], Awaitable[None]] | None = None
 
-    async def page(self, **selection: Any) -> Page:
+    async def page(self, **selection: Any) -> Page:  # type: ignore[mutable-override]
         page = await super().page(**selection)
         if self.after_page is not None:
             await self.after_page()

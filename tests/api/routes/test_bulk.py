@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.verbs import Alter
+from fairlead.broker.requests import Alter
 from fairlead.model.errors import Unreachable
 from fairlead.model.lifecycle import State
 from fairlead.model.message import ErrorInfo

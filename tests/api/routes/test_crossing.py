@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.api.route import SCOPES, Route
-from fairlead.api.table import ROUTES
-from fairlead.broker.verbs import LimiterChange, TenantChange
+from fairlead.api.http.route import SCOPES, Route
+from fairlead.api.route_table import ROUTES
+from fairlead.broker.requests import LimiterChange, TenantChange
 from fairlead.model.lifecycle import State
 from tests.api.routes.site import Site
 from tests.api.routes.test_flows import make, member
@@ -32,6 +32,7 @@ CALLS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "GET /health": ("/health", {}, None),
     "GET /history": ("/history", {}, None),
     "GET /tasks/{id}/history": ("/tasks/{dead}/history", {}, None),
+    "GET /tasks/{id}/log": ("/tasks/{dead}/log", {}, None),
     "GET /limiters": ("/limiters", {}, None),
     "GET /limiters/{name}": ("/limiters/zz-limiter", {}, None),
     "PATCH /limiters/{name}": ("/limiters/zz-limiter", {}, {"concurrency": 7}),
@@ -75,6 +76,7 @@ WHOSE = {
     "POST /queues/{queue}/purge": {"tenant": "zz-tenant"},
     "GET /history": {"tenant": "zz-tenant"},
     "GET /tasks/{id}/history": {"tenant": "zz-tenant"},
+    "GET /tasks/{id}/log": {"tenant": "zz-tenant"},
     "GET /schedules": {"tenant": "zz-tenant"},
 }
 _FOLDER = "fairlead.api.routes."

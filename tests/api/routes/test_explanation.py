@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
+from fairlead.broker.requests import LimiterChange, QueueChange, TenantChange
 from fairlead.runtime.ids import new_id
 from tests.api.routes.site import Caller, Site
 from tests.api.routes.test_flows import make, member

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from fairlead.broker.flows import FlowPart, Share
-from fairlead.broker.verbs import Submission
+from fairlead.broker.requests import Submission
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, ErrorInfo, Message
 from fairlead.model.options import Dependency

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.broker.verbs import LimiterChange
+from fairlead.broker.requests import LimiterChange
 from fairlead.model.lifecycle import State
 from fairlead.model.message import ErrorInfo
 from tests.api.routes.site import Caller, Site

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.broker import connect
-from fairlead.broker.verbs import LimiterChange, TenantChange
+from fairlead.broker.requests import LimiterChange, TenantChange
 from fairlead.model.lifecycle import State
 from fairlead.runtime.ids import new_id
 from tests.api.routes.site import Site, site

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.api.routes.autoscale import desired_workers
-from fairlead.broker.verbs import QueueChange
+from fairlead.broker.requests import QueueChange
 from fairlead.model.lifecycle import State
 from tests.api.routes.site import Caller, Site
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.broker.verbs import LimiterChange, TenantChange
+from fairlead.broker.requests import LimiterChange, TenantChange
 from fairlead.model.lifecycle import State
 from tests.api.routes.site import Caller, Site
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     Alter,
     Change,
     Fetch,

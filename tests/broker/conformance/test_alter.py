@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Alter, Altered, Call, Seen
+from fairlead.broker.requests import MAX_STEP, Alter, Altered, Call, Seen
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased

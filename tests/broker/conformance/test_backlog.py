@@ -7,7 +7,7 @@ import math
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Call, QueueChange, Receipt
+from fairlead.broker.requests import Call, QueueChange, Receipt
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Fetch, LimiterChange, Submission, TenantChange
-from fairlead.broker.views import LimiterState
+from fairlead.broker.records import LimiterState
+from fairlead.broker.requests import Fetch, LimiterChange, Submission, TenantChange
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.support.fair import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_BYTES, Alter, Call, Fetch
-from fairlead.broker.views import BODY_BEGIN
+from fairlead.broker.records import BODY_BEGIN
+from fairlead.broker.requests import MAX_BYTES, Alter, Call, Fetch
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, task_name
 from tests.support.store import NOW, Client, codes, completed, ids, record, states, submit

@@ -10,8 +10,8 @@ import pytest
 
 from fairlead.broker import Caller, Store
 from fairlead.broker.documents import DocumentChange
-from fairlead.broker.schedules import ScheduleOrder
-from fairlead.broker.verbs import (
+from fairlead.broker.records import Page, WorkerRecord
+from fairlead.broker.requests import (
     MAX_STEP,
     Alter,
     Call,
@@ -25,7 +25,7 @@ from fairlead.broker.verbs import (
     TenantChange,
     Write,
 )
-from fairlead.broker.views import Page, WorkerRecord
+from fairlead.broker.schedules import ScheduleOrder
 from fairlead.model.errors import InvalidInput, OutOfOrder
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased

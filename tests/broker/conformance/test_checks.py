@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, Call, Fetch, Firing, LeaseRef, QueueChange, Write
-from fairlead.broker.views import Page, WorkerRecord
+from fairlead.broker.records import Page, WorkerRecord
+from fairlead.broker.requests import Alter, Call, Fetch, Firing, LeaseRef, QueueChange, Write
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from tests.support.store import (

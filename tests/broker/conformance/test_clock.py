@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.flows import FlowOrder
-from fairlead.broker.verbs import Call, Fetch
+from fairlead.broker.requests import Call, Fetch
 from fairlead.model.lifecycle import State
 from tests.support.fair import WITH_REAL_CLOCK
 from tests.support.flows import parts_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, QueueChange
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import MAX_STEP, QueueChange
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.lifecycle import Crashed, Settlement, State, settle
 from fairlead.model.message import ErrorInfo, Leased, run_flags

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import QueueChange
-from fairlead.broker.views import Page
+from fairlead.broker.records import Page
+from fairlead.broker.requests import QueueChange
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
 from tests.support.store import NOW, Client, dead, submit

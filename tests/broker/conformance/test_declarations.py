@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Declaration, LimiterChange, QueueChange, TenantChange
+from fairlead.broker.requests import Declaration, LimiterChange, QueueChange, TenantChange
 from tests.support.store import NOW, Client, events, ids, submit
 
 

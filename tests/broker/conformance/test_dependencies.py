@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, QueueChange, Receipt
+from fairlead.broker.requests import MAX_STEP, QueueChange, Receipt
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import Leased
 from fairlead.model.options import Dependency

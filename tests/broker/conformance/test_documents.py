@@ -19,7 +19,7 @@ from fairlead.broker.documents import (
     DocumentPage,
     Note,
 )
-from fairlead.broker.verbs import MAX_PAGE, MAX_STEP, Call
+from fairlead.broker.requests import MAX_PAGE, MAX_STEP, Call
 from fairlead.model.errors import InvalidInput, OutOfOrder, Refused
 from tests.support.store import NOW, Client
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Fetch, TenantChange
+from fairlead.broker.requests import MAX_STEP, Fetch, TenantChange
 from fairlead.model.lifecycle import State
-from tests.support.store import NOW, Client, completed, events, ids, snoozed, states, submit
+from fairlead.runtime.ids import new_id
+from tests.support.fair import taken
+from tests.support.store import NOW, Client, completed, events, ids, record, snoozed, states, submit
 
 BULK = 5 * MAX_STEP  # what a call promotes
 FETCH = Fetch(queues=("default",), max=1)
@@ -29,11 +31,64 @@ async def test_tasks_of_a_tenant_are_promoted_in_the_order_of_time(
     assert ids(await c.fetch(10, now=NOW + 10)) == ["t1", "t2", "t3"]
 
 
-async def test_equal_times_of_a_tenant_go_by_id(broker: Store, c: Client) -> None:
+async def test_equal_times_of_a_tenant_go_in_the_order_they_came(broker: Store, c: Client) -> None:
+    """In one call or in several. Those of equal times stand in the order that was theirs."""
     await c.enqueue(submit("c", delay=1), submit("a", delay=1), submit("b", delay=1))
+    await c.enqueue(submit("d", delay=9), submit("0", delay=1))
+    await c.enqueue(submit("B", delay=0.5), now=NOW + 0.5)
+    assert {(await record(broker, id)).due_at for id in "cab0B"} == {NOW + 1}
 
-    await broker.promote(now=NOW + 1)
-    assert ids(await c.fetch(10, now=NOW + 1)) == ["a", "b", "c"]
+    await broker.promote(now=NOW + 2)
+    assert ids(await c.fetch(10, now=NOW + 2)) == ["c", "a", "b", "0", "B"]
+
+
+async def test_tasks_for_one_moment_are_due_then_however_late_their_calls_came(
+    broker: Store, c: Client
+) -> None:
+    """Each call says the moment, and what is left of it where it comes from."""
+    await c.enqueue(submit("parent"))
+    await c.enqueue(submit("b", delay=60, at=NOW + 60), now=NOW + 0.25)
+    await c.enqueue(submit("child", delay=59, at=NOW + 60, after=["parent"]), now=NOW + 0.25)
+    await c.enqueue(submit("a", delay=59, at=NOW + 60), now=NOW + 0.5)
+    await c.enqueue(submit("0", delay=1, at=NOW + 60), now=NOW + 0.75)
+    (lease,) = await c.fetch(10, now=NOW + 1)
+    await c.settle(completed(lease), now=NOW + 1)
+    tasks = ("b", "child", "a", "0")
+    assert {(await record(broker, id)).due_at for id in tasks} == {NOW + 60}
+    assert await c.fetch(10, now=NOW + 59) == []
+    assert ids(await c.fetch(10, now=NOW + 60)) == list(tasks)
+
+
+async def test_a_moment_that_has_passed_by_the_time_of_the_broker_is_now(
+    broker: Store, c: Client
+) -> None:
+    await c.enqueue(submit("late", delay=60, at=NOW - 1), submit(new_id(), delay=60, at=NOW))
+    await c.enqueue(submit("early", at=NOW + 1))  # it has passed where it comes from
+    assert await states(broker, "late") == [State.QUEUED]
+    assert len(await c.fetch(5)) == 2
+    assert ids(await c.fetch(5, now=NOW + 1)) == ["early"]
+
+
+async def test_a_batch_with_one_delay_runs_in_its_order(broker: Store, c: Client) -> None:
+    """With chosen ids, with those that Fairlead makes, and more of them than a call promotes."""
+    chosen = [f"job{n}" for n in range(BULK + 20)]
+    await c.enqueue(*(submit(id, delay=1) for id in chosen))
+    made = [new_id() for _ in range(50)]
+    await c.enqueue(*(submit(id, "b", delay=1) for id in made))
+    assert await broker.audit(now=NOW) == []
+
+    found = ids(await taken(c, len(chosen) + len(made), 100, now=NOW + 2))
+    assert [id for id in found if id in set(chosen)] == chosen
+    assert [id for id in found if id in set(made)] == made
+
+
+async def test_a_cancelled_task_of_equal_times_leaves_the_others_due(
+    broker: Store, c: Client
+) -> None:
+    await c.enqueue(*(submit(id, delay=1) for id in "zyx"))
+    await c.cancel("z")
+    assert await broker.audit(now=NOW) == []
+    assert ids(await c.fetch(5, now=NOW + 2)) == ["y", "x"]
 
 
 async def test_what_is_past_its_deadline_ends_first(broker: Store, c: Client) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Call, LeaseRef, QueueChange, Submission
+from fairlead.broker.requests import Call, LeaseRef, QueueChange, Submission
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.options import Dependency, Unique

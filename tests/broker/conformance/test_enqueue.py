@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Call, Firing, LeaseRef, Receipt, Submission
+from fairlead.broker.requests import Call, Firing, LeaseRef, Receipt, Submission
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique
@@ -181,7 +181,7 @@ async def test_a_batch_of_more_than_200_tenants_raises_and_changes_nothing(
         submit("bad", delay=math.nan),
         submit("bad", delay=math.inf),
         submit("bad", deadline=math.nan),
-        submit("bad", level=4),
+        submit("bad", level=8),
         submit("bad", level=-1),
         submit("bad", cost=0.0),
         submit("bad", cost=math.nan),

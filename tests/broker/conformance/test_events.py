@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, QueueChange, TenantChange, Write
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import Alter, QueueChange, TenantChange, Write
 from fairlead.model.events import EVENT_KINDS, Event, EventId
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique

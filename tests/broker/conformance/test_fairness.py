@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     MAX_STEP,
     Change,
     LimiterChange,
@@ -148,11 +148,10 @@ async def test_run_time_is_not_charged_unless_asked_for(c: Client) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
-async def test_a_quiet_tenant_waits_at_most_three_dispatches_behind_200_000_tasks(
+async def test_a_quiet_tenant_waits_at_most_three_dispatches_behind_20_000_tasks(
     c: Client,
 ) -> None:
-    await backlog(c, "noisy", 200_000)
+    await backlog(c, "noisy", 20_000)  # of which not a quarter is served here
     dice = random.Random(1)
     names = ["a.quiet", "z.quiet", *(f"{'az'[i % 2]}.{i}" for i in range(20))]
     waits = []

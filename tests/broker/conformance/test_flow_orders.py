@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.flows import FlowOrder
-from fairlead.broker.verbs import Call, Moved, QueueChange, Submission
+from fairlead.broker.requests import Call, Moved, QueueChange, Submission
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import DependencyPolicy, State
 from tests.support.flows import alter_flow, commit, flow_record, make, ordered, parts_of, stage

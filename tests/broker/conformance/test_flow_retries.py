@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import QueueChange
+from fairlead.broker.requests import QueueChange
 from fairlead.model.lifecycle import State
 from tests.support.flows import make, ordered
 from tests.support.store import NOW, Client, completed, dead, drain, ids, record, states, submit

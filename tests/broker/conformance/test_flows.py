@@ -8,7 +8,7 @@ import pytest
 from fairlead.broker import Store
 from fairlead.broker.flows import FLOW_PATIENCE, FlowPart, Share, Staged
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import MAX_STEP, Call, QueueChange
+from fairlead.broker.requests import MAX_STEP, Call, QueueChange
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Dependency, Unique

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_READERS, MAX_STEP, READER_SEEN, READER_SILENCE
-from fairlead.broker.views import EventPage
+from fairlead.broker.records import EventPage
+from fairlead.broker.requests import MAX_READERS, MAX_STEP, READER_SEEN, READER_SILENCE
 from fairlead.model.errors import InvalidInput, Refused
 from fairlead.model.events import Event, EventId
 from tests.support.store import NOW, Client, events, submit

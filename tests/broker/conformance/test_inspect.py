@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import QueueChange
-from fairlead.broker.views import Counts, WorkerRecord
+from fairlead.broker.records import Counts, WorkerRecord
+from fairlead.broker.requests import QueueChange
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from tests.support.store import (

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, Fetch, LeaseRef, Write
+from fairlead.broker.requests import HEARTBEAT, MAX_STEP, Fetch, LeaseRef, Write
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.support.fair import backlog, taken

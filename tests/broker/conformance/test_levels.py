@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Fetch
+from fairlead.broker.requests import Fetch
 from fairlead.model.message import LEVELS, Leased
 from tests.support.fair import WITH_TEST_CLOCK, dispatches, enqueue_all, examples, opened, taken
 from tests.support.store import NOW, Client, completed, failed, ids, submit

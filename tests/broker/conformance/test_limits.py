@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     Change,
     ExchangeReply,
     Fetch,

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Alter, QueueChange
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import MAX_STEP, Alter, QueueChange
 from fairlead.model.lifecycle import State
 from tests.support.store import NOW, Client, completed, drain, failed, states, submit
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import QueueChange, Submission
+from fairlead.broker.requests import QueueChange, Submission
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.support.store import NOW, Client, completed, dead, events, states, submit

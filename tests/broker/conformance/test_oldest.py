@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, QueueChange, Setting, TenantChange
+from fairlead.broker.requests import Alter, QueueChange, Setting, TenantChange
 from tests.support.store import NOW, Client, completed, failed, released, submit
 
 

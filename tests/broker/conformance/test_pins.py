@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, QueueChange, Write
+from fairlead.broker.requests import MAX_STEP, QueueChange, Write
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import Leased
 from fairlead.model.options import Dependency

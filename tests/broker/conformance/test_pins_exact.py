@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import QueueChange
+from fairlead.broker.requests import QueueChange
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.message import Leased
 from tests.support import fair

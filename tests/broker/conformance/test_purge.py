@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Call, Moved, QueueChange
+from fairlead.broker.requests import MAX_STEP, Call, Moved, QueueChange
 from fairlead.model.lifecycle import DependencyPolicy, State
 from tests.support.store import (
     NOW,

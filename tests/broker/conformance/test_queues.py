@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Call, QueueChange, TenantChange
+from fairlead.broker.requests import MAX_STEP, Call, QueueChange, TenantChange
 from fairlead.model.lifecycle import State
 from tests.support.store import (
     NOW,

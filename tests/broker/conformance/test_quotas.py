@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.broker import Store
 from fairlead.broker.flows import FLOW_PATIENCE, Staged
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     MAX_TENANT_BYTES,
     MAX_XCOM_BYTES,
     Firing,

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Alter, Moved, QueueChange
+from fairlead.broker.requests import MAX_STEP, Alter, Moved, QueueChange
 from fairlead.model.lifecycle import DependencyPolicy, State
 from fairlead.model.message import Leased
 from tests.support.fair import enqueue_all

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Mail, QueueChange, Watched
+from fairlead.broker.requests import MAX_STEP, Mail, QueueChange, Watched
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.support.ends import ENDS, End

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     MAX_MOVES,
     Alter,
     Altered,
@@ -16,7 +16,7 @@ from fairlead.broker.verbs import (
 )
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
-from fairlead.model.message import LEVELS
+from fairlead.model.message import LEVEL_NAMES
 from fairlead.model.options import Unique
 from tests.support.flows import make
 from tests.support.store import (
@@ -298,7 +298,7 @@ async def test_standing_counts_what_goes_before_in_the_new_level(c: Client) -> N
 
 async def test_an_order_without_a_level_is_refused(c: Client) -> None:
     await c.enqueue(submit("t1", level=3))
-    for level in (None, -1, len(LEVELS)):
+    for level in (None, -1, len(LEVEL_NAMES)):
         with pytest.raises(InvalidInput):
             await c.alter(
                 Alter(id="t1", action="cancel"), Alter(id="t1", action="prioritize", level=level)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.broker import Store
+from fairlead.broker.requests import MAX_STEP, Call, Fetch, Firing, QueueChange, Receipt
 from fairlead.broker.schedules import (
     CLAIM,
     MAX_SCHEDULES,
@@ -18,7 +19,6 @@ from fairlead.broker.schedules import (
     ScheduleOrder,
     ScheduleRecord,
 )
-from fairlead.broker.verbs import MAX_STEP, Call, Fetch, Firing, QueueChange, Receipt
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from tests.support.fair import WITH_REAL_CLOCK

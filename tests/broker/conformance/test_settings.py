@@ -7,14 +7,14 @@ import pytest
 from msgspec import UNSET
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import (
+from fairlead.broker.records import DEFAULTS, Settings
+from fairlead.broker.requests import (
     Declaration,
     LimiterChange,
     QueueChange,
     Setting,
     TenantChange,
 )
-from fairlead.broker.views import DEFAULTS, Settings
 from fairlead.model.errors import InvalidInput
 from tests.support.store import NOW, Client, completed, submit
 
@@ -30,6 +30,7 @@ FULL = QueueChange(
     rate=2.5,
     burst=3,
     charge_run_time=True,
+    strict_priorities=True,
     keep_completed=60.5,
     keep_completed_count=9,
     keep_completed_bytes=99,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import LimiterChange, TenantChange
-from fairlead.broker.views import (
+from fairlead.broker.records import (
     Counts,
     LimiterState,
     QueueCounts,
@@ -14,6 +13,7 @@ from fairlead.broker.views import (
     TenantCounts,
     WorkerRecord,
 )
+from fairlead.broker.requests import LimiterChange, TenantChange
 from tests.support.store import NOW, Client, complete_all, completed, submit
 
 MANY = 450

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.broker import Store
+from fairlead.broker.requests import LimiterChange, QueueChange, TenantChange
 from fairlead.broker.standing import Room, Standing, Waits
-from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
 from fairlead.model.lifecycle import State
 from tests.support.fair import WITH_TEST_CLOCK, examples, opened
 from tests.support.store import NOW, Client, completed, dead, failed, submit

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fairlead.broker import Store
+from fairlead.broker.requests import Call, Fetch, QueueChange, TenantChange
 from fairlead.broker.stats import BUCKETS, Histogram, QueueStats, bucket
-from fairlead.broker.verbs import Call, Fetch, QueueChange, TenantChange
 from fairlead.model.lifecycle import Settlement, State
 from tests.support.store import NOW, Client, completed, dead, failed, released, submit
 
@@ -294,9 +294,9 @@ async def test_tenants_are_counted_in_this_hour_and_the_one_before(
 
     found = (await broker.stats(tenants=True, now=start + HOUR)).tenants["default"]
     assert {name: msgspec.structs.astuple(each) for name, each in found.items()} == {
-        "a": (2, 2, 1, 0, 0, HOUR - 10, 5.0, 0, (0, 0, 0, 0)),
-        "big": (1, 1, 0, 1, 0, 0.0, 3.0, 0, (0, 0, 0, 0)),
-        "c": (1, 1, 0, 0, 0, 0.0, 1.0, 0, (0, 0, 0, 0)),
+        "a": (2, 2, 1, 0, 0, HOUR - 10, 5.0, 0, (0,) * 8),
+        "big": (1, 1, 0, 1, 0, 0.0, 3.0, 0, (0,) * 8),
+        "c": (1, 1, 0, 0, 0, 0.0, 1.0, 0, (0,) * 8),
     }
     later = (await broker.stats(tenants=True, now=start + 2 * HOUR)).tenants["default"]
     assert {name: each.started for name, each in later.items()} == {"a": 1, "c": 0}
@@ -320,10 +320,10 @@ async def test_what_waits_is_told_by_priority(broker: Store, c: Client) -> None:
     await c.enqueue(*(submit(id, "acme", level=level) for id, level in levels.items()))
     await c.enqueue(submit("later", "acme", delay=HOUR, level=1))
     found = (await broker.stats(tenants=True, now=NOW)).tenants["default"]["acme"]
-    assert (found.queued, found.lines) == (4, (1, 0, 2, 1))
+    assert (found.queued, found.lines) == (4, (1, 0, 2, 1, 0, 0, 0, 0))
     await c.fetch(2)  # the critical one, and one of those behind it
     found = (await broker.stats(tenants=True, now=NOW)).tenants["default"]["acme"]
-    assert (found.queued, found.lines) == (2, (0, 0, 1, 1))
+    assert (found.queued, found.lines) == (2, (0, 0, 1, 1, 0, 0, 0, 0))
 
 
 async def test_a_few_tenants_are_found_among_thousands_that_only_have_old_tasks(

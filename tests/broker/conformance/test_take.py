@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Call, QueueChange, Settled, Taken
+from fairlead.broker.requests import Call, QueueChange, Settled, Taken
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased

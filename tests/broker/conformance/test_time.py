@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import HEARTBEAT, LEASE, Fetch, LeaseRef, Write
+from fairlead.broker.requests import HEARTBEAT, LEASE, Fetch, LeaseRef, Write
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique
 from tests.support.clock import SetClock

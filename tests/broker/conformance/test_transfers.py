@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, LeaseRef, LimiterChange, QueueChange
+from fairlead.broker.requests import Alter, LeaseRef, LimiterChange, QueueChange
 from fairlead.model.errors import TooLarge
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Leased

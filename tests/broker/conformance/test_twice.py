@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, QueueChange
+from fairlead.broker.requests import Alter, QueueChange
 from fairlead.model.lifecycle import State
 from tests.support.store import NOW, Client, completed, dead, ids, states, submit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import LeaseRef, QueueChange, Receipt
+from fairlead.broker.requests import LeaseRef, QueueChange, Receipt
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Unique, UniqueUntil
 from tests.support.ends import ENDS, End

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import Alter, Change, LimiterChange, QueueChange, TenantChange
-from fairlead.broker.views import EventPage
+from fairlead.broker.records import EventPage
+from fairlead.broker.requests import Alter, Change, LimiterChange, QueueChange, TenantChange
 from tests.support.fair import WITH_REAL_CLOCK, LiveClient
 from tests.support.store import completed, failed, ids, released, submit
 

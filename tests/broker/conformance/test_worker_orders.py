@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_STEP, Call, StandingOrder, WorkerOrder
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import MAX_STEP, Call, StandingOrder, WorkerOrder
 from fairlead.model.errors import InvalidInput, OutOfOrder
 from tests.support.store import NOW, Client, events, submit
 

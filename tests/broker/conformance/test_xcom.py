@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.broker import Store
-from fairlead.broker.verbs import MAX_XCOM, Call, LeaseRef, Write
+from fairlead.broker.requests import MAX_XCOM, Call, LeaseRef, Write
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from tests.support.store import (

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     Call,
     Fetch,
     LimiterChange,
@@ -34,7 +34,7 @@ from tests.support.store import completed, submit
 PROGRAM = """
 import asyncio, gc, sys
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.verbs import Alter, Call, Submission
+from fairlead.broker.requests import Alter, Call, Submission
 from fairlead.model.message import Message
 
 VERB, KNOWN = sys.argv[1], sys.argv[2] == "known"

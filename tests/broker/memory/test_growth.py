@@ -11,9 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.memory.agenda import Agenda
-from fairlead.broker.verbs import MAX_STEP, Alter, LimiterChange, QueueChange, TenantChange, Write
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.memory.time_index import TimeIndex
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import (
+    MAX_STEP,
+    Alter,
+    LimiterChange,
+    QueueChange,
+    TenantChange,
+    Write,
+)
 from fairlead.model.lifecycle import FINAL, Settlement
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
@@ -44,14 +51,14 @@ async def c(broker: MemoryBroker) -> Client:
     return client
 
 
-def heap(agenda: Agenda[Any]) -> int:
+def heap(agenda: TimeIndex[Any]) -> int:
     """How many entries an agenda holds, stale ones too."""
     return len(agenda._heap)
 
 
 def entries(broker: MemoryBroker, tenant: str = "a") -> int:
     """How many entries the levels of a tenant hold, empty ones too."""
-    return sum(map(len, broker._shard.queues["default"].tenants[tenant].levels))
+    return sum(map(len, broker.shard.queues["default"].tenants[tenant].levels))
 
 
 async def tidied(broker: MemoryBroker, now: float) -> None:
@@ -70,10 +77,10 @@ async def test_the_waiters_of_a_limiter_do_not_pile_up(broker: MemoryBroker, c: 
         assert await c.fetch(1) == []
         await c.cancel(f"t{i}")
 
-    (waiting,) = broker._shard.limiters["gpu"]._waiting.values()
+    (waiting,) = broker.shard.limiters["gpu"]._waiting.values()
     assert heap(waiting) <= SLACK
     assert entries(broker) <= SLACK
-    assert len(broker._shard.queues["default"]._heap) <= SLACK
+    assert len(broker.shard.queues["default"]._heap) <= SLACK
 
 
 async def test_a_limiter_forgets_tenants_that_wait_no_longer(
@@ -85,8 +92,8 @@ async def test_a_limiter_forgets_tenants_that_wait_no_longer(
         assert await c.fetch(1) == []
         await c.cancel(f"t{i}")
 
-    assert broker._shard.limiters["gpu"]._waiting == {}
-    assert len(broker._shard.queues["default"].tenants) <= SLACK
+    assert broker.shard.limiters["gpu"]._waiting == {}
+    assert len(broker.shard.queues["default"].tenants) <= SLACK
 
 
 @pytest.mark.parametrize("level", [0, 2])
@@ -112,7 +119,7 @@ async def test_entries_of_expired_and_purged_tasks_do_not_pile_up(
         await broker.promote(now=now + 2.0)
         await c.purge("default", "b", now=now + 2.0)
 
-    tenants = broker._shard.queues["default"].tenants.values()
+    tenants = broker.shard.queues["default"].tenants.values()
     assert sum(len(level) for tenant in tenants for level in tenant.levels) <= SLACK
 
 
@@ -127,7 +134,7 @@ async def test_limiters_that_nobody_configured_are_forgotten_when_unused(
         assert await c.fetch(1) == []
         await c.cancel(f"wait.{i}")
 
-    assert set(broker._shard.limiters) == {"closed"}
+    assert set(broker.shard.limiters) == {"closed"}
 
 
 async def test_limiters_that_were_lifted_are_forgotten(broker: MemoryBroker, c: Client) -> None:
@@ -135,7 +142,7 @@ async def test_limiters_that_were_lifted_are_forgotten(broker: MemoryBroker, c: 
         await c.configure(LimiterChange(name=f"l{i}", concurrency=1, rate=1.0, burst=2))
         await c.configure(LimiterChange(name=f"l{i}", concurrency=None, rate=None, burst=1))
 
-    assert broker._shard.limiters == {}
+    assert broker.shard.limiters == {}
 
 
 # -- tenants ----------------------------------------------------------------------------------
@@ -155,8 +162,8 @@ async def test_tenants_that_came_and_went_are_forgotten(
     while leases := await c.fetch(128):
         await c.settle(*(completed(lease, run_time=1.0) for lease in leases))
 
-    queue = broker._shard.queues["default"]
-    assert broker._shard.tasks == {}
+    queue = broker.shard.queues["default"]
+    assert broker.shard.tasks == {}
     assert queue.active == {}
     assert len(queue.tenants) <= SLACK
     assert heap(queue._saved) <= 2 * SLACK
@@ -168,7 +175,7 @@ async def test_tenants_whose_tasks_never_ran_are_forgotten(broker: MemoryBroker,
         await c.enqueue(submit(f"t{i}", f"tenant.{i}"))
         await c.cancel(f"t{i}")
 
-    queue = broker._shard.queues["default"]
+    queue = broker.shard.queues["default"]
     assert queue.tenants == {}
     assert queue.active == {}
     assert heap(queue._saved) == 0
@@ -179,7 +186,7 @@ async def test_tenants_whose_tasks_never_ran_are_forgotten(broker: MemoryBroker,
 
 
 async def test_agendas_do_not_pile_up_what_was_called_off(broker: MemoryBroker, c: Client) -> None:
-    shard = broker._shard
+    shard = broker.shard
     await c.enqueue(submit("later", delay=1e6, deadline=2e6))
     for i in range(TIMES):
         await c.enqueue(
@@ -197,7 +204,7 @@ async def test_agendas_do_not_pile_up_what_was_called_off(broker: MemoryBroker, 
 
 
 async def test_agendas_do_not_pile_up_what_is_put_off(broker: MemoryBroker, c: Client) -> None:
-    shard = broker._shard
+    shard = broker.shard
     await c.configure(TenantChange(tenant="b", rate=0.001), LimiterChange(name="api", rate=0.001))
     await c.run(submit("spent", "b"), submit("used", "d", limiters=("api",)))
     await c.run(submit("held"))
@@ -210,7 +217,7 @@ async def test_agendas_do_not_pile_up_what_is_put_off(broker: MemoryBroker, c: C
             Alter(id=f"b{i}", action="cancel"), Alter(id=f"c{i}", action="cancel"), now=now
         )
 
-    agendas: list[Agenda[Any]]
+    agendas: list[TimeIndex[Any]]
     agendas = [shard.lease_ends, shard.worker_ends, shard.alarms, shard.idle_ends]
     assert max(heap(agenda) for agenda in agendas) <= SLACK
 
@@ -221,7 +228,7 @@ async def test_retries_do_not_pile_up(broker: MemoryBroker, c: Client) -> None:
         (lease,) = await c.fetch(1, now=NOW + i)
         await c.settle(failed(lease, 1.0), now=NOW + i)
 
-    shard = broker._shard
+    shard = broker.shard
     assert max(heap(agenda) for agenda in (shard.due, shard.deadlines)) <= SLACK
     assert entries(broker) == 0
 
@@ -232,7 +239,7 @@ async def test_retries_do_not_pile_up(broker: MemoryBroker, c: Client) -> None:
 async def test_silent_incarnations_are_forgotten_after_an_hour(
     broker: MemoryBroker, c: Client
 ) -> None:
-    shard = broker._shard
+    shard = broker.shard
     for i in range(TIMES // 10):
         worker = Client(broker, f"worker.{i}")
         (lease,) = await worker.run(submit(f"t{i}", unique=Unique(key=f"k{i}")))
@@ -251,7 +258,7 @@ async def test_silent_incarnations_are_forgotten_after_an_hour(
 
     for kept in (shard.answers, shard.mailboxes, shard.workers, shard.xcom, shard.unique):
         assert kept == {}
-    agendas: list[Agenda[Any]]
+    agendas: list[TimeIndex[Any]]
     agendas = [shard.idle_ends, shard.worker_ends, shard.xcom_ends, shard.windows]
     assert [len(agenda) for agenda in agendas] == [0, 0, 0, 0]
     assert max(heap(agenda) for agenda in agendas) <= SLACK
@@ -270,13 +277,13 @@ async def test_an_incarnation_whose_loop_was_closed_is_forgotten_as_well(
         loop.close()
 
     await asyncio.to_thread(listen_and_vanish)
-    assert set(broker._shard.mailboxes) == {"gone"}
+    assert set(broker.shard.mailboxes) == {"gone"}
 
     for hours in (1, 2, 3):
         await tidied(broker, NOW + hours * (HOUR + 1.0))
 
-    assert broker._shard.mailboxes == {}
-    assert len(broker._shard.idle_ends) == 0
+    assert broker.shard.mailboxes == {}
+    assert len(broker.shard.idle_ends) == 0
     gc.collect()
 
 
@@ -297,8 +304,8 @@ async def test_waiters_whose_loop_was_closed_are_forgotten(broker: MemoryBroker)
     c = Client(broker)
     await c.enqueue(submit("t"))
 
-    assert len(broker._bell) == 0
-    assert broker._event_sleepers == []
+    assert len(broker.bell) == 0
+    assert broker.event_sleepers == []
     gc.collect()
 
 
@@ -325,7 +332,7 @@ async def test_whatever_is_kept_of_a_task_counts_against_the_queues_bytes(
         settlement = end(lease)
         await c.settle(replace(settlement, result=BIG) if kind == "result" else settlement)
 
-    shard = broker._shard
+    shard = broker.shard
     queue = shard.queues["default"]
     shelf = queue.finished if end is completed else queue.dead
     assert 15 <= len(shelf) == len(shard.tasks) <= 20
@@ -334,7 +341,7 @@ async def test_whatever_is_kept_of_a_task_counts_against_the_queues_bytes(
 
 async def test_the_bytes_of_a_shelf_are_those_of_its_tasks(broker: MemoryBroker, c: Client) -> None:
     await c.configure(QueueChange(queue="default", keep_completed_count=1_000, keep_dead=HOUR))
-    queue = broker._shard.queues["default"]
+    queue = broker.shard.queues["default"]
     shelves = queue.finished, queue.dead
     for i in range(100):
         (lease,) = await c.run(submit(f"t{i}", body=bytes(i), trace=bytes(2 * i)))
@@ -345,14 +352,14 @@ async def test_the_bytes_of_a_shelf_are_those_of_its_tasks(broker: MemoryBroker,
     for i in range(0, 50, 2):
         await c.delete(f"t{i}")
 
-    tasks, tenant = broker._shard.tasks.values(), queue.tenants["a"]
+    tasks, tenant = broker.shard.tasks.values(), queue.tenants["a"]
     kept = sum(task.size for task in tasks if task.state in FINAL)
     assert sum(shelf.bytes for shelf in shelves) == kept > 0
     assert tenant.live_bytes == sum(task.size for task in tasks) - kept > 0
     await c.purge()
     assert tenant.live_bytes == 0
     await tidied(broker, NOW + 8 * 24 * HOUR)
-    assert broker._shard.tasks == {}
+    assert broker.shard.tasks == {}
     assert [shelf.bytes for shelf in shelves] == [0, 0]
 
 
@@ -360,7 +367,7 @@ async def test_the_entries_of_the_stream_are_bounded_by_its_bytes() -> None:
     broker = MemoryBroker(test_clock=True, event_bytes=4096)
     c = Client(broker)
     await c.configure(QueueChange(queue="default", keep_completed_count=0))
-    stream = broker._shard.stream
+    stream = broker.shard.stream
     most = 0
     for i in range(TIMES):
         await c.enqueue(submit(f"t{i}"))
@@ -384,10 +391,10 @@ async def test_the_register_of_tasks_is_bounded_by_those_that_are_known(
     for i in range(TIMES):
         await c.enqueue(submit(f"t{i}"))
         await c.cancel(f"t{i}")
-        most = max(most, len(broker._shard._order))
+        most = max(most, len(broker.shard._order))
 
     assert most <= SLACK
-    assert len(broker._shard._by_sequence) == len(broker._shard.tasks) == 20
+    assert len(broker.shard._by_sequence) == len(broker.shard.tasks) == 20
     page = await broker.page(now=NOW)
     assert [task.message.id for task in page.tasks] == [f"stays.{i}" for i in range(20)]
 
@@ -399,6 +406,6 @@ async def test_releases_that_were_delivered_are_forgotten(broker: MemoryBroker, 
         await c.settle(dead(lease, keep=0))
     await drain(broker)
 
-    assert len(broker._shard.releases) == 0
-    assert broker._shard.ended == {}
-    assert broker._shard.rung == set()
+    assert len(broker.shard.releases) == 0
+    assert broker.shard.ended == {}
+    assert broker.shard.rung == set()

@@ -9,10 +9,10 @@ import redis
 
 from fairlead.broker.documents import DocumentChange
 from fairlead.broker.flows import FlowPart
+from fairlead.broker.records import WorkerRecord
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.redis.numbers import FIELD, NUMBERS
-from fairlead.broker.schedules import ScheduleOrder
-from fairlead.broker.verbs import (
+from fairlead.broker.redis.layout import NUMBERS, NUMBERS_FIELD
+from fairlead.broker.requests import (
     MAX_STEP,
     Alter,
     Declaration,
@@ -22,7 +22,7 @@ from fairlead.broker.verbs import (
     TenantChange,
     Write,
 )
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.schedules import ScheduleOrder
 from fairlead.model.options import Dependency, Unique
 from tests.support.flows import commit, make, parts_of, stage
 from tests.support.store import NOW, Client, completed, dead, failed, submit
@@ -71,7 +71,7 @@ class Spoiler:
 
     def number(self, name: str, value: float) -> None:
         """Overwrite one of the shard's own numbers."""
-        self.poke("meta", FIELD, 8 * NUMBERS.index(name), "d", value)
+        self.poke("meta", NUMBERS_FIELD, 8 * NUMBERS.index(name), "d", value)
 
     def look(self, queue: str, at: float) -> None:
         """Have tidy look at a queue at another moment; 0: never."""

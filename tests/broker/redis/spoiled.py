@@ -14,7 +14,7 @@ __all__ = ("EXPIRES", "SPOILED", "Spoil")
 Spoil = Callable[[Spoiler], Any]
 
 SENTINEL = "~" * 80
-# Where numbers stand in what is stored: see lua/lib/record, tenant, breaker and queue.
+# Where numbers stand in what is stored: see lua/lib/task, limits and queue.
 STATE, TOKEN, DUE, EXPIRES, LIFE, SIZE, EXTRA = 0, 12, 28, 52, -12, -8, -4
 LENGTH, SPECIAL, TAG, STATUS, PAUSE, GATED, BUSY = 32, 48, 52, 64, 66, 67, 68
 COOLDOWN, PROBES, OPENED_AFTER, PROBING = 52, 60, 84, 92

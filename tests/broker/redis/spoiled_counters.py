@@ -9,7 +9,7 @@ from tests.broker.redis.sample import Spoiler
 
 __all__ = ("COUNTED",)
 
-LIVE_BYTES = 109  # where a tenant counts bytes of tasks that are not finished: see lua/lib/tenant
+LIVE_BYTES = 109  # where a tenant counts bytes of tasks that are not finished: see lua/lib/queue
 COUNTERS = 121  # where the counters of a queue stand: see lua/lib/stats
 TALLY = "tally:brief:500000"
 

@@ -11,7 +11,7 @@ __all__ = ("SPOILED_FLOWS",)
 
 Spoil = Callable[[Spoiler], Any]
 
-# Where numbers stand in what is stored: see lua/lib/flows.
+# Where numbers stand in what is stored: see lua/lib/flow.
 PHASE, WORK, ENDED = 0, 1, 19
 
 SPOILED_FLOWS: dict[str, tuple[Spoil, str]] = {

@@ -7,7 +7,7 @@ from tests.broker.redis.spoiled import EXPIRES, Spoil
 
 __all__ = ("SPOILED_PINS",)
 
-PIN_BYTES = -9  # where a tenant counts them: see lua/lib/tenant
+PIN_BYTES = -9  # where a tenant counts them: see lua/lib/queue
 FLAGS, USES = 1, 32  # where they stand in a record, and one of them
 READ = "read-0".ljust(32, "-")  # pinned by "user", and still by "reader", which is over
 LAST = f"read-{CHILDREN - 1}".ljust(32, "-")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -11,12 +13,13 @@ import redis
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.audit import audit
 from fairlead.broker.redis.keys import KINDS
-from fairlead.broker.verbs import QueueChange
+from fairlead.broker.requests import QueueChange
 from fairlead.model.errors import Refused
 from tests.broker.redis.sample import MADE, PREFIX, Spoiler, fill
 from tests.broker.redis.spoiled import SPOILED
 from tests.broker.redis.spoiled_documents import SPOILED_DOCUMENTS
 from tests.broker.redis.spoiled_pins import SPOILED_PINS
+from tests.support.copies import Copy
 from tests.support.servers import Running, server
 from tests.support.store import NOW, Client, completed, submit
 
@@ -24,27 +27,48 @@ ALL_SPOILED = {**SPOILED, **SPOILED_PINS, **SPOILED_DOCUMENTS}
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    with server() as started:
-        yield started
+def filled() -> Iterator[tuple[Running, Copy]]:
+    """A server, and what something of everything looks like on it."""
+    with server() as started, redis.Redis(unix_socket_path=started.path) as client:
+        copy = Copy(client)
+
+        async def make() -> None:
+            async with opened(started) as broker:
+                await fill(broker)
+
+        asyncio.run(make())
+        copy.take()
+        yield started, copy
+
+
+@pytest.fixture
+def running(filled: tuple[Running, Copy]) -> Running:
+    return filled[0]
 
 
 @pytest.fixture
 def client(running: Running) -> Iterator[redis.Redis]:
     with redis.Redis(unix_socket_path=running.path) as client:
-        client.flushall()
+        client.flushdb()
         yield client
 
 
 @pytest.fixture
-async def broker(running: Running, client: redis.Redis) -> AsyncIterator[RedisBroker]:
+async def broker(filled: tuple[Running, Copy], client: redis.Redis) -> AsyncIterator[RedisBroker]:
     """Has something of everything."""
-    opened = RedisBroker(running.url, test_clock=True, event_bytes=4096)
+    running, copy = filled
+    copy.restore()
+    async with opened(running) as broker:
+        yield broker
+
+
+@contextlib.asynccontextmanager
+async def opened(running: Running) -> AsyncIterator[RedisBroker]:
+    broker = RedisBroker(running.url, test_clock=True, event_bytes=4096)
     try:
-        await fill(opened)
-        yield opened
+        yield broker
     finally:
-        await opened.close()
+        await broker.close()
 
 
 async def test_a_shard_with_something_of_everything_is_sound(
@@ -93,7 +117,7 @@ async def test_what_only_one_of_two_walks_sees_is_no_finding(
     broker: RedisBroker, client: redis.Redis
 ) -> None:
     """As on a server that is in use: the first walk missed a task that moved."""
-    session = await broker._session()
+    session = await broker.here()
     walks = 0
 
     async def command(*args: Any) -> Any:
@@ -125,7 +149,7 @@ async def test_the_walk_is_made_of_small_steps(running: Running, client: redis.R
             )
         client.config_resetstat()
         told: list[int] = []
-        session = await opened._session()
+        session = await opened.here()
 
         assert await audit(session.server.command, opened.keys, progress=told.append) == []
         assert told[-1] == len(list(client.scan_iter(count=500)))
@@ -153,7 +177,7 @@ async def test_a_key_that_is_gone_before_it_is_read_is_none(valkey: Running) -> 
     c = Client(broker)
     await c.configure(QueueChange(queue="default", keep_completed_count=1))
     await c.settle(*map(completed, await c.run(*(submit(f"job-{n}") for n in range(3)))))
-    command = (await broker._session()).server.command
+    command = (await broker.here()).server.command
     over: list[str] = []
 
     async def meanwhile(*args: Any) -> Any:

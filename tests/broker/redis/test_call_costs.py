@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.server_probe import Probe
+from fairlead.broker.records import WorkerRecord
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     MAX_TOMBS,
     Fetch,
     LeaseRef,
@@ -22,8 +24,6 @@ from fairlead.broker.verbs import (
     QueueChange,
     TenantChange,
 )
-from fairlead.broker.views import WorkerRecord
-from fairlead.cli.benchmarks.server_probe import Probe
 from tests.broker.redis.sample import PREFIX
 from tests.support.fair import LiveClient
 from tests.support.servers import Running, server
@@ -145,8 +145,8 @@ class Heard(RedisBroker):
         super().__init__(url)
         self.heard: list[tuple[str, Any]] = []
 
-    async def _run(self, verb: str, *args: Any, **options: Any) -> Any:
-        reply = await super()._run(verb, *args, **options)
+    async def run(self, verb: str, *args: Any, **options: Any) -> Any:
+        reply = await super().run(verb, *args, **options)
         self.heard.append((verb, reply))
         return reply
 

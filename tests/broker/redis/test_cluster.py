@@ -10,8 +10,8 @@ from redis.crc import key_slot
 
 from fairlead.broker import connect
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.requests import Call
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import Call
 from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import State
 from tests.broker.redis import test_shards as shards

@@ -18,7 +18,7 @@ import uvloop
 
 from fairlead.broker.redis.address import parse
 from fairlead.broker.redis.connection import Server
-from fairlead.broker.redis.finder import Ask
+from fairlead.broker.redis.discovery import Ask
 from fairlead.model.errors import Ambiguous, Unreachable
 from tests.broker.redis.harness import (
     COUNT,

@@ -39,7 +39,7 @@ async def enqueue(c: Client, total: int) -> tuple[Counter[str], dict[str, float]
         (4_000, 500),
         pytest.param(
             *(100_000, 5_000),
-            marks=(pytest.mark.long(20), pytest.mark.slow, pytest.mark.timeout(900)),
+            marks=(pytest.mark.long(45), pytest.mark.slow, pytest.mark.timeout(900)),
         ),
     ],
 )

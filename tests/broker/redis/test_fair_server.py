@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Fetch, LeaseRef, TenantChange
+from fairlead.broker.requests import Fetch, LeaseRef, TenantChange
 from fairlead.model.events import Event
 from fairlead.model.message import Leased
 from tests.support.fair import LiveClient

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Call, Fetch, LeaseRef, Submission
+from fairlead.broker.requests import Call, Fetch, LeaseRef, Submission
 from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import Ambiguous, Unreachable
 from fairlead.model.lifecycle import Settlement, State

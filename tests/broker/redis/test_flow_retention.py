@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.broker import Store, flows
-from fairlead.broker.memory import MemoryBroker, flow
+from fairlead.broker.memory import MemoryBroker, flow_state
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.scripts import load
 from tests.broker.redis.sample import PREFIX
@@ -38,15 +38,15 @@ async def known(store: Store, *names: str) -> list[bool]:
 
 def test_the_limits_of_the_scripts_are_those_of_the_contract() -> None:
     source = load("commit").source.decode()
-    assert f"M.flows_kept <= {flows.MAX_FLOWS_KEPT}" in source
-    assert f"M.members_kept <= {flows.MAX_MEMBERS_KEPT}" in source
+    assert f"meta.flows_kept <= {flows.MAX_FLOWS_KEPT}" in source
+    assert f"meta.members_kept <= {flows.MAX_MEMBERS_KEPT}" in source
     assert f"PATIENCE = {flows.FLOW_PATIENCE:.0f}" in load("stage").source.decode()
 
 
 async def test_the_oldest_flows_go_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(flow, "MAX_FLOWS_KEPT", 3)
+    monkeypatch.setattr(flow_state, "MAX_FLOWS_KEPT", 3)
     store = MemoryBroker(test_clock=True)
     await finished(Client(store), "a", "b", "c", "d", "e")
     assert await known(store, "a", "b", "c", "d", "e") == [False, False, True, True, True]
@@ -56,7 +56,7 @@ async def test_the_oldest_flows_go_when_there_are_too_many(
 async def test_the_oldest_flows_go_when_they_have_too_many_members(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(flow, "MAX_MEMBERS_KEPT", 25)
+    monkeypatch.setattr(flow_state, "MAX_MEMBERS_KEPT", 25)
     store = MemoryBroker(test_clock=True)
     await finished(Client(store), "a", "b", "c", size=10)
     assert await known(store, "a", "b", "c") == [False, True, True]

@@ -8,28 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.broker.redis import RedisBroker, functions
+from fairlead.broker.records import Library
+from fairlead.broker.redis import RedisBroker, functions, scripts
 from fairlead.broker.redis.address import parse
 from fairlead.broker.redis.connection import Server
 from fairlead.broker.redis.scripts import evaluated, libraries, load
 from fairlead.broker.redis.wire import ReplyError, pack
-from fairlead.broker.verbs import QueueChange
-from fairlead.broker.views import Library
+from fairlead.broker.requests import QueueChange
 from fairlead.model.errors import Refused
 from tests.architecture.source import ROOT
 from tests.broker.redis.sample import PREFIX
 from tests.broker.redis.test_faults_inside import PROBES, TWOFOLD, Full, Shard, numbered, opened
 from tests.broker.redis.test_scripts import write
 from tests.support.servers import Running, server
-from tests.support.store import completed
+from tests.support.store import completed, submit
 
 VERBS = sorted(path.stem for path in (ROOT / "src/fairlead/broker/redis/lua").glob("*.lua"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def linked() -> None:
+    """Link what calls may have to send, so that their short time limits are the server's alone."""
+    for script in libraries():
+        assert script.source
 
 
 @pytest.fixture
 async def full(valkey: Running) -> AsyncIterator[Full]:
     """A full server that knows none of our functions and scripts."""
-    async with opened(valkey, patience=2.0) as broker:
+    async with opened(valkey, patience=10.0) as broker:
         made = Full(valkey, broker)
         await made.fill()
         forget(valkey)
@@ -41,7 +48,36 @@ def forget(running: Running) -> None:
     running.admin("SCRIPT", "FLUSH")
 
 
+async def test_a_library_that_the_server_knows_is_not_put_together(
+    valkey: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(valkey) as broker:
+        await broker.snapshot()
+    monkeypatch.setattr(scripts, "_known", {})
+    monkeypatch.setattr(scripts, "link", None)
+    async with opened(valkey) as broker:
+        await broker.snapshot()
+        forget(valkey)
+        with pytest.raises(TypeError):
+            await broker.snapshot()
+
+
 @pytest.mark.slow
+async def test_the_server_of_the_wheel_runs_functions_and_no_scripts(valkey: Running) -> None:
+    """A part that needs more than a loading library may use would be run by EVALSHA, unnoticed."""
+    forget(valkey)
+    valkey.admin("CONFIG", "RESETSTAT")
+    async with opened(valkey, test_clock=True) as broker:
+        client = numbered(broker)
+        await client.enqueue(submit("x"))
+        await client.settle(*map(completed, await client.fetch(1)))
+        await broker.promote()
+        await broker.snapshot()
+    called = str(valkey.admin("INFO", "commandstats"))
+    assert "fcall" in called
+    assert "eval" not in called
+
+
 async def test_a_full_server_that_never_saw_this_release_is_drained_and_steered_by_it(
     full: Full,
 ) -> None:
@@ -179,7 +215,16 @@ def test_a_read_is_a_function_that_the_server_knows_to_be_one(valkey: Running) -
             fields = dict(zip(each[::2], each[1::2], strict=True))
             flags[fields[b"name"].decode()] = {flag.decode() for flag in fields[b"flags"]}
     reads = {verb for verb in VERBS if load(verb, reads=True).reads}
-    assert reads >= {"find", "page", "snapshot", "stats", "standing", "workers", "pull", "events"}
+    assert reads >= {
+        "find",
+        "scan",
+        "snapshot",
+        "stats",
+        "explain_facts",
+        "workers",
+        "get_xcom",
+        "events",
+    }
     for verb in reads:
         assert flags[load(verb, reads=True).function] == {"no-writes"}
         assert flags[load(verb).function] == {"allow-oom"}

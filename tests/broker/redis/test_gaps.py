@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import MAX_STEP, Alter, TenantChange
+from fairlead.broker.requests import MAX_STEP, Alter, TenantChange
 from fairlead.runtime.ids import new_id
 from tests.support.servers import Running
 from tests.support.store import NOW, Client, ids, submit

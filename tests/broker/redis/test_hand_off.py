@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     Call,
     Change,
     Fetch,
@@ -91,7 +91,7 @@ class Rig:
         """What take does before it sleeps, by somebody who goes no further."""
         call = client.call()
         args: list[Any] = ["t", call.incarnation, call.number, 5.0, 30.0, *queues]
-        found = await self.broker._run("offer", args, call)
+        found = await self.broker.run("offer", args, call)
         return int(found[0])
 
     async def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.broker.redis.inspector import _Place
+from fairlead.broker.redis.reads import _Place
 from fairlead.model.errors import InvalidOption
 
 

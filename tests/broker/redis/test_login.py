@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.broker.redis.address import Login, Place, Tls
-from fairlead.broker.redis.finder import slot_of
+from fairlead.broker.redis.discovery import slot_of
 from fairlead.broker.redis.login import check_login, commands, ssl_context
 from fairlead.broker.redis.wire import Wire, open_wire
 from fairlead.model.errors import BrokerError, Refused, Unreachable

@@ -10,8 +10,8 @@ import pytest
 
 from fairlead import Fairlead, Handle
 from fairlead.broker.redis.broker import RedisBroker
+from fairlead.broker.requests import LAYOUT
 from fairlead.broker.schedules import ScheduleOrder
-from fairlead.broker.verbs import LAYOUT
 from fairlead.model.errors import Refused
 from fairlead.model.lifecycle import State
 from tests.support.servers import AT_ONCE, Running, server, wait_for

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Call, Fetch
+from fairlead.broker.requests import Call, Fetch
 from fairlead.model.lifecycle import State
 from tests.broker.redis.sample import PREFIX
 from tests.support.servers import Running, server

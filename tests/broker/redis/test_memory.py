@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from benchmarks.server_memory import growth, queued_bytes
+from benchmarks.server_probe import Probe
 from fairlead.broker import Store
 from fairlead.broker.redis import RedisBroker
-from fairlead.cli.benchmarks.server_memory import growth, queued_bytes
-from fairlead.cli.benchmarks.server_probe import Probe
 from tests.support.servers import server
 
 FULL = os.environ.get("FAIRLEAD_FULL", "") not in ("", "0")

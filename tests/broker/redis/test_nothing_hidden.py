@@ -18,11 +18,11 @@ from typing import Any, cast
 import pytest
 
 import fairlead.broker.redis as package
+from benchmarks.server_probe import Probe
 from fairlead.broker import Store
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import MAX_STEP, Alter, Fetch
-from fairlead.cli.benchmarks.server_probe import Probe
+from fairlead.broker.requests import MAX_STEP, Alter, Fetch
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from tests.support.fair import LiveClient
@@ -47,7 +47,7 @@ FORBIDDEN = (
 )
 # LREM counts from the nearer end, and stops at the last of those that the same step marked. There
 # are at most 100 names that somebody leads, and they are looked at only to make room for another.
-BOUNDED = {("lib/gaps.lua", "LREM"), ("lead.lua", "HGETALL")}
+BOUNDED = {("lib/queue.lua", "LREM"), ("lead.lua", "HGETALL")}
 RANGE = re.compile(r"'([LZX](?:REV)?RANGE(?:BYSCORE|BYLEX)?)',([^\n]*)")
 
 

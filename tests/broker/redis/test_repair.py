@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from fairlead.broker.documents import DocumentChange
+from fairlead.broker.records import WorkerRecord
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Alter, LimiterChange, QueueChange, TenantChange, Write
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.requests import Alter, LimiterChange, QueueChange, TenantChange, Write
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Leased
 from fairlead.model.options import Unique
@@ -209,7 +209,7 @@ async def test_workers_may_go_on_while_a_shard_is_repaired(valkey: Running, spoi
 
 async def judged(broker: RedisBroker, *args: Any) -> tuple[int, ...]:
     """What one step saw to, mended, and could not judge."""
-    return tuple(map(int, (await broker._own("repair", NOW, "mend", *args)).split()))
+    return tuple(map(int, (await broker.own("repair", NOW, "mend", *args)).split()))
 
 
 async def test_a_step_that_comes_too_late_changes_nothing(

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import redis
 
+from fairlead.broker.records import Mended
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.audit.walk import walk
 from fairlead.broker.redis.repair import Judged, repair
-from fairlead.broker.verbs import LeaseRef, LimiterChange, QueueChange, Write
-from fairlead.broker.views import Mended
+from fairlead.broker.requests import LeaseRef, LimiterChange, QueueChange, Write
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from tests.broker.redis.sample import PREFIX, Spoiler
@@ -211,7 +211,7 @@ async def test_a_queue_of_many_tenants_that_never_rests_is_left_alone_and_told_o
     monkeypatch.setattr("fairlead.broker.redis.repair._ROUNDS", 1)  # the others would be like it
     await fill_wide(broker)
     spoil.poke("queues", "default", 8, "d", 7.0)  # the sum of weights
-    command = (await broker._session()).server.command
+    command = (await broker.here()).server.command
     c = LiveClient(broker, "other")
     more = itertools.count(20_000)
 
@@ -221,7 +221,7 @@ async def test_a_queue_of_many_tenants_that_never_rests_is_left_alone_and_told_o
         return await command(*args)
 
     async def step(*args: Any) -> Judged:
-        return Judged(*map(int, (await broker._own("repair", None, *args)).split()))
+        return Judged(*map(int, (await broker.own("repair", None, *args)).split()))
 
     found = await repair(busy, broker.keys, step, apply=True)
     (queue,) = [each for each in found if each.kind == "queue"]
@@ -238,7 +238,7 @@ async def test_a_tenant_that_moves_between_walks_is_told_of_and_not_touched(
     c = LiveClient(broker, "first")
     await c.enqueue(*(submit(f"{n:032x}") for n in range(20)))
     spoil.poke("tenants:default", "a", 8, "I", 99)  # how many are queued
-    command = (await broker._session()).server.command
+    command = (await broker.here()).server.command
     more = itertools.count(100)
 
     async def busy(*args: Any) -> Any:
@@ -247,7 +247,7 @@ async def test_a_tenant_that_moves_between_walks_is_told_of_and_not_touched(
         return await command(*args)
 
     async def step(*args: Any) -> Judged:
-        return Judged(*map(int, (await broker._own("repair", None, *args)).split()))
+        return Judged(*map(int, (await broker.own("repair", None, *args)).split()))
 
     found = await repair(busy, broker.keys, step, apply=True)
     (tenant,) = [each for each in found if each.kind == "tenant"]
@@ -261,7 +261,7 @@ async def test_a_tenant_that_moves_between_walks_is_told_of_and_not_touched(
 
 
 async def judged(broker: RedisBroker, mode: str, *args: Any) -> tuple[int, ...]:
-    return tuple(map(int, (await broker._own("repair", None, mode, *args)).split()))
+    return tuple(map(int, (await broker.own("repair", None, mode, *args)).split()))
 
 
 async def test_a_task_that_stands_in_a_long_line_is_not_put_there_again(
@@ -351,7 +351,7 @@ async def test_a_line_that_moves_is_read_without_gaps_and_without_doubles(
 ) -> None:
     key, numbers = "line:default:2:a", itertools.count()
     spoil.do("RPUSH", key, *(next(numbers) for _ in range(2600)))
-    command = (await broker._session()).server.command
+    command = (await broker.here()).server.command
 
     async def moving(*args: Any) -> Any:
         page = await command(*args)

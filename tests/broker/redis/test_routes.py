@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from fairlead.broker import connect, topology
+from fairlead.broker.records import Finding
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.requests import Alter, Call, Fetch, Firing, QueueChange, TenantChange
 from fairlead.broker.routes import with_routes
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import Alter, Call, Fetch, Firing, QueueChange, TenantChange
-from fairlead.broker.views import Finding
-from fairlead.cli.former_servers import former_servers
+from fairlead.cli.doctor_routes import former_servers
 from fairlead.model.errors import InvalidInput, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.servers import Running, shared
@@ -98,7 +98,7 @@ async def test_tasks_are_where_their_queue_or_their_priority_belongs(
     assert b"bulk" not in stored(main)
     assert b"{0}" not in stored(bulk)
     places = {shard: await store.where(["n", "l", "r", "rl"]) for shard, store in
-              broker._stores.items()}  # fmt: skip
+              broker.stores.items()}  # fmt: skip
     found = {shard: [state is not None for state, *_ in each] for shard, each in places.items()}
     assert found == {
         "0": [True, False, False, False],
@@ -135,7 +135,7 @@ async def test_higher_levels_are_lent_first_and_each_eighth_fetch_begins_with_th
 async def test_a_repeated_exchange_is_the_same_in_whatever_turn(broker: ShardedBroker) -> None:
     c = Client(broker)
     await c.enqueue(submit("l", level=LOW), submit("h", level=HIGH))
-    broker._turn = 7
+    broker.turn = 7
     call, fetch = Call("w1", 50), Fetch(queues=("default",), max=1)
     reply = await broker.exchange(call, fetch=fetch, now=NOW)
     assert ids(reply.leased) == ["l"]
@@ -211,7 +211,7 @@ async def test_tasks_of_a_former_route_are_told_of_and_served_from_a_drained_ser
         texts = sorted(f"{each.status} {each.text} | {each.hint}" for each in found)
         assert len(texts) == 2
         assert texts[0].startswith("warn queue default has 1 task on unix:///")
-        assert f'"drain:0" = "{other._addresses["0"]}"' in texts[0]
+        assert f'"drain:0" = "{other.addresses["0"]}"' in texts[0]
         assert "queue reports has 1 task on unix:///" in texts[1]
         assert await Client(other, "w2").fetch(3, queues) == []
     await connected_hello(main.url, {"queue:reports": there, "priority:low": there})
@@ -240,7 +240,7 @@ async def test_what_a_schedule_fires_and_a_flow_stay_with_their_queue(
     )
     (receipt,) = await c.fire(firing)
     assert receipt.code == "accepted"
-    assert (await broker._stores["0"].where(["s-1"]))[0][0] is State.QUEUED
+    assert (await broker.stores["0"].where(["s-1"]))[0][0] is State.QUEUED
     assert ids(await c.fetch(1)) == ["s-1"]
 
 
@@ -255,7 +255,7 @@ async def test_a_fence_of_this_server_is_seen_while_the_other_one_is_away(
         raise Unreachable("x")
 
     for shard in ("bulk", "bulk_levels"):
-        monkeypatch.setattr(broker._stores[shard], "where", away)
+        monkeypatch.setattr(broker.stores[shard], "where", away)
     child = submit("child", fence=c.ref(lease), after=["parent"])
     assert [each.code for each in await c.enqueue(child)] == ["accepted"]
     orphan = submit("orphan", after=["nobody"])
@@ -274,8 +274,8 @@ async def test_mail_of_one_server_comes_while_the_other_one_is_silent(
         await asyncio.Event().wait()
 
     for shard, verb in itertools.product(("bulk", "bulk_levels"), ("collect", "wait", "promote")):
-        monkeypatch.setattr(broker._stores[shard], verb, silent)
-        broker._away.failed(shard, Unreachable("x"))  # as the first call has found out
+        monkeypatch.setattr(broker.stores[shard], verb, silent)
+        broker.away.failed(shard, Unreachable("x"))  # as the first call has found out
     (lease,) = await c.fetch(1)
     began = time.monotonic()
     assert not await broker.wait(["default"], 0.1)

@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
-from fairlead.broker.redis.scripts import Script, load
-from fairlead.broker.verbs import MAX_STEP
+from fairlead.broker.redis.address import parse
+from fairlead.broker.redis.connection import Server
+from fairlead.broker.redis.scripts import Script, evaluated, load, located
+from fairlead.broker.requests import MAX_STEP
+from fairlead.model.errors import Refused
 from tests.architecture.source import ROOT
 from tests.support.servers import Running
 
@@ -51,6 +55,18 @@ def test_another_text_is_another_function(tmp_path: Path) -> None:
     assert one.function != two.function
 
 
+def test_remarks_do_not_make_another_function_and_parts_do(tmp_path: Path) -> None:
+    texts = ("return 1\n", "-- a remark\n\nreturn 1\n", "return 2\n")
+    found = []
+    for number, text in enumerate(texts):
+        (folder := tmp_path / str(number)).mkdir()
+        found.append(load("beat", write(folder, beat="-- @include a\nreturn 0\n", lib_a=text)))
+
+    assert found[0].function == found[1].function
+    assert found[0].source == found[1].source
+    assert found[0].function != found[2].function
+
+
 def test_each_part_comes_once_where_it_is_first_named(tmp_path: Path) -> None:
     root = write(
         tmp_path,
@@ -61,6 +77,51 @@ def test_each_part_comes_once_where_it_is_first_named(tmp_path: Path) -> None:
 
     wanted = ["function clock() end", "function move() end", "return 1"]
     assert [line for line in lines_of("fetch", root) if line in wanted] == wanted
+
+
+def test_a_library_has_the_parts_that_it_includes_and_no_others(tmp_path: Path) -> None:
+    parts = "-- @part one\n-- @include a.two\nlocal one = 1\n-- @part two\nlocal two = 2\n"
+    found = []
+    for number, more in enumerate(("-- @part three\nlocal three = 3\n", "")):
+        (folder := tmp_path / str(number)).mkdir()
+        root = write(folder, fetch="-- @include a.one\nreturn 1\n", lib_a=f"{more}{parts}")
+        code = [line for line in lines_of("fetch", root) if re.match(r"local \w+ = \d", line)]
+        assert code == ["local two = 2", "local one = 1"]
+        found.append(load("fetch", root).library)
+
+    assert found[0] == found[1], "what a library does not include is no part of its digest"
+
+
+def test_an_error_of_the_server_names_file_and_line(tmp_path: Path, valkey: Running) -> None:
+    root = write(
+        tmp_path,
+        fetch="-- fetch: a verb\n\n-- @include a.two\nlocal n = 1\nreturn two(n)\n",
+        lib_a="-- @part one\nfunction one(n) return n end\n\n"
+        "-- @part two\n-- @include a.one\n-- Fails.\nfunction two(n)\n  return one(n).x.y\nend\n",
+    )
+    script = load("fetch", root)
+    for call in (("FCALL", script.function), ("EVAL", evaluated(script).source)):
+        valkey.admin("FUNCTION", "LOAD", "REPLACE", script.source)
+        with pytest.raises(ResponseError) as caught:
+            valkey.admin(*call, 1, "key")
+        assert located(script, str(caught.value)).startswith("lib/a.lua:8: attempt to index")
+
+    broken = script.source.replace(b"local n = 1", b"local n = = 1")
+    with pytest.raises(ResponseError) as caught:
+        valkey.admin("FUNCTION", "LOAD", "REPLACE", broken)
+    assert "fetch.lua:4: unexpected symbol" in located(script, str(caught.value))
+
+
+async def test_a_caller_is_told_file_and_line(tmp_path: Path, valkey: Running) -> None:
+    root = write(
+        tmp_path, fetch="-- @include a\nreturn fail()\n", lib_a="function fail() no() end\n"
+    )
+    server = Server(parse(valkey.url))
+    try:
+        with pytest.raises(Refused, match=r"lib/a\.lua:1: .* 'no'"):
+            await server.run(load("fetch", root), "key", [])
+    finally:
+        await server.close()
 
 
 def test_parts_share_functions_and_what_they_say_and_hide_the_rest(
@@ -80,8 +141,8 @@ def test_what_is_for_each_call_is_done_in_each_call(tmp_path: Path, valkey: Runn
     root = write(
         tmp_path,
         fetch="-- @include a\nseen[#seen + 1] = ARGV[1]\nreturn #seen\n",
-        lib_a="-- @share seen\n-- @each\nseen = {}\nif ARGV[1] == 'no' then return 'refused' end\n"
-        "-- @end\n",
+        lib_a="-- @share seen\nbegins[#begins + 1] = function()\n"
+        "seen = {}\nif ARGV[1] == 'no' then return 'refused' end\nend\n",
     )
     script = load("fetch", root)
 
@@ -116,52 +177,32 @@ def test_every_verb_of_ours_loads(valkey: Running) -> None:
         valkey.admin("FUNCTION", "LOAD", "REPLACE", load(name).source)
 
 
-def _code(source: str) -> str:
-    """A source without its texts and comments, which may say anything."""
-    return re.sub(r"'(?:[^'\\\n]|\\.)*'|--[^\n]*", "''", source)
-
-
-def test_what_is_a_field_of_the_table_is_named_as_one_everywhere() -> None:
-    fields: set[str] = set()
-    for path in sorted(LUA.glob("*.lua")):
-        code = _code(load(path.stem).source.decode())
-        far = set(re.findall(r"\bfunction far\.(\w+)", code))
-        bare = {name for name in re.findall(r"(?<![\w.:])[A-Za-z_]\w*", code) if name in far}
-        # "..name" looks like a field of something, and would be left as it is.
-        joined = {name for name in re.findall(r"\.\.([A-Za-z_]\w*)", code) if name in far}
-        assert bare | joined == set(), path.name
-        fields |= far
-    assert fields  # else nothing was looked at
-
-
-def test_no_name_follows_two_dots_without_a_space() -> None:
-    for path in sorted(LUA.rglob("*.lua")):
-        joined = re.findall(r"\.\.[A-Za-z_]\w*", _code(path.read_text(encoding="utf-8")))
-        assert joined == [], f"{path.name}: a space behind '..': it is taken for a field"
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ({}, "there is no script fetch.lua"),
-        ({"fetch": "-- @include gone\n"}, "fetch.lua includes lib/gone.lua, which does not exist"),
+        ({"fetch": "-- @include gone\n"}, "fetch.lua includes gone, which does not exist"),
         ({"fetch": "-- @include ../x\n"}, "fetch.lua includes '../x', which is no name of a part"),
         (
             {"fetch": "-- @include a\n", "lib_a": "-- @include b\n", "lib_b": "-- @include a\n"},
-            "the includes of fetch.lua form a cycle: "
-            "fetch.lua -> lib/a.lua -> lib/b.lua -> lib/a.lua",
+            "includes form a cycle: fetch.lua -> a -> b -> a",
         ),
         (
             {"fetch": "-- @include a\n", "lib_a": "-- @flags allow-oom\n"},
-            "lib/a.lua sets @flags; only the verb's own file may do so",
+            "a sets @flags; only the verb's own file may do so",
         ),
+        (
+            {"fetch": "-- @include a.y\n", "lib_a": "-- @part x\n"},
+            "fetch.lua includes a.y, which does not exist",
+        ),
+        ({"fetch": "\n-- @each\n"}, "fetch.lua:2: there is no directive @each"),
     ],
 )
 def test_what_cannot_be_put_together_names_the_file(
     tmp_path: Path, files: dict[str, str], message: str
 ) -> None:
     with pytest.raises(LookupError) as caught:
-        load("fetch", write(tmp_path, **files))
+        _ = load("fetch", write(tmp_path, **files)).source
 
     assert str(caught.value) == message
 

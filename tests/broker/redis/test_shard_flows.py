@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead.broker.flows import FlowOrder, Staged
+from fairlead.broker.requests import Call
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import Call
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.options import Dependency
@@ -39,7 +39,7 @@ async def test_a_flow_lies_in_the_shard_of_its_queues(
 ) -> None:
     members = [submit(f"t{i}", queue=queue) for i in range(60)]
     await make(c, "f", *members, submit("z", queue=queue, after=["t0"]), size=25)
-    has = [(await broker._stores[name].flows(["f"], now=NOW))[0] is not None for name in names]
+    has = [(await broker.stores[name].flows(["f"], now=NOW))[0] is not None for name in names]
     assert has == [queue == "default", queue == "far"]
     assert (await flow_record(broker, "f")).laid_out == 61
     assert (await broker.members("f", start=58, now=NOW)) == ["t58", "t59", "z"]
@@ -124,7 +124,7 @@ async def test_other_shards_are_asked_only_for_what_is_no_member(
 ) -> None:
     asked: list[tuple[str, str]] = []
     for name in names:
-        store = broker._stores[name]
+        store = broker.stores[name]
 
         def where(ids: list[str], *, _name: str = name, _of: Any = store.where, **more: Any) -> Any:
             asked.extend((_name, id) for id in ids)

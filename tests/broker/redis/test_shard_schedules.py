@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from fairlead.broker import Caller
+from fairlead.broker.requests import Firing
 from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import Firing
 from fairlead.model.errors import Ambiguous, InvalidInput, Unreachable
 from fairlead.model.schedule import ScheduleSpec, Template, timing
 from fairlead.worker.scheduler import Scheduler
@@ -32,7 +32,7 @@ def order(name: str, action: str, **more: object) -> ScheduleOrder:
 
 async def places(broker: ShardedBroker, names: tuple[str, str], schedule: str) -> list[str]:
     """The shards that have a schedule."""
-    found = [name for name in names if await broker._stores[name].schedules([schedule])]
+    found = [name for name in names if await broker.stores[name].schedules([schedule])]
     assert len(await broker.schedules([schedule])) == min(len(found), 1)
     return found
 
@@ -146,7 +146,7 @@ async def test_a_move_that_finds_no_room_changes_nothing(
 ) -> None:
     await c.plan(put("a", "far"))
     [before] = await broker.schedules(["a"])
-    here = broker._stores[names[0]]
+    here = broker.stores[names[0]]
 
     async def full(call: object, orders: list[ScheduleOrder], **_: object) -> list[Scheduled]:
         return [Scheduled(name=each.name, code="full") for each in orders]
@@ -165,7 +165,7 @@ async def test_a_move_that_is_broken_off_is_ended_when_the_schedule_is_due(
 ) -> None:
     await c.plan(put("a", "far"))
     [old] = await broker.schedules(["a"])
-    here = broker._stores[names[0]]
+    here = broker.stores[names[0]]
 
     async def away(*_: object, **__: object) -> None:
         raise Unreachable("the server is away")
@@ -197,7 +197,7 @@ async def test_a_schedule_follows_when_its_queue_gets_another_route(
     await c.plan(put("a", "far"), put("b", "far"))
     await c.fire(firing((await broker.schedules(["a"]))[0]))
     await c.plan(order("b", "pause"))
-    monkeypatch.setitem(broker._places._queues, "far", names[0])
+    monkeypatch.setitem(broker.places._queues, "far", names[0])
     assert (await broker.tick(now=NOW + 60)).more
     [record] = (await broker.tick(now=NOW + 60)).due
     assert (record.name, record.next_at, record.last_slot) == ("a", NOW + 60, NOW)
@@ -215,7 +215,7 @@ async def test_of_two_copies_the_one_in_the_shard_of_its_queue_counts(
 ) -> None:
     """What somebody left who died between putting it there and deleting it here."""
     for shard, spec in zip(names, (b"home", b"stray"), strict=True):
-        store = Client(broker._stores[shard], "w9")
+        store = Client(broker.stores[shard], "w9")
         for name in "ab":
             await store.plan(put(name, "default", spec))
     assert [each.spec for each in await broker.schedules()] == [b"home", b"home"]
@@ -247,11 +247,11 @@ async def test_a_shard_that_is_away_does_not_stop_the_schedules_of_others(
         raise Unreachable("the server is away")
 
     for verb in ("tick", "schedules", "plan"):
-        monkeypatch.setattr(broker._stores[names[1]], verb, away)
-    await broker._stores[names[0]].promote(now=NOW + 30)
+        monkeypatch.setattr(broker.stores[names[1]], verb, away)
+    await broker.stores[names[0]].promote(now=NOW + 30)
     scheduler = Scheduler(broker, Caller("s"))
     assert await scheduler.tick(lambda _: None) == 1
-    [passed] = await broker._stores[names[0]].schedules(["late"])
+    [passed] = await broker.stores[names[0]].schedules(["late"])
     assert (passed.next_at, passed.last_slot) == (NOW + 3_000, None)
     skip = order("late", "skip", queue="default", next_at=NOW + 6_600, revision=late.revision)
     codes_ = [
@@ -268,7 +268,7 @@ async def test_a_schedule_is_judged_by_the_clock_of_its_own_shard(
     broker: ShardedBroker, c: Client, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await c.plan(put("a", "far"), put("b", "default"))
-    fast = broker._stores[names[1]]
+    fast = broker.stores[names[1]]
     tick = fast.tick
 
     async def ahead(*, now: float | None = None) -> object:

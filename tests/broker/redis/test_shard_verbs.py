@@ -10,8 +10,8 @@ import pytest
 
 from fairlead.broker import Caller
 from fairlead.broker.documents import DocumentChange
-from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import (
+from fairlead.broker.records import LimiterState, WorkerRecord
+from fairlead.broker.requests import (
     Call,
     LeaseRef,
     LimiterChange,
@@ -20,7 +20,7 @@ from fairlead.broker.verbs import (
     TenantChange,
     Write,
 )
-from fairlead.broker.views import LimiterState, WorkerRecord
+from fairlead.broker.sharded import ShardedBroker
 from fairlead.model.errors import Ambiguous, InvalidInput, InvalidOption, OutOfOrder, Unreachable
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
@@ -57,7 +57,7 @@ async def test_tasks_live_in_the_shard_of_their_queue(
         ("b", "accepted"),
         ("c", "accepted"),
     ]
-    near, far = (broker._stores[name] for name in names)
+    near, far = (broker.stores[name] for name in names)
     assert [found is not None for found in await near.find(["a", "b", "c"])] == [True, False, True]
     assert [found is not None for found in await far.find(["a", "b", "c"])] == [False, True, False]
 
@@ -159,7 +159,7 @@ async def test_a_repeated_number_gets_the_same_answers(
 async def test_what_one_shard_has_done_is_not_done_again_when_the_other_comes_back(
     broker: ShardedBroker, c: Client, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    far = broker._stores[names[1]]
+    far = broker.stores[names[1]]
     good = far.enter
 
     async def away(*_: object, **__: object) -> None:
@@ -187,7 +187,7 @@ async def test_a_shard_that_is_away_does_not_keep_others_from_being_fetched_from
         raise Unreachable("the server is away")
 
     for verb in ("exchange", "promote", "wait"):
-        monkeypatch.setattr(broker._stores[names[1]], verb, away)
+        monkeypatch.setattr(broker.stores[names[1]], verb, away)
     assert await broker.wait(["far", "default"], 5.0)
     assert ids(await c.fetch(2, ["far", "default"])) == ["n"]
     assert (await broker.promote(now=NOW)).count == 0
@@ -226,7 +226,7 @@ async def test_a_wake_up_that_was_not_used_goes_to_the_next(
     broker: ShardedBroker, c: Client, url: str, names: tuple[str, str]
 ) -> None:
     await c.enqueue(submit("n"), submit("f", queue="far"))
-    while len(broker._woken) < 2:  # both were awaited, and the first one's is enough
+    while len(broker.woken) < 2:  # both were awaited, and the first one's is enough
         assert await broker.wait(BOTH, 5.0)
     other = opened(url, *names)
     waiting = asyncio.create_task(other.wait(["far"], 4.0))
@@ -358,7 +358,7 @@ async def test_documents_and_trails_lie_in_the_first_shard(
     assert again == [answer]
     await broker.note(c.call(), "audit", [b"n"], now=NOW)
     await broker.note(Call(c.incarnation, c.number), "audit", [b"n"], now=NOW)
-    near, far = (broker._stores[name] for name in names)
+    near, far = (broker.stores[name] for name in names)
     for store, count in ((broker, 1), (near, 1), (far, 0)):
         assert len((await store.documents("token", now=NOW)).documents) == count
         assert len(await store.notes("audit", now=NOW)) == count
@@ -370,7 +370,7 @@ async def test_the_first_shard_knows_who_leads(
     broker: ShardedBroker, names: tuple[str, str]
 ) -> None:
     held = await broker.lead("manager", "m1", now=NOW)
-    near, far = (broker._stores[name] for name in names)
+    near, far = (broker.stores[name] for name in names)
     for store in (broker, near):
         assert (await store.lead("manager", "m2", now=NOW)) == held
     assert (await far.lead("manager", "m2", now=NOW)).holder == "m2"
@@ -410,7 +410,7 @@ async def test_a_worker_is_ordered_in_the_first_shard_which_tells_of_it(
     assert (await broker.beat("w9", worker=worker, now=NOW)).order == "pause"
     assert [each.order for each in await broker.workers(now=NOW)] == ["pause"]
 
-    _, far = (broker._stores[name] for name in names)
+    _, far = (broker.stores[name] for name in names)
     await far.give_back("w9", now=NOW)  # it does not know the worker any more
     assert await broker.order_worker(c.call(), "w9", "resume", now=NOW)
     paused = msgspec.structs.replace(worker, order="pause")  # it has not heard of that
@@ -428,7 +428,7 @@ async def test_a_worker_is_ordered_in_the_first_shard_which_tells_of_it(
 async def test_events_that_only_other_shards_have_of_workers_do_not_end_a_wait(
     broker: ShardedBroker, c: Client, names: tuple[str, str]
 ) -> None:
-    _, far = (broker._stores[name] for name in names)
+    _, far = (broker.stores[name] for name in names)
     last = (await broker.events()).last
     waiting = asyncio.create_task(broker.events(after=last, timeout=10.0))
     await far.beat("w9", worker=WorkerRecord(incarnation="w9"), now=NOW)

@@ -11,15 +11,16 @@ import pytest
 
 from fairlead.broker import connect
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     QueueChange,
 )
+from fairlead.broker.sharded import ShardedBroker
+from fairlead.broker.sharded.reads import in_transit
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import DependencyPolicy, State
 from fairlead.model.message import Leased
 from fairlead.model.options import Dependency
-from fairlead.runtime import faults
+from fairlead.runtime import fault_injection
 from tests.broker.redis.carrying import opened
 from tests.support.deaths import Deaths, deaths
 from tests.support.servers import Running, server
@@ -76,7 +77,7 @@ async def broker(
         yield store
         await drain(store)
         assert await store.audit(now=NOW) == []
-        assert await store.edges_in_transit() == 0
+        assert not any((await in_transit(store)).values())
     finally:
         await store.close()
 
@@ -271,7 +272,7 @@ async def test_one_failed_parent_is_enough(broker: ShardedBroker, c: Client) -> 
 async def test_a_fan_out_over_many_steps(broker: ShardedBroker, c: Client) -> None:
     lease = await far_parent(c)
     await c.enqueue(*(submit(f"c{i}", after=["parent"]) for i in range(450)))
-    assert await broker.edges_in_transit() > 0
+    assert any((await in_transit(broker)).values())
     await drain(broker)
     assert (await record(broker, "parent")).dependents == 450
     await c.settle(completed(lease))
@@ -284,7 +285,7 @@ async def test_entries_that_come_twice_change_nothing(
     broker: ShardedBroker, c: Client, names: tuple[str, str]
 ) -> None:
     near, far = names
-    stores = broker._stores
+    stores = broker.stores
     lease = await far_parent(c)
     link = b"1\x1fl\x1fchild\x1f1\x1fparent\x1f0"
     told = b"2\x1ft\x1fchild\x1f1\x1fparent\x1f0"
@@ -316,10 +317,10 @@ async def test_the_audit_finds_an_edge_that_is_lost(
     near, far = names
     await far_parent(c)
     child = submit("child", after=["parent"])
-    await broker._stores[near].enter(c.call(), [child], {"parent": far}, now=NOW)
+    await broker.stores[near].enter(c.call(), [child], {"parent": far}, now=NOW)
     assert await broker.audit(now=NOW) == []  # it is on its way
-    ((entry,),) = await broker._stores[near].outbox([far], 10)
-    await broker._stores[near].confirm(far, [entry])
+    ((entry,),) = await broker.stores[near].outbox([far], 10)
+    await broker.stores[near].confirm(far, [entry])
     (finding,) = await broker.audit(now=NOW)
     assert "child waits for parent" in finding
     await c.cancel("child")
@@ -330,7 +331,7 @@ async def test_the_audit_finds_an_edge_that_is_lost(
 CASES = [
     (what, site)
     for what in ("link", "told")
-    for site in faults.CARRYING
+    for site in fault_injection.CARRYING
     if (what, site) != ("told", "stored")
 ]
 
@@ -362,7 +363,7 @@ async def test_whoever_comes_next_ends_what_a_killed_process_began(
     assert await broker.audit(now=NOW) == []
 
     await drain(broker)
-    assert await broker.edges_in_transit() == 0
+    assert not any((await in_transit(broker)).values())
     if what == "link":
         assert await states(broker, "child") == [State.DEFERRED]
         assert (await record(broker, "parent")).dependents == 1
@@ -409,5 +410,5 @@ def test_a_route_leads_to_a_shard_there_is() -> None:
 
 @pytest.mark.parametrize("text", ["nowhere:1:kill", "read:x:kill", "read:1:pause", "read"])
 def test_a_fault_that_nobody_knows_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOption, match=faults.VARIABLE):
-        faults.parse(text)
+    with pytest.raises(InvalidOption, match=fault_injection.VARIABLE):
+        fault_injection.parse(text)

@@ -13,8 +13,8 @@ import pytest
 from fairlead import Fairlead
 from fairlead.broker import Store
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.requests import Call, Fetch
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import Call, Fetch
 from fairlead.model.errors import Ambiguous, OutOfOrder, Refused, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.proxy import proxy
@@ -54,7 +54,7 @@ async def opened(near: str, far: str, *, test_clock: bool = True) -> AsyncIterat
 async def back(broker: ShardedBroker) -> None:
     """Wait until the shard is asked again."""
     for _ in range(500):
-        if broker._away.why("f") is None:
+        if broker.away.why("f") is None:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("the shard is still taken for away")
@@ -152,10 +152,10 @@ async def test_a_beat_keeps_the_leases_of_the_shards_that_are_there(
         async def away(*_: Any, **__: Any) -> Any:
             raise Unreachable("x")
 
-        monkeypatch.setattr(broker._stores["f"], "beat", away)
+        monkeypatch.setattr(broker.stores["f"], "beat", away)
         beat = await broker.beat("w1", [c.ref(lease) for lease in leases], now=NOW)
         assert beat.lost == []
-        monkeypatch.setattr(broker._stores["0"], "beat", away)
+        monkeypatch.setattr(broker.stores["0"], "beat", away)
         with pytest.raises(Unreachable):
             await broker.beat("w1", [c.ref(lease) for lease in leases], now=NOW)
 

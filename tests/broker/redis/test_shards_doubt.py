@@ -10,8 +10,8 @@ import pytest
 
 from fairlead.broker import Caller
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.requests import Call, ExchangeReply, Fetch
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import Call, ExchangeReply, Fetch
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.servers import Running, server
@@ -48,7 +48,7 @@ async def broker(
 ) -> AsyncIterator[ShardedBroker]:
     near = RedisBroker(valkey.url, shard="0", test_clock=True)
     broker = ShardedBroker({"0": near, "r": forgetful}, {"reports": "r"})
-    monkeypatch.setattr(broker._away, "why", lambda _shard: None)  # it is asked at once
+    monkeypatch.setattr(broker.away, "why", lambda _shard: None)  # it is asked at once
     yield broker
     await broker.close()
 
@@ -132,7 +132,7 @@ async def test_a_batch_does_not_need_shards_that_have_nothing_to_do_with_it(
     batch = [submit("parent"), submit("child", queue="reports", after=["parent"])]
     receipts = await Caller("web", limit=2.0).call(lambda call: broken.enqueue(call, batch))
     assert [receipt.code for receipt in receipts] == ["accepted", "accepted"]
-    child = (await broken._stores["r"].where(["child"]))[0]
+    child = (await broken.stores["r"].where(["child"]))[0]
     assert child[0] is State.DEFERRED
     assert "is away" not in caplog.text  # nobody asked it
 
@@ -143,7 +143,7 @@ async def test_a_batch_of_which_a_part_was_accepted_is_not_said_to_be_refused(
     batch = [submit("parent"), submit("child", queue="reports", after=["parent", "elsewhere"])]
     with pytest.raises(Ambiguous):
         await Caller("web", limit=2.0).call(lambda call: broken.enqueue(call, batch))
-    assert (await broken._stores["0"].where(["parent"]))[0][0] is State.QUEUED
+    assert (await broken.stores["0"].where(["parent"]))[0][0] is State.QUEUED
 
 
 async def test_a_batch_of_which_nothing_was_accepted_is_said_to_be_unreachable(
@@ -152,7 +152,7 @@ async def test_a_batch_of_which_nothing_was_accepted_is_said_to_be_unreachable(
     batch = [submit("child", queue="reports", after=["elsewhere"])]
     with pytest.raises(Unreachable):
         await Caller("web", limit=1.0).call(lambda call: broken.enqueue(call, batch))
-    assert (await broken._stores["r"].where(["child"]))[0][0] is None
+    assert (await broken.stores["r"].where(["child"]))[0][0] is None
 
 
 async def test_a_parent_of_the_same_batch_that_was_not_accepted_is_asked_for(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.broker.requests import LimiterChange, QueueChange, TenantChange
 from fairlead.broker.sharded import ShardedBroker
 from fairlead.broker.standing import Waits
-from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from tests.broker.redis.carrying import opened
@@ -80,15 +80,15 @@ async def test_tenants_of_several_queues_are_not_read_in_one_call(
     c = Client(broker)
     await c.enqueue(*(submit(f"{q}{i}", f"t{i}", queue=q) for q in ("a", "b", "far") for i in "xy"))
     told: list[int] = []
-    for store in broker._stores.values():
+    for store in broker.stores.values():
         scripts: Any = store
 
-        async def run(name: str, args: Any, run: Any = scripts._run) -> Any:
+        async def run(name: str, args: Any, run: Any = scripts.run) -> Any:
             reply = await run(name, args)
             told.append(sum(isinstance(part, list) and bool(part) for part in reply))
             return reply
 
-        monkeypatch.setattr(store, "_run", run)
+        monkeypatch.setattr(store, "run", run)
     stats = await broker.stats(tenants=True, now=NOW)
     assert {name: sorted(each) for name, each in stats.tenants.items()} == {
         name: ["tx", "ty"] for name in ("a", "b", "far")
@@ -120,7 +120,7 @@ async def test_settings_of_all_shards_are_told_once(broker: ShardedBroker) -> No
 
 async def test_the_oldest_task_of_a_queue_in_two_shards_is_told(broker: ShardedBroker) -> None:
     """Its route was changed: something is left in the shard where it was."""
-    await Client(broker._stores["0"], "w1").enqueue(submit("t1", queue="far"), now=NOW)
+    await Client(broker.stores["0"], "w1").enqueue(submit("t1", queue="far"), now=NOW)
     await Client(broker, "w2").enqueue(submit("t2", queue="far"), now=NOW + 5)
     assert (await broker.snapshot(now=NOW + 5)).queues["far"].oldest_at == NOW
 

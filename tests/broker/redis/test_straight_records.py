@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.broker.verbs import MAX_STEP
+from fairlead.broker.requests import MAX_STEP
 from fairlead.model.options import Unique
 from tests.broker.redis.straight_pair import PREFIX, Pair, everything, exchanged, made
+from tests.support.long_way import inner_lua
 from tests.support.store import NOW, completed, dead, submit
 
 
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
-    made_pair = Pair()
+    made_pair = Pair(lua=inner_lua)
     try:
         yield made_pair
         for client in made_pair.clients:
@@ -30,6 +31,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "a delay": {"delay": 0.5},
+    "a moment": {"delay": 9.0, "at": NOW + 0.5},
     "a unique key until it is done": {"unique": Unique(key="k")},
     "a unique key for a window": {"unique": Unique(key="k", until="window", window=5.0)},
     "a dependency": {"after": [made(1)]},
@@ -104,7 +106,7 @@ async def test_those_who_wait_for_a_task_that_is_forgotten_are_told_in_the_next_
 
 @pytest.mark.parametrize("how", ["enqueued", "released"])
 async def test_what_sleeps_under_a_key_of_another_type_leaves_all_as_it_was(how: str) -> None:
-    pair = Pair()
+    pair = Pair(lua=inner_lua)
     tenants = [f"t{n}" for n in range(6)]
     await pair.enqueue(
         submit(made(1), "a"), *(submit(made(10 + n), t) for n, t in enumerate(tenants))

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.broker import Caller
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.verbs import Receipt
+from fairlead.broker.requests import Receipt
 from fairlead.model.errors import OutOfOrder
 from tests.support.servers import server
 from tests.support.store import submit

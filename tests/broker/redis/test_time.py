@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 
 import pytest
 
 from fairlead import Fairlead
 from fairlead.broker.redis.broker import RedisBroker
+from fairlead.broker.requests import Call, Fetch
 from fairlead.model.lifecycle import State
+from tests.broker.redis.test_faults_inside import opened
+from tests.broker.redis.test_lost_replies import calls
 from tests.support.clock import SetClock
 from tests.support.fair import LiveClient
+from tests.support.proxy import proxy
 from tests.support.servers import Running
 from tests.support.store import NOW, submit
 
@@ -110,4 +115,67 @@ async def test_a_server_that_stood_still_is_not_taken_for_one_whose_clock_was_se
         assert await (await double.aenqueue(2)).aresult(timeout=30) == 4
         broker = RedisBroker(valkey.url)
         assert abs((await broker.hello()).ahead) < 1.0
+        await broker.close()
+
+
+@pytest.mark.serial
+async def test_time_goes_on_a_tenth_slower_when_the_servers_clock_was_set_back(
+    valkey: Running,
+) -> None:
+    """Simulated from the other side: the last moment that was stored lies in the future."""
+    ahead = 1000.0
+    async with opened(valkey) as broker:
+        numbers = itertools.count(1)
+
+        async def enqueue(delay: float) -> None:
+            n = next(numbers)
+            await broker.enqueue(Call("p", n), [submit(f"t{n}", delay=delay)])
+
+        await enqueue(0.0)
+        seconds, micros = valkey.admin("TIME")
+        set_to = float(seconds) + float(micros) / 1e6 + ahead
+        valkey.set_numbers(now=set_to)
+        await enqueue(0.3)
+        asked = time.monotonic()
+        first = (await broker.promote()).now
+        told = time.monotonic()
+        assert set_to <= first < set_to + 1.0
+
+        seen, last = [first], told
+        while last - told < 0.4:
+            replies = (
+                await broker.promote(),
+                await broker.exchange(Call("w", next(numbers))),
+                await broker.beat("w"),
+                await broker.snapshot(),
+                await broker.hello(),
+            )
+            last = time.monotonic()
+            seen += [*(reply.now for reply in replies), (await broker.events()).now]
+        assert seen == sorted(seen)
+        least, most = 0.9 * (last - told), 0.9 * (time.monotonic() - asked)
+        assert least - 0.01 <= seen[-1] - first <= most + 0.01
+        fetched = await broker.exchange(
+            Call("w", next(numbers)), fetch=Fetch(queues=("default",), max=5)
+        )
+        assert len(fetched.leased) == 2
+        assert fetched.leased[0].token >= int(set_to * 1e6)
+        assert await broker.audit() == []
+
+
+@pytest.mark.serial
+async def test_what_is_due_wakes_in_time_though_the_reply_that_gave_the_alarm_was_lost(
+    valkey: Running,
+) -> None:
+    valkey.admin("FLUSHALL")
+    async with proxy(path=valkey.path, matching=calls("can_fetch")) as between:
+        broker = RedisBroker(between.url)
+        await broker.wait(["default"], 0.0)  # the server knows the function from now on
+        await broker.enqueue(Call("p", 1), [submit("t", delay=0.5)])
+        fault = between.drop_reply(1)
+        began = time.monotonic()
+
+        assert await broker.wait(["default"], 10.0)
+        assert fault.happened.is_set()
+        assert time.monotonic() - began < 3.0  # nobody sleeps for more than 5 at a time
         await broker.close()

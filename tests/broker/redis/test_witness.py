@@ -12,9 +12,9 @@ from fairlead.broker.documents import DocumentChange
 from fairlead.broker.flows import FlowOrder
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.scripts import Script
+from fairlead.broker.requests import Alter, Call, Fetch, LeaseRef, LimiterChange, QueueChange, Write
 from fairlead.broker.schedules import ScheduleOrder
 from fairlead.broker.sharded import ShardedBroker
-from fairlead.broker.verbs import Alter, Call, Fetch, LeaseRef, LimiterChange, QueueChange, Write
 from tests.support.clock import SetClock
 from tests.support.flows import parts_of
 from tests.support.servers import Running
@@ -162,7 +162,7 @@ async def test_whatever_counts_as_a_witness_has_written_the_time(
         for _ in range(2):  # the second one is answered from what was kept, if it has a number
             clock.go_on(60.0)
             await ask(Call("w1", number))
-            if broker._wrote == clock.seconds:
+            if broker.wrote == clock.seconds:
                 witnesses.add(name)
                 written = valkey.numbers()["now"]
                 assert written == pytest.approx(clock.now, abs=0.001), name
@@ -183,7 +183,7 @@ async def test_what_is_asked_after_a_silence_has_the_time_of_the_call(
 ) -> None:
     await broker.enqueue(Call("web", 1), [submit("a")])
     clock.go_on(60.0)
-    server = (await broker._session()).server
+    server = (await broker.here()).server
     run, asked = server.run, dict[str, float | None]()
 
     async def noted(script: Script, *args: Any, until: float | None = None, **options: Any) -> Any:

@@ -1,13 +1,17 @@
-"""Events as they happen, for clients in any language: a socket, and server-sent events."""
+"""Events as they happen, for clients in any language: a socket, and server-sent events.
+
+Start with ``hub``, which reads the broker once for all clients; ``socket`` and ``sent_events``
+serve them, each through a ``subscription``.
+"""
 
 from __future__ import annotations
 
 from weakref import WeakKeyDictionary, ref
 
+from fairlead.api.http.mount import Application, Mount
 from fairlead.api.live.hub import Hub
 from fairlead.api.live.sent_events import SentEvents
 from fairlead.api.live.socket import Sockets
-from fairlead.api.mount import Application, Mount
 from fairlead.api.service import Service
 from fairlead.client import Client
 from fairlead.model.errors import Refused

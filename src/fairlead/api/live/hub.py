@@ -7,15 +7,14 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from fairlead.api.live.figures import Figures
-from fairlead.api.live.parcels import Item, Parcel, item_of, told
-from fairlead.api.live.ring import Ring
+from fairlead.api.live.encoded_events import EncodedEvent, EventBatch, encoded, encoded_data
+from fairlead.api.live.event_buffer import EventBuffer
+from fairlead.api.live.gauges import Gauges
 from fairlead.api.live.subscription import Ended, Reason, Subscription
 from fairlead.broker.repeats import Limit, Rounds, repeated
 from fairlead.client import Client
-from fairlead.client.event_details import EventDetails
-from fairlead.client.event_info import GAP, EventFilter, event_text, parse_event_text
-from fairlead.client.event_reader import EventReader, Heard, HeardPage
+from fairlead.client.event_info import GAP, EventDetails, EventFilter, event_text, parse_event_text
+from fairlead.client.event_stream import EventReader, Heard, HeardPage
 from fairlead.model.errors import BrokerError, Unreachable
 from fairlead.model.event_places import places_of, reached
 from fairlead.model.events import EventId
@@ -31,11 +30,12 @@ _GLANCE = 0.01  # seconds between two looks at how far they are
 _LINGER = 10.0  # seconds that it goes on when the last client has left: most come back at once
 _CATCHING = 4  # clients that read the past from the broker at a time
 _AT_ONCE = 500  # events of the past that are looked up together
-_PARCEL = 100  # events in one parcel: what a slow client holds beside its queue is one of these
+_BATCH = 100  # events in one batch: what a slow client holds beside its queue is one of these
 
 Filters = frozenset[EventFilter]
 Admitted = tuple[Heard, str, set[str | None] | None]  # an event, its type, names of tasks
-Made = dict[tuple[int, str, bool], Item]  # by event, type, and whether it may name its worker
+#: By event, type, and whether it may name its worker.
+Made = dict[tuple[int, str, bool], EncodedEvent]
 
 
 class Hub:
@@ -55,12 +55,12 @@ class Hub:
         self._groups: dict[Filters, set[Subscription]] = {}
         self._begin = asyncio.Lock()
         self._catching = asyncio.Semaphore(_CATCHING)
-        self._ring = Ring()
+        self._buffer = EventBuffer()
         self._place: EventId | None = None  # behind all that was handed on
         self._details: EventDetails | None = None
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.TimerHandle | None = None
-        self._figures = Figures(client, self._groups)
+        self._gauges = Gauges(client, self._groups)
 
     @property
     def clients(self) -> int:
@@ -98,8 +98,8 @@ class Hub:
         try:
             id = subscription.resume if after is None else ""  # not a place to read on from yet
             for tenant, queue in {(each.tenant, each.queue) for each in subscription.filters}:
-                item = await self._figures.snapshot(tenant, queue, id)
-                await subscription.push(Parcel([item]))
+                item = await self._gauges.snapshot(tenant, queue, id)
+                await subscription.push(EventBatch([item]))
             if after is not None and subscription.joined is not None:
                 # Up to where it joined, not to where the hub is by now: the rest is held for it.
                 await self._hand_over(subscription, after, places_of(subscription.joined))
@@ -135,14 +135,14 @@ class Hub:
         task = self._stop()
         if task is not None:
             await asyncio.wait([task])
-        await self._figures.stop()
+        await self._gauges.stop()
 
     def _all(self) -> list[Subscription]:
         return [each for group in self._groups.values() for each in group]
 
     def _add(self, subscription: Subscription) -> None:
         self._groups.setdefault(subscription.filters, set()).add(subscription)
-        self._figures.wake()
+        self._gauges.wake()
 
     def _remove(self, subscription: Subscription) -> None:
         group = self._groups.get(subscription.filters, set())
@@ -163,7 +163,7 @@ class Hub:
                 reader = EventReader(client, from_now=True)
                 page = await reader.read(0.0)
                 self._place = page.place
-                self._ring.begin(page.place)
+                self._buffer.begin(page.place)
                 self._details = self._details or EventDetails(client)
                 self._task = asyncio.create_task(
                     self._follow(reader, self._details), name="event hub"
@@ -202,13 +202,13 @@ class Hub:
         items: Made = {}
         for filters, group in self._groups.items():
             some = wanted[filters] if filters in wanted else admitted(filters)  # it came just now
-            for parcel in _parcels(_items(some, filters, details, items)):
+            for events in _batches(_items(some, filters, details, items)):
                 for subscription in group:
-                    subscription.put(parcel)
+                    subscription.put(events)
         if page.gap:
-            self._ring.begin(page.place)
+            self._buffer.begin(page.place)
         else:
-            self._ring.add(page.heard)
+            self._buffer.add(page.heard)
         self._place = page.place
 
     async def _let_follow(self) -> None:
@@ -230,9 +230,9 @@ class Hub:
                 return
 
     def _gap(self, page: HeardPage) -> None:
-        parcel = Parcel([_gap(page)])
+        events = EventBatch([_gap(page)])
         for subscription in self._all():
-            subscription.put(parcel)
+            subscription.put(events)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task is not self._task:
@@ -267,7 +267,7 @@ class Hub:
     ) -> None:
         """What lies behind ``after`` up to ``until``, where the held part begins."""
         place, seen_failed = parse_event_text(after)
-        kept = self._ring.behind(places_of(place))
+        kept = self._buffer.behind(places_of(place))
         if kept is not None:
             old = [_without_seen(each, seen_failed) for each in kept]
             await self._push(subscription, old, until)
@@ -277,7 +277,7 @@ class Hub:
             while True:
                 page = await reader.read(0.0)
                 if page.gap:
-                    await subscription.push(Parcel([_gap(page)]))
+                    await subscription.push(EventBatch([_gap(page)]))
                 await self._push(subscription, page.heard, until)
                 here = places_of(page.place)
                 if all(reached(here, each) for each in until.values()):
@@ -285,7 +285,7 @@ class Hub:
                 if not page.count and page.place == page.begin:
                     # A shard is away: what it had until now will not come.
                     if not page.gap:
-                        await subscription.push(Parcel([_gap(page)]))
+                        await subscription.push(EventBatch([_gap(page)]))
                     return
 
     async def _push(
@@ -302,8 +302,8 @@ class Hub:
                 if each.event.kind == "started":  # older than the present: nothing to forget
                     details.hear(each.event)
             await details.look_up(each.event for each, _, _ in wanted)
-            for parcel in _parcels(_items(wanted, subscription.filters, details, {})):
-                await subscription.push(parcel)
+            for events in _batches(_items(wanted, subscription.filters, details, {})):
+                await subscription.push(events)
 
 
 def _only_tenant(filters: Filters) -> str | None:
@@ -325,9 +325,9 @@ def _admitted(heard: Iterable[Heard], filters: Filters) -> list[Admitted]:
 
 def _items(
     admitted: Iterable[Admitted], filters: Filters, details: EventDetails, items: Made
-) -> list[Item]:
+) -> list[EncodedEvent]:
     """The items of events, now that names are known; ``items`` has those that were made already."""
-    found: list[Item] = []
+    found: list[EncodedEvent] = []
     open = any(each.workers for each in filters)
     for each, type, names in admitted:
         if names is not None and details.name(each.event) not in names:
@@ -335,13 +335,13 @@ def _items(
         key = id(each), type, open or each.event.kind != "started"
         item = items.get(key)
         if item is None:
-            item = items[key] = item_of(details.info(each, type), workers=key[2])
+            item = items[key] = encoded(details.info(each, type), workers=key[2])
         found.append(item)
     return found
 
 
-def _parcels(items: Sequence[Item]) -> list[Parcel]:
-    return [Parcel(items[start : start + _PARCEL]) for start in range(0, len(items), _PARCEL)]
+def _batches(items: Sequence[EncodedEvent]) -> list[EventBatch]:
+    return [EventBatch(items[start : start + _BATCH]) for start in range(0, len(items), _BATCH)]
 
 
 def _without_seen(heard: Heard, seen_failed: EventId | None) -> Heard:
@@ -350,5 +350,5 @@ def _without_seen(heard: Heard, seen_failed: EventId | None) -> Heard:
     return Heard(heard.event, heard.place, heard.types[1:])
 
 
-def _gap(page: HeardPage) -> Item:
-    return told(GAP, page.now, {}, event_text(page.begin, GAP))
+def _gap(page: HeardPage) -> EncodedEvent:
+    return encoded_data(GAP, page.now, {}, event_text(page.begin, GAP))

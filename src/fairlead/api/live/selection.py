@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.api.live.figures import FIGURES
-from fairlead.api.problems import Invalid, NotFound
-from fairlead.api.route import Access
+from fairlead.api.http.problems import Invalid, NotFound
+from fairlead.api.http.route import Access
+from fairlead.api.live.gauges import FIGURES
 from fairlead.client.event_info import EVENT_TYPES, EventFilter, event_filter, parse_event_text
 from fairlead.model.errors import InvalidInput
 

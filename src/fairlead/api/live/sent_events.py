@@ -9,16 +9,15 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api.access import bearer
-from fairlead.api.input import query_decoder_of, text_of
-from fairlead.api.live.first import first_of
+from fairlead.api.auth.access import bearer
+from fairlead.api.http.input import query_decoder_of, text_of
+from fairlead.api.http.mount import ACCESS, Connection, Receive, Send
+from fairlead.api.http.problems import Draining, MethodNotAllowed, TooManyRequests
+from fairlead.api.http.route import Access
+from fairlead.api.live.connection import first_of, recheck
 from fairlead.api.live.hub import Hub
-from fairlead.api.live.recheck import recheck
 from fairlead.api.live.selection import Selection, check_place, filter_of
 from fairlead.api.live.subscription import Ended, Subscription
-from fairlead.api.mount import ACCESS, Connection, Receive, Send
-from fairlead.api.problems import Draining, MethodNotAllowed, TooManyRequests
-from fairlead.api.route import Access
 from fairlead.api.service import Service, headers_of
 
 __all__ = ("MAX_CLIENTS", "SentEvents")
@@ -125,10 +124,10 @@ class SentEvents:
 
 async def _hand_on(subscription: Subscription, send: Send) -> None:
     while True:
-        parcel = await subscription.take(_HEARTBEAT)
-        await send(_body(b":\n\n" if parcel is None else parcel.sent_events))
-        if parcel is not None:
-            subscription.sent(parcel.last_id)
+        events = await subscription.take(_HEARTBEAT)
+        await send(_body(b":\n\n" if events is None else events.sent_events))
+        if events is not None:
+            subscription.sent(events.last_id)
 
 
 async def _gone(receive: Receive) -> None:

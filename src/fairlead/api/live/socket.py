@@ -8,18 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from fairlead.api.access import bearer, require
-from fairlead.api.answers import encode
-from fairlead.api.input import decoder_of
-from fairlead.api.live.first import first_of
-from fairlead.api.live.hub import Hub
-from fairlead.api.live.parcels import Parcel
-from fairlead.api.live.recheck import recheck
-from fairlead.api.live.selection import Selection, check_place, filter_of
-from fairlead.api.live.sent_events import MAX_CLIENTS
-from fairlead.api.live.subscription import Ended, Subscription
-from fairlead.api.mount import Connection, Receive, Send
-from fairlead.api.problems import (
+from fairlead.api.auth.access import bearer, require
+from fairlead.api.http.input import decoder_of
+from fairlead.api.http.mount import Connection, Receive, Send
+from fairlead.api.http.problems import (
     Draining,
     Forbidden,
     Invalid,
@@ -28,7 +20,14 @@ from fairlead.api.problems import (
     Unauthorized,
     problem_of,
 )
-from fairlead.api.route import Access
+from fairlead.api.http.responses import encode
+from fairlead.api.http.route import Access
+from fairlead.api.live.connection import first_of, recheck
+from fairlead.api.live.encoded_events import EventBatch
+from fairlead.api.live.hub import Hub
+from fairlead.api.live.selection import Selection, check_place, filter_of
+from fairlead.api.live.sent_events import MAX_CLIENTS
+from fairlead.api.live.subscription import Ended, Subscription
 from fairlead.api.service import Service, headers_of
 from fairlead.client.event_info import EventFilter
 from fairlead.model.errors import BrokerError
@@ -298,18 +297,18 @@ class _Socket:
         subscription = self._subscription
         assert subscription is not None  # noqa: S101 - that is what begun means
         while True:
-            parcel = await subscription.take(_HEARTBEAT)
-            if parcel is None:
+            events = await subscription.take(_HEARTBEAT)
+            if events is None:
                 await self._say("ping", {})
             else:
-                await self._send_parcel(subscription, parcel)
+                await self._send_events(subscription, events)
 
-    async def _send_parcel(self, subscription: Subscription, parcel: Parcel) -> None:
+    async def _send_events(self, subscription: Subscription, events: EventBatch) -> None:
         if self._batch:
-            await self._send({"type": "websocket.send", "text": parcel.array})
-            subscription.sent(parcel.last_id)
+            await self._send({"type": "websocket.send", "text": events.array})
+            subscription.sent(events.last_id)
             return
-        for number, item in enumerate(parcel.items):
+        for number, item in enumerate(events.items):
             await self._send({"type": "websocket.send", "text": item.text})
             subscription.sent(item.id)
             if number % _YIELD == _YIELD - 1:

@@ -6,13 +6,13 @@ import asyncio
 from collections import deque
 from typing import Literal
 
-from fairlead.api.live.parcels import Parcel
+from fairlead.api.live.encoded_events import EventBatch
 from fairlead.client.event_info import EventFilter
 from fairlead.model.events import EventId
 
 __all__ = ("MAX_BYTES", "MAX_EVENTS", "Ended", "Reason", "Subscription")
 
-MAX_EVENTS = 2_000  # that wait for one client, unless one parcel has more
+MAX_EVENTS = 2_000  # that wait for one client, unless one batch has more
 MAX_BYTES = 512 * 1024  # and how much that may be
 
 Reason = Literal["slow", "drained", "closed"]
@@ -41,11 +41,11 @@ class Subscription:
         self.filters = filters
         self.joined = joined
         self.resume = resume  # the last id that the client has, or where it began
-        self._waiting: deque[Parcel] = deque()
-        self._held: deque[Parcel] | None = deque()  # comes after what is being caught up with
+        self._waiting: deque[EventBatch] = deque()
+        self._held: deque[EventBatch] | None = deque()  # comes after what is being caught up with
         self._events = 0
         self._bytes = 0
-        self.taken = 0  # parcels, so that it can be seen whether the client goes on reading
+        self.taken = 0  # batches, so that it can be seen whether the client goes on reading
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self.ended: Reason | None = None
@@ -61,29 +61,29 @@ class Subscription:
         """Whether more than half of its room is taken."""
         return self._events > MAX_EVENTS // 2 or self._bytes > MAX_BYTES // 2
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, events: EventBatch) -> None:
         """Add what just happened; the hub calls this, and goes on at once."""
         if self.ended is not None:
             return
-        if self._events and not self._has_room(parcel):
+        if self._events and not self._has_room(events):
             self.end("slow")
             return
-        self._count(parcel, 1)
+        self._count(events, 1)
         if self._held is not None:
-            self._held.append(parcel)
+            self._held.append(events)
         else:
-            self._waiting.append(parcel)
+            self._waiting.append(events)
             self._news.set()
 
-    async def push(self, parcel: Parcel) -> None:
+    async def push(self, events: EventBatch) -> None:
         """Add something from before the present, as soon as there is room. Raises ``Ended``."""
-        while self._waiting and not self._has_room(parcel):
+        while self._waiting and not self._has_room(events):
             self._room.clear()
             await self._room.wait()
             self._check()
         self._check()
-        self._count(parcel, 1)
-        self._waiting.append(parcel)
+        self._count(events, 1)
+        self._waiting.append(events)
         self._news.set()
 
     def go_live(self) -> None:
@@ -93,8 +93,8 @@ class Subscription:
             self._waiting.extend(held)
             self._news.set()
 
-    async def take(self, timeout: float) -> Parcel | None:
-        """The next parcel; None if there is none in time. Raises ``Ended``."""
+    async def take(self, timeout: float) -> EventBatch | None:
+        """The next batch; None if there is none in time. Raises ``Ended``."""
         if not self._waiting:
             self._news.clear()
             self._check()
@@ -104,11 +104,11 @@ class Subscription:
             except TimeoutError:
                 return None
         self._check()
-        parcel = self._waiting.popleft()
+        events = self._waiting.popleft()
         self.taken += 1
-        self._count(parcel, -1)
+        self._count(events, -1)
         self._room.set()
-        return parcel
+        return events
 
     def sent(self, id: str) -> None:
         """The client has everything up to this id."""
@@ -130,12 +130,12 @@ class Subscription:
         if self.ended is not None:
             raise Ended(self.ended, self.resume)
 
-    def _has_room(self, parcel: Parcel) -> bool:
+    def _has_room(self, events: EventBatch) -> bool:
         return (
-            self._events + len(parcel.items) <= MAX_EVENTS
-            and self._bytes + parcel.size <= MAX_BYTES
+            self._events + len(events.items) <= MAX_EVENTS
+            and self._bytes + events.size <= MAX_BYTES
         )
 
-    def _count(self, parcel: Parcel, sign: int) -> None:
-        self._events += sign * len(parcel.items)
-        self._bytes += sign * parcel.size
+    def _count(self, events: EventBatch, sign: int) -> None:
+        self._events += sign * len(events.items)
+        self._bytes += sign * events.size

@@ -1,10 +1,13 @@
-"""The status page: a few small files of our own, and where they are served."""
+"""The status page: a few small files of our own, and where they are served.
+
+Start with ``index.html`` and ``page.js``; ``static_files`` says how they are served.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.api.mount import Application, Mount
+from fairlead.api.http.mount import Application, Mount
 from fairlead.api.page.static_files import StaticFiles
 
 if TYPE_CHECKING:

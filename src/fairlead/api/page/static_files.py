@@ -8,9 +8,9 @@ from importlib import resources
 from typing import NamedTuple
 from urllib.parse import quote
 
-from fairlead.api.mount import Connection, Receive, Send
-from fairlead.api.problems import MethodNotAllowed, NotFound
-from fairlead.api.router import path_of
+from fairlead.api.http.mount import Connection, Receive, Send
+from fairlead.api.http.problems import MethodNotAllowed, NotFound
+from fairlead.api.http.router import path_of
 
 __all__ = ("CONTENT_SECURITY_POLICY", "StaticFiles")
 

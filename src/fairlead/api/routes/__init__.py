@@ -1,4 +1,7 @@
-"""The routes below /api/v1, a file for each noun; ``fairlead.api.table`` gathers them."""
+"""The routes below /api/v1, a file for each noun; ``fairlead.api.route_table`` gathers them.
+
+Start with ``tasks``; the others are made alike.
+"""
 
 from __future__ import annotations
 

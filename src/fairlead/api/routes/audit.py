@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.audit import AUDIT, TENANTS_AUDIT, AuditLine
-from fairlead.api.moments import moment
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import Limit, about, for_operators
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.audit import AUDIT, TENANTS_AUDIT, AuditLine
+from fairlead.api.views.paging import Limit, about, for_operators
+from fairlead.api.views.timestamps import moment
 from fairlead.broker.documents import Note
 
 __all__ = ("ROUTES", "AuditEntry", "AuditPage")

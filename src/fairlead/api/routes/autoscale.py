@@ -22,12 +22,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.moments import moment
-from fairlead.api.problems import NotFound
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import Cursor, Limit, about, for_operators, named_page
+from fairlead.api.http.problems import NotFound
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.paging import Cursor, Limit, about, for_operators, named_page
+from fairlead.api.views.timestamps import moment
+from fairlead.broker.records import QueueCounts, WorkerRecord
 from fairlead.broker.stats import QueueStats
-from fairlead.broker.views import QueueCounts, WorkerRecord
 from fairlead.model.names import check_queue
 
 __all__ = ("ROUTES", "Autoscale", "QueueSignal", "desired_workers")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
-from fairlead.api.bulk_acts import Act, ActStep, act
-from fairlead.api.problems import Invalid
-from fairlead.api.route import Reply, Request, Route
-from fairlead.api.shapes import Cursor, about
+from fairlead.api.bulk_actions import Act, ActStep, act
+from fairlead.api.http.problems import Invalid
+from fairlead.api.http.route import Reply, Request, Route
 from fairlead.api.task_filter import TaskFilter, state_of
-from fairlead.client.task_acts import STATES, Action
-from fairlead.model.message import LEVELS
+from fairlead.api.views.paging import Cursor, about
+from fairlead.client.bulk_actions import STATES, Action
 
 __all__ = ("ROUTES", "ActBody")
 
@@ -26,7 +25,8 @@ class ActBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         False
     )
     priority: Annotated[
-        Literal["critical", "high", "normal", "low"] | None, about("Of the action `prioritize`.")
+        str | int | None,
+        about("Of the action `prioritize`: of the app, or critical, high, normal, low."),
     ] = None
     dry_run: Annotated[bool, about("Only count what matches.")] = False
     cursor: Cursor | None = None
@@ -55,8 +55,10 @@ async def _act(request: Request) -> ActStep | Reply:
             "a priority belongs to the action prioritize",
             field="priority",
             value=body.priority,
-            rule=f"one of {', '.join(LEVELS)}, with the action prioritize only",
+            rule="one of the app, with the action prioritize only",
         )
+    named = request.client.priorities
+    level = None if body.priority is None else named.level(body.priority)
     # Where only one state is possible, the broker need not look at the others.
     only = next(iter(allowed)) if len(allowed) == 1 else None
     order = Act(
@@ -64,7 +66,7 @@ async def _act(request: Request) -> ActStep | Reply:
         asked=asked,
         state=state or only,
         tenant=request.tenant(asked.tenant),
-        level=None if body.priority is None else LEVELS.index(body.priority),
+        level=level,
         dry_run=body.dry_run,
     )
     return await act(request, order, body.cursor, "tasks")

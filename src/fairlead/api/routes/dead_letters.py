@@ -8,19 +8,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.bulk_acts import Act, ActStep, Tally, act
-from fairlead.api.lookup import stored_id
-from fairlead.api.moments import Moment, moment
-from fairlead.api.problems import Invalid
-from fairlead.api.route import Reply, Request, Route
-from fairlead.api.shapes import MAX_LIMIT, Cursor, Limit, about
+from fairlead.api.bulk_actions import Act, ActStep, Tally, act
+from fairlead.api.http.problems import Invalid
+from fairlead.api.http.route import Reply, Request, Route
 from fairlead.api.task_filter import TaskFilter, matches, selection_of
-from fairlead.broker.views import TaskRecord
+from fairlead.api.task_lookup import stored_id
+from fairlead.api.views.paging import MAX_LIMIT, Cursor, Limit, about
+from fairlead.api.views.timestamps import Moment, moment
+from fairlead.broker.records import TaskRecord
+from fairlead.client.bulk_actions import Action, Changes, order_for
 from fairlead.client.error_groups import ErrorKind, kind_of
-from fairlead.client.task_acts import Action, Changes, order_for
 from fairlead.client.task_pages import Found, found_tasks
 from fairlead.model.lifecycle import State
-from fairlead.model.shown import one_line
+from fairlead.model.safe_repr import one_line
 
 __all__ = ("ROUTES", "DeadLetter", "DeadLetterGroup", "DeadLetterGroups", "DeadLetterPage")
 

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.lookup import stored_id
-from fairlead.api.moments import moment
-from fairlead.api.problems import BrokerAway, Conflicting, Forbidden, NotFound
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import about
+from fairlead.api.http.problems import BrokerAway, Conflicting, Forbidden, NotFound
+from fairlead.api.http.route import Request, Route
+from fairlead.api.task_lookup import stored_id
+from fairlead.api.views.paging import about
+from fairlead.api.views.timestamps import moment
 from fairlead.broker.flows import MAX_MEMBERS, FlowMember, FlowOrder, FlowRecord
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
 

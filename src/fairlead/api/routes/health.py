@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from fairlead.api.moments import moment
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import about
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.paging import about
+from fairlead.api.views.timestamps import moment
 from fairlead.fallback.fallback import Fallback
 from fairlead.model.errors import BrokerError
 from fairlead.model.outage import BrokerState

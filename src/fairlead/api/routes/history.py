@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.lookup import is_foreign, task_id
-from fairlead.api.moments import Moment, moment
-from fairlead.api.problems import LedgerAway, NotFound
-from fairlead.api.route import Request, Route
+from fairlead.api.http.problems import LedgerAway, NotFound
+from fairlead.api.http.route import Request, Route
 from fairlead.api.routes.tasks import Whose
+from fairlead.api.task_lookup import is_foreign, task_id
+from fairlead.api.views.timestamps import Moment, moment
 from fairlead.client.attempts import Attempt, StateChange
 from fairlead.client.history import (
     HistorySelection,

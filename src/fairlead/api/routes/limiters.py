@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from fairlead.api.moments import moment
-from fairlead.api.problems import Conflicting, NotFound
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import PageQuery, about, for_operators, named_page, said_of
-from fairlead.broker.verbs import LimiterChange
-from fairlead.broker.views import LimiterState
+from fairlead.api.http.problems import Conflicting, NotFound
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.paging import PageQuery, about, for_operators, named_page, said_of
+from fairlead.api.views.timestamps import moment
+from fairlead.broker.records import LimiterState
+from fairlead.broker.requests import LimiterChange
 from fairlead.model.names import check_limiter
 
 __all__ = ("ROUTES", "BreakerView", "LimiterPage", "LimiterPatch", "LimiterView")

@@ -9,13 +9,13 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from fairlead.api.moments import moment
-from fairlead.api.problems import Conflicting, NotFound
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import PageQuery, about, for_operators, named_page, said_of
-from fairlead.api.task_counts import TaskCounts, counts_of
-from fairlead.broker.verbs import MAX_STEP, QueueChange
-from fairlead.broker.views import QueueCounts, Snapshot
+from fairlead.api.http.problems import Conflicting, NotFound
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.paging import PageQuery, about, for_operators, named_page, said_of
+from fairlead.api.views.task_counts import TaskCounts, counts_of
+from fairlead.api.views.timestamps import moment
+from fairlead.broker.records import QueueCounts, Snapshot
+from fairlead.broker.requests import MAX_STEP, QueueChange
 from fairlead.model.names import check_queue
 
 __all__ = (
@@ -68,6 +68,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     rate: Annotated[float | None, about("Dispatched a second.")]
     burst: int
     charge_run_time: Annotated[bool, about("Shares are of run time, not of task count.")]
+    strict_priorities: Annotated[bool, about("The highest priority goes first, always.")]
     keep_completed: float
     keep_completed_count: int
     keep_completed_bytes: int
@@ -102,6 +103,7 @@ class QueuePatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rate: _Rate | UnsetType | None = UNSET
     burst: _Burst | UnsetType = UNSET
     charge_run_time: bool | UnsetType = UNSET
+    strict_priorities: bool | UnsetType = UNSET
     keep_completed: _Seconds | UnsetType = UNSET
     keep_completed_count: _Count | UnsetType = UNSET
     keep_completed_bytes: _Count | UnsetType = UNSET

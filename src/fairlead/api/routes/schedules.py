@@ -8,18 +8,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from fairlead.api.access import require
-from fairlead.api.moments import moment
+from fairlead.api.auth.access import require
+from fairlead.api.http.problems import Conflicting, Full, Invalid, NotFound
+from fairlead.api.http.route import Reply, Request, Route
 from fairlead.api.next_runs import NextRuns
-from fairlead.api.problems import Conflicting, Full, Invalid, NotFound
-from fairlead.api.route import Reply, Request, Route
-from fairlead.api.shapes import Cursor, Limit, about, named_page
 from fairlead.api.submissions import Accepted, NewTask, accepted, submission_of
-from fairlead.api.task_views import Payload
-from fairlead.broker import firing
+from fairlead.api.views.paging import Cursor, Limit, about, named_page
+from fairlead.api.views.tasks import Payload
+from fairlead.api.views.timestamps import moment
 from fairlead.broker.schedules import ScheduleOrder, ScheduleRecord
-from fairlead.client.planning import carry_out, over, replacement, revise, same_times
-from fairlead.client.scheduled import info_of, rule_of, spec_of, template_for
+from fairlead.broker.schedules import submission_of as scheduled
+from fairlead.client.schedule_changes import carry_out, over, replacement, revise, same_times
+from fairlead.client.schedule_spec import info_of, rule_of, spec_of, template_for
 from fairlead.model.errors import InvalidInput
 from fairlead.model.names import check_schedule
 from fairlead.model.schedule import ScheduleSpec, Timing, TimingOptions, next_slot
@@ -158,7 +158,7 @@ def _taken(name: str) -> Conflicting:
 def _view(
     request: Request, record: ScheduleRecord, now: float, runs: NextRuns | None = None
 ) -> ScheduleView:
-    info = info_of(record)
+    info = info_of(record, request.client.codecs)
     times: dict[str, Any] = {}
     if info.timing is not None:
         found = (runs or NextRuns()).of(info.timing, record, now)
@@ -319,7 +319,7 @@ async def _resume(request: Request) -> ScheduleView:
 async def _run(request: Request) -> Accepted:
     require(request.access, "submit")
     record = await _record(request)
-    submission = firing.submission_of(record.name, spec_of(record), new_id())
+    submission = scheduled(record.name, spec_of(record), new_id())
     value = accepted(await request.client.submit(submission), submission)
     await request.note("schedule.run", record.name, id=value.id)
     return value

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fairlead.api.moments import moment
-from fairlead.api.problems import NotFound
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import Cursor, Limit, about, for_operators, named_page
+from fairlead.api.http.problems import NotFound
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.paging import Cursor, Limit, about, for_operators, named_page
+from fairlead.api.views.timestamps import moment
 from fairlead.broker.stats import BUCKETS, COUNTERS, HISTOGRAMS, TALLIED, Histogram, QueueStats
 from fairlead.model.names import check_queue
 

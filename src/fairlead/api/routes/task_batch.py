@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 
 from fairlead.api.batches import Line, Piece, Stopped
-from fairlead.api.input import JSON, refusal_of
-from fairlead.api.problems import BodyTooLarge, Draining, Problem, SpoolAway, SpoolOverflow
-from fairlead.api.route import Reply, Request, Route
+from fairlead.api.http.input import JSON, refusal_of
+from fairlead.api.http.problems import BodyTooLarge, Draining, Problem, SpoolAway, SpoolOverflow
+from fairlead.api.http.route import Reply, Request, Route
 from fairlead.api.submissions import NewTask
 
 __all__ = ("ROUTES",)

@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fairlead.api.lookup import told_to_caller
-from fairlead.api.route import Request, Route
+from fairlead.api.http.route import Request, Route
 from fairlead.api.task_filter import TaskFilter, matches, selection_of, state_of
-from fairlead.api.task_views import TaskView, view_of
+from fairlead.api.task_lookup import told_to_caller
+from fairlead.api.views.tasks import TaskView, view_of
 from fairlead.client.task_pages import found_tasks
 
 __all__ = ("ROUTES",)
@@ -44,7 +44,7 @@ async def listing(request: Request) -> TaskPage:
         calls=_MOST_CALLS,
     )
     tasks = [
-        view_of(record, request.service.redaction, traceback=False)
+        view_of(record, request.service.redaction, request.client.priorities, traceback=False)
         for record in await told_to_caller(request, found.records)
     ]
     return TaskPage(tasks=tasks, examined=found.examined, cursor=found.cursor)

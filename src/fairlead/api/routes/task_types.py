@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fairlead.api.problems import NotFound
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import Cursor, Limit, about, named_page
+from fairlead.api.http.problems import NotFound
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.paging import Cursor, Limit, about, named_page
 from fairlead.client.catalog import KnownTask, known_task, known_tasks
 
 __all__ = ("ROUTES", "TaskParameter", "TaskType", "TaskTypePage")
@@ -31,7 +31,7 @@ class TaskType(msgspec.Struct, frozen=True, kw_only=True):
     versions: Annotated[list[int], about("All that workers have, the latest first.")]
     summary: str
     queue: Annotated[str, about("Where calls go that name none.")]
-    priority: Annotated[str, about("Empty: the arguments of each call decide.")]
+    priority: Annotated[str, about("As its app calls it. Empty: the arguments decide.")]
     max_retries: int
     timeout: Annotated[float | None, about("Of an attempt, in seconds.")] = None
     retention: Annotated[
@@ -96,7 +96,7 @@ def _view(request: Request, known: KnownTask) -> TaskType:
         versions=list(known.versions),
         summary=entry.summary,
         queue=entry.queue,
-        priority=entry.priority,
+        priority=entry.priority_label or entry.priority,
         max_retries=entry.max_retries,
         timeout=entry.timeout,
         retention=entry.retention,

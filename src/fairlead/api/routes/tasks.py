@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from fairlead.api.explanation import reasons_for_tenant
-from fairlead.api.input import text_of
-from fairlead.api.lookup import found_task, task_id, told_to_caller
-from fairlead.api.problems import (
+from fairlead.api.http.input import text_of
+from fairlead.api.http.problems import (
     BodyTooLarge,
     Conflicting,
     Full,
@@ -21,7 +19,7 @@ from fairlead.api.problems import (
     SpoolAway,
     SpoolOverflow,
 )
-from fairlead.api.route import Reply, Request, Route
+from fairlead.api.http.route import Reply, Request, Route
 from fairlead.api.submissions import (
     Accepted,
     NewTask,
@@ -30,7 +28,10 @@ from fairlead.api.submissions import (
     durability_of,
     submission_of,
 )
-from fairlead.api.task_views import (
+from fairlead.api.task_lookup import found_task, task_id, told_to_caller
+from fairlead.api.views.explanation import reasons_for_tenant
+from fairlead.api.views.paging import about
+from fairlead.api.views.tasks import (
     ErrorView,
     Payload,
     TaskView,
@@ -38,11 +39,10 @@ from fairlead.api.task_views import (
     result_of,
     view_of,
 )
-from fairlead.broker.explaining import explain
-from fairlead.broker.verbs import Alter
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.explanation import explain
+from fairlead.broker.records import TaskRecord
+from fairlead.broker.requests import Alter
 from fairlead.model.lifecycle import FINAL, State
-from fairlead.model.message import LEVELS
 
 __all__ = ("ROUTES", "Whose")
 
@@ -106,7 +106,7 @@ class Ordered(msgspec.Struct, frozen=True, kw_only=True):
 class TaskPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be changed of a task that waits."""
 
-    priority: Literal["critical", "high", "normal", "low"]
+    priority: Annotated[str | int, about("Of the app, or critical, high, normal, low.")]
 
 
 async def submit(request: Request) -> Reply:
@@ -133,8 +133,8 @@ async def show(request: Request) -> TaskView:
     payload = request.access.may("payload")
     found = await found_task(request, "all" if payload else "info")
     (record,) = await told_to_caller(request, [found])
-    redaction = request.service.redaction
-    return await _beside(record, lambda: view_of(record, redaction, payload=payload))
+    redaction, named = request.service.redaction, request.client.priorities
+    return await _beside(record, lambda: view_of(record, redaction, named, payload=payload))
 
 
 async def payload(request: Request) -> Payload:
@@ -189,7 +189,7 @@ async def _beside(record: TaskRecord, make: Callable[[], T]) -> T:
 async def _until_final(request: Request, id: str, wait: float) -> None:
     """Wait for the end of a task, of the time, of this server, or of the caller's patience."""
     waits = [
-        asyncio.ensure_future(request.client.wait_final(id)),
+        asyncio.ensure_future(request.client.waiter.wait(id)),
         asyncio.ensure_future(request.service.drained.wait()),
     ]
     if request.gone is not None:
@@ -248,7 +248,8 @@ async def delete(request: Request) -> None:
 
 async def change(request: Request) -> Ordered:
     """Change the priority of a task that waits."""
-    return await _order(request, "prioritize", level=LEVELS.index(request.body.priority))
+    level = request.client.priorities.level(request.body.priority)
+    return await _order(request, "prioritize", level=level)
 
 
 async def _order(request: Request, action: _Orders, level: int | None = None) -> Ordered:

@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from fairlead.api.fairness import Shares, jain_of
-from fairlead.api.moments import moment
-from fairlead.api.problems import NotFound
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import (
+from fairlead.api.http.problems import NotFound
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.fairness import Shares, jain_of
+from fairlead.api.views.paging import (
     Cursor,
     Limit,
     about,
@@ -21,7 +20,7 @@ from fairlead.api.shapes import (
     named_page,
     said_of,
 )
-from fairlead.api.tenant_figures import (
+from fairlead.api.views.tenants import (
     MAX_QUEUES,
     Part,
     QueueRead,
@@ -35,8 +34,9 @@ from fairlead.api.tenant_figures import (
     shares_in,
     view_of,
 )
+from fairlead.api.views.timestamps import moment
+from fairlead.broker.requests import TenantChange
 from fairlead.broker.stats import Histogram, TenantStats
-from fairlead.broker.verbs import TenantChange
 from fairlead.model.names import check_queue, check_tenant
 
 __all__ = (

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fairlead.api.moments import moment
-from fairlead.api.problems import NotFound
-from fairlead.api.route import Request, Route
-from fairlead.api.shapes import PageQuery, about, for_operators, named_page
-from fairlead.broker.views import WorkerRecord
+from fairlead.api.http.problems import NotFound
+from fairlead.api.http.route import Request, Route
+from fairlead.api.views.paging import PageQuery, about, for_operators, named_page
+from fairlead.api.views.timestamps import moment
+from fairlead.broker.records import WorkerRecord
 
 __all__ = ("ROUTES", "RunningTask", "WorkerDetail", "WorkerOrdered", "WorkerPage", "WorkerView")
 

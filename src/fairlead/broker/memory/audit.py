@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairlead.broker.leadership import MAX_LEADERS, MAX_LEADERSHIP
-from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.audit_flows import check_flows
 from fairlead.broker.memory.fair import IDLE, PARKED, READY, Queue
 from fairlead.broker.memory.limits import Limiter
 from fairlead.broker.memory.records import xcom_bytes
+from fairlead.broker.memory.retention import Shelf
 from fairlead.broker.memory.schedules import due
-from fairlead.broker.memory.shard import Shard
-from fairlead.broker.memory.shelf import Shelf
+from fairlead.broker.memory.time_index import TimeIndex
+from fairlead.broker.memory.transitions import Shard
 from fairlead.model.lifecycle import FINAL, WAITING, State
 
 __all__ = ("audit",)
@@ -64,7 +64,7 @@ def _places(shard: Shard) -> Iterator[str]:
             State.RUNNING: int(task.state is State.RUNNING and leased),
             State.DEFERRED: int(bool(task.blocked_by)),
         }
-        places[State.SCHEDULED] = places[State.RETRYING] = int(id in task.tenant.due)
+        places[State.SCHEDULED] = places[State.RETRYING] = int(task.due_key in task.tenant.due)
         kept = int(task.state in FINAL and task in task.tenant.queue.shelf(task.state))
         if task.aside:
             kept += 1  # where it is for as long as it is pinned
@@ -95,7 +95,7 @@ def _due(shard: Shard) -> Iterator[str]:
     """Each tenant with tasks that are due some time is looked at in time, and no other is."""
     tenants = {t.key: t for queue in shard.queues.values() for t in queue.tenants.values()}
     for key, tenant in tenants.items():
-        for id in tenant.due:
+        for _, id in tenant.due:
             if id not in shard.tasks or shard.tasks[id].tenant is not tenant:
                 yield f"tenant {tenant.name} of {tenant.queue.name} waits for {id}, not its own"
         first, look = tenant.due.first(), shard.due.get(key)
@@ -312,7 +312,7 @@ def _documents(shard: Shard) -> Iterator[str]:
     """What ends is looked at when it does; trails know how much they keep."""
     documents = shard.documents
     for kind in documents.kinds.keys() | documents.ends.keys():
-        known, ends = documents.kinds.get(kind, {}), documents.ends.get(kind, Agenda())
+        known, ends = documents.kinds.get(kind, {}), documents.ends.get(kind, TimeIndex())
         timed = {name for name, each in known.items() if each.expires_at is not None}
         for name in timed ^ set(ends):
             yield f"document {name} of kind {kind} does not end as it should"

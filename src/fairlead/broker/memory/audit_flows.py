@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from fairlead.broker.memory.flow import Flow
+from fairlead.broker.memory.flow_state import Flow
 from fairlead.broker.memory.records import message_bytes
-from fairlead.broker.memory.shard import Shard
+from fairlead.broker.memory.transitions import Shard
 from fairlead.model.lifecycle import FINAL, State
 
 __all__ = ("check_flows",)

@@ -18,8 +18,8 @@ from fairlead.broker.documents import (
     Note,
     too_many_trails,
 )
-from fairlead.broker.memory.agenda import Agenda
-from fairlead.broker.verbs import MAX_BYTES
+from fairlead.broker.memory.time_index import TimeIndex
+from fairlead.broker.requests import MAX_BYTES
 from fairlead.model.clock import next_number
 
 __all__ = ("Documents", "Trail", "Trails")
@@ -30,7 +30,7 @@ class Documents:
 
     def __init__(self) -> None:
         self.kinds: dict[str, dict[str, Document]] = {}
-        self.ends: dict[str, Agenda[str]] = {}  # by kind
+        self.ends: dict[str, TimeIndex[str]] = {}  # by kind
 
     def change(self, change: DocumentChange, token: int, now: float) -> DocumentChanged:
         """Carry out one change; ``token`` is the revision that it gets if it writes."""
@@ -55,7 +55,7 @@ class Documents:
             expires_at=till,
         )
         if till is not None:
-            self.ends.setdefault(change.kind, Agenda()).set(change.name, till)
+            self.ends.setdefault(change.kind, TimeIndex()).set(change.name, till)
         return DocumentChanged(code="done", revision=token)
 
     def page(

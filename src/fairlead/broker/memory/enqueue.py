@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.broker.memory import pins, release, schedules
-from fairlead.broker.memory.flow import Guard
+from fairlead.broker.memory import dependencies, pins, schedules
+from fairlead.broker.memory.flow_state import Guard
 from fairlead.broker.memory.records import Task, message_bytes
-from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import MAX_TENANT_BYTES, Firing, Receipt, Submission
+from fairlead.broker.memory.transitions import Shard
+from fairlead.broker.requests import MAX_TENANT_BYTES, Firing, Receipt, Submission
 from fairlead.model.lifecycle import WAITING, Settlement, State, on_dependency
 from fairlead.model.message import Message
 
@@ -21,7 +21,7 @@ __all__ = ("enqueue", "fire", "new_task", "no_bytes", "no_room", "place")
 def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:
     """One receipt per submission; later ones may depend on earlier ones."""
     receipts = [_enqueue(shard, submission) for submission in submissions]
-    release.follow_up(shard)
+    dependencies.follow_up(shard)
     return receipts
 
 
@@ -44,7 +44,7 @@ def fire(shard: Shard, firings: Sequence[Firing]) -> list[Receipt]:
             schedules.refused(shard, firing)
             refusals[name] = receipt
         receipts.append(receipt)
-    release.follow_up(shard)
+    dependencies.follow_up(shard)
     return receipts
 
 
@@ -75,7 +75,7 @@ def _enqueue(shard: Shard, submission: Submission) -> Receipt:
     if failed is not None:
         shard.admit(task, failed[1])
         shard.emit("enqueued", task)
-        release.end_for(shard, task, *failed)
+        dependencies.end_for(shard, task, *failed)
     else:
         place(shard, task, submission, parents)
         shard.emit("enqueued", task)
@@ -213,12 +213,13 @@ def place(
     if submission.deadline is not None:
         task.deadline_at = shard.now + submission.deadline
         shard.must_start(task)
-    if submission.delay > 0.0:
-        task.due_at = shard.now + submission.delay
+    due = shard.now + submission.delay if submission.at is None else submission.at
+    if due > shard.now:
+        task.due_at = due
     if parents:
         shard.admit(task, State.DEFERRED)
         for parent in parents:
-            release.attach(task, parent)
+            dependencies.attach(task, parent)
     elif task.due_at is not None:
         shard.admit(task, State.SCHEDULED)
         shard.sleep(task, task.due_at)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.broker.memory import release, upkeep
+from fairlead.broker.memory import dependencies, maintenance
 from fairlead.broker.memory.fair import IDLE, Queue, Tenant
 from fairlead.broker.memory.records import Incarnation, Task
-from fairlead.broker.memory.shard import Shard
-from fairlead.broker.verbs import MAX_BYTES, Call, Fetch, LeaseRef, Settled
+from fairlead.broker.memory.transitions import Shard
+from fairlead.broker.requests import MAX_BYTES, Call, Fetch, LeaseRef, Settled
 from fairlead.model.clock import next_number
-from fairlead.model.lifecycle import FINAL, Settlement, State, overruled, went_well
+from fairlead.model.lifecycle import FINAL, Settlement, State, apply_cancel, breaker_vote
 from fairlead.model.message import Leased
 
 __all__ = ("fetch", "leased", "settle", "start")
@@ -38,7 +38,7 @@ def settle(shard: Shard, incarnation: str, settlements: Sequence[Settlement]) ->
             answers.append("fenced")
             task.tenant.queue.tally.add("fenced")
             shard.emit("fenced", task, "", 0, settlement.token)
-    release.follow_up(shard)
+    dependencies.follow_up(shard)
     return answers
 
 
@@ -51,11 +51,11 @@ def _apply(shard: Shard, task: Task, settlement: Settlement) -> None:
         _begin(shard, task)  # nobody had said so
     begun = task.started_at is not None
     if task.cancelling:
-        to = overruled(to, cancel_requested=True)
+        to = apply_cancel(to, cancel_requested=True)
     _count(task, settlement, to)
     if not ran:
         _return_rates(task)
-    shard.end_lease(task, went_well(settlement, to) if task.held else None)
+    shard.end_lease(task, breaker_vote(settlement, to) if task.held else None)
     if ran and tenant.queue.charge_run_time:  # first: one whose last task ends may be forgotten
         _charge(tenant, task.message.cost, settlement.run_time)
     _count_attempt(task, settlement)
@@ -167,7 +167,7 @@ def fetch(shard: Shard, call: Call, request: Fetch) -> tuple[list[Task], bool]:
             queue.drop_saved(2 * request.max)
     if taken:
         _lend(shard, call, request, taken)
-    release.follow_up(shard)
+    dependencies.follow_up(shard)
     return taken, budget.spent
 
 
@@ -230,7 +230,7 @@ def _head(shard: Shard, tenant: Tenant, budget: _Budget) -> Task | None:
                 return task
             level.popleft()
             task.entry = None
-            upkeep.expire(shard, task)
+            maintenance.expire(shard, task)
             if tenant.counts[State.QUEUED] == 0 and not _ran_out(shard, tenant, budget):
                 return None
         else:
@@ -279,7 +279,7 @@ def _ran_out(shard: Shard, tenant: Tenant, budget: _Budget) -> bool:
     """
     if tenant.due:
         few = budget.refills[tenant.key] = 2 * budget.refills.get(tenant.key, _REFILL // 2)
-        upkeep.promote_tenant(shard, tenant, few, upkeep.Late())
+        maintenance.promote_tenant(shard, tenant, few, maintenance.Late())
         if tenant.counts[State.QUEUED] > 0:
             return True
     tenant.clear()

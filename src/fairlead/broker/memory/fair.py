@@ -13,16 +13,16 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from fairlead.broker.memory.agenda import Agenda
+from fairlead.broker.memory.counters import Counters
 from fairlead.broker.memory.limits import Gate, Limiter
 from fairlead.broker.memory.records import Task
-from fairlead.broker.memory.shelf import Shelf
-from fairlead.broker.memory.tally import Tally
-from fairlead.broker.verbs import MAX_TENANT_BYTES, MAX_TENANT_PINNED
-from fairlead.broker.views import DEFAULTS
+from fairlead.broker.memory.retention import Shelf
+from fairlead.broker.memory.time_index import TimeIndex
+from fairlead.broker.records import DEFAULTS
+from fairlead.broker.requests import MAX_TENANT_BYTES, MAX_TENANT_PINNED
 from fairlead.model.lifecycle import State
-from fairlead.model.message import LEVELS
-from fairlead.model.turns import TURNS
+from fairlead.model.message import LEVEL_NAMES, LEVELS
+from fairlead.model.priority_turns import TURNS
 
 __all__ = ("IDLE", "PARKED", "PAUSED", "READY", "STRIDE", "UNIT", "Queue", "Tenant")
 
@@ -66,9 +66,9 @@ class Tenant:
         self.paused = False
         self.status = IDLE
         self.tag = 0.0
-        self.levels: tuple[deque[list[Task | None]], ...] = tuple(deque() for _ in LEVELS)
+        self.levels: tuple[deque[list[Task | None]], ...] = _new_levels(len(LEVELS))
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
-        self.due: Agenda[str] = Agenda()  # scheduled and retrying
+        self.due: TimeIndex[tuple[int, str]] = TimeIndex()  # scheduled and retrying, by due_key
         self.waiting: dict[str, Task] = {}  # all that is not running and not finished
         self.live_bytes = 0  # what its tasks that are not finished count for
         self.pinned_bytes = 0  # and those that are kept because others will read them
@@ -95,6 +95,8 @@ class Tenant:
         """Put a task at the back of its level, or at the front if it comes back unfinished."""
         entry: list[Task | None] = [task]
         task.entry = entry
+        if task.level >= len(self.levels):  # few tenants have any below the fourth
+            self.levels += _new_levels(len(LEVEL_NAMES) - len(self.levels))
         level = self.levels[task.level]
         if front:
             level.appendleft(entry)
@@ -106,27 +108,27 @@ class Tenant:
         levels = self.levels
         if levels[0]:
             return 0, levels[0]
-        turn = TURNS.get(self._turn & 7)
-        if turn is not None and levels[turn]:
+        turn = 0 if self.queue.strict_priorities else TURNS.get(self._turn & 7, 0)
+        if turn < len(levels) and levels[turn]:
             return turn, levels[turn]
-        for level in (1, 2, 3):
-            if levels[level]:
-                return level, levels[level]
+        for level, entries in enumerate(levels):
+            if entries:
+                return level, entries
         return None
 
     @property
-    def lengths(self) -> tuple[int, int, int, int]:
+    def lengths(self) -> tuple[int, ...]:
         """Entries of each level, those of tasks that are gone among them."""
-        a, b, c, d = (len(level) for level in self.levels)
-        return a, b, c, d
+        unused = (0,) * (len(LEVEL_NAMES) - len(self.levels))
+        return tuple(map(len, self.levels)) + unused
 
     @property
     def turn(self) -> int:
-        """How many tasks below critical went since it last had none."""
+        """How many tasks below level 0 went since it last had none."""
         return self._turn
 
     def next_turn(self) -> None:
-        """A task below critical went."""
+        """A task below level 0 went."""
         self._turn += 1
 
     def clear(self) -> None:
@@ -146,6 +148,10 @@ class Tenant:
             self.holes = 0
 
 
+def _new_levels(count: int) -> tuple[deque[list[Task | None]], ...]:
+    return tuple(deque() for _ in range(count))
+
+
 class Queue:
     """A named lane: its tenants, its virtual clock, its counts."""
 
@@ -162,13 +168,14 @@ class Queue:
         self.warn_depth: int | None = None
         self.warned = False
         self.charge_run_time = False
+        self.strict_priorities = False
         self.average = 0.0  # seconds a task of cost 1 runs, smoothed
         self.gates: dict[str, Gate] = {}  # of tenants with limits; they outlast the tenant's work
         self.tenants: dict[str, Tenant] = {}
         self.active: dict[str, Tenant] = {}  # those with something waiting or running
         self.counts: dict[State, int] = dict.fromkeys(State, 0)
         self.depth = 0  # all that waits
-        self.tally = Tally()
+        self.tally = Counters()
         self.finished = Shelf(
             states=(State.COMPLETED, State.CANCELLED),
             keep=DEFAULTS["keep_completed"],
@@ -181,7 +188,9 @@ class Queue:
         self.clock = 0.0
         self.ready_weight = 0
         self._heap: list[tuple[float, str, Tenant]] = []
-        self._saved: Agenda[str] = Agenda()  # tags of empty tenants, until the clock passes them
+        self._saved: TimeIndex[str] = (
+            TimeIndex()
+        )  # tags of empty tenants, until the clock passes them
 
     def shelf(self, state: State) -> Shelf:
         """Where tasks that ended in this state are kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from fairlead.broker.memory.agenda import Agenda
+from fairlead.broker.memory.time_index import TimeIndex
 from fairlead.broker.standing import Room, room_of
 from fairlead.model.limits import (
     NO_BREAKER,
@@ -81,13 +81,13 @@ class Limiter(Gate):
         self.used = 0
         self.breaker = NO_BREAKER
         self.circuit = _CLOSED
-        self._waiting: dict[Queue, Agenda[str]] = {}  # tenants by tag
+        self._waiting: dict[Queue, TimeIndex[str]] = {}  # tenants by tag
 
     def add_waiter(self, tenant: Tenant) -> None:
         """Let a tenant wait; of a queue's tenants the one with the lowest tag is woken first."""
         waiting = self._waiting.get(tenant.queue)
         if waiting is None:
-            waiting = self._waiting[tenant.queue] = Agenda()
+            waiting = self._waiting[tenant.queue] = TimeIndex()
         waiting.set(tenant.name, tenant.tag)
 
     def remove_waiter(self, tenant: Tenant) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fairlead.broker.memory.records import Task
-from fairlead.broker.verbs import MAX_STEP
+from fairlead.broker.requests import MAX_STEP
 from fairlead.model.lifecycle import State, may_return
 from fairlead.model.options import Dependency
 
 if TYPE_CHECKING:
-    from fairlead.broker.memory.shard import Shard
+    from fairlead.broker.memory.transitions import Shard
 
 __all__ = ("leave", "pinned", "release", "retake", "set_aside", "settle_pins", "take")
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlead.broker.memory.bell import Sleeper
-from fairlead.broker.verbs import MAX_LETTERS, Mail
-from fairlead.broker.views import BODY_BEGIN, Parts, TaskRecord
+from fairlead.broker.memory.wakeups import Sleeper
+from fairlead.broker.records import BODY_BEGIN, Parts, TaskRecord
+from fairlead.broker.requests import MAX_LETTERS, Mail
 from fairlead.model.lifecycle import DependencyPolicy, State
+from fairlead.model.log_lines import kept_parts
 from fairlead.model.message import ErrorInfo, Message
+from fairlead.model.names import is_made
 from fairlead.model.options import Unique
 
 if TYPE_CHECKING:
     from fairlead.broker.memory.fair import Tenant
-    from fairlead.broker.memory.flow import Flow
+    from fairlead.broker.memory.flow_state import Flow
     from fairlead.broker.memory.limits import Limiter
 
 __all__ = ("Answered", "Incarnation", "Mailbox", "Task", "message_bytes", "xcom_bytes")
@@ -59,7 +61,7 @@ class Task:
     error: ErrorInfo | None = None
     result: bytes | None = None
     progress: bytes | None = None
-    checkpoint: bytes | None = None
+    kept: bytes | None = None  # the checkpoint and the log: see model/log_lines.py
     token = 0
     incarnation = ""
     lent_by = 0  # the number of the exchange that lent it
@@ -85,9 +87,31 @@ class Task:
         self.state: State = State.QUEUED
 
     @property
+    def due_key(self) -> tuple[int, str]:
+        """Where it stands among tasks that are due at the same time: in the order they came.
+
+        Ids that Fairlead makes are in that order themselves.
+        """
+        return (0 if is_made(self.id) else self.sequence, self.id)
+
+    @property
     def aside(self) -> bool:
         """Whether it is kept because it is pinned: it stands on no shelf."""
         return self.pins > 0 and not self.over and self.state is State.COMPLETED
+
+    def eases_one(self) -> bool:
+        """Let the only one that waits for this go on waiting for others; False if it has none.
+
+        Not if this may have ended before: who waits is told of that first.
+        """
+        if self.generation or self.dependents is None or len(self.dependents) > 1:
+            return False
+        (child,) = self.dependents.values()
+        if child.blocked_by is None or len(child.blocked_by) < 2 or self.id not in child.blocked_by:
+            return False
+        del child.blocked_by[self.id]
+        self.dependents = None
+        return True
 
     def leased_as(self, incarnation: str, token: int) -> bool:
         """Whether this lease of the task is in force."""
@@ -107,7 +131,7 @@ class Task:
     def counted_bytes(self) -> int:
         """What it counts for, wherever bytes are counted."""
         size, error = message_bytes(self.message), self.error
-        for part in (self.result, self.progress, self.checkpoint):
+        for part in (self.result, self.progress, self.kept):
             if part is not None:
                 size += len(part)
         if error is not None:
@@ -134,6 +158,7 @@ class Task:
             message = msgspec.structs.replace(message, body=message.body[:BODY_BEGIN])
         if self.level != message.level:
             message = msgspec.structs.replace(message, level=self.level)
+        checkpoint, log = kept_parts(self.kept) if parts in ("all", "log") else (None, None)
         running = self.state is State.RUNNING
         waits = self.state in (State.SCHEDULED, State.RETRYING)
         return TaskRecord(
@@ -143,10 +168,11 @@ class Task:
             generation=self.generation,
             crashes=self.crashes,
             reason=self.reason,
-            error=self.error,
-            result=self.result if parts != "info" else None,
-            progress=self.progress if parts != "result" else None,
-            checkpoint=self.checkpoint if parts == "all" else None,
+            error=self.error if parts != "log" else None,
+            result=self.result if parts in ("all", "result") else None,
+            progress=self.progress if parts in ("all", "info") else None,
+            checkpoint=checkpoint,
+            log=log,
             enqueued_at=self.enqueued_at,
             due_at=self.due_at if waits else None,
             deadline_at=self.deadline_at,

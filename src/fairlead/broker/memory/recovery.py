@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from fairlead.broker.memory import release
+from fairlead.broker.memory import dependencies
 from fairlead.broker.memory.records import Incarnation, Task
-from fairlead.broker.memory.shard import Shard
+from fairlead.broker.memory.transitions import Shard
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.requests import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef, WorkerOrder
 from fairlead.broker.transfers import Transferred
-from fairlead.broker.verbs import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef, WorkerOrder
-from fairlead.broker.views import WorkerRecord
 from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import State, after_crash, crashes_after, may_have_run
 from fairlead.model.message import ErrorInfo
@@ -42,7 +42,7 @@ def beat(
             unclaimed = _unclaimed(incarnation, held, answered)
         for each in unclaimed[:MAX_STEP]:
             _recover(shard, each, crashed=False, why="unclaimed")
-        release.follow_up(shard)
+        dependencies.follow_up(shard)
         cancelled = [
             LeaseRef(task.id, name, task.token)
             for task in incarnation.leases.values()
@@ -122,7 +122,7 @@ def give_back(
     """
     incarnation = shard.incarnations.get(name)
     if incarnation is None:
-        release.follow_up(shard)
+        dependencies.follow_up(shard)
         return 0, False
     charged = None if started is None else frozenset(started)
     # From the last to the first: each goes to the front of its level, which restores their order.
@@ -130,7 +130,7 @@ def give_back(
     for task in reversed(tasks):
         crashed = _may_have_run(task) if charged is None else task.id in charged
         _recover(shard, task, crashed=crashed, blocked=crashed and task.id in blocked)
-    release.follow_up(shard)
+    dependencies.follow_up(shard)
     return len(tasks), name in shard.incarnations
 
 

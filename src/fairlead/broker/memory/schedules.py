@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from fairlead.broker import checks
-from fairlead.broker.memory.frame import Frame
-from fairlead.broker.memory.shard import Shard
+from fairlead.broker.memory.session import Session
+from fairlead.broker.memory.transitions import Shard
+from fairlead.broker.requests import MAX_STEP, Call, Firing
 from fairlead.broker.schedules import (
     CLAIM,
     MAX_SCHEDULES,
@@ -18,35 +19,42 @@ from fairlead.broker.schedules import (
     ScheduleRecord,
     Ticked,
 )
-from fairlead.broker.verbs import MAX_STEP, Call, Firing
 from fairlead.model.clock import next_number
 
-__all__ = ("Planning", "due", "fired", "may_fire", "refused", "ticks_due")
+__all__ = (
+    "due",
+    "fired",
+    "may_fire",
+    "plan",
+    "refused",
+    "schedules",
+    "tick",
+    "ticks_due",
+)
 
 
-class Planning(Frame):
-    """The part of the broker that keeps schedules."""
+async def plan(
+    session: Session, call: Call, orders: Sequence[ScheduleOrder], *, now: float | None = None
+) -> list[Scheduled]:
+    checks.check_plan(orders)
+    return session.numbered(
+        "plan", call, now, lambda shard: [_carry_out(shard, order) for order in orders]
+    )
 
-    async def plan(
-        self, call: Call, orders: Sequence[ScheduleOrder], *, now: float | None = None
-    ) -> list[Scheduled]:
-        checks.check_plan(orders)
-        return self._numbered(
-            "plan", call, now, lambda shard: [_carry_out(shard, order) for order in orders]
-        )
 
-    async def tick(self, *, now: float | None = None) -> Ticked:
-        return self._do(now, _tick)
+async def tick(session: Session, *, now: float | None = None) -> Ticked:
+    return session.do(now, _tick)
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, now: float | None = None
-    ) -> list[ScheduleRecord]:
-        def read(shard: Shard) -> list[ScheduleRecord]:
-            known = shard.schedules
-            wanted = known if names is None else known.keys() & set(names)
-            return [known[name] for name in sorted(wanted)]
 
-        return self._do(now, read)
+async def schedules(
+    session: Session, names: Sequence[str] | None = None, *, now: float | None = None
+) -> list[ScheduleRecord]:
+    def read(shard: Shard) -> list[ScheduleRecord]:
+        known = shard.schedules
+        wanted = known if names is None else known.keys() & set(names)
+        return [known[name] for name in sorted(wanted)]
+
+    return session.do(now, read)
 
 
 def ticks_due(shard: Shard) -> bool:

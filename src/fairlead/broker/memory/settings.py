@@ -10,8 +10,8 @@ from msgspec import UNSET
 from fairlead.broker.checks import CAPS, changed_limit
 from fairlead.broker.memory.fair import UNIT, Queue, Tenant
 from fairlead.broker.memory.limits import Gate, Limiter
-from fairlead.broker.verbs import LimiterChange, QueueChange, TenantChange
-from fairlead.broker.views import DEFAULTS
+from fairlead.broker.records import DEFAULTS
+from fairlead.broker.requests import LimiterChange, QueueChange, TenantChange
 from fairlead.model.limits import UNLIMITED
 
 __all__ = ("apply", "laid_over", "limiter_in_force", "queue_in_force")
@@ -52,6 +52,7 @@ def queue_in_force(name: str, queue: Queue | None) -> QueueChange:
         rate=limit.rate,
         burst=limit.burst,
         charge_run_time=queue.charge_run_time,
+        strict_priorities=queue.strict_priorities,
         keep_completed=queue.finished.keep,
         keep_completed_count=int(queue.finished.max_count),
         keep_completed_bytes=queue.finished.max_bytes,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
-from fairlead.broker.memory.agenda import Agenda
 from fairlead.broker.memory.records import Task
-from fairlead.broker.verbs import MAX_TOMBS
+from fairlead.broker.memory.time_index import TimeIndex
+from fairlead.broker.requests import MAX_TOMBS
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Message
+from fairlead.model.names import is_made
 
 __all__ = ("Tombs",)
-
-_MADE = 32  # characters of an id that Fairlead makes, which never comes twice
 
 
 class _Tomb(NamedTuple):
@@ -28,20 +27,20 @@ class Tombs:
 
     def __init__(self) -> None:
         self._tombs: dict[str, _Tomb] = {}
-        self._orders: dict[str, Agenda[str]] = {}  # by tenant
-        self._ends: Agenda[str] = Agenda()  # tenants
+        self._orders: dict[str, TimeIndex[str]] = {}  # by tenant
+        self._ends: TimeIndex[str] = TimeIndex()  # tenants
 
     def __len__(self) -> int:
         return len(self._tombs)
 
     def put(self, task: Task, till: float) -> None:
         """Remember the id of a task that is forgotten now, if somebody chose it."""
-        if len(task.id) == _MADE and ":" not in task.id:
+        if is_made(task.id):
             return
         tenant = task.message.tenant
         if not task.digest:
             task.drop_body()
-        order = self._orders.setdefault(tenant, Agenda())
+        order = self._orders.setdefault(tenant, TimeIndex())
         order.set(task.id, till)
         self._tombs[task.id] = _Tomb(till, task.state, task.message, task.digest)
         if len(order) > MAX_TOMBS:
@@ -80,7 +79,7 @@ class Tombs:
                 done += 1
         return done
 
-    def _rank(self, tenant: str, order: Agenda[str]) -> None:
+    def _rank(self, tenant: str, order: TimeIndex[str]) -> None:
         first = order.first()
         if first is None:
             del self._orders[tenant]

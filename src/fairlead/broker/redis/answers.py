@@ -10,20 +10,10 @@ from collections.abc import Sequence
 from itertools import islice, repeat
 from typing import Any, Literal, cast
 
-from fairlead.broker.redis.stored import (
-    GS,
-    ORDERS,
-    RS,
-    SIZES,
-    STATES,
-    STORED,
-    US,
-    parse_head,
-    parsed_heads,
-    read_extra,
-)
-from fairlead.broker.transfers import Transferred
-from fairlead.broker.verbs import (
+from fairlead.broker.records import EventPage
+from fairlead.broker.redis.decode import parse_head, parsed_heads, read_extra
+from fairlead.broker.redis.layout import GS, ORDERS, RS, SIZES, STATES, STORED, US
+from fairlead.broker.requests import (
     Alter,
     Altered,
     BeatReply,
@@ -35,7 +25,7 @@ from fairlead.broker.verbs import (
     Receipt,
     Settled,
 )
-from fairlead.broker.views import EventPage
+from fairlead.broker.transfers import Transferred
 from fairlead.model.events import Event, EventId, EventKind
 from fairlead.model.message import Leased, Message
 

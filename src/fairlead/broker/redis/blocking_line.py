@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from fairlead.broker import checks
-from fairlead.broker.redis import answers, codec
+from fairlead.broker.redis import answers, encode
 from fairlead.broker.redis.address import Address, Place
 from fairlead.broker.redis.login import check_login, commands, why_not
 from fairlead.broker.redis.scripts import load
 from fairlead.broker.redis.wire import ReplyError, pack
-from fairlead.broker.verbs import Call, Receipt, Submission
+from fairlead.broker.requests import Call, Receipt, Submission
 from fairlead.model.errors import Ambiguous, InvalidInput
 
 if TYPE_CHECKING:
-    from fairlead.broker.redis.frame import Frame
+    from fairlead.broker.redis.session import Session
+
+from fairlead.broker.submission_checks import check_submissions
 
 __all__ = ("BlockingLine",)
 
@@ -40,8 +41,8 @@ class BlockingLine:
 
     is_possible = hasattr(select, "poll")  # not on Windows
 
-    def __init__(self, frame: Frame, address: Address, place: Place) -> None:
-        self._frame = frame
+    def __init__(self, session: Session, address: Address, place: Place) -> None:
+        self._session = session
         self._address, self._place = address, place
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(notEnoughData=_NOTHING_YET)
@@ -70,24 +71,24 @@ class BlockingLine:
         self._news.register(self._socket, select.POLLIN)
 
     def enqueue(self, call: Call, submission: Submission, seconds: float) -> Receipt | None:
-        frame = self._frame
-        if frame.is_closed or self._is_lost():
+        session = self._session
+        if session.is_closed or self._is_lost():
             return None
-        checks.check_submissions((submission,))
-        script = load("enqueue", frame.lua, reads=True)
-        args = codec.submission_args((submission,))
-        head = ("FCALL", script.function, 1, frame.keys.prefix, "", call.incarnation, call.number)
+        check_submissions((submission,))
+        script = load("enqueue", session.lua, reads=True)
+        args = encode.submission_args((submission,))
+        head = ("FCALL", script.function, 1, session.keys.prefix, "", call.incarnation, call.number)
         try:
             packed = pack((*head, *args))
         except UnicodeEncodeError:
             raise InvalidInput("a text of the call has lone surrogates: it is no text") from None
-        began = frame.steady()
+        began = session.steady()
         reply = self._ask(packed, seconds)
         if reply.__class__ is ReplyError:
             self.close()  # it may be the wrong server by now
             return None
         if script.writes_time:
-            frame.wrote(began)
+            session.wrote = began
         return answers.receipts(reply, (submission.message.id,))[0]
 
     def close(self) -> None:

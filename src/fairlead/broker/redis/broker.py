@@ -9,21 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.broker import checks
-from fairlead.broker import documents as docs
-from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
 from fairlead.broker.leadership import LEADERSHIP, Leadership, check_leadership
-from fairlead.broker.redis import answers, codec
-from fairlead.broker.redis import documents as stored
-from fairlead.broker.redis.flowing import Flowing
-from fairlead.broker.redis.inspector import Inspecting
-from fairlead.broker.redis.looking import Looking
-from fairlead.broker.redis.post import Posting
-from fairlead.broker.redis.schedules import Planning
-from fairlead.broker.redis.stored import STATES, worker_bytes
-from fairlead.broker.redis.waiting import Waiting
+from fairlead.broker.records import WorkerRecord
+from fairlead.broker.redis import (
+    answers,
+    cross_shard,
+    documents,
+    encode,
+    flows,
+    hand_off,
+    reads,
+    schedules,
+    settings,
+    standing,
+    waits,
+)
+from fairlead.broker.redis.decode import worker_bytes
+from fairlead.broker.redis.layout import STATES
+from fairlead.broker.redis.session import Session
 from fairlead.broker.redis.wire import Value
-from fairlead.broker.transfers import Transferred
-from fairlead.broker.verbs import (
+from fairlead.broker.requests import (
     LEASE,
     Alter,
     Altered,
@@ -43,7 +48,8 @@ from fairlead.broker.verbs import (
     WorkerOrder,
     Write,
 )
-from fairlead.broker.views import WorkerRecord
+from fairlead.broker.submission_checks import check_submissions
+from fairlead.broker.transfers import Transferred
 from fairlead.model.lifecycle import Settlement
 
 __all__ = ("RedisBroker",)
@@ -52,44 +58,53 @@ _ZERO = ord("0")
 _ORDERS = {"pause": "p", "stop": "s"}  # those that stand
 
 
-class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
+class RedisBroker(Session):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
+
+    # Verbs with a module of their own are functions there, of the session that the broker is.
+
+    wait, take = waits.wait, hand_off.take
+    collect, events = waits.collect, waits.events
+    snapshot, find, page, workers = reads.snapshot, reads.find, reads.page, reads.workers
+    audit, repair, libraries = reads.audit, reads.repair, reads.libraries
+    load_libraries, delete_library = reads.load_libraries, reads.delete_library
+    layouts, migrate, diagnose = reads.layouts, reads.migrate, reads.diagnose
+    stats, forget_reader, standing = standing.stats, standing.forget_reader, standing.standing
+    stage, stage_from, commit = flows.stage, flows.stage_from, flows.commit
+    alter_flow, members, graph, flows = flows.alter_flow, flows.members, flows.graph, flows.flows
+    write_documents, note, notes = documents.write_documents, documents.note, documents.notes
+    documents = documents.documents
+    settings = settings.settings
+    plan, tick, schedules = schedules.plan, schedules.tick, schedules.schedules
+    where, enter, outbox = cross_shard.where, cross_shard.enter, cross_shard.outbox
+    receive, confirm, far_edges = cross_shard.receive, cross_shard.confirm, cross_shard.far_edges
 
     async def enqueue(
         self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
     ) -> list[Receipt]:
         ids = [submission.message.id for submission in submissions]
-        if isinstance(submissions, codec.PackedSubmissions):
+        if isinstance(submissions, encode.PackedSubmissions):
             packed, args = submissions, submissions.args
         else:
-            checks.check_submissions(submissions)
-            packed, args = None, codec.submission_args(submissions)
-        if self._closed:
-            return self._refuse(now, ids)
-        return answers.receipts(await self._numbered("enqueue", call, now, args, packed), ids)
+            check_submissions(submissions)
+            packed, args = None, encode.submission_args(submissions)
+        if self.is_closed:
+            self.clock(now)
+            return [Receipt(id=id, code="closed") for id in ids]
+        return answers.receipts(await self.numbered("enqueue", call, now, args, packed), ids)
 
     def packed(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
         """Return the same, with all done that can be before their call; see ``packed_for``."""
-        checks.check_submissions(submissions)
+        check_submissions(submissions)
         try:
-            return codec.PackedSubmissions(submissions)
+            return encode.PackedSubmissions(submissions)
         except UnicodeEncodeError:
             return submissions  # the call says what is wrong
 
     async def fire(
         self, call: Call, firings: Sequence[Firing], *, now: float | None = None
     ) -> list[Receipt]:
-        checks.check_submissions([firing.submission for firing in firings])
-        checks.check_slots(firings)
-        ids = [firing.submission.message.id for firing in firings]
-        if self._closed:
-            return self._refuse(now, ids)
-        args = codec.firing_args(firings)
-        return answers.receipts(await self._numbered("fire", call, now, args), ids)
-
-    def _refuse(self, now: float | None, ids: Sequence[str]) -> list[Receipt]:
-        self._clock(now)
-        return [Receipt(id=id, code="closed") for id in ids]
+        return await cross_shard.enter(self, call, firings, {}, now=now)
 
     async def exchange(
         self,
@@ -101,18 +116,18 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         now: float | None = None,
     ) -> ExchangeReply:
         checks.check_exchange(settlements, started, fetch)
-        if self._closed:
+        if self.is_closed:
             fetch = None
-        held, self._alarm_held = self._alarm_held, False
-        taker = self._takers.get(call.incarnation)
+        held, self.alarm_held = self.alarm_held, False
+        taker = self.takers.get(call.incarnation)
         if taker is not None:  # this ends its offer, and passes its alarm on
             taker.leaves = True
             held, taker.alarm = held or taker.alarm is not None, None
-        args = codec.exchange_args(settlements, started, fetch, held_alarm=held)
+        args = encode.exchange_args(settlements, started, fetch, held_alarm=held)
         try:
-            reply = await self._numbered("exchange", call, now, args)
+            reply = await self.numbered("exchange", call, now, args)
         except BaseException:
-            self._alarm_held = self._alarm_held or held  # the next call passes it on
+            self.alarm_held = self.alarm_held or held  # the next call passes it on
             raise
         if taker is not None:
             taker.finish()
@@ -132,12 +147,12 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         queues = () if worker is None else worker.queues
         record = worker_bytes(worker, incarnation)
         order = "" if worker is None else _ORDERS.get(worker.order, "")
-        first: list[Value] = [self._clock(now), incarnation, lease, record, order]
+        first: list[Value] = [self.clock(now), incarnation, lease, record, order]
         first += (len(queues), *queues)
         first.append(-1 if answered is None else answered)
         replies = [
-            answers.beat_reply(await self._run("beat", first + part), incarnation)
-            for part in codec.held_args(held)
+            answers.beat_reply(await self.run("heartbeat", first + part), incarnation)
+            for part in encode.held_args(held)
         ]
         lost = {ref for reply in replies for ref in reply.lost}
         return BeatReply(
@@ -155,7 +170,7 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
     ) -> bool:
         checks.check_worker_order(order)
         args: list[Value] = [incarnation, _ORDERS.get(order, "")]
-        reply: bytes = await self._numbered("order_worker", call, now, args)
+        reply: bytes = await self.numbered("order_worker", call, now, args)
         return reply == b"1"
 
     async def give_back(
@@ -168,7 +183,7 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
     ) -> Moved:
         count = -1 if started is None else len(started)
         args: list[Value] = [incarnation, count, *(started or ()), *blocked]
-        reply = await self._own("give_back", now, *args)
+        reply = await self.own("give_back", now, *args)
         return answers.moved(reply)
 
     async def transfer(
@@ -182,110 +197,57 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
     ) -> list[Transferred]:
         checks.check_transfer(refs, lease)
         proofs = [value for ref in refs for value in (ref.id, ref.incarnation, ref.token)]
-        return answers.transferred(await self._own("transfer", now, to, room, lease, *proofs))
+        return answers.transferred(await self.own("transfer", now, to, room, lease, *proofs))
 
     async def sweep(self, *, now: float | None = None) -> Moved:
-        return answers.moved(await self._own("sweep", now))
+        return answers.moved(await self.own("recover_expired", now))
 
     async def promote(self, *, now: float | None = None) -> Moved:
-        return answers.promoted(await self._own("promote", now))
+        return answers.promoted(await self.own("promote", now))
 
     async def deliver(self, *, now: float | None = None) -> Moved:
-        return answers.moved(await self._own("deliver", now))
+        return answers.moved(await self.own("deliver", now))
 
     async def tidy(self, *, now: float | None = None) -> Moved:
-        return answers.moved(await self._own("tidy", now))
+        return answers.moved(await self.own("expire", now))
 
     async def watch(
         self, incarnation: str, ids: Sequence[str], *, now: float | None = None
     ) -> list[Watched]:
-        digits = await self._run("watch", [self._clock(now), incarnation, *ids])
+        digits = await self.run("watch", [self.clock(now), incarnation, *ids])
         return [Watched(id, STATES[digit - _ZERO]) for id, digit in zip(ids, digits, strict=True)]
 
     async def write(
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
     ) -> list[Settled]:
         checks.check_writes(writes)
-        return answers.settled(await self._numbered("write", call, now, codec.write_args(writes)))
+        return answers.settled(await self.numbered("write", call, now, encode.write_args(writes)))
 
     async def pull(
         self, tenant: str, keys: Sequence[str], *, now: float | None = None
     ) -> list[bytes | None]:
-        return list(await self._run("pull", [self._clock(now), tenant, *keys]))
+        return list(await self.run("get_xcom", [self.clock(now), tenant, *keys]))
 
     async def alter(
         self, call: Call, orders: Sequence[Alter], *, now: float | None = None
     ) -> list[Altered]:
         checks.check_orders(orders)
-        reply = await self._numbered("alter", call, now, codec.order_args(orders))
+        reply = await self.numbered("change_tasks", call, now, encode.order_args(orders))
         return answers.altered(reply, orders)
 
     async def configure(
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
     ) -> None:
         checks.check_changes(changes)
-        await self._numbered("configure", call, now, codec.change_args(changes))
+        await self.numbered("configure", call, now, encode.change_args(changes))
 
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
     ) -> Moved:
-        return answers.moved(await self._numbered("purge", call, now, [queue, tenant or ""]))
+        return answers.moved(await self.numbered("purge", call, now, [queue, tenant or ""]))
 
     async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
-        return answers.deleted_queue(await self._numbered("delete_queue", call, now, [queue]))
-
-    async def write_documents(
-        self, call: Call, changes: Sequence[DocumentChange], *, now: float | None = None
-    ) -> list[DocumentChanged]:
-        docs.check_document_changes(changes)
-        only_deletes = all(change.value is None for change in changes)
-        verb = "delete_documents" if only_deletes else "write_documents"
-        reply = await self._numbered(verb, call, now, stored.document_args(changes))
-        return stored.changed(reply)
-
-    async def documents(
-        self,
-        kind: str,
-        names: Sequence[str] | None = None,
-        *,
-        cursor: str | None = None,
-        limit: int = 100,
-        now: float | None = None,
-    ) -> DocumentPage:
-        docs.check_document_page(kind, names, cursor, limit)
-        clock = self._clock(now)
-        if names is None:
-            reply = await self._run("documents", [clock, kind, limit, cursor or ""])
-            time, _, more, last, *told = reply
-            found = stored.documents(kind, told)
-            after = last.decode() if more else None
-            return DocumentPage(now=float(time), documents=found, cursor=after)
-        found, wanted = [], sorted(set(names))
-        while True:  # a call ends when it has told enough
-            time, looked, _, _, *told = await self._run("documents", [clock, kind, 0, "", *wanted])
-            found += stored.documents(kind, told)
-            wanted = wanted[looked:]
-            if not wanted:
-                return DocumentPage(now=float(time), documents=found)
-
-    async def note(
-        self, call: Call, trail: str, values: Sequence[bytes], *, now: float | None = None
-    ) -> None:
-        docs.check_notes(trail, values)
-        await self._numbered("note", call, now, [trail, *values])
-
-    async def notes(
-        self,
-        trail: str,
-        *,
-        before: int | None = None,
-        limit: int = 100,
-        now: float | None = None,
-    ) -> list[Note]:
-        docs.check_trail(trail, before, limit)
-        below: Value = "" if before is None else before
-        told = await self._run("notes", [self._clock(now), trail, below, limit])
-        return [stored.note(each) for each in told]
+        return answers.deleted_queue(await self.numbered("delete_queue", call, now, [queue]))
 
     async def lead(
         self,
@@ -297,8 +259,8 @@ class RedisBroker(Waiting, Inspecting, Looking, Posting, Flowing, Planning):
         now: float | None = None,
     ) -> Leadership:
         check_leadership(name, holder, ttl)
-        args: list[Value] = [self._clock(now), name, holder, "" if release else ttl]
-        term, leader, till, time = await self._run("lead", args)
+        args: list[Value] = [self.clock(now), name, holder, "" if release else ttl]
+        term, leader, till, time = await self.run("lead", args)
         return Leadership(
             term=int(term), holder=leader.decode(), until=float(till), now=float(time)
         )

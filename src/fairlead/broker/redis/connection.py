@@ -17,16 +17,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from fairlead.broker.redis.address import Address
-from fairlead.broker.redis.finder import Ask, Finder, finder_for
+from fairlead.broker.redis.discovery import Ask, Finder, finder_for
 from fairlead.broker.redis.functions import Functions
 from fairlead.broker.redis.link import Link, closed, connected_by, remedied
-from fairlead.broker.redis.replies import understand
 from fairlead.broker.redis.scripts import Script
+from fairlead.broker.redis.server_errors import understand
 from fairlead.broker.redis.wire import ReplyError, Value, Wire, pack
 from fairlead.broker.repeats import LIMIT, Limit, OtherConnection, Rounds
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 
-__all__ = ("FirstTry", "OnStray", "Server", "Value")
+__all__ = ("FirstTry", "OnStray", "SERVER_EXTRA", "Server", "Value")
 
 OnStray = Callable[[Any], Awaitable[None] | None]
 
@@ -35,7 +35,7 @@ FirstTry = tuple[Wire, Any]
 
 _MOST_OWNERS = 1_000  # incarnations whose connection is remembered
 _IDLE_BLOCKERS = 4  # connections kept for the next blocking call
-_SERVER_EXTRA = 2.0  # seconds the server waits longer than we do: ours is the timeout that counts
+SERVER_EXTRA = 2.0  # seconds the server waits longer than we do: ours is the timeout that counts
 _GRACE = 0.1  # seconds that a blocking call waits beyond its end for a last-moment reply
 _TIDY_TIMEOUT = 1.0  # seconds for the same in the background
 
@@ -228,12 +228,14 @@ class Server:
         self,
         *args: Value,
         seconds: float,
+        is_whole: bool = False,
         on_stray: OnStray | None = None,
         end: asyncio.Future[None] | None = None,
     ) -> Any:
-        """Issue a blocking command without its last argument, the timeout; ``None`` when it ends.
+        """Issue a blocking command; ``None`` when its time ends.
 
-        The time is measured here, from when the command is sent. When the caller is cancelled, the
+        Its last argument, the timeout, is left out, unless it ``is_whole``. The time is measured
+        here, from when the command is sent. When the caller is cancelled, the
         server is told in the background; what it gave away in that very moment goes to
         ``on_stray``. With ``end`` it also ends when that is done, and it returns only when it is
         known what the server gave away.
@@ -242,7 +244,7 @@ class Server:
         and the caller should pause before the next try.
         """
         link = self._enter()
-        packed = pack((*args, seconds + _SERVER_EXTRA))
+        packed = pack(args if is_whole else (*args, seconds + SERVER_EXTRA))
         wire = await self._blocker(link)
         future = wire.send(packed, link.loop.time())
         self._blocked.add(wire)

@@ -6,6 +6,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
+from fairlead.broker.redis.audit.edges import waits_of
+from fairlead.broker.redis.audit.flows import is_guard
 from fairlead.broker.redis.audit.tasks import xcom_sizes
 from fairlead.broker.redis.audit.values import (
     CANCELLED,
@@ -52,6 +54,7 @@ def find_damage(shard: Shard, versions: dict[str, dict[str, bytes]]) -> list[Thi
         *_queues(shard),
         *_limiters(shard),
         *_values(shard),
+        *_edges(shard),
         *_orphans(shard),
     ]
 
@@ -158,7 +161,7 @@ def _standing(shard: Shard) -> Iterator[Thing]:
         for name, tenant in tenants.items():
             times = [at for at in asleep.get(f"{queue}:{name}", {}).values() if at < _BEHIND]
             look = shard.order("due").get(f"{queue}\x1f{name}")
-            lined = tuple(lengths.get(f"{queue}:{level}:{name}", 0) for level in range(4))
+            lined = tuple(lengths.get(f"{queue}:{level}:{name}", 0) for level in range(8))
             if (
                 not _stands(tenant, ready.get(name))
                 or lined != tenant.lengths
@@ -311,6 +314,16 @@ def _places(shard: Shard) -> Iterator[Thing]:
     wrong.sort(key=lambda task: (task.queue, task.message.at if task.message is not None else 0.0))
     for task in wrong:
         yield "place", task.queue, (task.id,)
+
+
+def _edges(shard: Shard) -> Iterator[Thing]:
+    """Deferred tasks that wait for one of this shard of which nothing is stored."""
+    for child in shard.hash("before"):
+        for parent, life in waits_of(shard, child):
+            task = shard.tasks.get(parent)
+            near = not life.startswith("@") and not is_guard(parent)
+            if near and (task is None or str(task.record.life) != life):
+                yield "edge", "", (child, parent, life)
 
 
 def _orphans(shard: Shard) -> Iterator[Thing]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from fairlead.broker.records import Page, TaskRecord
 from fairlead.broker.redis.wire import Value
-from fairlead.broker.verbs import MAX_PAGE
-from fairlead.broker.views import Page, TaskRecord
+from fairlead.broker.requests import MAX_PAGE
 from fairlead.model.errors import InvalidOption
 
 __all__ = ("dead_page",)

@@ -11,17 +11,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fairlead.broker.namespace import with_namespace
+from fairlead.broker.records import Finding
 from fairlead.broker.redis.address import Address, Place, parse
 from fairlead.broker.redis.broker import RedisBroker
-from fairlead.broker.redis.session import Session
+from fairlead.broker.redis.loop_session import LoopSession
 from fairlead.broker.redis.wire import Value
-from fairlead.broker.verbs import SHARD, Call
-from fairlead.broker.views import Finding
+from fairlead.broker.requests import SHARD, Call
 from fairlead.embedded.endpoint import Endpoint
 from fairlead.embedded.options import SCHEME, parse_embedded
 from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.model.errors import Refused, Unreachable
-from fairlead.runtime.natives import are_threads_patched
+from fairlead.runtime.native_threads import are_threads_patched
 from fairlead.settings import VARIABLE
 
 __all__ = ("EmbeddedBroker",)
@@ -57,26 +57,26 @@ class EmbeddedBroker(RedisBroker):
         where = with_namespace(f"{SCHEME}://{self._path}", self.namespace)
         return where if self.shard == SHARD else f"{where}#{self.shard}"
 
-    async def _run(
+    async def run(
         self, verb: str, args: Sequence[Value], call: Call | None = None, **options: Any
     ) -> Any:
         if call is not None and call.until is not None and self._known() is None:
             await self._open(call.until)
-        return await super()._run(verb, args, call, **options)
+        return await super().run(verb, args, call, **options)
 
-    async def _new_session(self) -> Session:
+    async def open_here(self) -> LoopSession:
         now = asyncio.get_running_loop().time()
-        return await self._open(now + self._patience if self._patience else math.inf)
+        return await self._open(now + self.patience if self.patience else math.inf)
 
-    async def _open(self, until: float) -> Session:
+    async def _open(self, until: float) -> LoopSession:
         """Start or join the server and return a session on it, by ``until`` of the loop's clock."""
         endpoint = await self._joined(until)
         self._found(endpoint)
         self._tell(endpoint)
         # Another call of this loop may have come so far while this one waited for its thread.
-        return self._known() or await super()._new_session()
+        return self._known() or await super().open_here()
 
-    def _known(self) -> Session | None:
+    def _known(self) -> LoopSession | None:
         """The session of the running loop, if there is one."""
         session = self._sessions.get(asyncio.get_running_loop())
         return None if session is None or session.pid != os.getpid() else session

@@ -14,11 +14,11 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from fairlead.broker.redis.finder import Ask
-from fairlead.broker.redis.replies import understand
+from fairlead.broker.records import Library
+from fairlead.broker.redis.discovery import Ask
 from fairlead.broker.redis.scripts import Script, evaluated, libraries
+from fairlead.broker.redis.server_errors import understand
 from fairlead.broker.redis.wire import ReplyError, Value, pack
-from fairlead.broker.views import Library
 from fairlead.model.errors import Ambiguous, Refused, Unreachable
 
 __all__ = ("Functions", "delete", "installed", "load_all", "run_on")
@@ -73,7 +73,8 @@ async def run_on(ask: Ask, script: Script, key: str, args: Sequence[Value]) -> A
     try:
         await ask("FUNCTION", "LOAD", "REPLACE", script.source)
     except Refused:  # whatever the reason: it is told by the verb itself if it holds for that, too
-        return await ask("EVAL", evaluated(script).source, 1, key, *args)
+        form = evaluated(script)
+        return await ask("EVAL", form.source, 1, key, *args)
     return await ask(*call)
 
 

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fairlead.broker.redis.address import Address, Place
-from fairlead.broker.redis.finder import Ask, Finder
+from fairlead.broker.redis.discovery import Ask, Finder
 from fairlead.broker.redis.functions import Functions
-from fairlead.broker.redis.replies import understand
-from fairlead.broker.redis.scripts import Script
+from fairlead.broker.redis.scripts import Script, located
+from fairlead.broker.redis.server_errors import understand
 from fairlead.broker.redis.wire import ReplyError, Wire, open_wire
 from fairlead.broker.repeats import Rounds, pause
-from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
+from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 
 __all__ = ("Link", "closed", "connected_by", "remedied")
 
@@ -172,9 +172,16 @@ async def remedied(
         )
         if again.__class__ is not ReplyError:
             return again
-        verdict = understand(str(again))
+        reply = again
+        verdict = understand(str(reply))
     if verdict.remedy == "relocate":
         link.relocate(wire, verdict.node)
+    if (
+        script is not None
+        and isinstance(verdict.error, Refused)
+        and verdict.error.cause == "server"
+    ):
+        raise understand(await asyncio.to_thread(located, script, str(reply))).error
     raise verdict.error
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol
 
+from fairlead.broker.records import ShardLayout
 from fairlead.broker.redis.keys import Keys
-from fairlead.broker.redis.numbers import NUMBERS
+from fairlead.broker.redis.layout import NUMBERS
 from fairlead.broker.redis.wire import Value
-from fairlead.broker.verbs import LAYOUT, LEAST_LAYOUT, MOVING
-from fairlead.broker.views import ShardLayout
+from fairlead.broker.requests import LAYOUT, LEAST_LAYOUT, MOVING
 from fairlead.model.errors import Refused
 
 __all__ = ("STEPS", "Step", "layout_of", "migrate")

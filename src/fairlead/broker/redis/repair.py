@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from itertools import groupby
 from typing import NamedTuple
 
+from fairlead.broker.records import Mended
 from fairlead.broker.redis.audit.reading import read_tenant
 from fairlead.broker.redis.audit.values import READY, Tenant
 from fairlead.broker.redis.audit.walk import Command, Progress, walk
 from fairlead.broker.redis.damage import Thing, find_damage
 from fairlead.broker.redis.keys import Keys
 from fairlead.broker.redis.wire import Value
-from fairlead.broker.views import Mended
 
 __all__ = ("Judged", "repair")
 
@@ -34,6 +34,7 @@ _KINDS = {
     "queue": (1, "queues counted anew"),
     "limiter": (20, "limiters counted anew"),
     "xcom": (1, "XCom values of tenants counted anew"),
+    "edge": (50, "tasks let go that waited for one which is lost"),
     "drop": (100, "entries removed that belong to nothing"),
 }
 _SUMMED = frozenset(("tenant", "place", "status"))  # after which the sums of a queue may be others

@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from fairlead.broker import checks
-from fairlead.broker.redis.frame import Frame
-from fairlead.broker.redis.stored import GS, RS
+from fairlead.broker.redis.layout import GS, RS
+from fairlead.broker.redis.session import Session
 from fairlead.broker.redis.wire import Value
+from fairlead.broker.requests import Call
 from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord, Ticked
-from fairlead.broker.verbs import Call
 from fairlead.model.errors import Refused
 
-__all__ = ("Planning", "decoded")
+__all__ = ("decoded", "plan", "schedules", "tick")
 
 _ACTIONS = {"create": "c", "put": "p", "pause": "h", "resume": "r", "skip": "s", "delete": "d"}
 _CODES: dict[bytes, Literal["done", "unchanged", "exists", "unknown", "stale", "full"]] = {
@@ -32,58 +32,57 @@ _AT_ONCE = 200  # that one call reads: specs may be large
 _log = logging.getLogger(__name__)
 
 
-class Planning(Frame):
-    """The part of the broker that keeps schedules."""
+async def plan(
+    session: Session, call: Call, orders: Sequence[ScheduleOrder], *, now: float | None = None
+) -> list[Scheduled]:
+    checks.check_plan(orders)
+    args: list[Value] = []
+    for order in orders:
+        args += (order.name, _ACTIONS[order.action], order.queue, order.spec)
+        args.append("" if order.next_at is None else repr(order.next_at))
+        args.append("" if order.revision is None else order.revision)
+        args.append("" if order.last_slot is None else repr(order.last_slot))
+    reply: bytes = await session.numbered("change_schedules", call, now, args)
+    answers, again, about = reply.partition(GS)
+    names = [order.name for order in orders]
+    if again:  # a repeated number gets the answers to the batch it was first used for
+        names = about.decode().split("\x1f") if about else []
+    return [
+        Scheduled(name=name, code=_CODES[text[:1]], revision=int(text[1:]))
+        for name, text in zip(names, answers.split(RS) if answers else [], strict=True)
+    ]
 
-    async def plan(
-        self, call: Call, orders: Sequence[ScheduleOrder], *, now: float | None = None
-    ) -> list[Scheduled]:
-        checks.check_plan(orders)
-        args: list[Value] = []
-        for order in orders:
-            args += (order.name, _ACTIONS[order.action], order.queue, order.spec)
-            args.append("" if order.next_at is None else repr(order.next_at))
-            args.append("" if order.revision is None else order.revision)
-            args.append("" if order.last_slot is None else repr(order.last_slot))
-        reply: bytes = await self._numbered("plan", call, now, args)
-        answers, again, about = reply.partition(GS)
-        names = [order.name for order in orders]
-        if again:  # a repeated number gets the answers to the batch it was first used for
-            names = about.decode().split("\x1f") if about else []
-        return [
-            Scheduled(name=name, code=_CODES[text[:1]], revision=int(text[1:]))
-            for name, text in zip(names, answers.split(RS) if answers else [], strict=True)
-        ]
 
-    async def tick(self, *, now: float | None = None) -> Ticked:
-        time, more, *stored = await self._own("tick", now)
-        return Ticked(now=float(time), due=_records(stored), more=more == b"1")
+async def tick(session: Session, *, now: float | None = None) -> Ticked:
+    time, more, *stored = await session.own("claim_schedules", now)
+    return Ticked(now=float(time), due=_records(stored), more=more == b"1")
 
-    async def schedules(
-        self, names: Sequence[str] | None = None, *, now: float | None = None
-    ) -> list[ScheduleRecord]:
-        clock = self._clock(now)
-        found: dict[str, ScheduleRecord] = {}
-        if names is not None:
-            wanted = list(dict.fromkeys(names))
-            for start in range(0, len(wanted), _AT_ONCE):
-                part = wanted[start : start + _AT_ONCE]
-                _, *stored = await self._run("schedules", [clock, "", 0, *part])
-                found.update((record.name, record) for record in _records(stored))
-                if stored and len(wanted) == 1 and not found:
-                    raise Refused(
-                        "corrupt",
-                        f"schedule {wanted[0]!r} was overwritten by somebody else and cannot be "
-                        "read; create it again, or delete it",
-                    )
-        else:
-            cursor = b"0"
-            while True:
-                cursor, *stored = await self._run("schedules", [clock, cursor, _AT_ONCE])
-                found.update((record.name, record) for record in _records(stored))
-                if cursor == b"0":
-                    break
-        return [found[name] for name in sorted(found)]
+
+async def schedules(
+    session: Session, names: Sequence[str] | None = None, *, now: float | None = None
+) -> list[ScheduleRecord]:
+    clock = session.clock(now)
+    found: dict[str, ScheduleRecord] = {}
+    if names is not None:
+        wanted = list(dict.fromkeys(names))
+        for start in range(0, len(wanted), _AT_ONCE):
+            part = wanted[start : start + _AT_ONCE]
+            _, *stored = await session.run("schedules", [clock, "", 0, *part])
+            found.update((record.name, record) for record in _records(stored))
+            if stored and len(wanted) == 1 and not found:
+                raise Refused(
+                    "corrupt",
+                    f"schedule {wanted[0]!r} was overwritten by somebody else and cannot be "
+                    "read; create it again, or delete it",
+                )
+    else:
+        cursor = b"0"
+        while True:
+            cursor, *stored = await session.run("schedules", [clock, cursor, _AT_ONCE])
+            found.update((record.name, record) for record in _records(stored))
+            if cursor == b"0":
+                break
+    return [found[name] for name in sorted(found)]
 
 
 def _records(stored: Sequence[Any]) -> list[ScheduleRecord]:

@@ -24,9 +24,9 @@ from hiredis import ReplyError
 
 from fairlead.broker.redis.address import Login, Place, Tls
 from fairlead.broker.redis.login import check_login, commands, ssl_context, why_not
-from fairlead.broker.redis.replies import understand
+from fairlead.broker.redis.server_errors import understand
 from fairlead.model.errors import Ambiguous, Unreachable
-from fairlead.model.shown import one_line
+from fairlead.model.safe_repr import one_line
 
 __all__ = (
     "ReplyError",

@@ -1,6 +1,9 @@
-"""One broker over several shards; ``broker`` says what holds between them and what does not."""
+"""One broker over several shards, which routes, splits and joins calls.
+
+Begin with ``broker``, which says what holds between shards, and ``session`` (calls to several).
+"""
 
 from fairlead.broker.sharded.broker import ShardedBroker
-from fairlead.broker.sharded.post import Post
+from fairlead.broker.sharded.shard_store import ShardStore
 
-__all__ = ("Post", "ShardedBroker")
+__all__ = ("ShardStore", "ShardedBroker")

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from fairlead.broker.repeats import pause
-from fairlead.broker.sharded.post import Post
+from fairlead.broker.sharded.shard_store import ShardStore
 from fairlead.model.errors import BrokerError
 
 __all__ = ("Away",)
@@ -19,7 +19,7 @@ class Away:
     """Remembers which shards failed, and finds out beside the calls whether they are back."""
 
     def __init__(
-        self, stores: Mapping[str, Post], addresses: Mapping[str, str] | None = None
+        self, stores: Mapping[str, ShardStore], addresses: Mapping[str, str] | None = None
     ) -> None:
         self._stores = stores
         self._addresses = addresses or {}  # of shards, for the log

@@ -20,7 +20,7 @@ it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar, cast
 
@@ -34,34 +34,32 @@ from fairlead.broker.documents import (
     check_notes,
 )
 from fairlead.broker.leadership import LEADERSHIP, Leadership
-from fairlead.broker.sharded.changes import split_changes
-from fairlead.broker.sharded.entering import Entering
-from fairlead.broker.sharded.exchanging import Exchanging
-from fairlead.broker.sharded.flowing import Flowing
-from fairlead.broker.sharded.frame import Line
-from fairlead.broker.sharded.listening import Listening
-from fairlead.broker.sharded.looking import Looking
-from fairlead.broker.sharded.post import Post
-from fairlead.broker.sharded.reading import Reading
-from fairlead.broker.sharded.schedules import Planning
-from fairlead.broker.sharded.servers import joined_hello, register
-from fairlead.broker.verbs import (
-    LEASE,
+from fairlead.broker.records import Hello
+from fairlead.broker.requests import (
     Alter,
     Altered,
-    BeatReply,
     Call,
     Change,
     Declaration,
     Deleted,
-    LeaseRef,
     Moved,
     Settled,
     Watched,
-    WorkerOrder,
     Write,
 )
-from fairlead.broker.views import Hello, WorkerRecord
+from fairlead.broker.sharded import (
+    enqueue,
+    exchange,
+    flows,
+    leases,
+    reads,
+    schedules,
+    standing,
+    waits,
+)
+from fairlead.broker.sharded.servers import joined_hello, register
+from fairlead.broker.sharded.session import Line, Session
+from fairlead.broker.sharded.shard_store import ShardStore
 
 __all__ = ("ShardedBroker",)
 
@@ -69,117 +67,53 @@ T = TypeVar("T")
 H = TypeVar("H")
 
 
-class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning, Looking):
+class ShardedBroker(Session):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""
+
+    # Verbs with a module of their own are functions there, of the session that the broker is.
+
+    fire, enqueue = enqueue.fire, enqueue.enqueue
+    exchange = exchange.exchange
+    beat, give_back, transfer = leases.beat, leases.give_back, leases.transfer
+    order_worker = leases.order_worker
+    wait, take, collect, events = waits.wait, waits.take, waits.collect, waits.events
+    audit, delete_library, diagnose = reads.audit, reads.delete_library, reads.diagnose
+    find, layouts, libraries = reads.find, reads.layouts, reads.libraries
+    load_libraries, migrate, page = reads.load_libraries, reads.migrate, reads.page
+    repair, settings, snapshot = reads.repair, reads.settings, reads.snapshot
+    workers = reads.workers
+    stats, forget_reader, documents = standing.stats, standing.forget_reader, standing.documents
+    notes, standing = standing.notes, standing.standing
+    stage, commit, alter_flow, members = flows.stage, flows.commit, flows.alter_flow, flows.members
+    graph, flows = flows.graph, flows.flows
+    plan, tick, schedules = schedules.plan, schedules.tick, schedules.schedules
 
     async def hello(self) -> Hello:
         """Say who the broker is; its generation changes with that of any shard."""
-        answers, _ = await self._reachable(self._each(lambda store: store.hello()))
-        self._met.update(answers)
-        if self._default in answers and not self._is_registered:
-            self._is_registered = await register(self._first, self._addresses)
-        return joined_hello(
-            answers, [self._met.get(shard) for shard in self._stores], self._default
-        )
-
-    async def beat(
-        self,
-        incarnation: str,
-        held: Sequence[LeaseRef] = (),
-        *,
-        answered: int | None = None,
-        worker: WorkerRecord | None = None,
-        lease: float = LEASE,
-        now: float | None = None,
-    ) -> BeatReply:
-        checks.check_lease("lease", lease)
-        with self._lock:
-            places = [self._leases.get(ref.id) for ref in held]
-        named = {
-            shard: [ref for ref, place in zip(held, places, strict=True) if place in (shard, None)]
-            for shard in self._stores
-        }
-        # Its order stands in the first shard alone: it must not bring one along to another, where
-        # it would stay when the first one takes it back.
-        elsewhere = None if worker is None else msgspec.structs.replace(worker, order="")
-        # A shard that is away keeps nobody's leases in the others from being kept.
-        answers = await self._most(
-            {
-                shard: partial(
-                    store.beat,
-                    incarnation,
-                    named[shard],
-                    answered=answered,
-                    worker=worker if shard == self._default else elsewhere,
-                    lease=lease,
-                    now=now,
-                )
-                for shard, store in self._stores.items()
-            }
-        )
-        kept = {
-            ref
-            for shard, answer in answers.items()
-            for ref in set(named[shard]).difference(answer.lost)
-        }
-        silent = {shard: refs for shard, refs in named.items() if shard not in answers}
-        kept.update(*silent.values())  # nobody can say
-        queues = worker.queues if worker is not None else ()
-        paused = {name for answer in answers.values() for name in answer.paused}
-        first = answers.get(self._default)
-        stands = "" if worker is None else worker.order  # as long as nobody can say
-        return BeatReply(
-            now=max(answer.now for answer in answers.values()),
-            lost=[ref for ref in held if ref not in kept],
-            cancelled=[ref for answer in answers.values() for ref in answer.cancelled],
-            paused=[queue for queue in queues if queue in paused],
-            unclaimed=sum(answer.unclaimed for answer in answers.values()),
-            more=any(answer.more for answer in answers.values()),
-            order=stands if first is None else first.order,
-        )
-
-    async def order_worker(
-        self, call: Call, incarnation: str, order: WorkerOrder, *, now: float | None = None
-    ) -> bool:
-        """Order it in the first shard: an order in several could be taken back in some only."""
-        checks.check_worker_order(order)
-        line = self._line("order_worker", call)
-        if line.answer is None:
-            line.answer = await self._first.order_worker(call, incarnation, order, now=now)
-        return bool(line.answer)
-
-    async def give_back(
-        self,
-        incarnation: str,
-        started: Sequence[str] | None = None,
-        *,
-        blocked: Sequence[str] = (),
-        now: float | None = None,
-    ) -> Moved:
-        works = self._each(
-            lambda store: store.give_back(incarnation, started, blocked=blocked, now=now)
-        )
-        # One that is away gives it back by itself, when the lease is over.
-        return self._moved((await self._most(works)).values())
+        answers, _ = await self.reachable(self.each(lambda store: store.hello()))
+        self.met.update(answers)
+        if self.default in answers and not self.is_registered:
+            self.is_registered = await register(self.first, self.addresses)
+        return joined_hello(answers, [self.met.get(shard) for shard in self.stores], self.default)
 
     async def sweep(self, *, now: float | None = None) -> Moved:
-        works = self._each(lambda store: store.sweep(now=now))
-        return self._moved((await self._most(works)).values())
+        works = self.each(lambda store: store.sweep(now=now))
+        return self.moved((await self.most(works)).values())
 
     async def promote(self, *, now: float | None = None) -> Moved:
-        works = self._each(lambda store: store.promote(now=now))
-        return self._moved((await self._most(works)).values())
+        works = self.each(lambda store: store.promote(now=now))
+        return self.moved((await self.most(works)).values())
 
     async def tidy(self, *, now: float | None = None) -> Moved:
-        works = self._each(lambda store: store.tidy(now=now))
-        return self._moved((await self._most(works)).values())
+        works = self.each(lambda store: store.tidy(now=now))
+        return self.moved((await self.most(works)).values())
 
     async def deliver(self, *, now: float | None = None) -> Moved:
         """Go on with releasing dependents, and carry what is in the outboxes by one step."""
-        works = self._each(lambda store: store.deliver(now=now))
-        moved = await self._most(works)
-        carried = await self._most(
-            {shard: partial(self._carrier.carry, shard, now) for shard in moved}
+        works = self.each(lambda store: store.deliver(now=now))
+        moved = await self.most(works)
+        carried = await self.most(
+            {shard: partial(self.carrier.carry, shard, now) for shard in moved}
         )
         count = sum(answer.count for answer in moved.values())
         return Moved(
@@ -193,8 +127,8 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         self, incarnation: str, ids: Sequence[str], *, now: float | None = None
     ) -> list[Watched]:
         """Watch in every shard; raise if one is away and the others do not know all tasks."""
-        works = self._each(lambda store: store.watch(incarnation, ids, now=now))
-        answers, away = await self._reachable(works)
+        works = self.each(lambda store: store.watch(incarnation, ids, now=now))
+        answers, away = await self.reachable(works)
         found = [
             next((watched for watched in each if watched.state is not None), each[0])
             for each in zip(*answers.values(), strict=True)
@@ -207,13 +141,13 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         self, call: Call, writes: Sequence[Write], *, now: float | None = None
     ) -> list[Settled]:
         checks.check_writes(writes)
-        line = self._line("write", call)
+        line = self.line("write", call)
         if line.answer is not None:
             return cast(list[Settled], line.answer)
         if line.plan is None:
             leases = [(w.lease.id, w.lease.incarnation, w.lease.token) for w in writes]
-            places = await self._locate(leases, now)
-            line.plan = _grouped([places[w.lease.id] for w in writes], self._default)
+            places = await self.locate(leases, now)
+            line.plan = _grouped([places[w.lease.id] for w in writes], self.default)
         return await self._spread(
             line, writes, lambda store, part: store.write(call, part, now=now)
         )
@@ -222,7 +156,7 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         self, tenant: str, keys: Sequence[str], *, now: float | None = None
     ) -> list[bytes | None]:
         """XCom values; of one that two shards have, the first shard's."""
-        answers = await self._all(self._each(lambda store: store.pull(tenant, keys, now=now)))
+        answers = await self.all(self.each(lambda store: store.pull(tenant, keys, now=now)))
         return [
             next((value for value in each if value is not None), None)
             for each in zip(*answers.values(), strict=True)
@@ -232,40 +166,40 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         self, call: Call, orders: Sequence[Alter], *, now: float | None = None
     ) -> list[Altered]:
         checks.check_orders(orders)
-        line = self._line("alter", call)
+        line = self.line("alter", call)
         if line.answer is not None:
             return cast(list[Altered], line.answer)
         if line.plan is None:
             ids = [order.id for order in orders]
-            known = await self._known(dict.fromkeys(self._stores, ids), now)
-            places = [next(iter(known.get(id, {})), self._default) for id in ids]
+            known = await self.known(dict.fromkeys(self.stores, ids), now)
+            places = [next(iter(known.get(id, {})), self.default) for id in ids]
             for order, place in zip(orders, places, strict=True):
                 if order.action == "prioritize" and order.level is not None:
-                    self._places.check_level(order.id, order.level, place, self._addresses)
-            line.plan = _grouped(places, self._default)
+                    self.places.check_level(order.id, order.level, place, self.addresses)
+            line.plan = _grouped(places, self.default)
         answers = await self._spread(
             line, orders, lambda store, part: store.alter(call, part, now=now)
         )
-        self._carrier.soon(line.plan)
+        self.carrier.soon(line.plan)
         return answers
 
     async def configure(
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
     ) -> None:
         checks.check_changes(changes)
-        line = self._line("configure", call)
+        line = self.line("configure", call)
         if line.answer:
             return
         if not changes:
-            await self._end_older_calls(call, now)
+            await self.end_older_calls(call, now)
             line.answer = True
             return
-        parts = split_changes(changes, self._places, self._stores)
+        parts = self.places.split_changes(changes)
         if all(isinstance(change, Declaration) for change in changes):
-            self._refuse_away(parts)  # a worker tries again, and has other things to do
-        await self._all(
+            self.refuse_away(parts)  # a worker tries again, and has other things to do
+        await self.all(
             {
-                shard: partial(self._stores[shard].configure, call, part, now=now)
+                shard: partial(self.stores[shard].configure, call, part, now=now)
                 for shard, part in parts.items()
             },
             line.kept,
@@ -275,30 +209,30 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None
     ) -> Moved:
-        line = self._line("purge", call)
+        line = self.line("purge", call)
         if line.answer is None:
             works = {
-                shard: partial(self._stores[shard].purge, call, queue, tenant, now=now)
-                for shard in self._places.shards_of(queue)
+                shard: partial(self.stores[shard].purge, call, queue, tenant, now=now)
+                for shard in self.places.shards_of(queue)
             }
-            line.answer = self._moved((await self._all(works, line.kept)).values())
-        self._carrier.soon(self._places.shards_of(queue))
+            line.answer = self.moved((await self.all(works, line.kept)).values())
+        self.carrier.soon(self.places.shards_of(queue))
         return cast(Moved, line.answer)
 
     async def delete_queue(self, call: Call, queue: str, *, now: float | None = None) -> Deleted:
         """Delete it in its shards one by one, unless it is in use in any; the home goes last."""
-        line = self._line("delete_queue", call)
+        line = self.line("delete_queue", call)
         if line.answer is None:
             home = self.shard_of(queue)
-            shards = [each for each in self._places.shards_of(queue) if each != home]
+            shards = [each for each in self.places.shards_of(queue) if each != home]
             if shards and not line.kept:
-                counts = await self.snapshot(queue, tenants=False, now=now)
+                counts = await reads.snapshot(self, queue, tenants=False, now=now)
                 if counts.depth or counts.running:
                     return Deleted(now=counts.now, waiting=counts.depth, running=counts.running)
             answers: list[Deleted] = []
             for shard in (*shards, home):
-                work = partial(self._stores[shard].delete_queue, call, queue, now=now)
-                answers.append((await self._all({shard: work}, line.kept))[shard])
+                work = partial(self.stores[shard].delete_queue, call, queue, now=now)
+                answers.append((await self.all({shard: work}, line.kept))[shard])
                 if answers[-1].refused or answers[-1].more:
                     break
             count = sum(answer.count for answer in answers)
@@ -311,18 +245,18 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         self, call: Call, changes: Sequence[DocumentChange], *, now: float | None = None
     ) -> list[DocumentChanged]:
         check_document_changes(changes)
-        line = self._line("write_documents", call)
+        line = self.line("write_documents", call)
         if line.answer is None:
-            line.answer = await self._first.write_documents(call, changes, now=now)
+            line.answer = await self.first.write_documents(call, changes, now=now)
         return list(line.answer)
 
     async def note(
         self, call: Call, trail: str, values: Sequence[bytes], *, now: float | None = None
     ) -> None:
         check_notes(trail, values)
-        line = self._line("note", call)
+        line = self.line("note", call)
         if not line.answer:
-            await self._first.note(call, trail, values, now=now)
+            await self.first.note(call, trail, values, now=now)
             line.answer = True
 
     async def lead(
@@ -334,30 +268,27 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
         release: bool = False,
         now: float | None = None,
     ) -> Leadership:
-        return await self._first.lead(name, holder, ttl=ttl, release=release, now=now)
+        return await self.first.lead(name, holder, ttl=ttl, release=release, now=now)
 
     async def close(self) -> None:
         """Take in and lend nothing more, and wake everyone who waits."""
-        await self._carrier.close()
-        await self._away.close()
-        await self._all(self._each(lambda store: store.close()))
+        await self.carrier.close()
+        await self.away.close()
+        await self.all(self.each(lambda store: store.close()))
 
     # -- several shards ------------------------------------------------------------------------
-
-    def _each(self, verb: Callable[[Post], Awaitable[T]]) -> dict[str, Callable[[], Awaitable[T]]]:
-        return {shard: partial(verb, store) for shard, store in self._stores.items()}
 
     async def _spread(
         self,
         line: Line,
         items: Sequence[H],
-        verb: Callable[[Post, Sequence[H]], Awaitable[list[T]]],
+        verb: Callable[[ShardStore, Sequence[H]], Awaitable[list[T]]],
     ) -> list[T]:
         """Send each shard its part of a batch; the answers in the order of the batch."""
         plan: dict[str, list[int]] = line.plan
-        answers = await self._all(
+        answers = await self.all(
             {
-                shard: partial(verb, self._stores[shard], [items[i] for i in places])
+                shard: partial(verb, self.stores[shard], [items[i] for i in places])
                 for shard, places in plan.items()
             },
             line.kept,
@@ -373,20 +304,6 @@ class ShardedBroker(Entering, Exchanging, Flowing, Listening, Reading, Planning,
             }
         line.answer = answer = [placed[i] for i in range(len(placed))]
         return answer
-
-    def _moved(self, answers: Iterable[Moved]) -> Moved:
-        """The sum of what shards moved; ends may have put something into their outboxes."""
-        all = list(answers)
-        count = sum(answer.count for answer in all)
-        if count:
-            self._carrier.soon(self._stores)
-        return Moved(
-            now=max(answer.now for answer in all),
-            count=count,
-            more=any(answer.more for answer in all),
-            guarded=any(answer.guarded for answer in all),
-            ticks=any(answer.ticks for answer in all),
-        )
 
 
 def _grouped(places: Sequence[str], default: str) -> dict[str, list[int]]:

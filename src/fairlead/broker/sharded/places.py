@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fairlead.broker.requests import SHARD, Change, Declaration, LimiterChange
 from fairlead.broker.shards import check_shard
-from fairlead.broker.verbs import SHARD
 from fairlead.model.errors import InvalidInput, InvalidOption
-from fairlead.model.message import LEVELS
+from fairlead.model.message import LEVEL_NAMES, LEVELS
 
 __all__ = ("Places",)
 
@@ -36,14 +36,16 @@ class Places:
         ``levels``: the shard of each level that is routed. From ``drained`` shards all queues are
         served, and nothing new goes there by that.
         """
-        known = [check_shard(name) for name in shards]
+        self._shards = known = [check_shard(name) for name in shards]
         self.default = default
         self.levels = dict(levels or {})
         self._queues = dict(queues)
         for shard in (default, *queues.values(), *self.levels.values(), *drained):
             if check_shard(shard) not in known:
                 raise InvalidOption("shard", shard, f"one of {', '.join(known)}")
-        lowest = max((n for n in range(len(LEVELS)) if n not in self.levels), default=len(LEVELS))
+        # Homes stand at the lowest of the first four that is not routed, or behind all that are.
+        unrouted = (level for level in range(len(LEVELS)) if level not in self.levels)
+        lowest = max(unrouted, default=len(LEVEL_NAMES))
         # By shard of levels: the lowest that it has.
         worst = {shard: level for level, shard in sorted(self.levels.items())}
         by_level = sorted(worst, key=worst.__getitem__)
@@ -54,7 +56,7 @@ class Places:
     def __str__(self) -> str:
         """Where new tasks go, as one line."""
         queues = (f"{queue}={shard}" for queue, shard in sorted(self._queues.items()))
-        levels = (f"{LEVELS[level]}={shard}" for level, shard in sorted(self.levels.items()))
+        levels = (f"{LEVEL_NAMES[level]}={shard}" for level, shard in sorted(self.levels.items()))
         return ", ".join((*queues, *levels, f"others={self.default}"))
 
     @property
@@ -82,8 +84,9 @@ class Places:
             return
         there = "with their queue" if target is None else f"on {addresses.get(target, target)}"
         raise InvalidInput(
-            f"task {id} is on {addresses.get(shard, shard)}, and tasks of priority {LEVELS[level]} "
-            f"are {there}: it cannot change servers; cancel it and enqueue it with that priority"
+            f"task {id} is on {addresses.get(shard, shard)}, and tasks of priority "
+            f"{LEVEL_NAMES[level]} are {there}: it cannot change servers; "
+            "cancel it and enqueue it with that priority"
         )
 
     def split(self, queues: Sequence[str], turn: int = 0) -> dict[str, list[str]]:
@@ -109,3 +112,13 @@ class Places:
             for group in groups
             for shard in group
         }
+
+    def split_changes(self, changes: Sequence[Change]) -> dict[str, list[Change]]:
+        """Return changes of settings by shard: of a queue where it is, all others everywhere."""
+        parts: dict[str, list[Change]] = {}
+        for change in changes:
+            target = change.change if isinstance(change, Declaration) else change
+            queue = None if isinstance(target, LimiterChange) else target.queue
+            for shard in self._shards if queue is None else self.shards_of(queue):
+                parts.setdefault(shard, []).append(change)
+        return parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.broker.verbs import Submission
+from fairlead.broker.requests import Submission
 
 __all__ = ("Places", "incarnation_of", "stages_of")
 

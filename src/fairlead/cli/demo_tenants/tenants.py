@@ -25,7 +25,7 @@ from fairlead.cli.demo_tenants.tasks import (
     transform,
     warm,
 )
-from fairlead.runtime.loops import new_runner
+from fairlead.runtime.event_loop import new_runner
 
 __all__ = ("SAID", "TENANTS", "main")
 

@@ -1,4 +1,7 @@
-"""Fairlead as a backend of Django's tasks: put it into INSTALLED_APPS for ``fairlead_worker``."""
+"""Fairlead as a backend of Django's tasks: put it into INSTALLED_APPS for ``fairlead_worker``.
+
+Start with ``backend``, which Django calls; ``worker`` is what workers import, ``runs`` runs tasks.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from django.core import checks
 from django.db import connections, transaction
-from django.utils import timezone
 
 from fairlead.app import Fairlead
 from fairlead.client import Sender
@@ -28,6 +27,7 @@ from fairlead.contrib.django.results import result_of
 from fairlead.contrib.django.runs import handler_of
 from fairlead.model.errors import InvalidInput, UnknownTask
 from fairlead.model.names import DEFAULT_TENANT
+from fairlead.model.priorities import LEVEL_LABELS
 
 __all__ = ("FairleadBackend",)
 
@@ -78,10 +78,12 @@ class FairleadBackend(BaseTaskBackend):
         sender = self._sender(task).using(
             queue=task.queue_name,
             priority=_priority(task.priority),
-            delay=_delay(task.run_after),
             tenant=self._tenant(task, given, named),
         )
-        call = sender.call(given, named, _said(task, self.alias))
+        if task.run_after is not None:
+            sender = sender.using(at=task.run_after)
+        said = _said(task, self.alias)
+        call = sender.call(given, named, said)
         result = TaskResult(
             task=task,
             id=call.id,
@@ -97,23 +99,22 @@ class FairleadBackend(BaseTaskBackend):
             worker_ids=[],
         )
 
-        def send() -> None:
-            self.queue.enqueue_many([call])
-            self._tell(result)
-
         database = self.settings.DATABASE
-        if self.settings.ON_COMMIT == "ledger":
-            self.queue.enqueue_many([call], tx=database)
-            self._tell(result)
-        elif self.settings.ON_COMMIT and connections[database].in_atomic_block:
+        by_ledger = self.settings.ON_COMMIT == "ledger"
+
+        def send() -> None:
+            moment = datetime.now(UTC)
+            said["enqueued_at"] = moment.isoformat()  # the call is packed now, not before
+            self.queue.enqueue_many([call], **({"tx": database} if by_ledger else {}))
+            object.__setattr__(result, "enqueued_at", moment)
+            task_enqueued.send(type(self), task_result=result)
+
+        waits = self.settings.ON_COMMIT and not by_ledger
+        if waits and connections[database].in_atomic_block:
             transaction.on_commit(send, using=database)
         else:
             send()
         return result
-
-    def _tell(self, result: Any) -> None:
-        object.__setattr__(result, "enqueued_at", timezone.now())
-        task_enqueued.send(type(self), task_result=result)
 
     def _tenant(self, task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
         said = self.settings.TENANT
@@ -126,7 +127,7 @@ class FairleadBackend(BaseTaskBackend):
     def get_result(self, result_id: Any) -> Any:
         """Return what became of a task; TaskResultDoesNotExist if it is not known any more."""
         id = str(result_id)
-        record = self.queue._clients.sync(lambda client: client.find_one(id, "all"))
+        record = self.queue._clients.sync(lambda client: client.reader.one(id, "all"))
         result = None if record is None else result_of(record)
         if result is None:
             raise TaskResultDoesNotExist(id)
@@ -164,12 +165,5 @@ def _said(task: Any, alias: str) -> dict[str, Any]:
 
 def _priority(number: int) -> str:
     """The level that stands for one of Django's priorities, from -100 to 100."""
-    if number > 50:
-        return "critical"
-    return "high" if number > 0 else "normal" if number == 0 else "low"
-
-
-def _delay(moment: datetime | None) -> float:
-    if moment is None:
-        return 0.0
-    return max(0.0, moment.timestamp() - datetime.now(UTC).timestamp())
+    level = 0 if number > 50 else 1 if number > 0 else 2 if number == 0 else 3
+    return LEVEL_LABELS[level]

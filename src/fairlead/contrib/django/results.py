@@ -7,13 +7,13 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from fairlead.broker.views import TaskRecord
+from fairlead.broker.records import TaskRecord
 from fairlead.contrib.django.api import Task, TaskError, TaskResult, TaskResultStatus
-from fairlead.contrib.django.runs import UNKNOWN_WORKER, task_as_said
+from fairlead.contrib.django.runs import UNKNOWN_WORKER, enqueued_at, task_as_said
 from fairlead.model import errors
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
-from fairlead.model.values import unpack, unpack_arguments
+from fairlead.model.packing import unpack, unpack_arguments
 
 __all__ = ("result_of",)
 
@@ -48,7 +48,7 @@ def result_of(record: TaskRecord) -> Any:
         task=_task(body.task, said),
         id=message.id,
         status=_STATUS.get(record.state, TaskResultStatus.READY),
-        enqueued_at=_moment(record.enqueued_at),
+        enqueued_at=enqueued_at(said, record.enqueued_at, _moment(started)),
         started_at=_moment(started),
         last_attempted_at=_moment(started),
         finished_at=_moment(record.finished_at),

@@ -25,9 +25,9 @@ from fairlead.contrib.django.api import (
     task_started,
 )
 from fairlead.model.errors import Reject, Retry, Snooze
-from fairlead.worker.context import Context
+from fairlead.worker.run.context import Context
 
-__all__ = ("UNKNOWN_WORKER", "handler_of", "task_as_said")
+__all__ = ("UNKNOWN_WORKER", "enqueued_at", "handler_of", "task_as_said")
 
 UNKNOWN_WORKER = ""  # of attempts before the last, of which the broker keeps only the number
 _MOST_TRACE = 16_384  # characters of a traceback, the last ones
@@ -45,7 +45,9 @@ class _Run:
         ctx: Context,
         args: list[Any],
         kwargs: dict[str, Any],
+        said: dict[str, Any],
     ) -> None:
+        task = task_as_said(task, said)
         self._sender = sender
         self._is_last = ctx.attempt > max_retries
         self._worker = f"{socket.gethostname()}-{os.getpid()}"
@@ -55,7 +57,7 @@ class _Run:
             task=task,
             id=ctx.id,
             status=TaskResultStatus.RUNNING,
-            enqueued_at=datetime.fromtimestamp(ctx._lease.enqueued_at, UTC),
+            enqueued_at=enqueued_at(said, ctx._lease.enqueued_at, began),
             started_at=began,
             last_attempted_at=began,
             finished_at=None,
@@ -111,7 +113,7 @@ def handler_of(sender: type, task: Any, max_retries: int) -> Callable[..., Any]:
     ) -> dict[str, Any]:
         close_old_connections()
         try:
-            attempt = _Run(sender, task_as_said(task, said), max_retries, ctx, args, kwargs)
+            attempt = _Run(sender, task, max_retries, ctx, args, kwargs, said)
             try:
                 value = normalize_json(task.func(*attempt.args, **attempt.kwargs))
             except BaseException as error:
@@ -128,7 +130,7 @@ def handler_of(sender: type, task: Any, max_retries: int) -> Callable[..., Any]:
         close = sync_to_async(close_old_connections)
         await close()
         try:
-            attempt = _Run(sender, task_as_said(task, said), max_retries, ctx, args, kwargs)
+            attempt = _Run(sender, task, max_retries, ctx, args, kwargs, said)
             try:
                 value = normalize_json(await task.func(*attempt.args, **attempt.kwargs))
             except BaseException as error:
@@ -151,3 +153,15 @@ def task_as_said(task: Any, said: dict[str, Any]) -> Any:
         run_after=None if after is None else datetime.fromisoformat(after),
         backend=said["backend"],
     )
+
+
+def enqueued_at(said: dict[str, Any], accepted: float, started: datetime | None) -> datetime:
+    """Return when a task was enqueued, by the clock of the machine that did it.
+
+    If that contradicts its start, return when the broker accepted it (unix seconds).
+    """
+    told = said.get("enqueued_at")  # missing in tasks that an earlier release enqueued
+    moment = None if told is None else datetime.fromisoformat(told)
+    if moment is None or (started is not None and moment > started):
+        return datetime.fromtimestamp(accepted, UTC)
+    return moment

@@ -1,15 +1,14 @@
-"""Looks for what must never be stored: a task in two places or none, counts that are off, waits
-that nothing will end, keys that nobody wrote.
+"""Find what must never be stored: a task in two places, or none, counts that are off, and the like.
 
-Walks everything, in steps that hold up nobody else, so it is for operators and tests. The twin of
-``memory/audit.py``, and beyond it of all that only a store can get wrong.
+It reads everything, in steps that hold up nobody else, so it is for operators and tests. It asks
+all that ``memory/audit.py`` does, and what only a store can get wrong. Start with ``walk``, then
+``tasks``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.broker.redis.audit.counted import check_counters
 from fairlead.broker.redis.audit.edges import check_edges
 from fairlead.broker.redis.audit.flows import check_flows
 from fairlead.broker.redis.audit.pins import check_pins
@@ -62,4 +61,3 @@ def _checks(shard: Shard) -> Iterator[str]:
     yield from check_queues(shard)
     yield from check_rest(shard)
     yield from check_flows(shard)
-    yield from check_counters(shard)

@@ -11,7 +11,7 @@ from fairlead.broker.redis.audit.flows import guarded, is_guard
 from fairlead.broker.redis.audit.values import COMPLETED, DEFERRED, FINAL, Task
 from fairlead.broker.redis.audit.walk import Shard
 
-__all__ = ("check_edges",)
+__all__ = ("check_edges", "waits_of")
 
 _POLICY_WAIT = 2
 _UNDO = "9"  # a job that takes edges away
@@ -29,7 +29,7 @@ def _waits(shard: Shard) -> Iterator[str]:
     """Deferred tasks wait for something that knows of them."""
     made = shard.meta.get("edges", 0.0)
     for child_id in shard.hash("before"):
-        edges = _edges(shard, child_id)
+        edges = waits_of(shard, child_id)
         child = shard.tasks.get(child_id)
         if child is None or child.state != DEFERRED:
             yield f"'before' holds {child_id}, which is not deferred"
@@ -43,11 +43,11 @@ def _waits(shard: Shard) -> Iterator[str]:
         if shard.hash("before").get(child_id) != {}:
             yield f"'before:{child_id}' is there, but its task does not wait for that much"
     for id, task in shard.tasks.items():
-        if task.state == DEFERRED and not _edges(shard, id):
+        if task.state == DEFERRED and not waits_of(shard, id):
             yield f"task {id} is deferred but waits for nothing"
 
 
-def _edges(shard: Shard, child_id: str) -> dict[tuple[str, str], float]:
+def waits_of(shard: Shard, child_id: str) -> dict[tuple[str, str], float]:
     """What a task waits for: the parent and its life or shard, and the number of the edge."""
     few: dict[tuple[str, str], float] = shard.hash("before").get(child_id, {})
     if few:
@@ -71,7 +71,7 @@ def _releases(shard: Shard) -> Iterator[str]:
             child_id, policy, near = _dependent(shard, member)
             if undone.get((child_id, parent_id, life)) == number:
                 continue
-            if near and _edges(shard, child_id).get((parent_id, life)) != number:
+            if near and waits_of(shard, child_id).get((parent_id, life)) != number:
                 yield f"task {parent_id} would release {child_id}, which does not wait for it"
             elif number > bound and not (is_guard(parent_id) and guarded(shard, parent_id)):
                 yield from _blocked(child_id, policy, parent, parent_id)

@@ -23,11 +23,11 @@ from fairlead.broker.redis.audit.values import (
     Tenant,
 )
 from fairlead.broker.redis.audit.walk import Shard
-from fairlead.broker.redis.stored import STATES
+from fairlead.broker.redis.layout import STATES
 
 __all__ = ("check_queues",)
 
-_LEVELS = 4
+_LEVELS = 8
 _SHELVES = ("kept:", "done:", "dead:", "large-done:", "large-dead:", "heads-done:", "heads-dead:")
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from struct import Struct
 
+from fairlead.broker.redis import layout, standing
 from fairlead.broker.redis.audit.values import (
     CANCELLED,
     COUNTED,
-    QUEUED,
     SCHEDULED,
     STATUSES,
     Conf,
@@ -24,20 +24,16 @@ from fairlead.broker.redis.audit.values import (
     Task,
     Tenant,
 )
-from fairlead.broker.redis.documents import FORM as DOCUMENT
-from fairlead.broker.redis.documents import note
-from fairlead.broker.redis.flow_codec import FORM, MEMBER, ROW, flow_texts
-from fairlead.broker.redis.looking import TALLY, TENANT, TENANT_BYTES, TENANT_HOUR, counters
-from fairlead.broker.redis.stored import (
-    SIZES,
-    STORED,
-    US,
+from fairlead.broker.redis.decode import (
     decode_breaker,
     decode_error,
     parse_head,
     parsed_heads,
     worker_record,
 )
+from fairlead.broker.redis.documents import read_note as decode_note
+from fairlead.broker.redis.flows import flow_texts
+from fairlead.broker.redis.layout import US, text_at
 from fairlead.model.errors import InvalidOption
 
 __all__ = (
@@ -66,44 +62,33 @@ __all__ = (
     "read_xcom",
 )
 
-_FATE = Struct("<BBBIBHHdddddd")
-_HOLD = Struct("<B")
-_MOVED = 4  # above the unique hold: how often it was given another level
-_SIZE = Struct("<III")  # life, bytes of body and trace, bytes of parts
-_RARE = Struct("<ddB")  # how a tenant ends if it has any of this, or one of two texts before it
-_QUEUE = Struct("<dd8IdddBdddIIdd")
-_CONF = Struct("<BdddddddIBddddd")
-_GATE = Struct("<ddIdd")
-_USED = Struct("<d")
-_TOMB = Struct("<dB")  # until when, how it ended; then a digest in hex, and the tenant
 _SHA1 = 40
-_LIMITERS = (44, 100)  # bytes, without a breaker and with one
 _HEAD = 7  # fields of a head, before the flow of a member and its life
 _SETTINGS = 5  # paused, weight, concurrency, rate, burst
 
 
 def read_message(stored: bytes) -> Message:
-    at, life, size = _unpack(STORED, stored)
-    cut = STORED.size + size
-    body, trace = _unpack(SIZES, stored, cut)
-    if len(stored) < cut + SIZES.size + body + trace:
+    at, life, size = _unpack(layout.STORED, stored)
+    cut = layout.STORED.size + size
+    body, trace = _unpack(layout.SIZES, stored, cut)
+    if len(stored) < cut + layout.SIZES.size + body + trace:
         raise ValueError("a message is cut off")
-    return Message(life, stored[STORED.size : cut], body + trace, at)
+    return Message(life, stored[layout.STORED.size : cut], body + trace, at)
 
 
 def read_record(stored: bytes) -> Record:
-    state, flags, policy, _, _, _, generation, token, _, *moments = _unpack(_FATE, stored)
+    state, flags, policy, _, _, _, generation, token, _, *moments = _unpack(layout.FATE, stored)
     due, deadline, _, expires = moments
     if not SCHEDULED <= state <= CANCELLED:
         raise ValueError(f"there is no state {state}")
-    (hold,) = _unpack(_HOLD, stored, _FATE.size)
-    incarnation, place = _text(stored, _FATE.size + _HOLD.size, 1)
-    unique, place = _text(stored, place, 2)
-    _, place = _text(stored, place, 2)
-    head, place = _text(stored, place, 2)
-    if len(stored) != place + _SIZE.size:
+    (hold,) = _unpack(layout.HOLD, stored, layout.FATE.size)
+    incarnation, place = text_at(stored, layout.FATE.size + layout.HOLD.size, 1)
+    unique, place = text_at(stored, place, 2)
+    _, place = text_at(stored, place, 2)
+    head, place = text_at(stored, place, 2)
+    if len(stored) != place + layout.SIZE.size:
         raise ValueError("a record has another length than it says")
-    life, size, extra = _unpack(_SIZE, stored, place)
+    life, size, extra = _unpack(layout.SIZE, stored, place)
     return Record(
         state=state,
         flags=flags,
@@ -113,8 +98,8 @@ def read_record(stored: bytes) -> Record:
         due=due,
         deadline=deadline,
         expires=expires,
-        hold=hold % _MOVED,
-        moved=hold - hold % _MOVED,
+        hold=hold % layout.MOVED,
+        moved=hold - hold % layout.MOVED,
         incarnation=incarnation.decode(),
         unique=unique.decode(),
         head=head,
@@ -126,64 +111,43 @@ def read_record(stored: bytes) -> Record:
 
 def join(id: str, message: Message | None, record: Record | None) -> Task:
     """The task that a message, a record or both make."""
-    if record is not None:
-        head = record.head
-    elif message is not None:
-        head = message.head
-    else:
-        raise ValueError("there is neither")
-    queue, tenant, level, _, limiters, _, _, _ = parsed_heads.get(head) or parse_head(head)
+    recorded = record is not None
+    if record is None:
+        if message is None:
+            raise ValueError("there is neither")
+        record = Record(head=message.head, life=message.life, size=message.size)
+    queue, tenant, level, _, limiters, _, _, _ = parsed_heads.get(record.head) or parse_head(
+        record.head
+    )
     return Task(
         id=id,
         queue=queue,
         tenant=tenant,
         level=level,
         limiters=limiters,
-        record=record or _untouched(message or Message(0, head, 0)),
+        record=record,
         message=message,
-        recorded=record is not None,
-        flow="\x1f".join(head.decode().split("\x1f")[_HEAD:]),
-    )
-
-
-def _untouched(message: Message) -> Record:
-    """What it means that there is no record: queued for the first time."""
-    return Record(
-        state=QUEUED,
-        flags=0,
-        policy=0,
-        generation=0,
-        token=0,
-        due=0.0,
-        deadline=0.0,
-        expires=0.0,
-        hold=0,
-        moved=0,
-        incarnation="",
-        unique="",
-        head=message.head,
-        life=message.life,
-        size=message.size,
-        extra=0,
+        recorded=recorded,
+        flow="\x1f".join(record.head.decode().split("\x1f")[_HEAD:]),
     )
 
 
 def read_tenant(stored: bytes) -> Tenant:
-    *numbers, tag, weight, status, _, pause, gated, busy = _unpack(TENANT, stored)
-    place = TENANT.size + TENANT_HOUR.size
-    done, live = _unpack(TENANT_BYTES, stored, place)
-    place += TENANT_BYTES.size
+    *numbers, tag, weight, status, _, pause, gated, busy = _unpack(layout.TENANT, stored)
+    place = layout.TENANT_LENGTH
+    done, live = _unpack(layout.TENANT_BYTES, stored, place - layout.TENANT_BYTES.size)
     spot, woken, dead, pinned, large = b"", b"", 0.0, 0.0, 0
     if len(stored) > place:
-        spot, place = _text(stored, place, 1)
-        woken, place = _text(stored, place, 1)
-        dead, pinned, large = _unpack(_RARE, stored, place)
-        place += _RARE.size
+        spot, place = text_at(stored, place, 1)
+        woken, place = text_at(stored, place, 1)
+        dead, pinned, large = _unpack(layout.TENANT_RARE, stored, place)
+        place += layout.TENANT_RARE.size
+        place += layout.TENANT_LOWER.size if len(stored) > place else 0
     if len(stored) != place or status >= len(STATUSES):
         raise ValueError("a tenant is stored as no script does it")
     return Tenant(
         counts=tuple(numbers[:8]),
-        lengths=tuple(numbers[8:12]),
+        lengths=standing.line_lengths(stored),
         special=numbers[12],
         tag=tag,
         weight=weight,
@@ -202,17 +166,17 @@ def read_tenant(stored: bytes) -> Tenant:
 
 
 def read_tally(stored: bytes) -> tuple[float, ...]:
-    if len(stored) != TALLY.size:
+    if len(stored) != layout.TALLY.size:
         raise ValueError("a tally is stored as no script does it")
-    return TALLY.unpack(stored)
+    return layout.TALLY.unpack(stored)
 
 
 def read_tomb(stored: bytes) -> tuple[float, str]:
     """Until when an id is known, and whose it is."""
-    till, state = _unpack(_TOMB, stored)
-    if not SCHEDULED <= state <= CANCELLED or len(stored) <= _TOMB.size + _SHA1:
+    till, state = _unpack(layout.TOMB, stored)
+    if not SCHEDULED <= state <= CANCELLED or len(stored) <= layout.TOMB.size + _SHA1:
         raise ValueError("a tomb is stored as no script does it")
-    return till, stored[_TOMB.size + _SHA1 :].decode()
+    return till, stored[layout.TOMB.size + _SHA1 :].decode()
 
 
 def read_leader(stored: bytes) -> tuple[int, float]:
@@ -224,7 +188,7 @@ def read_leader(stored: bytes) -> tuple[int, float]:
 
 
 def read_queue(stored: bytes) -> Queue:
-    clock, weight, *rest = _unpack(_QUEUE, stored)
+    clock, weight, *rest = _unpack(layout.QUEUE, stored)
     since, gone, _, _, done_bytes, dead_bytes, _, *large, look, _ = rest[8:]
     return Queue(
         clock=clock,
@@ -236,24 +200,23 @@ def read_queue(stored: bytes) -> Queue:
         dead_bytes=dead_bytes,
         large=(large[0], large[1]),
         look=look,
-        counted=counters(stored),
+        counted=standing.counters(stored),
     )
 
 
 def read_conf(stored: bytes) -> Conf:
-    paused, _, _, _, _, _, concurrency, rate, burst, *_ = _unpack(_CONF, stored)
+    paused, _, _, _, _, _, concurrency, rate, burst, *_ = _unpack(layout.CONF, stored)
     return Conf(paused=paused == 1, concurrency=concurrency, rate=rate, burst=burst)
 
 
 def read_gate(stored: bytes) -> Gate:
-    concurrency, rate, burst, since, gone = _unpack(_GATE, stored)
+    concurrency, rate, burst, since, gone = _unpack(layout.GATE, stored)
     return Gate(concurrency=concurrency, rate=rate, burst=burst, since=since, gone=gone)
 
 
 def read_limiter(stored: bytes) -> Limiter:
-    concurrency, rate, burst, since, gone = _unpack(_GATE, stored)
-    (used,) = _unpack(_USED, stored, _GATE.size)
-    if len(stored) not in _LIMITERS:
+    concurrency, rate, burst, since, gone, used = _unpack(layout.LIMITER, stored)
+    if len(stored) - layout.LIMITER.size not in (0, layout.BREAKER.size):
         raise ValueError("a limiter has another length than with or without a breaker")
     try:
         breaker, circuit = decode_breaker(stored)
@@ -274,7 +237,7 @@ def read_limiter(stored: bytes) -> Limiter:
 def read_error(stored: bytes) -> int:
     """What an error counts for."""
     decode_error(stored)
-    return int.from_bytes(stored[:4], "little")
+    return _unpack(layout.ERROR_SIZE, stored)[0]
 
 
 def read_settings(stored: bytes) -> str:
@@ -297,13 +260,13 @@ def read_worker(stored: bytes) -> str:
 
 def read_document(stored: bytes) -> tuple[int, float]:
     """Its revision, and when it is over (0: never)."""
-    revision, _, till = _unpack(DOCUMENT, stored)
+    revision, _, till = _unpack(layout.DOCUMENT, stored)
     return revision, till
 
 
 def read_note(stored: bytes) -> str:
     """Its number and the length of its value; by US."""
-    found = note(stored)
+    found = decode_note(stored)
     return f"{found.number}\x1f{len(found.value)}"
 
 
@@ -314,7 +277,7 @@ def read_watchers(stored: bytes) -> list[str]:
 
 
 def read_flow(stored: bytes) -> Flow:
-    phase, work, following, total, edges, _, place, *rest = _unpack(FORM, stored)
+    phase, work, following, total, edges, _, place, *rest = _unpack(layout.FLOW, stored)
     completed, dead, cancelled, life, _, finished = rest
     *_, shares = flow_texts(stored)
     if not 1 <= phase <= 3 or work > 3 or following > 3:
@@ -340,18 +303,18 @@ def _share(text: str) -> tuple[str, str, int, int, int]:
 def read_member(stored: bytes) -> str:
     """Queue, tenant and bytes of a member that is no task yet (else nothing), and its id; by US."""
     if stored[:1] == b"\1":
-        _unpack(MEMBER, stored)
-        id, place = _text(stored, MEMBER.size - 2, 2)
-        head, place = _text(stored, place, 2)
-        _, place = _text(stored, place, 4)
-        blob, place = _text(stored, place, 4)
+        _unpack(layout.MEMBER, stored)
+        id, place = text_at(stored, layout.MEMBER.size - 2, 2)
+        head, place = text_at(stored, place, 2)
+        _, place = text_at(stored, place, 4)
+        blob, place = text_at(stored, place, 4)
         queue, tenant, *_ = head.decode().split("\x1f")
-        size = COUNTED + sum(_unpack(SIZES, blob))
+        size = COUNTED + sum(_unpack(layout.SIZES, blob))
         found = f"{queue}\x1f{tenant}\x1f{size}\x1f{id.decode()}"
     else:
-        _unpack(ROW, stored)
-        id, place = _text(stored, ROW.size - 2, 2)
-        _, place = _text(stored, place, 4)
+        _unpack(layout.ROW, stored)
+        id, place = text_at(stored, layout.ROW.size - 2, 2)
+        _, place = text_at(stored, place, 4)
         found = f"\x1f\x1f\x1f{id.decode()}"
     if place != len(stored):
         raise ValueError("a member has another length than it says")
@@ -378,8 +341,8 @@ def read_uses(stored: bytes) -> list[tuple[str, int]]:
 
 def read_xcom(stored: bytes) -> tuple[float, str, int]:
     """When the TTL of a value is over, who wrote it, and what it counts for."""
-    (till,) = _unpack(_USED, stored)
-    writer, _ = _text(stored, _USED.size, 2)
+    (till,) = _unpack(layout.XCOM, stored)
+    writer, _ = text_at(stored, layout.XCOM.size, 2)
     return till, writer.decode(), COUNTED + len(stored)
 
 
@@ -388,12 +351,3 @@ def _unpack(form: Struct, stored: bytes, place: int = 0) -> tuple[int, ...]:
         return form.unpack_from(stored, place)
     except struct.error as error:
         raise ValueError(str(error)) from error
-
-
-def _text(stored: bytes, place: int, length: int) -> tuple[bytes, int]:
-    """A text with its length before it, and where it ends."""
-    start = place + length
-    end = start + int.from_bytes(stored[place:start], "little")
-    if end > len(stored):
-        raise ValueError("a text is cut off")
-    return stored[start:end], end

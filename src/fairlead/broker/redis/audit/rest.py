@@ -1,14 +1,16 @@
-"""What must hold for the rest of a shard: its own record, mail, answers, workers, events, bells."""
+"""What must hold beside tasks and queues: mail, workers, events, bells, documents, counters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from fairlead.broker.redis.audit.documents import check_documents, check_trails
-from fairlead.broker.redis.audit.leadership import check_leaders
-from fairlead.broker.redis.audit.schedules import check_schedules
+from fairlead.broker.documents import MAX_NOTES, MAX_TRAIL_BYTES
+from fairlead.broker.leadership import MAX_LEADERS, MAX_LEADERSHIP
 from fairlead.broker.redis.audit.walk import Shard
+from fairlead.broker.redis.standing import Counters
+from fairlead.broker.schedules import ScheduleRecord
+from fairlead.broker.stats import HOUR
 
 __all__ = ("check_rest",)
 
@@ -24,10 +26,11 @@ def check_rest(shard: Shard) -> Iterator[str]:
     yield from _outboxes(shard)
     yield from _events(shard)
     yield from _bells(shard)
-    yield from check_schedules(shard)
-    yield from check_documents(shard)
-    yield from check_trails(shard)
-    yield from check_leaders(shard)
+    yield from _schedules(shard)
+    yield from _documents(shard)
+    yield from _trails(shard)
+    yield from _leaders(shard)
+    yield from _counters(shard)
     yield from _tombs(shard)
     for reader, place in shard.hash("readers").items():
         if len(place.split(" ")) != 4:
@@ -137,3 +140,104 @@ def _bells(shard: Shard) -> Iterator[str]:
     for name, tokens in shard.lists.items():
         if name.partition(":")[0] in ("bell", "mailbell") and len(tokens) > 1:
             yield f"the bell {name!r} has {len(tokens)} tokens, at most 1"
+
+
+def _schedules(shard: Shard) -> Iterator[str]:
+    """A schedule that has something to fire is looked at, and no other."""
+    ticks = shard.order("ticks")
+    known: dict[str, ScheduleRecord] = shard.hash("schedules")
+    token = shard.meta.get("token", 0.0)
+    for name, record in known.items():
+        at, tick = None if record.paused else record.next_at, ticks.get(name)
+        if at is None and tick is not None:
+            yield f"schedule {name} is looked at although it has nothing to fire"
+        if at is not None and (tick is None or tick < at):
+            yield f"schedule {name} is due at {at} and looked at {tick}"
+        if record.revision > token:
+            yield f"schedule {name} has revision {record.revision}, which was never given"
+    for name in ticks.keys() - known.keys():
+        yield f"schedule {name} is looked at, but is not stored"
+
+
+def _leaders(shard: Shard) -> Iterator[str]:
+    """Terms of leaders were given, and their time ends."""
+    held, token = shard.hash("leaders"), shard.meta.get("token", 0.0)
+    latest = shard.meta.get("now", 0.0) + MAX_LEADERSHIP
+    if len(held) > MAX_LEADERS:
+        yield f"'leaders' has {len(held)} names, at most {MAX_LEADERS}"
+    for name, (term, till) in held.items():
+        if term > token:
+            yield f"{name} is led in term {term}, which was never given"
+        if not till <= latest:
+            yield f"{name} is led until {till}, longer than anybody may ask for"
+
+
+def _documents(shard: Shard) -> Iterator[str]:
+    """Each document can be found, ends in time, and is counted."""
+    stored = dict(shard.family("documents:"))
+    named, timed = dict(shard.family("document-names:")), dict(shard.family("document-ends:"))
+    looks, token = shard.order("document-ends"), shard.meta.get("token", 0.0)
+    for kind in {**stored, **named, **timed, **looks}:
+        known, ends = stored.get(kind, {}), timed.get(kind, {})
+        for name in known.keys() ^ named.get(kind, {}).keys():
+            what = "not listed" if name in known else "listed, but is not stored"
+            yield f"document {name} of kind {kind} is {what}"
+        for name, (revision, till) in known.items():
+            if revision > token:
+                yield f"document {name} of kind {kind} has a revision that was never given"
+            if till != ends.get(name, 0.0):
+                yield f"document {name} of kind {kind} ends at {till}, looked at {ends.get(name)}"
+        for name in ends.keys() - known.keys():
+            yield f"document {name} of kind {kind} has an end, but is not stored"
+        first = min(ends.values(), default=math.inf)
+        if (kind in looks) != bool(ends) or looks.get(kind, -math.inf) > first:
+            yield f"documents of kind {kind} are looked at {looks.get(kind)}, not at {first}"
+
+
+def _trails(shard: Shard) -> Iterator[str]:
+    """Everything that is wrong with trails."""
+    said, token = shard.hash("trails"), shard.meta.get("token", 0.0)
+    trails = dict(shard.family("trail:"))
+    for name in said.keys() - trails.keys():
+        yield f"trail {name} is counted, but has no notes"
+    for name, notes in trails.items():
+        rows = [row.split("\x1f") for row in notes]
+        size = sum(int(length) for _, length in rows)
+        if said.get(name) != str(size):
+            yield f"trail {name} has {size} bytes, 'trails' says {said.get(name)}"
+        if len(notes) > MAX_NOTES or size > MAX_TRAIL_BYTES:
+            yield f"trail {name} keeps {len(notes)} notes of {size} bytes"
+        for (number, _), score in zip(rows, notes.values(), strict=True):
+            if not int(number) == score <= token:
+                yield f"trail {name} has note {number} under {score:.0f}"
+
+
+def _counters(shard: Shard) -> Iterator[str]:
+    """Counters agree with each other, and those of an hour end with it."""
+    for name, queue in shard.queues.items():
+        yield from _counted(name, queue.counted)
+    kept = shard.order("tallies")
+    there = {name.replace(":", "\x1f", 1) for name, _ in shard.family("tally:")}
+    for name in sorted(there - kept.keys()):
+        yield f"'tally:{_shown(name)}' will never be forgotten"
+    for name, ends in kept.items():
+        hour = name.rpartition("\x1f")[2]
+        if name not in there:
+            yield f"'tallies' holds {_shown(name)}, which does not exist"
+        elif not hour.isdecimal() or ends != HOUR * (int(hour) + 2):
+            yield f"'tallies' keeps {_shown(name)} until {ends:.0f}"
+
+
+def _shown(name: str) -> str:
+    return name.replace("\x1f", ":")
+
+
+def _counted(name: str, counted: Counters) -> Iterator[str]:
+    counts, times = counted.counts, counted.times
+    started, waits = counts["started"], times["wait"].count
+    if started != waits:
+        yield f"queue {name} counts {started} attempts that began and {waits} waits before them"
+    if times["run"].count > started:
+        yield f"queue {name} counts more run times than the {started} attempts that began"
+    if counts["retried"] > counts["failed"]:
+        yield f"queue {name} counts more attempts that are repeated than attempts that failed"

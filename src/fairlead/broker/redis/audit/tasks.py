@@ -21,7 +21,7 @@ from fairlead.broker.redis.audit.values import (
     Task,
 )
 from fairlead.broker.redis.audit.walk import Shard
-from fairlead.broker.redis.stored import US
+from fairlead.broker.redis.layout import US
 
 __all__ = ("check_tasks", "xcom_sizes")
 

@@ -6,8 +6,8 @@ import math
 
 import msgspec
 
-from fairlead.broker.redis.looking import Counters
-from fairlead.broker.redis.stored import STATES
+from fairlead.broker.redis.layout import STATES
+from fairlead.broker.redis.standing import Counters
 from fairlead.model.limits import PRECISION, Breaker, Circuit, room_at
 
 __all__ = (
@@ -57,24 +57,24 @@ class Message(msgspec.Struct):
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """What became of a task."""
+    """What became of a task; of one that has no record it is queued for the first time."""
 
-    state: int
-    flags: int
-    policy: int
-    generation: int
-    token: int
-    due: float
-    deadline: float
-    expires: float
-    hold: int
-    moved: int  # 0, or a number that grows with each change of its level
-    incarnation: str
-    unique: str
+    state: int = QUEUED
+    flags: int = 0
+    policy: int = 0
+    generation: int = 0
+    token: int = 0
+    due: float = 0.0
+    deadline: float = 0.0
+    expires: float = 0.0
+    hold: int = 0
+    moved: int = 0  # 0, or a number that grows with each change of its level
+    incarnation: str = ""
+    unique: str = ""
     head: bytes
     life: int
     size: int
-    extra: int
+    extra: int = 0
 
 
 class Flow(msgspec.Struct, frozen=True):

@@ -24,9 +24,9 @@ from fairlead.broker.redis.audit.values import (
     Task,
     Tenant,
 )
-from fairlead.broker.redis.edges import read_edges, read_ties
+from fairlead.broker.redis.decode import read_edges, read_ties
 from fairlead.broker.redis.keys import KINDS, Keys
-from fairlead.broker.redis.numbers import FIELD, unpack_numbers
+from fairlead.broker.redis.layout import NUMBERS_FIELD, unpack_numbers
 from fairlead.broker.redis.schedules import decoded
 
 __all__ = ("Command", "Progress", "Shard", "walk")
@@ -286,7 +286,9 @@ def _put_together(shard: Shard) -> None:
     for name, value in shard.hash("meta").items():
         if name != "generation":
             try:
-                shard.meta |= unpack_numbers(value) if name == FIELD else {name: float(value)}
+                shard.meta |= (
+                    unpack_numbers(value) if name == NUMBERS_FIELD else {name: float(value)}
+                )
             except ValueError:
                 shard.findings.append(f"'meta' holds what cannot be read for {name!r}")
     for id, (letters, few) in shard.hash("ties").items():

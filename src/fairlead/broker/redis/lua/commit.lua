@@ -1,34 +1,29 @@
 -- commit: make a flow that was written real, by one write of its record; and begin to lay it out.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; the flow
 -- Returns  by US: c committed, d another incarnation did, n unknown, i incomplete and the queue that misses members
 -- @library upkeep
--- @include engine
--- @include once
--- @include accept
--- @include admit
--- @include see_to
+-- @include engine call.once accept.duplicate accept.store flow_members.see_to
 local kept = once('commit', tostring)
 if kept then return kept end
-local f = flows.find(ARGV[4])
-if f and f.phase > STAGED then return answer(f.writer == CALLER and 'c' or 'd') end
-if not f or f.writer ~= CALLER then return answer('n') end
-for _, share in ipairs(flows.shares(f)) do
+local flow = flows.find(ARGV[4])
+if flow and flow.phase > STAGED then return answer(flow.writer == CALLER and 'c' or 'd') end
+if not flow or flow.writer ~= CALLER then return answer('n') end
+for _, share in ipairs(flows.shares(flow)) do
   if share.left > 0 then
-    flows.unstage(f)
+    flows.unstage(flow)
     return answer('i' .. SEP .. share.queue)
   end
 end
-f.phase, f.committed, f.shares = LAYING, now, ''
+flow.phase, flow.committed, flow.shares = LAYING, now, ''
 -- Ids that Fairlead makes are never used twice; of any other, members of earlier flows may be left.
-if #f.id ~= 32 or find(f.id, ':', 1, true) then
-  f.life = next_life()
+if #flow.id ~= 32 or find(flow.id, ':', 1, true) then
+  flow.life = next_life()
 end
-drop(flows.stages, f.id)
-write('UNLINK', P .. 'staged:' .. f.id)
-row('flow_committed', 0, '', f.tenant, 0, 0, '', f.id)
-flows.begin(f, LAY)
+drop(flows.stages, flow.id)
+write('UNLINK', prefix .. 'staged:' .. flow.id)
+row('flow_committed', 0, '', flow.tenant, 0, 0, '', flow.id)
+flows.begin(flow, LAY)
 flows.see_to()
 follow_up()
 return answer('c')

@@ -1,6 +1,5 @@
 -- confirm: forget what another shard has taken in.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     the other shard, the number of the last entry that it took in, how many it took in
 -- Returns  how many entries were forgotten; those that somebody else confirmed before are not
 -- @flags allow-oom

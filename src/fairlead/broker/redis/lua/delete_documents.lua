@@ -1,13 +1,10 @@
 -- delete_documents: the same as write_documents for a call that only deletes, which also a full server carries out.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     as of write_documents
 -- Returns  the same
 -- @flags allow-oom
 -- @library upkeep
--- @include engine
--- @include documents
--- @include once
+-- @include engine documents.documents call.once
 local kept = once('documents', tostring)
 if kept then return kept end
 local answers = {}

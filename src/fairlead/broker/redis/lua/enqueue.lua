@@ -1,25 +1,13 @@
 -- enqueue: take tasks in, each in full or not at all.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; then runs of tasks in their order: 'P' (nothing special),
---          head, count, and id and blob of each; 'G', count, and four for each, see lib/accept; or 'E',
---          count, and seven for each of those that have ended already, see lib/past_end
+--          head, count, and id and blob of each; 'G', count, and four for each, see accept.duplicate; or 'E',
+--          count, and seven for each of those that have ended already, see accept.accept_end
 -- Returns  the receipts, separated by RS; of a repeated call also, behind GS, the ids
 -- @library entry
--- @include text
--- @include base
--- @include record
--- @include hand_off
--- @include straight_entry
--- @include engine
--- @include once
--- @include accept
--- @include admit
--- @include entry
--- @include ways
--- @include plain_entry
--- @include recorded_entry
--- @include past_end
+-- @include call.split call.plan task.record fast_path/enqueue.hand_off fast_path/enqueue.enter engine call.once
+-- @include accept.duplicate accept.store accept.accept fast_path/enqueue.ways fast_path/enqueue.enter_run
+-- @include fast_path/records.enter_recorded accept.accept_end
 local kept = once('enqueue', tostring)
 if kept then return kept end
 local ids, at = load_ways(4)

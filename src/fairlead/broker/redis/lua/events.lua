@@ -1,17 +1,14 @@
 -- events: entries behind a place; a named reader's place is kept here.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, reader or '', entry and index of the place or '' ('$' for the entry: that of the newest event),
 --          whether the place belongs to another generation, how many events are wanted
 -- Returns  time, generation, whether there is a gap, entry and index to read on from, then four for
 --          each entry: number, time, index of the first row that is new, rows
 -- @reads
 -- @library events
--- @include text
--- @include base
--- @include read
+-- @include call.split call.plan call.keep_clock
 -- Seconds of silence after which a reader makes room for a new one, and after which a read that changes nothing
--- is written down, and how many there may be: READER_SILENCE, READER_SEEN, MAX_READERS in broker/verbs.py.
+-- is written down, and how many there may be: READER_SILENCE, READER_SEEN, MAX_READERS in broker/requests.py.
 -- @const SILENT=604800 SEEN=86400 READERS=1000
 keep_clock()
 local function count_rows(text)
@@ -24,16 +21,16 @@ end
 local reader, foreign, limit = ARGV[2], ARGV[5] == '1', tonumber(ARGV[6])
 local entry, index = tonumber(ARGV[3]), tonumber(ARGV[4])
 if ARGV[3] == '$' then
-  local newest = call('XREVRANGE', P .. 'events', '+', '-', 'COUNT', 1)[1]
+  local newest = call('XREVRANGE', prefix .. 'events', '+', '-', 'COUNT', 1)[1]
   if newest then entry, index = tonumber(match(newest[1], '^%d+')), count_rows(newest[2][4]) - 1 end
 end
-local meta = call('HMGET', P .. 'meta', 'generation', 'dropped', 'dropped_rows')
-local generation, dropped, its_rows = meta[1], tonumber(meta[2] or 0), tonumber(meta[3] or 0)
+local known = call('HMGET', prefix .. 'meta', 'generation', 'dropped', 'dropped_rows')
+local generation, dropped, its_rows = known[1], tonumber(known[2] or 0), tonumber(known[3] or 0)
 -- The one that has been silent for longest, if that is long enough to make room for another.
 local function longest_silent()
   local least, name, cursor = now - SILENT, nil, '0'
   repeat
-    local page = call('HSCAN', P .. 'readers', cursor, 'COUNT', READERS)
+    local page = call('HSCAN', prefix .. 'readers', cursor, 'COUNT', READERS)
     local all = page[2]
     cursor = page[1]
     for i = 1, #all, 2 do
@@ -45,8 +42,8 @@ local function longest_silent()
 end
 local place, given_up -- of the reader, if it has to be written; who makes room for it
 if reader ~= '' then
-  local kept = call('HGET', P .. 'readers', reader)
-  if not kept and call('HLEN', P .. 'readers') >= READERS then
+  local kept = call('HGET', prefix .. 'readers', reader)
+  if not kept and call('HLEN', prefix .. 'readers') >= READERS then
     given_up = longest_silent()
     if not given_up then return redis.error_reply('FAIRLEAD readers') end
   end
@@ -63,12 +60,12 @@ end
 if not entry then entry, index = dropped, its_rows - 1 end
 local gap = foreign or entry < dropped or (entry == dropped and index < its_rows - 1)
 -- A place is that of an event which was read. If it is not here, the server lost its last writes.
-gap = gap or (entry > dropped and #call('XRANGE', P .. 'events', format('%.0f-0', entry), format('%.0f-0', entry), 'COUNT', 1) == 0)
+gap = gap or (entry > dropped and #call('XRANGE', prefix .. 'events', format('%.0f-0', entry), format('%.0f-0', entry), 'COUNT', 1) == 0)
 if gap then entry, index = dropped, its_rows - 1 end
 local reply = { exact(now), generation, gap and 1 or 0, format('%.0f', entry), format('%.0f', index) }
 local from, rows = format('%.0f-0', max(entry, dropped + 1)), 0
 repeat
-  local page = call('XRANGE', P .. 'events', from, '+', 'COUNT', 20)
+  local page = call('XRANGE', prefix .. 'events', from, '+', 'COUNT', 20)
   for _, each in ipairs(page) do
     local number = tonumber(match(each[1], '^%d+'))
     local skip = number == entry and index + 1 or 0
@@ -79,6 +76,6 @@ repeat
     if rows >= limit then break end
   end
 until #page < 20 or rows >= limit
-if given_up then call('HDEL', P .. 'readers', given_up) end
-if place then call('HSET', P .. 'readers', reader, format('%s %.0f', place, floor(now))) end
+if given_up then call('HDEL', prefix .. 'readers', given_up) end
+if place then call('HSET', prefix .. 'readers', reader, format('%s %.0f', place, floor(now))) end
 return reply

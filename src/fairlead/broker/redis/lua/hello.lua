@@ -1,13 +1,12 @@
 -- hello: who the shard is; a shard that is new, or was emptied, is given its name here.
 --
--- KEYS[1]  prefix of the shard
--- ARGV     clock (lib/clock), the generation to take if there is none yet ('': only look), the layout
---          and the least one that a release must know in order to write here (lib/base), bytes of
+-- ARGV     clock (call.clock), the generation to take if there is none yet ('': only look), the layout
+--          and the least one that a release must know in order to write here (call.plan), bytes of
 --          events to keep, how many seconds ago the caller wrote here, by its own count ('': it never did)
 -- Returns  time, generation ('': none yet), layout, least layout, how far time is ahead of the server's
 --          clock, each as text
 -- @reads
--- @include clock
+-- @include call.clock
 local key = KEYS[1] .. 'meta'
 local stored = redis.call('HMGET', key, 'generation', 'layout', 'least', 'numbers')
 if not stored[1] then
@@ -17,7 +16,7 @@ if not stored[1] then
   end
 end
 local last, ahead = 0, 0
-if stored[4] and #stored[4] >= 16 then last, ahead = struct.unpack('<dd', stored[4]) end -- see lib/base
+if stored[4] and #stored[4] >= 16 then last, ahead = struct.unpack('<dd', stored[4]) end -- see call.plan
 local now = last
 if string.sub(ARGV[1], 1, 1) == 't' then
   now = math.max(last, tonumber(string.sub(ARGV[1], 2)) or 0)

@@ -1,6 +1,5 @@
 -- lead: hold a name for a while unless another holder does, or give it up.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, name, holder, seconds ('': give it up)
 -- Returns  term (0: nobody holds it), holder, until when, the time
 --
@@ -11,7 +10,7 @@
 -- @include engine
 -- MAX_LEADERS in broker/leadership.py.
 -- @const LEADERS=100
-local key, name, caller, seconds = P .. 'leaders', ARGV[2], ARGV[3], tonumber(ARGV[4])
+local key, name, caller, seconds = prefix .. 'leaders', ARGV[2], ARGV[3], tonumber(ARGV[4])
 local stored = call('HGET', key, name)
 sound[key] = true
 local function in_force(text)
@@ -30,8 +29,8 @@ if not term or holder == caller then
       write_all('HDEL', key, over)
     end
     if not term then
-      M.token = next_number(M.token)
-      term = M.token
+      meta.token = next_number(meta.token)
+      term = meta.token
     end
     till, holder = now + seconds, caller
     write('HSET', key, name, concat({ format('%.0f', term), exact(till), caller }, SEP))

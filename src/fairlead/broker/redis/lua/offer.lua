@@ -1,21 +1,14 @@
--- offer: what take asks before it sleeps: as ready, and from now on the worker may be handed a task (lib/hand_off).
+-- offer: what take asks before it sleeps: as can_fetch, and from now on the worker may be handed a task (fast_path/enqueue.hand_off).
 --
 -- An offer is the last answer to its incarnation, so any later numbered call of it ends the offer. Without queues it is
 -- withdrawn. The same number again goes on with the same wait.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; seconds it would sleep, lease, queues
--- Returns  as ready; but first 2 if a task was handed over, and lies there
+-- Returns  as can_fetch; but first 2 if a task was handed over, and lies there
 -- @flags allow-oom
 -- @library upkeep
--- @include engine
--- @include promote
--- @include accept
--- @include admit
--- @include see_to
--- @include outlook
--- @include recover
--- @include once
+-- @include engine promote.promote accept.duplicate accept.store flow_members.see_to promote.outlook lease.recover
+-- @include call.once
 local MOST_QUEUES = 8 -- each is looked at before a task is handed over
 local SLACK = 2 -- seconds that an offer outlasts the sleep: who still waits has made another by then
 local before -- what became of the same wait
@@ -38,7 +31,7 @@ local text = 'c'
 if found == 0 and many > 0 and many <= MOST_QUEUES then
   text = concat({ 'o' .. holds, lease, concat(ARGV, SEP, 6) }, '\30')
   for i = 6, #ARGV do
-    local key = P .. 'offers:' .. ARGV[i]
+    local key = prefix .. 'offers:' .. ARGV[i]
     local over = call('ZRANGEBYSCORE', key, '-inf', exact(now), 'LIMIT', 0, STEP)
     if #over > 0 then write_all('ZREM', key, over) end
     write('ZADD', key, exact(now + seconds + SLACK), CALLER)

@@ -1,8 +1,7 @@
 -- outbox: the oldest of what other shards have to be told.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     how many entries are wanted for each shard, names of shards
--- Returns  for each shard its entries, in order; see lib/outbox
+-- Returns  for each shard its entries, in order; see dependency_release.post
 -- @flags no-writes
 local found = {}
 for i = 2, #ARGV do

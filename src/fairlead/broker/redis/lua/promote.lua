@@ -1,13 +1,10 @@
 -- promote: queue what is due, tenant by tenant, and end what is past its deadline; a step of each.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number
 -- Returns  by RS: time, count, more, whether schedules are due
 -- @flags allow-oom
 -- @library upkeep
--- @include engine
--- @include promote
--- @include once
+-- @include engine promote.promote call.once
 local kept = once('promote', tostring)
 if kept then return kept end
 local count, more = promote()

@@ -3,7 +3,6 @@
 -- A walk found out what may be wrong (repair.py). It is no single moment, and workers go on: so each step judges by
 -- what is stored now, and touches nothing that is right. All of it may be done twice, and by two at once.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number; 'mend', or 'look' in order to change nothing; the kind of step; then for
 --            record   seven for each task without a record: id, state, moment, token, incarnation, deadline, unique key
 --            place    ids of tasks that were not found where their state says
@@ -16,15 +15,13 @@
 --                     either shelf, the lowest tag of those that may run or ''
 --            limiter  names
 --            xcom     tenant, what it counts for its XCom values as the walk saw it, what they count for
+--            edge     three for each: a deferred task, one that it waits for and that is not there, and its life
 --            drop     pairs of an index and a member that does not belong there
 -- Returns  by spaces: how many things were seen to (the others have to be asked for again), how many are
 --          wrong or have been mended, how many cannot be judged because somebody worked on them
 -- @flags allow-oom
 -- @library upkeep
--- @include engine
--- @include recover
--- @include head
--- @include once
+-- @include engine lease.recover dependency_release.lost fair.head call.once
 local kept = once('repair', tostring)
 if kept then return kept end
 local LEASE = 30
@@ -34,66 +31,66 @@ local mends, kind = ARGV[4] == 'mend', ARGV[5]
 local seen, wrong, busy, searched, sized = 0, 0, 0, 0, {}
 
 -- The tenant, with the lengths that its lines really have.
-local function measured(q, name)
-  local t = make_tenant(q, name)
-  if not sized[t] then
-    sized[t] = true
-    for level = 0, 3 do t[LEN + level] = call('LLEN', q.lists .. level .. ':' .. name) end
-    t[CHANGED] = true
+local function measured(queue, name)
+  local tenant = make_tenant(queue, name)
+  if not sized[tenant] then
+    sized[tenant] = true
+    for level = 0, 7 do set_length(tenant, level, call('LLEN', queue.lists .. level .. ':' .. name)) end
+    tenant[CHANGED] = true
   end
-  return t
+  return tenant
 end
 
 -- On which shelves a tenant has an order of its own, and that it is looked at.
-local function keep_own(t)
-  local q, where = t[QUEUE], t[QUEUE].name .. ':' .. t[NAME]
-  t[OWNS] = 0
+local function keep_own(tenant)
+  local q, where = tenant[QUEUE], tenant[QUEUE].name .. ':' .. tenant[NAME]
+  tenant[OWNS] = 0
   for _, state in ipairs({ COMPLETED, DEAD }) do
     local s = shelves.of(q, state)
-    local there = state == DEAD and call('EXISTS', P .. 'dead:' .. where)
-      or call('EXISTS', P .. 'kept:' .. where, P .. 'done:' .. where)
+    local there = state == DEAD and call('EXISTS', prefix .. 'dead:' .. where)
+      or call('EXISTS', prefix .. 'kept:' .. where, prefix .. 'done:' .. where)
     if there > 0 then
-      t[OWNS] = t[OWNS] + s.bit
-      set_at(s.large, t[NAME], -shelves.share(s, t))
-      set_at(s.heads, t[NAME], 1) -- it is found out when something in it is over
+      tenant[OWNS] = tenant[OWNS] + s.bit
+      set_at(s.large, tenant[NAME], -shelves.share(s, tenant))
+      set_at(s.heads, tenant[NAME], 1) -- it is found out when something in it is over
     else
-      drop(s.large, t[NAME])
-      drop(s.heads, t[NAME])
+      drop(s.large, tenant[NAME])
+      drop(s.heads, tenant[NAME])
     end
   end
 end
 
 -- Let a tenant stand where its record says that it has to.
-local function stand(t)
-  local q, name = t[QUEUE], t[NAME]
-  if t[COUNT + QUEUED] == 0 then
-    clear_lines(t)
-    if t[STATUS] ~= IDLE then unready(t, IDLE) end
-  elseif t[PAUSE] == 1 then
-    if t[STATUS] ~= PAUSED then unready(t, PAUSED) end
+local function stand(tenant)
+  local queue, name = tenant[QUEUE], tenant[NAME]
+  if tenant[COUNT + QUEUED] == 0 then
+    clear_lines(tenant)
+    if tenant[STATUS] ~= IDLE then fair.unready(tenant, IDLE) end
+  elseif tenant[PAUSE] == 1 then
+    if tenant[STATUS] ~= PAUSED then fair.unready(tenant, PAUSED) end
   else
-    make_ready(t) -- also what was parked: it is looked at again
+    fair.make_ready(tenant) -- also what was parked: it is looked at again
   end
-  if t[STATUS] == READY then set_at(q.ready, name, t[TAG]) else drop(q.ready, name) end
-  t[BUSY], t[CHANGED] = call('SISMEMBER', P .. 'active:' .. q.name, name), true
-  asleep.look_again(q.name .. SEP .. name, asleep.of(q.name, name))
-  keep_own(t)
-  rung[q.name] = q
+  if tenant[STATUS] == READY then set_at(queue.ready, name, tenant[TAG]) else drop(queue.ready, name) end
+  tenant[BUSY], tenant[CHANGED] = call('SISMEMBER', prefix .. 'active:' .. queue.name, name), true
+  asleep.look_again(queue.name .. SEP .. name, asleep.of(queue.name, name))
+  keep_own(tenant)
+  rung[queue.name] = queue
 end
 
 local function queue_of(name)
-  local q = read_queue(name, true)
-  set_at(q.ready, SENTINEL, 9e18)
-  return q
+  local queue = read_queue(name, true)
+  set_at(queue.ready, SENTINEL, 9e18)
+  return queue
 end
 
 -- Whatever has a name for it: 1 errors, 2 results, ...; and how much the parts count for.
 local function find_parts(task)
   for bit, name in pairs(PARTS) do
-    if call('HEXISTS', P .. name, task.id) == 1 then
+    if call('HEXISTS', prefix .. name, task.id) == 1 then
       task.parts = task.parts + bit
-      task.extra = task.extra + (bit > 1 and call('HSTRLEN', P .. name, task.id)
-        or (unpacked('<I', call('HGET', P .. name, task.id))))
+      task.extra = task.extra + (bit > 1 and call('HSTRLEN', prefix .. name, task.id)
+        or (unpacked('<I', call('HGET', prefix .. name, task.id))))
     end
   end
 end
@@ -107,18 +104,18 @@ local function listed_in(key, entry)
   return length > 0 and call('LPOS', key, entry, 'MAXLEN', length) ~= false
 end
 
-local function line_of(task) return P .. 'line:' .. task.h.queue .. ':' .. task.h.level .. ':' .. task.h.tenant end
+local function line_of(task) return prefix .. 'line:' .. task.h.queue .. ':' .. task.h.level .. ':' .. task.h.tenant end
 
 local function is_held(task)
   local token = format('%.0f', task.token)
-  local text = call('ZRANGEBYSCORE', P .. 'held:' .. task.incarnation, token, token, 'LIMIT', 0, 1)[1]
+  local text = call('ZRANGEBYSCORE', prefix .. 'held:' .. task.incarnation, token, token, 'LIMIT', 0, 1)[1]
   return text and find(text .. SEP, SEP .. task.id .. SEP, 1, true) ~= nil
 end
 
 local function on_shelf(task, state)
   local own, family = task.h.queue .. ':' .. task.h.tenant, state == DEAD and 'dead:' or 'done:'
   return at_of(agenda(family .. task.h.queue), task.id) or at_of(agenda(family .. own), task.id)
-    or (state == COMPLETED and (listed_in(P .. 'kept:' .. task.h.queue, task.id) or listed_in(P .. 'kept:' .. own, task.id)))
+    or (state == COMPLETED and (listed_in(prefix .. 'kept:' .. task.h.queue, task.id) or listed_in(prefix .. 'kept:' .. own, task.id)))
 end
 
 local function slept_until(task) return at_of(asleep.of(task.h.queue, task.h.tenant), task.id) end
@@ -136,7 +133,7 @@ function steps.record()
     if searched > SEARCHED then return end
     local id, state, at = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
     local token, incarnation = tonumber(ARGV[i + 3]), ARGV[i + 4]
-    local task = call('HEXISTS', P .. 'records', id) == 0 and known(id)
+    local task = call('HEXISTS', prefix .. 'records', id) == 0 and known(id)
     if task and is_told(task, state, token, incarnation) and not listed_in(line_of(task), entry_of(task)) then
       wrong = wrong + 1
       if mends then
@@ -169,15 +166,15 @@ local function place(task)
   local state = task.state
   if state == RUNNING and is_held(task) then return set_at(lease_ends, task.incarnation, now + LEASE) end
   if WAITS[state] and state ~= QUEUED then return asleep.add(task) end
-  local t = measured(queue_of(task.h.queue), task.h.tenant)
+  local tenant = measured(queue_of(task.h.queue), task.h.tenant)
   if state == QUEUED then
-    push(t, task.h.level, entry_of(task))
-    made_queued(t)
+    push(tenant, task.h.level, entry_of(task))
+    made_queued(tenant)
   elseif state == RUNNING then
-    recover(task, false, 'repaired')
+    leases.recover(task, false, 'repaired')
   else
     if task.expires == 0 then task.expires, changed[task.id] = now + 3600, task end
-    shelves.add(shelves.of(t[QUEUE], state), t, task.id, task.expires)
+    shelves.add(shelves.of(tenant[QUEUE], state), tenant, task.id, task.expires)
   end
 end
 
@@ -191,13 +188,13 @@ end
 
 -- Whether it holds its unique key, if that is to be held until its end.
 local function holds_key(task)
-  return task.hold ~= 2 or task.generation > 0 or task.state >= COMPLETED or holder(task.h.tenant .. SEP .. task.unique)
+  return task.hold ~= 2 or task.generation > 0 or task.state >= COMPLETED or unique.holder(task.h.tenant .. SEP .. task.unique)
 end
 
 function steps.place()
   local ids, done = { unpack(ARGV, 6) }, {}
   load_tasks(ids)
-  load_ties(ids)
+  tie.load(ids)
   for _, id in ipairs(ids) do
     if searched > SEARCHED then return end
     local task = not done[id] and tasks[id]
@@ -211,7 +208,7 @@ function steps.place()
         if not held then
           local key = task.h.tenant .. SEP .. task.unique
           uniques[key] = id
-          write('HSET', P .. 'unique', key, id)
+          write('HSET', prefix .. 'unique', key, id)
         end
         if not there then place(task) end
       end
@@ -222,17 +219,17 @@ end
 function steps.tenant()
   local queue, name = ARGV[6], ARGV[7]
   seen = 1
-  if (call('HGET', P .. 'tenants:' .. queue, name) or '') ~= ARGV[8] then -- it moved since
+  if (call('HGET', prefix .. 'tenants:' .. queue, name) or '') ~= ARGV[8] then -- it moved since
     busy = 1
     return
   end
   wrong = 1
   if not mends then return end
-  local t = measured(queue_of(queue), name)
-  for state = 1, 8 do t[COUNT + state] = tonumber(ARGV[8 + state]) end
-  t[SPECIAL], t[DONE_BYTES], t[DEAD_BYTES] = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19])
-  t[LIVE_BYTES], t[PIN_BYTES] = tonumber(ARGV[20]), tonumber(ARGV[21])
-  stand(t)
+  local tenant = measured(queue_of(queue), name)
+  for state = 1, 8 do tenant[COUNT + state] = tonumber(ARGV[8 + state]) end
+  tenant[SPECIAL], tenant[DONE_BYTES], tenant[DEAD_BYTES] = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19])
+  tenant[LIVE_BYTES], tenant[PIN_BYTES] = tonumber(ARGV[20]), tonumber(ARGV[21])
+  stand(tenant)
 end
 
 -- Whether 'due' says of a tenant when the first of what it has asleep is to be looked at.
@@ -243,41 +240,41 @@ local function is_due(key, a)
   return look >= at and look <= max(at, now)
 end
 
-local function in_ready(t)
-  local tag, status = at_of(t[QUEUE].ready, t[NAME]), t[STATUS]
-  if t[COUNT + QUEUED] == 0 then return status == IDLE and not tag end
-  if t[PAUSE] == 1 then return status == PAUSED and not tag end
+local function in_ready(tenant)
+  local tag, status = at_of(tenant[QUEUE].ready, tenant[NAME]), tenant[STATUS]
+  if tenant[COUNT + QUEUED] == 0 then return status == IDLE and not tag end
+  if tenant[PAUSE] == 1 then return status == PAUSED and not tag end
   if status == IDLE or status == PAUSED then return false end
-  if status == READY then return tag == t[TAG] end
+  if status == READY then return tag == tenant[TAG] end
   return not tag
 end
 
-local function owns_well(t)
-  local q, where = t[QUEUE], t[QUEUE].name .. ':' .. t[NAME]
+local function owns_well(tenant)
+  local q, where = tenant[QUEUE], tenant[QUEUE].name .. ':' .. tenant[NAME]
   for _, state in ipairs({ COMPLETED, DEAD }) do
     local s = shelves.of(q, state)
-    local there = (state == DEAD and call('EXISTS', P .. 'dead:' .. where)
-      or call('EXISTS', P .. 'kept:' .. where, P .. 'done:' .. where)) > 0
-    if there ~= (floor(t[OWNS] / s.bit) % 2 == 1) or there ~= (at_of(s.large, t[NAME]) ~= nil)
-      or there ~= (at_of(s.heads, t[NAME]) ~= nil) then return false end
+    local there = (state == DEAD and call('EXISTS', prefix .. 'dead:' .. where)
+      or call('EXISTS', prefix .. 'kept:' .. where, prefix .. 'done:' .. where)) > 0
+    if there ~= (floor(tenant[OWNS] / s.bit) % 2 == 1) or there ~= (at_of(s.large, tenant[NAME]) ~= nil)
+      or there ~= (at_of(s.heads, tenant[NAME]) ~= nil) then return false end
   end
   return true
 end
 
-local function is_well(t)
-  local q, name = t[QUEUE], t[NAME]
-  for level = 0, 3 do
-    if t[LEN + level] ~= call('LLEN', q.lists .. level .. ':' .. name) then return false end
+local function is_well(tenant)
+  local queue, name = tenant[QUEUE], tenant[NAME]
+  for level = 0, 7 do
+    if length_of(tenant, level) ~= call('LLEN', queue.lists .. level .. ':' .. name) then return false end
   end
-  local works = waiting(t) + t[COUNT + RUNNING] > 0 and 1 or 0
-  return in_ready(t) and t[BUSY] == works and call('SISMEMBER', P .. 'active:' .. q.name, name) == works
-    and is_due(q.name .. SEP .. name, asleep.of(q.name, name)) and owns_well(t)
+  local works = waiting(tenant) + tenant[COUNT + RUNNING] > 0 and 1 or 0
+  return in_ready(tenant) and tenant[BUSY] == works and call('SISMEMBER', prefix .. 'active:' .. queue.name, name) == works
+    and is_due(queue.name .. SEP .. name, asleep.of(queue.name, name)) and owns_well(tenant)
 end
 
 -- What indexes of a queue say of a tenant that is none.
 local function forget_stranger(queue, name)
-  local found = call('SISMEMBER', P .. 'active:' .. queue, name) == 1
-  if found and mends then write('SREM', P .. 'active:' .. queue, name) end
+  local found = call('SISMEMBER', prefix .. 'active:' .. queue, name) == 1
+  if found and mends then write('SREM', prefix .. 'active:' .. queue, name) end
   for _, family in ipairs({ 'ready:', 'large-done:', 'heads-done:', 'large-dead:', 'heads-dead:' }) do
     local a = agenda(family .. queue)
     if at_of(a, name) then
@@ -298,7 +295,7 @@ function steps.status()
     if t and not is_well(t) then
       wrong = wrong + 1
       if mends then stand(measured(q, name)) end
-    elseif not t and call('HEXISTS', P .. 'tenants:' .. queue, name) == 0 and forget_stranger(queue, name) then
+    elseif not t and call('HEXISTS', prefix .. 'tenants:' .. queue, name) == 0 and forget_stranger(queue, name) then
       wrong = wrong + 1
     end -- a tenant of a queue that was lost comes after that
   end
@@ -311,17 +308,17 @@ end
 
 -- Sums over the tenants of a queue, and the lowest tag of those that may run.
 local function set_sums(name, counts, weight, done, dead, large_done, large_dead, lowest)
-  local q = read_queue(name)
-  if q and same(q.counts, counts) and q.weight == weight and q.done_bytes == done and q.dead_bytes == dead
-    and q.large_done == large_done and q.large_dead == large_dead and at_of(q.ready, SENTINEL)
-    and (at_of(agenda('trims'), name) or 0) == q.look then return end
+  local queue = read_queue(name)
+  if queue and same(queue.counts, counts) and queue.weight == weight and queue.done_bytes == done and queue.dead_bytes == dead
+    and queue.large_done == large_done and queue.large_dead == large_dead and at_of(queue.ready, SENTINEL)
+    and (at_of(agenda('trims'), name) or 0) == queue.look then return end
   wrong = wrong + 1
   if not mends then return end
-  q = queue_of(name)
-  q.counts, q.weight, q.changed, rung[name] = counts, weight, true, q
-  if lowest < huge and q.clock < lowest then q.clock = lowest end
-  q.done_bytes, q.dead_bytes, q.large_done, q.large_dead = done, dead, large_done, large_dead
-  look_at(q, now) -- and tidy finds out when something of it is over
+  queue = queue_of(name)
+  queue.counts, queue.weight, queue.changed, rung[name] = counts, weight, true, queue
+  if lowest < huge and queue.clock < lowest then queue.clock = lowest end
+  queue.done_bytes, queue.dead_bytes, queue.large_done, queue.large_dead = done, dead, large_done, large_dead
+  look_at(queue, now) -- and expire finds out when something of it is over
 end
 
 -- The fields of a hash that has no more than so many; nil if it has.
@@ -342,7 +339,7 @@ end
 -- In one look, unless there are too many: then repair.py reads them in pages, for `sums`.
 function steps.queue()
   local name, lowest = ARGV[6], huge
-  local names = fields_of(P .. 'tenants:' .. name, MOST_TENANTS)
+  local names = fields_of(prefix .. 'tenants:' .. name, MOST_TENANTS)
   if not names then return end
   seen = 1
   if #names == 0 and not read_queue(name) then return end -- it is gone
@@ -350,11 +347,11 @@ function steps.queue()
   for from = 1, #names, 2000 do load_tenants(reads, { unpack(names, from, min(from + 1999, #names)) }) end
   local counts, weight, done, dead, large_done, large_dead = { 0, 0, 0, 0, 0, 0, 0, 0 }, 0, 0, 0, 0, 0
   for _, each in ipairs(names) do
-    local t = reads.tenants[each]
-    for state = 1, 8 do counts[state] = counts[state] + t[COUNT + state] end
-    done, dead = done + t[DONE_BYTES], dead + t[DEAD_BYTES]
-    large_done, large_dead = large_done + t[OWNS] % DEAD_BIT, large_dead + floor(t[OWNS] / DEAD_BIT)
-    if t[STATUS] == READY then weight, lowest = weight + t[WEIGHT], min(lowest, t[TAG]) end
+    local tenant = reads.tenants[each]
+    for state = 1, 8 do counts[state] = counts[state] + tenant[COUNT + state] end
+    done, dead = done + tenant[DONE_BYTES], dead + tenant[DEAD_BYTES]
+    large_done, large_dead = large_done + tenant[OWNS] % DEAD_BIT, large_dead + floor(tenant[OWNS] / DEAD_BIT)
+    if tenant[STATUS] == READY then weight, lowest = weight + tenant[WEIGHT], min(lowest, tenant[TAG]) end
   end
   set_sums(name, counts, weight, done, dead, large_done, large_dead, lowest)
 end
@@ -362,7 +359,7 @@ end
 -- Whatever moves one of its tenants writes the queue as well: if it is what it was, so are they.
 function steps.sums()
   seen = 1
-  if (call('HGET', P .. 'queues', ARGV[6]) or '') ~= ARGV[7] then
+  if (call('HGET', prefix .. 'queues', ARGV[6]) or '') ~= ARGV[7] then
     busy = 1
     return
   end
@@ -374,15 +371,15 @@ end
 -- All that runs, if that is not too much for one look and if the counts of queues agree.
 local function running()
   local names, ids, calls, counted = call('ZRANGE', lease_ends.key, 0, MOST_HOLDERS), {}, 0, 0
-  local lanes = fields_of(P .. 'queues', MOST_HOLDERS)
+  local lanes = fields_of(prefix .. 'queues', MOST_HOLDERS)
   if #names > MOST_HOLDERS or not lanes then return nil end
   for _, name in ipairs(lanes) do counted = counted + read_queue(name).counts[RUNNING] end
   if counted > MOST_LOANS then return nil end
   for _, name in ipairs(names) do
-    calls = calls + call('ZCARD', P .. 'held:' .. name)
+    calls = calls + call('ZCARD', prefix .. 'held:' .. name)
     if calls > MOST_LOANS then return nil end
-    for _, text in ipairs(call('ZRANGE', P .. 'held:' .. name, 0, MOST_LOANS)) do
-      local _, start = opened_loans(text)
+    for _, text in ipairs(call('ZRANGE', prefix .. 'held:' .. name, 0, MOST_LOANS)) do
+      local _, start = leases.opened_loans(text)
       for id in string.gmatch(sub(text, start), '[^\31]+') do ids[#ids + 1] = id end
     end
   end
@@ -403,7 +400,7 @@ function steps.limiter()
   end
   for i = 6, #ARGV do
     local name, used, probing = ARGV[i], 0, 0
-    local l = read_limiter(name)
+    local l = limits.read(name)
     local b = l and l.breaker
     for _, id in ipairs(ids) do
       for _, each in ipairs(tasks[id].h.limiters) do
@@ -416,10 +413,10 @@ function steps.limiter()
     if (l and l.used or 0) ~= used or (b and b.probing or 0) ~= probing then
       wrong = wrong + 1
       if mends then
-        l = read_limiter(name, true)
+        l = limits.read(name, true)
         l.used, l.changed = used, true
         if b then b.probing = probing end
-        wake_limiter(name)
+        limits.wake(name)
       end
     end
   end
@@ -427,14 +424,14 @@ end
 
 -- Counted now, unless there are too many values: then the walk's count holds if the sum has not changed since.
 function steps.xcom()
-  local tenant, key, size = ARGV[6], P .. 'xcom-bytes', tonumber(ARGV[8])
+  local tenant, key, size = ARGV[6], prefix .. 'xcom-bytes', tonumber(ARGV[8])
   local said = call('HGET', key, tenant) or ''
   seen = 1
-  local fields = call('ZRANGE', P .. 'xcom-ends', 0, MOST_VALUES)
-  if #fields == call('HLEN', P .. 'xcom') and #fields <= MOST_VALUES then
+  local fields = call('ZRANGE', prefix .. 'xcom-ends', 0, MOST_VALUES)
+  if #fields == call('HLEN', prefix .. 'xcom') and #fields <= MOST_VALUES then
     size = 0
     for _, field in ipairs(fields) do
-      if match(field, '^[^\31]*') == tenant then size = size + COUNTED + call('HSTRLEN', P .. 'xcom', field) end
+      if match(field, '^[^\31]*') == tenant then size = size + COUNTED + call('HSTRLEN', prefix .. 'xcom', field) end
     end
   elseif said ~= ARGV[7] then
     busy = 1
@@ -446,9 +443,22 @@ function steps.xcom()
   if size == 0 then write('HDEL', key, tenant) else write('HSET', key, tenant, format('%.0f', size)) end
 end
 
+function steps.edge()
+  for i = 6, #ARGV, 3 do
+    local task = lost.waits(ARGV[i], ARGV[i + 1], ARGV[i + 2])
+    local told = not task or lost.is_told(ARGV[i + 1], ARGV[i + 2])
+    seen = seen + 1
+    if told == nil then busy = busy + 1
+    elseif not told then
+      wrong = wrong + 1
+      if mends then lost.tell(task, ARGV[i + 1], ARGV[i + 2]) end
+    end
+  end
+end
+
 -- Members of nobody.
 local function is_stray(name, member)
-  if name == 'leases' then return call('ZCARD', P .. 'held:' .. member) == 0 end
+  if name == 'leases' then return call('ZCARD', prefix .. 'held:' .. member) == 0 end
   if name == 'trims' then return not read_queue(member) end
   local task = known(member)
   if name == 'deadlines' then return not task or not WAITS[task.state] or task.deadline == 0 end

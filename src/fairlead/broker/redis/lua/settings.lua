@@ -1,17 +1,14 @@
 -- settings: what was set for queues, tenants and limiters, a part of one kind in each call.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, the kind (q queues, t tenants, l limiters), where to go on ('0' to begin, '': only what is named),
 --          names
--- Returns  the time; where to go on ('0': nowhere); of each its name, and what is stored: lib/queue, lib/settings (its
---          name is queue or '', US, tenant), lib/limiter and lib/breaker; nil of what is named and was not set
+-- Returns  the time; where to go on ('0': nowhere); of each its name, and what is stored: queue.queue, settings.settings (its
+--          name is queue or '', US, tenant), limits.limiter and limits.breaker; nil of what is named and was not set
 -- @reads
--- @include text
--- @include base
--- @include read
+-- @include call.split call.plan call.keep_clock
 keep_clock()
 local PART = 200 -- that are looked at in one call, about
-local KEYS_OF = { q = P .. 'settings', t = P .. 'tenant-settings', l = P .. 'limiters' }
+local KEYS_OF = { q = prefix .. 'settings', t = prefix .. 'tenant-settings', l = prefix .. 'limiters' }
 local key, reply = KEYS_OF[ARGV[2]], { exact(now), '0' }
 if ARGV[3] == '' then
   for i = 4, #ARGV do reply[#reply + 1], reply[#reply + 2] = ARGV[i], call('HGET', key, ARGV[i]) end

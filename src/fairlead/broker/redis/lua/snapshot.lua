@@ -1,22 +1,18 @@
 -- snapshot: counts of queues, of their tenants that have work, and of limiters, a part of them in each
 -- call, without walking tasks. What is told of a queue, or of a limiter, is of one moment.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock; how many tenants of a queue at most, or '=' and the name of one; where to go on among queues and among limiters ('0' to
 --          begin, '' for none); how many queues are named, their names, and names of limiters
 -- Returns  the time; where to go on ('0': nowhere), twice; names of queues and of limiters for which this call
---          had no room; a list of limiters: name, record (lib/limiter, lib/breaker), how many tenants wait
---          there; and a list of queues: name, state and settings as stored (lib/queue; nil: not configured),
---          whether there are more tenants, a list of tenant names and their records (lib/tenant), and since when
+--          had no room; a list of limiters: name, record (limits.limiter, limits.breaker), how many tenants wait
+--          there; and a list of queues: name, state and settings as stored (queue.queue; nil: not configured),
+--          whether there are more tenants, a list of tenant names and their records (queue.tenant), and since when
 --          the task can run that has waited the longest of those first in line, or nil
 -- @reads
--- @include text
--- @include base
--- @include record
--- @include read
+-- @include call.split call.plan task.record call.keep_clock
 -- Queues and limiters that are looked at in one call, about; what is read of tenants and lobbies in all, unless
 -- the first has more by itself; how much of one lobby; and to find what has waited the longest, tenants of a queue and
--- entries of a line (MAX_OLDEST, MAX_HEADS in broker/views.py).
+-- entries of a line (MAX_OLDEST, MAX_HEADS in broker/records.py).
 -- @const QUEUES=100 LIMITERS=100 ROOM=500 LOBBY=1000 OLDEST=50 HEADS=16
 keep_clock()
 local only, room = sub(ARGV[2], 1, 1) == '=' and sub(ARGV[2], 2) or nil, ROOM
@@ -45,24 +41,32 @@ local function has_room(count)
 end
 
 -- Since when the task of an entry can run; nil if it is not queued any more, or stands in another line. See
--- lib/line, lib/record, lib/task.
+-- queue.line, task.record, task.tasks.
 local function since(entry)
   local id = match(entry, '^[^\31]*')
-  local r = call('HGET', P .. 'records', id)
-  if r and (r:byte() ~= QUEUED or entry_of(from_record(id, r)) ~= entry) then return nil end
-  local at = r and unpacked('<d', r, SINCE + 1) or 0
+  local record = call('HGET', prefix .. 'records', id)
+  if record and (record:byte() ~= QUEUED or entry_of(from_record(id, record)) ~= entry) then return nil end
+  local at = record and unpacked('<d', record, SINCE + 1) or 0
   if at > 0 then return at end
-  local value = call('HGET', P .. 'tasks', id)
+  local value = call('HGET', prefix .. 'tasks', id)
   return value and (unpacked('<d', value))
+end
+
+-- The lengths of a tenant's lines by its record, see queue.tenant.
+local function lengths_of(record)
+  local lengths = { unpacked('<IIII', record or ('\0'):rep(48), 33) }
+  local next = record and #record > 117 and select(6, unpacked('<Bc0Bc0ddB', record, 118))
+  if next and next <= #record then lengths[5], lengths[6], lengths[7], lengths[8] = unpacked('<IIII', record, next) else lengths[5] = nil end
+  return lengths
 end
 
 -- Since when the task can run that has waited the longest of those first in line.
 local function longest(queue, tenants, records)
   local found = huge
   for k = 1, min(#tenants, OLDEST) do
-    local lengths = { unpacked('<IIII', records[k] or ('\0'):rep(48), 33) }
-    for level = 0, 3 do
-      local key = P .. 'line:' .. queue .. ':' .. level .. ':' .. tenants[k]
+    local lengths = lengths_of(records[k])
+    for level = 0, #lengths - 1 do
+      local key = prefix .. 'line:' .. queue .. ':' .. level .. ':' .. tenants[k]
       for _, entry in ipairs(lengths[level + 1] > 0 and call('LRANGE', key, 0, HEADS - 1) or {}) do
         local at = since(entry)
         if at then
@@ -78,10 +82,10 @@ end
 local named = tonumber(ARGV[5])
 local reply, limiters, queues, left, left_limiters = { exact(now) }, {}, {}, {}, {}
 
-local names, values, cursor = part_of(P .. 'limiters', ARGV[4], LIMITERS, 6 + named, #ARGV)
+local names, values, cursor = part_of(prefix .. 'limiters', ARGV[4], LIMITERS, 6 + named, #ARGV)
 reply[3] = cursor
 for i, name in ipairs(names) do
-  local key = P .. 'lobby:' .. name
+  local key = prefix .. 'lobby:' .. name
   local size = values[i] and min(call('ZCARD', key), LOBBY) or 0
   if not has_room(size) then
     left_limiters[#left_limiters + 1] = name
@@ -92,22 +96,22 @@ for i, name in ipairs(names) do
   end
 end
 
-names, values, cursor = part_of(P .. 'queues', ARGV[3], QUEUES, 6, 5 + named)
+names, values, cursor = part_of(prefix .. 'queues', ARGV[3], QUEUES, 6, 5 + named)
 reply[2] = cursor
-local settings = #names > 0 and call('HMGET', P .. 'settings', unpack(names)) or {}
+local settings = #names > 0 and call('HMGET', prefix .. 'settings', unpack(names)) or {}
 for i, name in ipairs(names) do
-  local key = P .. 'active:' .. name
+  local key = prefix .. 'active:' .. name
   local active = values[i] and call('SCARD', key) or 0
-  local queued = values[i] and unpacked('<I', values[i], 25) > 0 -- see lib/queue
+  local queued = values[i] and unpacked('<I', values[i], 25) > 0 -- see queue.queue
   local wanted = min(active, queued and max(most, OLDEST) or most)
   if not has_room(wanted) then
     left[#left + 1] = name
   elseif values[i] then
     local tenants, n = {}, #queues
     local some = wanted > 0 and call('SRANDMEMBER', key, wanted) or {}
-    local records = #some > 0 and call('HMGET', P .. 'tenants:' .. name, unpack(some)) or {}
+    local records = #some > 0 and call('HMGET', prefix .. 'tenants:' .. name, unpack(some)) or {}
     if only then
-      tenants = { only, call('HGET', P .. 'tenants:' .. name, only) }
+      tenants = { only, call('HGET', prefix .. 'tenants:' .. name, only) }
     else
       for k = 1, min(#some, most) do tenants[2 * k - 1], tenants[2 * k] = some[k], records[k] end
     end

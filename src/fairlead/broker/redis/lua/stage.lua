@@ -1,17 +1,12 @@
 -- stage: write a part of a flow that nobody sees before its commit.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; flow, number of the part, tenant, name; how many arguments are
 --          shares (queue, tenant, members) of the flow, and of this part, ids of its members, these as they
---          are stored (lib/layout), dependencies that must be known, rows of further edges (lib/layout)
+--          are stored (flow_members.lay_members), dependencies that must be known, rows of further edges (flow_members.lay_members)
 -- Returns  by US: s staged, d duplicate, q full, t full and b full with limit and queue, k and the id that is known,
 --          u and the dependency that is not, n unknown, i incomplete and what is missing
 -- @library upkeep
--- @include engine
--- @include once
--- @include accept
--- @include admit
--- @include see_to
+-- @include engine call.once accept.duplicate accept.store flow_members.see_to
 local kept = once('stage', tostring)
 if kept then return kept end
 local id, number, at, parts = ARGV[4], tonumber(ARGV[5]), 14, {}
@@ -22,13 +17,13 @@ for i = 1, 6 do
   at = at + #parts[i]
 end
 local shares, own, ids, members, bare, rows = unpack(parts)
-local f = flows.find(id)
-if not f and flows.read(id) then flows.unstage(flows.read(id)) end -- past its time
+local flow = flows.find(id)
+if not flow and flows.read(id) then flows.unstage(flows.read(id)) end -- past its time
 
 -- Why the part cannot be written; of ids with the members of earlier parts.
 local function refusal()
-  if number > f.parts then return 'i' .. SEP .. 'part ' .. f.parts end
-  local key = P .. 'staged:' .. id
+  if number > flow.parts then return 'i' .. SEP .. 'part ' .. flow.parts end
+  local key = prefix .. 'staged:' .. id
   local before = number > 0 and #ids > 0 and call('SMISMEMBER', key, unpack(ids)) or {}
   if #ids > 0 then load_new(ids) end
   for i, each in ipairs(ids) do
@@ -41,7 +36,7 @@ local function refusal()
     load_tasks(missing)
     for _, each in ipairs(missing) do if not find_task(each) then return 'u' .. SEP .. each end end
   end
-  local list, by = flows.shares(f)
+  local list, by = flows.shares(flow)
   local weights = flows.weigh(members)
   for i = 1, #own, 3 do
     local share, many = by[own[i] .. SEP .. own[i + 1]], tonumber(own[i + 2])
@@ -57,31 +52,31 @@ local function refusal()
     by[field].bytes = by[field].bytes + weights[field]
     flows.reserve_bytes(own[i], own[i + 1], weights[field])
   end
-  flows.set_shares(f, list)
+  flows.set_shares(flow, list)
 end
 
 local refused
 if number == 0 then
-  if f and f.phase > STAGED then return answer('d') end
-  if f then flows.unstage(f) end
-  f, refused = flows.new(id, shares)
-elseif not f or f.phase > STAGED or f.writer ~= CALLER then
+  if flow and flow.phase > STAGED then return answer('d') end
+  if flow then flows.unstage(flow) end
+  flow, refused = flows.new(id, shares)
+elseif not flow or flow.phase > STAGED or flow.writer ~= CALLER then
   return answer('n')
-elseif number < f.parts then
+elseif number < flow.parts then
   return answer('s')
 end
 if refused then return answer(refused) end
 refused = refusal()
 if refused then
-  flows.unstage(f)
+  flows.unstage(flow)
   return answer(refused)
 end
-f.parts, f.edges = f.parts + 1, f.edges + #rows
+flow.parts, flow.edges = flow.parts + 1, flow.edges + #rows
 if #members > 0 then
-  write_all('RPUSH', P .. 'flow:' .. id, members)
-  write_all('SADD', P .. 'staged:' .. id, ids)
+  write_all('RPUSH', prefix .. 'flow:' .. id, members)
+  write_all('SADD', prefix .. 'staged:' .. id, ids)
 end
-if #rows > 0 then write_all('RPUSH', P .. 'edges:' .. id, rows) end
+if #rows > 0 then write_all('RPUSH', prefix .. 'edges:' .. id, rows) end
 set_at(flows.stages, id, now + PATIENCE)
-flows.touch(f)
+flows.touch(flow)
 return answer('s')

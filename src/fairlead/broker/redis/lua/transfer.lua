@@ -1,21 +1,19 @@
 -- transfer: make loans of one incarnation those of another, which can run them.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, caller, number; the incarnation that is to have them, how many loans it may have, lease; then
 --          three for each: id, incarnation, token
 -- Returns  a letter for each: m (moved), f (fenced), n (no room, or there is no such incarnation)
 -- @flags allow-oom
 -- @library upkeep
--- @include engine
--- @include once
+-- @include engine call.once
 local kept = once('transfer', tostring)
 if kept then return kept end
 local to, room, lease = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local last = match(call('HGET', P .. 'answers', to) or '', '^(%d+)\31')
+local last = match(call('HGET', prefix .. 'answers', to) or '', '^(%d+)\31')
 local asked, codes, moved, ids, taken = {}, {}, {}, {}, {}
 for i = 7, #ARGV, 3 do asked[#asked + 1] = ARGV[i] end
 load_tasks(asked)
-for _, loan in ipairs(call('ZRANGE', P .. 'held:' .. to, 0, max(room, 0))) do -- each is at least one
+for _, loan in ipairs(call('ZRANGE', prefix .. 'held:' .. to, 0, max(room, 0))) do -- each is at least one
   local _, many = string.gsub(loan, SEP, '')
   room = room - many
 end
@@ -30,11 +28,11 @@ for n, id in ipairs(asked) do
   end
 end
 if #moved > 0 then
-  M.token = next_number(M.token)
+  meta.token = next_number(meta.token)
   if now + lease > (at_of(lease_ends, to) or 0) then set_at(lease_ends, to, now + lease) end
   for _, task in ipairs(moved) do
-    end_loans(task.incarnation, task.token, { task.id }, 1, 1)
-    task.token, task.incarnation = M.token, to
+    leases.end_loans(task.incarnation, task.token, { task.id }, 1, 1)
+    task.token, task.incarnation = meta.token, to
     changed[task.id] = task
     if task.started > 0 then
       task.started = now
@@ -42,7 +40,7 @@ if #moved > 0 then
     end
     send(to, 'lent', task.id, 0, task.token)
   end
-  local loans = loans_of(to)
-  loans.token, loans.ids, loans.text, loans.number = M.token, ids, concat(ids, SEP), format('%.0f', last + 1)
+  local loans = leases.loans_of(to)
+  loans.token, loans.ids, loans.text, loans.number = meta.token, ids, concat(ids, SEP), format('%.0f', last + 1)
 end
 return answer(concat(codes))

@@ -1,6 +1,5 @@
 -- watch: answer at once for final and unknown tasks and flows; mail follows for the others.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, ids
 -- Returns  a digit for each: its state, 0 if it is unknown
 -- @flags allow-oom
@@ -13,11 +12,11 @@ for i, id in ipairs(ids) do
   local task = find_task(id)
   local flow = not task and flows.find(id)
   states[i] = task and task.state or 0
-  if task and task.state < COMPLETED then add_watcher(id, ARGV[2]) end
+  if task and task.state < COMPLETED then tie.add_watcher(id, ARGV[2]) end
   if flow and flow.phase > STAGED then
     states[i] = flows.state(flow)
-    if states[i] == RUNNING then add_watcher('\30' .. id, ARGV[2]) end
+    if states[i] == RUNNING then tie.add_watcher('\30' .. id, ARGV[2]) end
   end
 end
-keep_incarnation(ARGV[2])
+leases.keep_incarnation(ARGV[2])
 return conclude() or concat(states)

@@ -1,13 +1,10 @@
 -- write_documents: write documents, or delete some beside.
 --
--- KEYS[1]  prefix of the shard
 -- ARGV     clock, incarnation, number; six for each: kind, name, what to do ('w' write, 'd' delete), value, ttl or '',
 --          revision or ''
 -- Returns  by RS a letter and the revision of each: d done, s stale, f full
 -- @library upkeep
--- @include engine
--- @include documents
--- @include once
+-- @include engine documents.documents call.once
 local kept = once('documents', tostring)
 if kept then return kept end
 local answers = {}

@@ -1,17 +1,18 @@
--- documents: small things that processes share, by kind and name; their values are never read here.
---
+-- Small things that processes share: documents, and XCom values.
+
+-- @part documents
+-- Small things that processes share, by kind and name; their values are never read here.
 -- 'documents:' of a kind holds name -> revision, changed at, expires at (0: never), value. 'document-names:' has its
--- names in the order of their bytes, 'document-ends:' those that expire by that time, and 'document-ends' the kinds by
--- a moment before which none of theirs is over. The twin of memory/documents.py. Reads KEYS[1], no ARGV. Returns
--- nothing by itself.
+-- names in the order of their bytes, 'document-ends:' those that expire by that time, and 'document-ends' the kinds
+-- by a moment before which none of theirs is over. The twin of memory/documents.py.
 -- @share documents
 -- MAX_DOCUMENTS in broker/documents.py.
 -- @const MAX_DOCUMENTS=10000
 local FORM = '<ddd'
 local kinds
--- @each
-kinds = {}
--- @end
+begins[#begins + 1] = function()
+  kinds = {}
+end
 documents = {}
 
 local function of(kind)
@@ -26,7 +27,7 @@ end
 
 -- The revision that a document has now; 0 if there is none, or its time is over.
 function documents.revision(kind, name)
-  local k, key = of(kind), P .. 'documents:' .. kind
+  local k, key = of(kind), prefix .. 'documents:' .. kind
   if not k.revisions[name] then
     local stored = call('HGET', key, name)
     local revision, _, till = unpacked(FORM, stored and #stored >= 24 and stored or pack(FORM, 0, 0, 0))
@@ -57,12 +58,12 @@ function documents.put(kind, name, value, ttl)
   local k, new = of(kind), documents.revision(kind, name) == 0
   if new and count(k) >= MAX_DOCUMENTS then return nil end
   k.count = count(k) + (new and 1 or 0)
-  M.token = next_number(M.token)
+  meta.token = next_number(meta.token)
   local till = ttl and now + ttl or 0
-  k.revisions[name], k.values[name], k.changed[name] = M.token, pack(FORM, M.token, now, till) .. value, true
+  k.revisions[name], k.values[name], k.changed[name] = meta.token, pack(FORM, meta.token, now, till) .. value, true
   set_at(k.names, name, 0)
   ends_at(k, name, till)
-  return M.token
+  return meta.token
 end
 
 local function remove(k, name)
@@ -110,4 +111,42 @@ end
 writers[#writers + 1] = function()
   for kind, k in pairs(kinds) do write_fields('documents:' .. kind, k.changed, k.values) end
   kinds = nil -- values may be large
+end
+
+-- @part xcom
+-- What the XCom values of a tenant count for: what is stored of each, and COUNTED beside that.
+-- 'xcom-bytes' holds the sum by tenant. The twin is in memory/state.py.
+-- @share xcom
+-- MOST: of one tenant, MAX_XCOM_BYTES in broker/requests.py.
+-- @const MOST_XCOM=67108864
+local sums, changed_sums, sizes
+begins[#begins + 1] = function()
+  sums, changed_sums, sizes = {}, {}, {} -- sizes: by field, of values that this call wrote or took away
+end
+xcom = {}
+
+local function size_of(field)
+  if not sizes[field] then
+    local length = call('HSTRLEN', prefix .. 'xcom', field)
+    sizes[field] = length > 0 and COUNTED + length or 0
+  end
+  return sizes[field]
+end
+
+local function add(field, size)
+  local tenant, by = match(field, '^[^\31]*'), size - size_of(field)
+  if sums[tenant] == nil then sums[tenant] = tonumber(call('HGET', prefix .. 'xcom-bytes', tenant) or 0) end
+  if by > 0 and sums[tenant] + by > MOST_XCOM then return false end
+  sums[tenant], changed_sums[tenant], sizes[field] = sums[tenant] + by, true, size
+  return true
+end
+
+-- Count a value, by what will be stored of it; whether there is room.
+function xcom.put(field, stored) return add(field, COUNTED + #stored) end
+function xcom.drop(field) add(field, 0) end
+
+writers[#writers + 1] = function()
+  local texts = {}
+  for tenant, sum in pairs(sums) do texts[tenant] = sum > 0 and format('%.0f', sum) end
+  write_fields('xcom-bytes', changed_sums, texts)
 end

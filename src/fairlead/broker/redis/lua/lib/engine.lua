@@ -1,44 +1,14 @@
--- engine: everything that a verb which moves tasks needs, in the order of its layers.
+-- Everything that a verb which moves tasks needs, in the order of its layers: each uses those above it.
 --
--- Reads KEYS[1] and ARGV[1]; see the parts. Returns nothing by itself.
--- @include text
--- @include base
--- @include straight_ready
--- @include agenda
--- @include record
--- @include task
--- @include reading
--- @include event
--- @include close
--- @include stats
--- @include queue
--- @include tenant
--- @include settings
--- @include line
--- @include fair
--- @include breaker
--- @include limiter
--- @include asleep
--- @include move
--- @include queued
--- @include tenants
--- @include flows
--- @include flow_end
--- @include counted
--- @include finish
--- @include leave
--- @include using
--- @include retention
--- @include ties
--- @include shelf
--- @include tombs
--- @include fates
--- @include past
--- @include trim
--- @include release
--- @include follow_up
--- @include lease
--- @include mail
--- @include agendas
--- @include closing
--- @include conclude
+-- A call, what is stored, and what has changed:
+-- @include call.split call.plan fast_path/exchange.look sorted_index.agenda task.record task.tasks task.read_ahead
+-- @include events.events call.run_plan stats.stats
+-- Queues and who may run:
+-- @include queue.queue queue.tenant settings.settings queue.line fair.ready limits.limits limits.breaker limits.limiter
+-- @include promote.asleep accept.move accept.queued queue.drop_saved
+-- The end of a task, and what is kept of it:
+-- @include flow.flows flow.finish_flow stats.put_away task.set_part accept.unique retention.leave pins.take retention.finish
+-- @include dependencies.link retention.shelves accept.tombs retention.fates retention_trim.forget retention_trim.trim
+-- Who is told, and the end of the call:
+-- @include dependency_release.deliver call.follow_up lease.lease events.mail sorted_index.write_agendas task.write_tasks
+-- @include call.conclude

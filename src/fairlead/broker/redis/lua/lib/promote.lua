@@ -1,19 +1,116 @@
--- promote: queue what is due, end what is past its deadline, wake those whose rate allows it.
+-- What waits for a moment: where it is kept, how it is queued when it is due, and when that is.
+
+-- @part asleep
+-- What waits without standing in a line, by tenant and in the order of time.
+-- 'asleep:' of a tenant holds its scheduled and retrying tasks by the moment they are due, and the deferred ones
+-- behind all of these. 'due' says when a tenant has to be looked at: at the earliest of these moments. If more is due
+-- than one call promotes, that is the moment at which it was looked at last, so that tenants take turns.
+-- @share due asleep
+-- @const LAST_ASLEEP=9e18
+local looks, stale -- tenant -> its place in 'due' as it was read; those whose place has to be found anew
+asleep = {}
+begins[#begins + 1] = function()
+  due = timed('due')
+  looks, stale = {}, {}
+end
+
+function asleep.of(queue, tenant) return agenda('asleep:' .. queue .. ':' .. tenant) end
+
+-- When a tenant has to be looked at, or false.
+local function look(key)
+  local at = due.over[key]
+  if at ~= nil then return at end
+  if looks[key] == nil then looks[key], sound[due.key] = tonumber(call('ZSCORE', due.key, key) or nil) or false, true end
+  return looks[key]
+end
+
+-- Read ahead the places of tenants, each a queue and, by US, a tenant.
+function asleep.load(keys)
+  local found = call('ZMSCORE', due.key, unpack(keys))
+  sound[due.key] = true
+  for i = 1, #keys do
+    if looks[keys[i]] == nil then looks[keys[i]] = tonumber(found[i] or nil) or false end
+  end
+end
+
+-- The place of one was read in another way.
+function asleep.know(key, at) if looks[key] == nil then looks[key] = at end end
+
+function asleep.add(task) asleep.put(task.h, task.id, task.state, task.due) end
+
+-- The same for a task with this head.
+function asleep.put(head, id, state, moment)
+  local at = state == DEFERRED and LAST_ASLEEP or moment
+  local a = asleep.of(head.queue, head.tenant)
+  set_at(a, id, at)
+  if fresh[id] then a.new = (a.new or 0) + 1 end
+  if at == LAST_ASLEEP then return end
+  local key = head.queue .. SEP .. head.tenant
+  local known = look(key)
+  if not known or at < known then set_at(due, key, at) end
+end
+
+-- New tasks of a tenant, `first` to `last` of `ids`, all deferred.
+function asleep.defer(head, ids, first, last)
+  local a = asleep.of(head.queue, head.tenant)
+  local over = a.over
+  for i = first, last do over[ids[i]] = LAST_ASLEEP end
+  a.changed, a.sorted, a.low, a.new = true, nil, a.low or LAST_ASLEEP, (a.new or 0) + last - first + 1
+end
+
+function asleep.take(task, from)
+  local head = task.h
+  local a, key = asleep.of(head.queue, head.tenant), head.queue .. SEP .. head.tenant
+  drop(a, task.id)
+  if from ~= DEFERRED and task.due <= max(look(key) or 0, now) then stale[key] = a end
+end
+
+-- Let a tenant have its place at the moment of its first task, or none.
+local function set_place(key, first)
+  local at, to = look(key), first and first < LAST_ASLEEP and first
+  if to and to <= now and at then to = max(to, min(at, now)) end
+  if to == at then return end
+  if at then drop(due, key) end
+  if to then set_at(due, key, to) end
+end
+
+-- The place of a tenant has to be found anew.
+function asleep.look_again(key, a) stale[key] = a end
+
+-- A tenant was looked at; `more`: of what is due now something is left, otherwise the next of its tasks is due then.
+function asleep.looked_at(key, a, more, next)
+  local unsure = stale[key] -- something was taken that nobody looked at
+  stale[key] = nil
+  if more then set_at(due, key, now) elseif unsure then stale[key] = a else set_place(key, next) end
+end
+
+-- Before anybody asks when something is due: the places of tenants of which something was taken.
+function asleep.settle()
+  if next(stale) == nil then return end
+  for key, a in pairs(stale) do
+    local first = firsts(a, 1)[1]
+    set_place(key, first and first[1])
+  end
+  stale = {}
+end
+
+-- @part promote
+-- Queue what is due, end what is past its deadline, wake those whose rate allows it.
 --
 -- BULK: how many tasks are queued for the price of one that ends. REFILL: as many are promoted for a tenant that ran
 -- out of queued tasks while it is served, twice as many the next time.
--- @const BULK=5 REFILL=4
--- Reads KEYS[1], no ARGV. Returns nothing by itself.
+-- TIES: so many tasks of equal times one call reads beyond those that it promotes; twice what one call of enqueue brings.
+-- @const BULK=5 REFILL=4 TIES=1000
 
 -- A rate has a token again: of a named limiter, a whole queue, or one tenant of it.
 local function alarm(key)
   local queue, name = match(key, '^([^\31]*)\31(.*)$')
-  if queue == '' then return wake_limiter(name) end
+  if queue == '' then return limits.wake(name) end
   local q = read_queue(queue)
   if not q then return end
   if name == '' then rung[queue] = q return end
-  local t = read_tenant(q, name)
-  if t and t[STATUS] == PARKED then make_ready(t) end
+  local tenant = read_tenant(q, name)
+  if tenant and tenant[STATUS] == PARKED then fair.make_ready(tenant) end
 end
 
 -- End up to STEP tasks that are past their deadline; as how many that counts, and how many they were.
@@ -22,15 +119,15 @@ local function end_late()
   for i = 1, #found do ids[i] = found[i][2] end
   if #ids > 0 then
     load_tasks(ids)
-    load_ties(ids)
+    tie.load(ids)
   end
   for i = 1, #ids do
     if ends >= STEP then break end
     local task = tasks[ids[i]]
     drop(deadlines, ids[i])
     if task then
-      moved, ends = moved + 1, ends + (task.state == DEFERRED and edges_of(task.id) == '#' and WIDE or 1)
-      if WAITS[task.state] then expire(task) end
+      moved, ends = moved + 1, ends + (task.state == DEFERRED and parent_edges.of(task.id) == '#' and WIDE or 1)
+      if WAITS[task.state] then outcome.expire(task) end
     end
   end
   return ends, moved
@@ -54,29 +151,81 @@ local function records_of(ids)
   for i = 1, #ids do
     if tasks[ids[i]] == nil and raw[ids[i]] == nil and not latest[ids[i]] then n = n + 1 missing[n] = ids[i] end
   end
-  local found = n > 0 and call('HMGET', P .. 'records', unpack(missing)) or {}
+  local found = n > 0 and call('HMGET', prefix .. 'records', unpack(missing)) or {}
   for i = 1, n do if found[i] then raw[missing[i]] = found[i] end end
-  sound[P .. 'records'] = true
+  sound[prefix .. 'records'] = true
+end
+
+local ties -- that this call may still read
+begins[#begins + 1] = function()
+  ties = TIES
+end
+
+local function is_made(id) return #id == 32 and not find(id, ':', 1, true) end
+
+-- The number of a task in the order in which chosen ids came.
+local function life_of(id)
+  local task, r = tasks[id], latest[id] or raw[id]
+  if task or not r then return task and task.life or 0 end
+  return (unpacked('<I', r, #r - SIZE_LENGTH + 1))
+end
+
+-- Put these rows, which are due at one moment, into the order in which they came.
+local function order_by_lives(rows, first, last)
+  local ids, lives, some = {}, {}, {}
+  for k = first, last do ids[k - first + 1], some[k - first + 1] = rows[k][2], rows[k] end
+  records_of(ids)
+  for k = 1, #ids do lives[ids[k]] = life_of(ids[k]) end
+  sort(some, function(x, y)
+    local one, other = lives[x[2]], lives[y[2]]
+    if one ~= other then return one < other end
+    return less(x[2], y[2])
+  end)
+  for k = 1, #some do rows[first + k - 1] = some[k] end
+end
+
+-- The first `most` tasks that sleep, and one more. Those of one moment are stored by their ids, which is the order in which they
+-- came if Fairlead made these; chosen ones are put into that order, as far as a call may read them.
+local function first_asleep(a, most)
+  local rows, i = firsts(a, most + 1), 1
+  while rows[i] and rows[i][1] <= now do
+    local at, from = rows[i][1], i
+    if rows[i + 1] and rows[i + 1][1] == at then
+      local chosen = not is_made(rows[i][2])
+      repeat
+        i = i + 1
+        chosen = chosen or not is_made(rows[i][2])
+      until not rows[i + 1] or rows[i + 1][1] ~= at
+      if not rows[i + 1] and i > most and chosen and ties > 0 then -- there may be more of them
+        rows = firsts(a, most + 1 + ties)
+        while rows[i + 1] and rows[i + 1][1] == at do i, ties = i + 1, ties - 1 end
+      end
+      if chosen then order_by_lives(rows, from, i) end
+    end
+    i = i + 1
+  end
+  for k = #rows, most + 2, -1 do rows[k] = nil end
+  return rows
 end
 
 -- Queue up to `most` tasks of a tenant that are due, in the order of time; how many. `late` counts those that are
 -- past their deadline, of STEP in a call. `rows` are the first that sleep, one more than
 -- that, if they were read already.
-local function promote_tenant(t, most, late, rows)
-  local q, key = t[QUEUE], t[QUEUE].name .. SEP .. t[NAME]
-  local a = asleep.of(q.name, t[NAME])
+local function promote_tenant(tenant, most, late, rows)
+  local queue, key = tenant[QUEUE], tenant[QUEUE].name .. SEP .. tenant[NAME]
+  local a = asleep.of(queue.name, tenant[NAME])
   local ids, done, from, first = {}, 0, { 0, 0, 0, 0, 0 }, nil
   local known_rows, many = rows ~= nil, 0
-  rows = rows or firsts(a, most + 1)
+  rows = rows or first_asleep(a, most)
   for i = 1, #rows do
     if rows[i][1] > now then break end
     many = i
     if i <= most then ids[i] = rows[i][2] end
   end
   if #ids > 0 and not known_rows then records_of(ids) end
-  local n, own, its_level, back, level, mark = #written, nil, nil, nil, nil, '\28' .. t[NAME]
+  local n, own, its_level, back, level, mark = #written, nil, nil, nil, nil, '\28' .. tenant[NAME]
   local function tell(last)
-    if first then add_rows(group_of('queued', QUEUED, q.name, 0, 0, ''), mark, ids, first, last) end
+    if first then add_rows(group_of('queued', QUEUED, queue.name, 0, 0, ''), mark, ids, first, last) end
     first = nil
   end
   for i = 1, #ids do
@@ -88,9 +237,9 @@ local function promote_tenant(t, most, late, rows)
     if entry then
       local its = sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
       if its ~= own then own, its_level = its, parsed(select(5, unpacked(SELF, its))).level end
-      if its_level ~= level then level, back = its_level, added(line(t, its_level), L_BACK) end
+      if its_level ~= level then level, back = its_level, added(line(tenant, its_level), L_BACK) end
       back[#back + 1] = entry
-      t[LEN + level] = t[LEN + level] + 1
+      if level < 4 then tenant[LEN + level] = tenant[LEN + level] + 1 else set_length(tenant, level, length_of(tenant, level) + 1) end
       r = AS_QUEUED .. sub(r, 2)
       written[n + 1], written[n + 2], latest[id], raw[id] = id, r, r, nil
       n, from[state], first = n + 2, from[state] + 1, first or i
@@ -101,8 +250,8 @@ local function promote_tenant(t, most, late, rows)
       if not task or (task.state ~= SCHEDULED and task.state ~= RETRYING) then
         drop(a, id)
       elseif task.deadline > 0 and task.deadline < now then
-        load_ties({ id })
-        expire(task)
+        tie.load({ id })
+        outcome.expire(task)
         late.ends = late.ends + 1
       else
         queue_up(task)
@@ -115,12 +264,12 @@ local function promote_tenant(t, most, late, rows)
   local moved = from[SCHEDULED] + from[RETRYING]
   if moved > 0 then
     for _, state in ipairs({ SCHEDULED, RETRYING }) do
-      t[COUNT + state], q.counts[state] = t[COUNT + state] - from[state], q.counts[state] - from[state]
+      tenant[COUNT + state], queue.counts[state] = tenant[COUNT + state] - from[state], queue.counts[state] - from[state]
     end
-    t[COUNT + QUEUED], q.counts[QUEUED] = t[COUNT + QUEUED] + moved, q.counts[QUEUED] + moved
-    t[SPECIAL] = t[SPECIAL] + moved
-    t[CHANGED], q.changed = true, true
-    made_queued(t)
+    tenant[COUNT + QUEUED], queue.counts[QUEUED] = tenant[COUNT + QUEUED] + moved, queue.counts[QUEUED] + moved
+    tenant[SPECIAL] = tenant[SPECIAL] + moved
+    tenant[CHANGED], queue.changed = true, true
+    made_queued(tenant)
   end
   asleep.looked_at(key, a, many > done, rows[many + 1] and rows[many + 1][1])
   return done
@@ -143,7 +292,7 @@ local function promote_due(late)
   end
   local rows, ids, n = {}, {}, 0
   for i = 1, #found do
-    local its = firsts(asleep.of(found[i][3], found[i][4]), each + 1)
+    local its = first_asleep(asleep.of(found[i][3], found[i][4]), each)
     rows[i] = its
     for k = 1, min(#its, each) do
       if its[k][1] > now then break end
@@ -162,7 +311,7 @@ local function promote_due(late)
 end
 
 function promote()
-  if M.next > now then -- and it is known
+  if meta.next > now then -- and it is known
     follow_up()
     return 0, false
   end
@@ -180,18 +329,52 @@ function promote()
 end
 
 local refills
--- @each
-refills = {} -- tenant -> how many of its tasks were promoted when it ran out last
--- @end
+begins[#begins + 1] = function()
+  refills = {} -- tenant -> how many of its tasks were promoted when it ran out last
+end
 
 -- A tenant has no queued task left: if something of it is due, that is next; else it is idle. Whether it goes on.
-function ran_out(t)
-  if M.next <= now and t[COUNT + SCHEDULED] + t[COUNT + RETRYING] > 0 then
-    refills[t] = 2 * (refills[t] or REFILL / 2)
-    promote_tenant(t, refills[t], { ends = 0 })
-    if t[COUNT + QUEUED] > 0 then return true end
+function ran_out(tenant)
+  if meta.next <= now and tenant[COUNT + SCHEDULED] + tenant[COUNT + RETRYING] > 0 then
+    refills[tenant] = 2 * (refills[tenant] or REFILL / 2)
+    promote_tenant(tenant, refills[tenant], { ends = 0 })
+    if tenant[COUNT + QUEUED] > 0 then return true end
   end
-  clear_lines(t)
-  unready(t, IDLE)
+  clear_lines(tenant)
+  fair.unready(tenant, IDLE)
   return false
+end
+
+-- @part outlook
+-- Is there something to fetch, or when will there be?
+-- What a worker asks before it sleeps. Reads from ARGV the names of queues.
+-- Whether a queue of ARGV[from] to the last is runnable or a schedule due (1 or 0), when something is due (nil: never), and
+-- whether it is the caller that has to wake up then: one who sleeps for so many seconds.
+function outlook(from, seconds)
+  promote()
+  if meta.laying > 0 then
+    flows.see_to()
+    follow_up()
+  end
+  local found = 0
+  for i = from, #ARGV do
+    local queue = read_queue(ARGV[i])
+    if queue and fair.runnable(queue) then
+      found = 1
+      rung[queue.name] = nil -- the caller is awake, and will wake the next one if it leaves work behind
+    end
+  end
+  local least = next_due()
+  -- Schedules that are due: the caller will ask for them.
+  if found == 0 and least and least <= now and #firsts(timed('ticks'), 1, now) > 0 then found = 1 end
+  local holds = 0
+  if found == 0 then
+    local at = min(least or huge, now + seconds)
+    -- Nobody else has an alarm that is still to come and early enough: this one takes it.
+    if meta.alarm <= now or at < meta.alarm - 0.001 then
+      meta.alarm = at
+      holds = 1
+    end
+  end
+  return found, least, holds
 end

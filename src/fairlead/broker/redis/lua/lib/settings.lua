@@ -1,12 +1,13 @@
--- settings: weights, limits and pauses of tenants as they were configured.
---
--- 'tenant-settings' holds, by queue (empty: all queues) and tenant: paused, weight, concurrency, rate, burst;
--- '' where nothing was said, '-' where a limit was lifted. Reads KEYS[1], no ARGV. Returns nothing
--- by itself.
+-- What was configured: for tenants, queues and limiters.
+
+-- @part settings
+-- Weights, limits and pauses of tenants as they were configured.
+-- 'tenant-settings' holds, by queue (empty: all queues) and tenant: paused, weight, concurrency, rate, burst; ''
+-- where nothing was said, '-' where a limit was lifted.
 -- @share settings
--- @each
-settings = {} -- as set in this call
--- @end
+begins[#begins + 1] = function()
+  settings = {} -- as set in this call
+end
 
 function laid_over(base, over)
   for i = 1, 5 do
@@ -17,34 +18,130 @@ end
 
 function settings_of(queue, tenant)
   local field = queue .. SEP .. tenant
-  local stored = settings[field] or call('HGET', P .. 'tenant-settings', field)
+  local stored = settings[field] or call('HGET', prefix .. 'tenant-settings', field)
   return stored and split(stored, SEP) or { '', '', '', '', '' }
 end
 
 local function limit_of(text, none) return tonumber(text) or none end
 
 -- Give a tenant what was set for it in its queue, and failing that in all queues.
-apply_settings = function(t)
-  local q = t[QUEUE]
-  local said = laid_over(settings_of('', t[NAME]), settings_of(q.name, t[NAME]))
+apply_settings = function(tenant)
+  local queue = tenant[QUEUE]
+  local said = laid_over(settings_of('', tenant[NAME]), settings_of(queue.name, tenant[NAME]))
   local weight = floor((tonumber(said[2]) or 1) * UNIT + 0.5)
-  if weight ~= t[WEIGHT] then
-    if t[STATUS] == READY then
-      q.weight = q.weight + weight - t[WEIGHT]
-      q.changed = true
+  if weight ~= tenant[WEIGHT] then
+    if tenant[STATUS] == READY then
+      queue.weight = queue.weight + weight - tenant[WEIGHT]
+      queue.changed = true
     end
-    t[WEIGHT] = weight
+    tenant[WEIGHT] = weight
   end
-  t[PAUSE] = said[1] == '1' and 1 or 0
-  t[CHANGED] = true
+  tenant[PAUSE] = said[1] == '1' and 1 or 0
+  tenant[CHANGED] = true
   local concurrency, rate, burst = limit_of(said[3], -1), limit_of(said[4], 0), tonumber(said[5]) or 1
-  local field = q.name .. SEP .. t[NAME]
+  local field = queue.name .. SEP .. tenant[NAME]
   if concurrency < 0 and rate <= 0 and burst == 1 then
-    if t[GATED] == 1 then write('HDEL', P .. 'gates', field) end
-    gates[t], t[GATED] = nil, 0
+    if tenant[GATED] == 1 then write('HDEL', prefix .. 'gates', field) end
+    gates[tenant], tenant[GATED] = nil, 0
     return
   end
-  local gate = gate_of(t) or read_gate(field) or { field = field, since = 0, gone = 0 }
+  local gate = gate_of(tenant) or read_gate(field) or { field = field, since = 0, gone = 0 }
   gate.concurrency, gate.rate, gate.burst, gate.changed = concurrency, rate, burst, true
-  gates[t], t[GATED] = gate, 1
+  gates[tenant], tenant[GATED] = gate, 1
+end
+
+-- @part configure
+-- The changes that configure makes. The twin of memory/operator_verbs.py.
+-- Reads from ARGV values of queues, in the order of VALUES, and of limiters.
+-- @share configure
+configure = {}
+local VALUES = { 'paused', 'max', 'tenant_max', 'tenant_bytes', 'pinned_max', 'warn', 'concurrency', 'rate', 'burst', 'charge', 'keep',
+  'keep_count', 'keep_bytes', 'keep_dead', 'dead_max', 'strict' }
+local NONE = { max = -1, tenant_max = -1, tenant_bytes = -1, pinned_max = -1, warn = -1, concurrency = -1, rate = 0, failures = 0 }
+
+local declared -- digests by what they are about, as far as they were read or written
+begins[#begins + 1] = function()
+  declared = {}
+end
+
+-- Whether the last declaration about what stands in ARGV from `i` on was the same; keep this one.
+function configure.was_declared(digest, i)
+  local about = ARGV[i] .. SEP .. ARGV[i + 1]
+  if ARGV[i] == 't' then about = about .. SEP .. ARGV[i + 2] end
+  local known = declared[about] or call('HGET', prefix .. 'declared', about)
+  declared[about] = digest
+  if known ~= digest then write('HSET', prefix .. 'declared', about, digest) end
+  return known == digest
+end
+
+local function said(target, name, text)
+  if text ~= '' then target[name] = text == '-' and NONE[name] or tonumber(text) end
+end
+
+function configure.queue(name, from)
+  local queue = read_queue(name, true)
+  queue.changed = true
+  local keep = queue.keep
+  for n, field in ipairs(VALUES) do said(queue, field, ARGV[from + n - 1]) end
+  if queue.keep < keep then queue.kept_until = max(queue.kept_until, now + keep) end -- lists stay in order, see retention.shelves
+  if queue.warn < 0 or depth(queue) < queue.warn then queue.warned = 0 end
+  if queue.concurrency < 0 and queue.rate <= 0 and queue.burst == 1 then queue.since, queue.gone = 0, 0 end
+  drop(alarms, name .. SEP)
+  local values = {}
+  for n, field in ipairs(VALUES) do values[n] = field == 'charge' and queue.charge + 2 * queue.strict or queue[field] end
+  write('HSET', prefix .. 'settings', name, pack(CONF, unpack(values, 1, #VALUES - 1)))
+  queue.soon = now -- it may keep more than it is to keep from now on
+  rung[name] = queue
+  row('configured', 0, name, '', 0, 0, queue.paused == 1 and 'paused' or '', '')
+end
+
+-- Pause a tenant, or let it be looked at again under its new limits.
+local function reconsider(tenant)
+  drop(alarms, tenant[QUEUE].name .. SEP .. tenant[NAME])
+  if tenant[PAUSE] == 1 then
+    if tenant[STATUS] ~= IDLE then fair.unready(tenant, PAUSED) end
+  elseif tenant[STATUS] >= PARKED then
+    fair.make_ready(tenant)
+  end
+end
+
+-- The names of all queues.
+local function queue_names()
+  local names, cursor = {}, '0'
+  repeat
+    local page = call('HSCAN', prefix .. 'queues', cursor, 'COUNT', 1000)
+    cursor = page[1]
+    for i = 1, #page[2], 2 do names[#names + 1] = page[2][i] end
+  until cursor == '0'
+  return names
+end
+
+function configure.tenant(name, queue, values)
+  local field = queue .. SEP .. name
+  local merged = concat(laid_over(settings_of(queue, name), values), SEP)
+  if meta.settings == 0 then meta.settings = 1 end
+  settings[field] = merged
+  write('HSET', prefix .. 'tenant-settings', field, merged)
+  -- Of all queues there may be thousands: only those are read in which it is known.
+  for _, each in ipairs(queue == '' and queue_names() or { queue }) do
+    if queue ~= '' or call('HEXISTS', prefix .. 'tenants:' .. each, name) == 1 then
+      local tenant = read_tenant(read_queue(each, queue ~= ''), name)
+      if tenant then
+        apply_settings(tenant)
+        reconsider(tenant)
+      end
+    end
+  end
+  row('configured', 0, queue, name, 0, 0, values[1] == '1' and 'paused' or '', '')
+end
+
+function configure.limiter(name, from)
+  local limiter = limits.read(name, true)
+  for n, field in ipairs({ 'concurrency', 'rate', 'burst' }) do said(limiter, field, ARGV[from + n - 1]) end
+  local breaker = limiter.breaker or breakers.new()
+  for n, field in ipairs({ 'failures', 'cooldown', 'probes' }) do said(breaker, field, ARGV[from + n + 2]) end
+  limiter.breaker, limiter.changed = breakers.reconsider(breaker), true
+  drop(alarms, SEP .. name)
+  limits.wake(name)
+  row('configured', 0, '', '', 0, 0, 'limiter ' .. name, '')
 end

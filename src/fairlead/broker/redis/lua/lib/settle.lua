@@ -1,12 +1,13 @@
--- settle: carry out decided moves under leases that are in force, refuse the others.
+-- Ends of attempts: what workers say of them, carried out.
+
+-- @part settle
+-- Carry out decided moves under leases that are in force, refuse the others.
+-- Reads from ARGV runs of settlements in their order: 'P' (completed, and nothing else to say), token,
+-- 'R' if they have results, count, run times (doubles), then the ids, each with its result; or 'G', count, and seven
+-- for each: id, token, to, run time, more, result, error. `more` is 'R' (a result) or '-', then by US: delay, whether
+-- the attempt counts, keep, reason; '' is '-' alone. Returns the codes: a applied, f fenced, u unknown.
 --
--- Reads KEYS[1] and, from ARGV, runs of settlements in their order: 'P' (completed, and nothing else
--- to say), token, 'R' if they have results, count, run times (doubles), then the ids, each with its
--- result; or 'G', count, and seven for each: id, token, to, run time, more, result, error. `more` is
--- 'R' (a result) or '-', then by US: delay, whether the attempt counts, keep, reason; '' is '-'
--- alone. Returns the codes: a applied, f fenced, u unknown.
---
--- Plain ends that stand side by side go together: lib/straight_settle says which they are.
+-- Plain ends that stand side by side go together: fast_path/ends.plain_ends says which they are.
 local long
 local function settle_one(id, token, to, run_time, more, result, err, plain)
   local task = known(id)
@@ -40,14 +41,14 @@ local function settle_at(i, k, id)
     results and ARGV[i + 6 + 2 * k] or nil, '')
 end
 
--- Plain ends as the engine sees them: of those that are alike all begin before one ends.
+-- Plain ends as the engine sees them: of those that stand side by side all begin before one ends.
 local function end_by_engine(plain, ids, _, from, to)
+  for n = plain.firsts[from], plain.lasts[to] do
+    local task = known(ids[n])
+    if task.started == 0 then changed[task.id] = task begin(task) end
+  end
   for g = from, to do
     local run, first, last = plain.runs[g], plain.firsts[g], plain.lasts[g]
-    for n = first, last do
-      local task = known(ids[n])
-      if task.started == 0 then changed[task.id] = task begin(task) end
-    end
     for n = first, last do
       settle_one(ids[n], run.number, COMPLETED, run.times[n - run.base], run.results and 'R' or '',
         run.results and ARGV[run.first + 2 * (n - run.base) - 1] or nil, '', true)
@@ -71,21 +72,22 @@ function settle(from, runs)
       ids[n], latest[id] = id, true -- until it has ended
     end
   end
-  load_ties(ids)
-  local records = call('HMGET', P .. 'records', unpack(ids))
-  sound[P .. 'records'] = true
-  local codes, plain, i = {}, plain_ends(), from
+  tie.load(ids)
+  dependents.load(ids)
+  local records = call('HMGET', prefix .. 'records', unpack(ids))
+  sound[prefix .. 'records'] = true
+  local codes, plain, i = {}, straight.plain_ends(), from
   n = 0
   for _ = 1, runs do
     local first, step, count = run_at(i)
-    if ARGV[i] == 'P' and not twice then find_plain(plain, i, first, step == 2, count, n, ids, records, codes) end
+    if ARGV[i] == 'P' and not twice then straight.find_plain(plain, i, first, step == 2, count, n, ids, records, codes) end
     i, n = first + count * step, n + count
   end
   local next = 1 -- of the groups of plain ends
   local function end_plain(before)
     local first = next
     while next <= plain.count and plain.firsts[next] < before do next = next + 1 end
-    if next > first then (STRAIGHT and end_straight or end_by_engine)(plain, ids, records, first, next - 1) end
+    if next > first then (STRAIGHT and straight.end_straight or end_by_engine)(plain, ids, records, first, next - 1) end
   end
   if plain.total < n or not STRAIGHT then
     for k = 1, n do latest[ids[k]] = nil end
@@ -104,7 +106,91 @@ function settle(from, runs)
     end
   end
   end_plain(n + 1)
-  if STRAIGHT then count_flows(plain) end
+  if STRAIGHT then straight.count_flows(plain) end
   follow_up()
   return concat(codes), to, long
+end
+
+-- @part apply
+-- One settlement, carried out whatever it says.
+local EVENTS = { 'snoozed', nil, 'released' }
+local SMOOTHING = 64 -- settlements over which the average run time of a queue forgets
+
+-- Correct what the dispatch charged by what the attempt took, in average tasks of the queue.
+local function charge(tenant, cost, run_time)
+  local queue, each = tenant[QUEUE], run_time / cost
+  queue.average = queue.average + (queue.average ~= 0 and (each - queue.average) / SMOOTHING or each)
+  if queue.average > 0 then
+    tenant[TAG] = tenant[TAG] + (run_time / queue.average - cost) * STRIDE * UNIT / tenant[WEIGHT]
+    tenant[CHANGED] = true
+    if tenant[STATUS] == READY then set_at(queue.ready, tenant[NAME], tenant[TAG]) end
+  end
+end
+
+-- As model.lifecycle.went_well: what an attempt says of what its task depends on; nil: nothing.
+local function went_well(to, burn, reason, err)
+  if to == COMPLETED then return true end
+  local counts = burn and err ~= '' and (reason == '' or reason == 'exhausted')
+  if counts and (to == RETRYING or to == DEAD) then return false end
+end
+
+-- It was dispatched and did not run: others may go in its place.
+local function return_rates(task, tenant)
+  limits.return_one(tenant[QUEUE])
+  if tenant[GATED] == 1 then limits.return_one(gate_of(tenant)) end
+  for _, name in ipairs(task.h.limiters) do limits.return_one(limits.read(name, true)) end
+end
+
+function apply(task, to, run_time, more, result, err, plain)
+  local delay, burn, keep, reason = 0, true, nil, ''
+  if #more > 1 then
+    local m = split(more, SEP)
+    delay, burn, keep, reason = tonumber(m[2]), m[3] == '1', tonumber(m[4]), concat(m, SEP, 5)
+  end
+  local tenant, attempt, token = tenant_of(task), task.attempts + 1, task.token
+  local meant, ran = to, burn or run_time > 0 or reason == 'snoozed' -- as model.lifecycle.Settlement.ran
+  if task.started == 0 and (burn or reason == 'snoozed') then begin(task) end -- nobody had said so
+  if task.cancelling and to ~= COMPLETED then to = CANCELLED end
+  if task.started > 0 then stats.times(stats.of(tenant[QUEUE]), H_RUN, { run_time }, 1, 1, 1) end
+  if burn and meant ~= COMPLETED and meant ~= CANCELLED then
+    stats.add(tenant[QUEUE], FAILED, 1)
+    if to < COMPLETED then stats.add(tenant[QUEUE], RETRIED, 1) end
+  end
+  if not ran then return_rates(task, tenant) end
+  leases.end_lease(task, task.h.limited and went_well(to, burn, reason, err))
+  if tenant[QUEUE].charge == 1 and ran then charge(tenant, task.h.cost, run_time) end
+  if burn then task.attempts = attempt end
+  task.crashes = reason == 'crashed' and task.crashes + 1 or ran and 0 or task.crashes
+  task.unroutable = reason == 'unroutable' and task.unroutable + 1 or ran and 0 or task.unroutable
+  if err ~= '' then set_part(task, 1, err, unpacked('<I', err)) end
+  if to >= COMPLETED then
+    if sub(more, 1, 1) == 'R' then set_part(task, 2, result) end
+    finish(task, to, to == meant and reason or '', to == meant and keep or nil, plain)
+    emit(NAMES[to], task, task.reason, attempt, token)
+  else
+    task.reason = reason
+    if to == QUEUED then queue_up(task, true) else schedule(task, to, now + delay) end
+    emit(EVENTS[to] or NAMES[to], task, reason, attempt, token)
+  end
+  leases.has_room_again(tenant)
+end
+
+-- @part cancel
+-- End a task that waits, ask for the end of one that runs.
+-- d done, r requested, n unchanged, and the state it has now.
+function cancel_task(task)
+  if task.state >= COMPLETED then return 'n' .. task.state end
+  if task.state ~= RUNNING then
+    finish(task, CANCELLED, '')
+    emit('cancelled', task)
+    return 'd8'
+  end
+  if not task.cancelling then
+    task.cancelling = true
+    changed[task.id] = task
+    set_at(agenda('cancelling:' .. task.incarnation), task.id, task.token)
+    emit('cancelling', task, '', task.attempts + 1, task.token)
+    send(task.incarnation, 'cancel', task.id, 0, task.token)
+  end
+  return 'r4'
 end

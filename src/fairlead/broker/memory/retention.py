@@ -1,0 +1,167 @@
+"""Finished tasks of one queue, kept by age, count and bytes, whichever comes first.
+
+Nobody loses anything because of another: a tenant that holds much of the room has an order of its
+own, and beyond the caps of the queue the one that holds most loses its oldest. Only where nobody
+holds more than a small part the oldest of all goes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fairlead.broker.memory.records import Task
+from fairlead.broker.memory.time_index import TimeIndex
+from fairlead.model.lifecycle import State
+
+if TYPE_CHECKING:
+    from fairlead.broker.memory.fair import Tenant
+
+__all__ = ("Shelf",)
+
+_OWN = 64  # the part of the room (a 64th) from which on a tenant has an order of its own
+_LEAST = 32  # the part (a 32nd) beyond which a tenant gives before others
+
+
+class Shelf:
+    """The next to be forgotten is the one whose time is over first, of whoever has to give."""
+
+    def __init__(
+        self, *, states: Sequence[State], keep: float, count: float = math.inf, size: int
+    ) -> None:
+        self.keep = keep  # seconds
+        self.max_count = count
+        self.max_bytes = size
+        self.bytes = 0
+        self._states = states
+        self._count = 0
+        self._held: dict[str, int] = {}  # bytes by tenant
+        self._common: TimeIndex[str] = TimeIndex()
+        self._whose: dict[str, str] = {}  # of those
+        self._own: dict[str, TimeIndex[str]] = {}  # of tenants that hold much
+        self._large: TimeIndex[Tenant] = (
+            TimeIndex()
+        )  # the same by the share they hold, largest first
+        self._heads: TimeIndex[str] = TimeIndex()  # and by when the first of that order is over
+        self._moved: dict[str, Tenant] = {}  # whose places in these two have to be worked out anew
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, task: Task) -> bool:
+        own = self._own.get(task.tenant.name)
+        return (task.id in self._common) != (own is not None and task.id in own)
+
+    def held(self, tenant: Tenant) -> int:
+        """Bytes that count for a tenant."""
+        return self._held.get(tenant.name, 0)
+
+    def add(self, task: Task, now: float, keep: float | None) -> None:
+        """Keep a finished task for the shelf's time, or for its own."""
+        task.expires_at = now + (self.keep if keep is None else keep)
+        task.size = task.counted_bytes()
+        tenant = task.tenant
+        self._add_bytes(tenant, task.size)
+        self._count += 1
+        if self._is_large(tenant):
+            self._own.setdefault(tenant.name, TimeIndex()).set(task.id, task.expires_at)
+        else:
+            self._common.set(task.id, task.expires_at)
+            self._whose[task.id] = tenant.name
+        self.rank(tenant)
+
+    def remove(self, task: Task) -> None:
+        """Take a task off, because it is put to work again or forgotten."""
+        tenant = task.tenant
+        self._count -= 1
+        self._common.discard(task.id)
+        self._whose.pop(task.id, None)
+        own = self._own.get(tenant.name)
+        if own is not None:
+            own.discard(task.id)
+        self._add_bytes(tenant, -task.size)
+        task.size = 0
+        task.expires_at = None
+        self.rank(tenant)
+
+    def rank(self, tenant: Tenant) -> None:
+        """What a tenant holds has changed: it stands elsewhere among those that give."""
+        own = self._own.get(tenant.name)
+        if own is not None:
+            self._moved[tenant.name] = tenant
+            if not own:
+                self._rank_moved()
+
+    def _rank_moved(self) -> None:
+        """Work out places when they are asked for: seldom, where one tenant holds all there is."""
+        for name, tenant in self._moved.items():
+            first = self._own[name].first()
+            if first is not None:
+                self._large.set(tenant, -self._share(tenant))
+                self._heads.set(name, first[0])
+            else:
+                del self._own[name]
+                self._large.discard(tenant)
+                self._heads.discard(name)
+        self._moved.clear()
+
+    def first_over(self) -> float | None:
+        """When the first that is kept is over."""
+        self._rank_moved()
+        firsts = [order.first() for order in (self._common, self._heads)]
+        return min((first[0] for first in firsts if first is not None), default=None)
+
+    def pop(self) -> str | None:
+        """The id of the next task to forget, whatever its time; ``remove`` must follow."""
+        return self._oldest().pop()
+
+    def pop_overdue(self, now: float) -> str | None:
+        """The id of the next task to forget, if there is one too many; ``remove`` must follow."""
+        over = self._count > self.max_count or self.bytes > self.max_bytes
+        order = self._of_giver() if over else None
+        if order is None:
+            order = self._oldest()
+        return order.pop() if over else order.pop_due(now)
+
+    def _of_giver(self) -> TimeIndex[str] | None:
+        if len(self._own) != 1 or not self._large:  # among one there is no order
+            self._rank_moved()
+        first = self._large.first()
+        if first is None or self._share(first[1]) <= 1 / _LEAST:
+            return None
+        name, head = first[1].name, self._common.first()
+        if head is not None and self._whose[head[1]] == name:
+            return self._common  # what it had before it held much is older
+        return self._own[name]
+
+    def _oldest(self) -> TimeIndex[str]:
+        self._rank_moved()
+        head, own = self._common.first(), self._heads.first()
+        if own is None or (head is not None and head[0] <= own[0]):
+            return self._common
+        return self._own[own[1]]
+
+    def _add_bytes(self, tenant: Tenant, size: int) -> None:
+        self.bytes += size
+        held = self._held.get(tenant.name, 0) + size
+        if held:
+            self._held[tenant.name] = held
+        else:
+            self._held.pop(tenant.name, None)
+
+    def _tasks(self, tenant: Tenant) -> int:
+        counts, tasks = tenant.counts, 0
+        for state in self._states:
+            tasks += counts[state]
+        return tasks
+
+    def _is_large(self, tenant: Tenant) -> bool:
+        """Whether what it holds is kept in an order of its own from now on."""
+        by_count = self._tasks(tenant) >= self.max_count / _OWN
+        return by_count or self.held(tenant) >= self.max_bytes / _OWN
+
+    def _share(self, tenant: Tenant) -> float:
+        """What part of the room it holds, by tasks or by bytes, whichever is more."""
+        by_count = self._tasks(tenant) / max(self.max_count, 1)
+        return max(by_count, self.held(tenant) / max(self.max_bytes, 1))

@@ -1,0 +1,460 @@
+-- The fast path: skip this folder on a first reading.
+--
+-- The engine (the other files of lib) defines what is right, one task at a time. Here the usual is done as it is stored, many tasks
+-- at a time, and must leave every key and give every answer as the engine would: byte for byte, which
+-- tests/broker/redis/test_straight_*.py compare. Whatever is unusual is declined, before the first write, and left to the engine: a
+-- chosen id, limits, deadlines, caps on counts, watchers, results that somebody will read. Why: decisions 0042, 0044, 0046, 0048,
+-- 0055, 0056 and 0058.
+--
+--   enqueue         a call of plain tasks, before the engine wakes up, and runs of them inside of it
+--   records         tasks with a delay, a unique key or dependencies, members of flows, and their release
+--   exchange        a call in which all is plain, before the engine wakes up; exchange_loans is what it lends, and
+--                   exchange_tenants are those that it visits
+--   ends, fetch     plain ends and loans in calls in which something is not plain
+
+-- @part enter
+-- The straight way in, before the engine wakes up: plain tasks of one known queue.
+-- Most calls of enqueue are of this kind, and making the engine's tables would be most of what they cost. This must
+-- equal what `once`, `load_ways`, `enter_run`, `made_queued`, `write_events` and `conclude` do for such a call, byte for
+-- byte in every key and in the answer: tests/broker/redis/test_straight_way.py compares them. It decides before its
+-- first write; whatever is unusual it leaves to them, with nothing written. Returns the receipts, or nil.
+local HEAD, LEVELS = '^([^\31]*)\31([^\31]*)\31(%d)\31()', { [0] = '0:', '1:', '2:', '3:' }
+
+-- Of a tenant that may run already, and gets tasks of one level, few numbers change: how many are queued, the length of that line,
+-- what was enqueued in this hour, and bytes; what is between them stays as it is stored, see TENANT.
+local MORE = {}
+for level = 0, 3 do MORE[level] = '<c8Ic' .. 20 + 4 * level .. 'Ic' .. 28 - 4 * level .. 'Bc8Ic32d' end
+
+-- What there is to do, by run of ARGV: its head, where its tasks begin and how many they are, level and tenant; and the tenants.
+-- nil if one of them is not for this way.
+local function read_runs()
+  local heads, froms, counts, levels, owners, names, places = {}, {}, {}, {}, {}, {}, {}
+  local r, queue, i, last, told = 0, nil, 4, #ARGV, nil
+  while i < last do
+    if ARGV[i] ~= 'P' then return nil end
+    local head, count = ARGV[i + 1], tonumber(ARGV[i + 2])
+    local its, tenant, level, at = match(head, HEAD)
+    local rest = sub(head, at) -- cost and so on, the same for many tenants
+    if rest ~= told then
+      if kind_of(rest).flow then return nil end
+      told = rest
+    end
+    if level > '3' or (queue and its ~= queue) then return nil end
+    queue = its
+    local place = places[tenant]
+    if not place then
+      place = #names + 1
+      names[place], places[tenant] = tenant, place
+    end
+    r = r + 1
+    heads[r], froms[r], counts[r], levels[r], owners[r] = head, i + 3, count, tonumber(level), place
+    i = i + 3 + 2 * count
+  end
+  return { heads, froms, counts, levels, owners }, names, queue
+end
+
+-- Whether a number is new: the last one again, or an earlier one, is for call.once.
+local function is_new_call()
+  local kept = call('HGET', prefix .. 'answers', ARGV[2])
+  return not kept or tonumber(ARGV[3]) > tonumber(match(kept, '^%d+'))
+end
+
+-- What a tenant of the queue may have in bytes; nil if something may be in the way of its tasks.
+local function room_in(queue)
+  local conf = call('HGET', prefix .. 'settings', queue)
+  if not conf then return TENANT_BYTES end
+  local paused, most, tenant_most, bytes, _, warn, concurrency, rate = unpacked(CONF, conf)
+  if paused ~= 0 or most >= 0 or tenant_most >= 0 or warn >= 0 or concurrency >= 0 or rate > 0 then return nil end
+  return bytes < 0 and huge or bytes
+end
+
+-- The ids, and for 'tasks' ids and values; nil if an id was chosen by somebody, is known, or comes twice, or a body is large. Adds
+-- up the bytes of each tenant. From then on a run begins where its ids do.
+local function read_tasks(runs, bytes)
+  local heads, froms, counts, owners = runs[1], runs[2], runs[3], runs[5]
+  local ids, values, seen, n, stamp = {}, {}, {}, 0, pack('<dI', now, 0)
+  for r = 1, #heads do
+    local from, count, sum, place, head = froms[r], counts[r], 0, owners[r], heads[r]
+    local opening = stamp .. pack('<Hc0', #head, head)
+    froms[r] = n + 1
+    for k = from, from + 2 * count - 2, 2 do
+      local id, blob = ARGV[k], ARGV[k + 1]
+      if #id ~= 32 or #blob > LARGE_BODY or seen[id] then return nil end
+      seen[id], ids[n + 1], values[2 * n + 1], values[2 * n + 2] = true, id, id, opening .. blob
+      n, sum = n + 1, sum + #blob + BESIDE
+    end
+    bytes[place] = (bytes[place] or 0) + sum
+  end
+  local text = concat(ids, SEP)
+  if find(text, ':', 1, true) then return nil end
+  local found = call('HMGET', prefix .. 'tasks', unpack(ids))
+  for i = 1, n do if found[i] then return nil end end
+  return ids, values, text
+end
+
+local function is(kind, key)
+  local found = call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+
+-- Push ids to their lines and add the entry of events. The server may refuse these: then what was done is undone.
+local function write_first(runs, lines, ids, entry, row)
+  local froms, counts, done = runs[2], runs[3], 0
+  local function refused(reply)
+    if type(reply) ~= 'table' or not reply.err then return false end
+    for r = 1, done do call('RPOP', lines[r], counts[r]) end
+    return true
+  end
+  for r = 1, #lines do
+    local first, count = froms[r], counts[r]
+    local reply = count == 1 and redis.pcall('RPUSH', lines[r], ids[first]) or count > 1 and redis.pcall('RPUSH', lines[r], unpack(ids, first, first + count - 1))
+    if refused(reply) then return false end
+    done = r
+  end
+  return not refused(redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', exact(now), 'rows', row))
+end
+
+local function enter()
+  if meta.entry == 0 or meta.unpins > 0 or meta.reserved > 0 or not is_new_call() then return nil end
+  if meta.jobs > 0 and call('EXISTS', prefix .. 'jobs') == 1 then return nil end
+  local runs, names, queue = read_runs()
+  if not runs or not queue then return nil end
+  local state = call('HGET', prefix .. 'queues', queue)
+  if not state or #state <= TAIL_AT then return nil end -- unknown, or nothing was ever counted in it
+  local top = room_in(queue)
+  if not top then return nil end
+  local bytes = {}
+  local ids, values, text = read_tasks(runs, bytes)
+  if not ids then return nil end
+
+  -- The tenants, as they will be.
+  local clock, weight = unpacked('<dd', state)
+  local hour, added, lengths, lines = floor(now / 3600), {}, { [0] = {}, {}, {}, {} }, {}
+  local rows, mark, single, n, base = {}, nil, {}, #ids, prefix .. 'line:' .. queue .. ':'
+  local froms, counts, levels, owners = runs[2], runs[3], runs[4], runs[5]
+  for r = 1, #counts do
+    local first, count, place, level = froms[r], counts[r], owners[r], levels[r]
+    local own, name, before = lengths[level], names[place], single[place]
+    own[place], added[place] = (own[place] or 0) + count, (added[place] or 0) + count
+    single[place] = (before == nil or before == level) and level
+    lines[r] = base .. LEVELS[level] .. name
+    local text = count == 1 and ids[first] or concat(ids, SEP, first, first + count - 1)
+    rows[r] = name == mark and text or '\28' .. name .. SEP .. text
+    mark = name
+  end
+  local key, keeps, ready, woke = prefix .. 'tenants:' .. queue, {}, {}, {}
+  local records = call('HMGET', key, unpack(names))
+  if n == 1 and hand_off(parsed(runs[1][1]), text, values[2], state, records[1], bytes[1], top) then return 'a3' end
+  local own0, own1, own2, own3, last_tag, tag_text = lengths[0], lengths[1], lengths[2], lengths[3], nil, nil
+  local same_hour, fresh = pack('<I', hour), nil
+  for place = 1, #names do
+    local r, more, kept = records[place], added[place], nil
+    if not r then
+      fresh = fresh or new_tenant()
+      if not fresh then return nil end
+      r = fresh
+    end
+    if single[place] and r:byte(65) == READY then
+      local form = MORE[single[place]]
+      local a, queued, b, length, c, status, d, enqueued, e, live_bytes = unpacked(form, r)
+      live_bytes = live_bytes + bytes[place]
+      if sub(d, 5) ~= same_hour or live_bytes > top then return nil end
+      kept = pack(form, a, queued + more, b, length + more, c, status, d, enqueued + more, e, live_bytes)
+    else
+      local c1, c2, c3, c4, c5, c6, c7, c8, l0, l1, l2, l3, special, tag, own_weight, status, turn, pause, gated, busy,
+        its_hour, enqueued, started, completed, dead, cancelled, waited, done_bytes, live_bytes = unpacked(TENANT, r)
+      live_bytes = live_bytes + bytes[place]
+      if its_hour ~= hour or live_bytes > top then return nil end
+      if status == IDLE and pause == 0 and (#r == TENANT_LENGTH or r:byte(TENANT_LENGTH + 1) == 0) then
+        if tag < clock then tag = clock end
+        if tag ~= last_tag then last_tag, tag_text = tag, exact(tag) end
+        status, weight, ready[#ready + 1], ready[#ready + 2] = READY, weight + own_weight, tag_text, names[place]
+      elseif status ~= READY then
+        return nil
+      end
+      if busy == 0 then busy, woke[#woke + 1] = 1, names[place] end
+      kept = pack(TENANT, c1, c2, c3 + more, c4, c5, c6, c7, c8, l0 + (own0[place] or 0),
+        l1 + (own1[place] or 0), l2 + (own2[place] or 0), l3 + (own3[place] or 0), special, tag, own_weight, status, turn, pause,
+        gated, busy, its_hour, enqueued + more, started, completed, dead, cancelled, waited, done_bytes, live_bytes)
+    end
+    keeps[2 * place - 1], keeps[2 * place] = names[place], #r > TENANT_LENGTH and kept .. sub(r, TENANT_LENGTH + 1) or kept
+  end
+  local row = 'enqueued\0313\031' .. queue .. '\0310\0310\031\031' .. concat(rows, SEP)
+  local filled = meta.bytes + #row + 100
+  if weight <= 0 or filled >= meta.cap / BLOCKS then return nil end -- a block of events is full
+  if not is('zset', prefix .. 'idle') then return nil end
+  if #ready > 0 and not is('zset', prefix .. 'ready:' .. queue) or #woke > 0 and not is('set', prefix .. 'active:' .. queue) then return nil end
+
+  -- From here on all of it is written, or nothing.
+  local entry = next_number(meta.entry)
+  if not write_first(runs, lines, ids, entry, row) then return nil end
+  meta.entry, meta.entries, meta.bytes = entry, meta.entries + 1, filled
+  call('HSET', prefix .. 'tasks', unpack(values))
+  call('HSET', key, unpack(keeps))
+  if #ready > 0 then call('ZADD', prefix .. 'ready:' .. queue, unpack(ready)) end
+  if #woke > 0 then call('SADD', prefix .. 'active:' .. queue, unpack(woke)) end
+  call('HSET', prefix .. 'queues', queue, pack('<dd', clock, weight) .. sub(state, 17, 24) .. pack('<I', unpacked('<I', state, 25) + n)
+    .. sub(state, 29, TAIL_AT - 8) .. pack('<dd', 0, unpacked('<d', state, TAIL_AT + 1) + n) .. sub(state, TAIL_AT + 9))
+  call('HSET', prefix .. 'meta', 'numbers', packed_numbers())
+  local receipts = 'a3' .. ('\30a3'):rep(n - 1)
+  call('HSET', prefix .. 'answers', ARGV[2], ARGV[3] .. '\31enqueue\31' .. receipts .. '\29' .. text)
+  call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
+  if call('EXISTS', prefix .. 'bell:' .. queue) == 0 then call('RPUSH', prefix .. 'bell:' .. queue, 1) end
+  return receipts
+end
+
+begins[#begins + 1] = function()
+  if VERB == 'enqueue' then
+    local receipts = enter()
+    if receipts then return receipts end
+  end
+end
+
+-- @part hand_off
+-- Lend a new task at once to a worker that waits for it (lua/offer), in the call that takes it in.
+-- A part of the straight way in: for one plain task of a queue in which nothing waits. It leaves what enqueue and a
+-- fetch of one by that worker would leave, but that both are one entry of events, and that the loan is put where the
+-- worker waits for it: tests/broker/redis/test_hand_off.py compares them. It decides before its first write; whatever
+-- is unusual is left to a wake-up. Reads ARGV as enqueue.
+-- @share HAND_OFF
+HAND_OFF = true
+local TAIL, TAIL_COUNTS, NO_TIMES = '<ddddddddddddHc0Hc0Hc0', 12, ('\0'):rep(216)
+local CANDIDATES = 4 -- workers that are looked at; those that do something else by now are forgotten
+local OFFER = '^(%d+)\31take\31o(%d)\30([%d.e+]+)\30(.*)$'
+
+-- Whether no queue of a worker but this one has anything that waits: only then does its order of queues not matter.
+local function nothing_else(names, queue)
+  if names == queue then return true end
+  local others = split(names, SEP)
+  local states = call('HMGET', prefix .. 'queues', unpack(others))
+  for i = 1, #others do
+    if others[i] ~= queue and states[i] then
+      local _, weight, _, _, queued = unpacked('<ddIII', states[i])
+      if weight > 0 or queued > 0 then return false end
+    end
+  end
+  return true
+end
+
+-- Who waits for a task of this queue, the first that came: name, number of its wait, whether it holds the alarm, lease.
+local function waiting_worker(queue)
+  local key = prefix .. 'offers:' .. queue
+  local names = redis.pcall('ZRANGEBYSCORE', key, exact(now), '+inf', 'LIMIT', 0, CANDIDATES)
+  if names.err or #names == 0 then return nil end
+  local kept, over = call('HMGET', prefix .. 'answers', unpack(names)), {}
+  for i = 1, #names do
+    local number, holds, lease, queues = match(kept[i] or '', OFFER)
+    if not number then
+      over[#over + 1] = names[i]
+    elseif nothing_else(queues, queue) and not find(names[i], '[\28-\31]') then
+      return names[i], number, holds == '1', tonumber(lease)
+    end
+  end
+  if #over > 0 then call('ZREM', key, unpack(over)) end
+  return nil
+end
+
+-- What is counted of the queue: one more that was accepted and began at once.
+local function counted(state)
+  local s = { unpacked(TAIL, state, TAIL_AT + 1) }
+  s[ENQUEUED], s[STARTED] = s[ENQUEUED] + 1, s[STARTED] + 1
+  stats.minute(s, 1)
+  local waits = s[TAIL_COUNTS + 1]
+  if waits == '' then waits = NO_TIMES end
+  waits = pack('<d', unpacked('<d', waits) + 1) .. sub(waits, 9)
+  return pack(TAIL, s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], #waits, waits,
+    #s[14], s[14], #s[15], s[15])
+end
+
+local function is(kind, key)
+  local found = call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+
+-- The record of a tenant of which nothing is known; nil if something may be configured for it.
+function new_tenant()
+  if meta.settings > 0 then return nil end
+  return pack(TENANT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, floor(now / 3600), 0, 0, 0, 0, 0, 0, 0, 0)
+end
+
+-- Lend the task of head `h`, stored as `value`, which counts for `bytes`, of a tenant with this record, if it has one. Returns
+-- whether it did.
+function hand_off(h, id, value, state, record, bytes, top)
+  record = record or new_tenant()
+  if not record then return false end
+  if not HAND_OFF or h.limited or meta.next <= now or meta.jobs + meta.laying > 0 then return false end
+  local clock, weight, _, _, queued, running = unpacked('<ddIIII', state)
+  if weight > 0 or queued > 0 then return false end
+  local c1, c2, c3, c4, c5, c6, c7, c8, l0, l1, l2, l3, special, tag, own_weight, status, _, pause, gated, busy, hour,
+    enqueued, started, completed, dead, cancelled, waited, done_bytes, live_bytes = unpacked(TENANT, record)
+  live_bytes = live_bytes + bytes
+  if status ~= IDLE or pause + gated + l0 + l1 + l2 + l3 > 0 or hour ~= floor(now / 3600) or live_bytes > top then return false end
+  if #record > TENANT_LENGTH and sub(record, TENANT_LENGTH + 1, TENANT_LENGTH + 2) ~= '\0\0' then return false end
+  local queue, tenant = h.queue, h.tenant
+  local name, number, holds, lease = waiting_worker(queue)
+  if not name then return false end
+
+  -- As a fetch of one would leave the clock and the tags.
+  if tag < clock then tag = clock end
+  local to = min(max(clock + STRIDE * UNIT / (weight + own_weight), tag), tag + STRIDE)
+  if to > clock then clock = to end
+  tag = tag + h.cost * STRIDE * UNIT / own_weight
+  if call('EXISTS', prefix .. 'bell:' .. queue) == 1 then return false end -- somebody is on the way
+  local passed = redis.pcall('ZRANGEBYSCORE', prefix .. 'saved:' .. queue, '-inf', exact(clock), 'LIMIT', 0, 1)
+  if passed.err or #passed > 0 then return false end -- a fetch forgets tenants that the clock has passed
+  local held, place, active = prefix .. 'held:' .. name, prefix .. 'handed:' .. name, prefix .. 'active:' .. queue
+  if not (is('hash', prefix .. 'records') and is('zset', held) and is('zset', prefix .. 'leases') and is('zset', prefix .. 'idle')
+    and is('zset', prefix .. 'handed') and is('none', place) and (busy == 1 or is('set', active))) then return false end
+  local token = format('%.0f', next_number(meta.token))
+  local rows = 'enqueued\0313\031' .. queue .. '\0310\0310\031\031' .. h.mark .. SEP .. id .. '\30started\0314\031' .. queue
+    .. SEP .. token .. '\0311\031' .. name .. SEP .. h.mark .. SEP .. id
+  local filled, entry = meta.bytes + #rows + 100, next_number(meta.entry)
+  if filled >= meta.cap / BLOCKS then return false end -- a block of events is full
+
+  -- From here on all of it is written, or nothing.
+  local added = redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', exact(now), 'rows', rows)
+  if type(added) == 'table' and added.err then return false end
+  meta.entry, meta.entries, meta.bytes, meta.token = entry, meta.entries + 1, filled, tonumber(token)
+  if holds and meta.alarm > now then -- it stops watching the time: another one may
+    meta.alarm = 0
+    if meta.next < 9e18 and is('list', prefix .. 'bell') and call('LLEN', prefix .. 'bell') == 0 then call('RPUSH', prefix .. 'bell', 1) end
+  end
+  local body, trace = unpacked('<II', value, 15 + #h.head)
+  call('HSET', prefix .. 'tasks', id, value)
+  call('HSET', prefix .. 'records', id, pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, tonumber(token), now, 0, 0, 0, 0)
+    .. '\0' .. string.char(#name) .. name .. '\0\0\0\0' .. sub(value, 13, 14 + #h.head) .. pack(SIZE, 0, body + trace, 0))
+  call('ZADD', held, token, number .. SEP .. id)
+  call('ZADD', prefix .. 'leases', 'GT', exact(now + lease), name)
+  call('HSET', prefix .. 'tenants:' .. queue, tenant, pack(TENANT, c1, c2, c3, c4 + 1, c5, c6, c7, c8, 0, 0, 0, 0, special, tag,
+    own_weight, IDLE, 0, 0, 0, 1, hour, enqueued + 1, started + 1, completed, dead, cancelled, waited, done_bytes,
+    live_bytes) .. sub(record, TENANT_LENGTH + 1))
+  if busy == 0 then call('SADD', active, tenant) end
+  call('HSET', prefix .. 'queues', queue, pack('<dd', clock, weight) .. sub(state, 17, 28) .. pack('<I', running + 1)
+    .. sub(state, 33, TAIL_AT - 8) .. pack('<d', 0) .. counted(state))
+  call('HSET', prefix .. 'meta', 'numbers', packed_numbers())
+  call('HSET', prefix .. 'answers', ARGV[2], ARGV[3] .. '\31enqueue\31a3\29' .. id, name, number .. '\31take\31h' .. token .. '\30' .. id)
+  call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
+  call('ZADD', prefix .. 'handed', exact(now), name)
+  call('RPUSH', place, number .. SEP .. token .. SEP .. id .. SEP .. value)
+  return true
+end
+
+-- @part ways
+-- Which tenants the tasks of a call belong to, and which of them may go the short way in.
+-- Reads runs of ARGV, see enqueue.
+-- @share ways
+-- TOP: bytes that a tenant of the short way may have; it is not stored.
+-- @const TOP=39
+begins[#begins + 1] = function()
+  ways = {} -- head -> tenant; false: such tasks go the long way
+end
+
+-- The ids of a call, and where runs begin that have options; brings the tenants of its tasks into the cache, in one read per queue.
+function load_ways(i)
+  local ids, n, names, seen, at = {}, 0, {}, {}, {}
+  local function note(head)
+    if seen[head] then return end
+    local h = parsed(head)
+    local list = names[h.queue] or {}
+    seen[head], names[h.queue], list[#list + 1] = true, list, h.tenant
+  end
+  local kind = ARGV[i]
+  while kind do
+    local step, last = 4, 0
+    if kind == 'P' then
+      note(ARGV[i + 1])
+      step, last, i = 2, i + 1 + 2 * ARGV[i + 2], i + 3
+    else
+      if kind == 'E' then step = 7 else at[#at + 1] = i end
+      last, i = i + 2 - step + step * ARGV[i + 1], i + 2
+      for k = i + 1, last + 1, step do note(ARGV[k]) end
+    end
+    for k = i, last, step do
+      n = n + 1
+      ids[n] = ARGV[k]
+    end
+    i = last + step
+    kind = ARGV[i]
+  end
+  for queue, list in pairs(names) do
+    local q = read_queue(queue)
+    if q then load_tenants(q, list) end
+  end
+  return ids, at
+end
+
+function way_of(head)
+  local h = parsed(head)
+  local q = read_queue(h.queue, true)
+  local t = q.max < 0 and q.tenant_max < 0 and q.warn < 0 and make_tenant(q, h.tenant)
+  if t then t[TOP] = flows.most(q, h.tenant) end
+  ways[head] = t
+  return t
+end
+
+-- @part enter_run
+-- The short way in for tasks that want nothing special, of queues without caps on counts.
+-- Reads runs of ARGV, see enqueue.
+local stamp -- how most values begin
+begins[#begins + 1] = function()
+  stamp = pack('<dI', now, 0)
+end
+-- What such a task counts for beside the length of its blob, which begins with two numbers (see bytes_of).
+-- @const BESIDE=92
+
+-- Tasks `first` to `last` of the call went into the same line; `bytes` is what their tenant has with them.
+local function entered(t, h, ids, first, last, chosen, bytes)
+  local q, n = t[QUEUE], last - first + 1
+  t[COUNT + QUEUED] = t[COUNT + QUEUED] + n
+  set_length(t, h.level, length_of(t, h.level) + n)
+  t[SPECIAL], t[LIVE_BYTES] = t[SPECIAL] + chosen, bytes
+  q.counts[QUEUED] = q.counts[QUEUED] + n
+  t[CHANGED], q.changed = true, true
+  stats.count(t, ENQUEUED, n)
+  made_queued(t)
+  add_rows(group_of('enqueued', QUEUED, h.queue, 0, 0, ''), h.mark, ids, first, last)
+end
+
+-- One run of tasks with the same head; those that cannot go this way go the long one. `made` says that no
+-- id of the call was chosen by somebody.
+function enter_run(i, n, ids, receipts, made)
+  local head, count = ARGV[i + 1], tonumber(ARGV[i + 2])
+  local h, t, m, back, b = parsed(head), ways[head], #accepted, nil, 0
+  local opening, first, chosen = stamp .. pack('<H', #head) .. head, n + 1, 0
+  local bytes, top = 0, 0 -- what the tenant has with those so far, and may have
+  if t then bytes, top = t[LIVE_BYTES], t[TOP] end
+  for k = i + 3, i + 1 + 2 * count, 2 do
+    local id, blob = ARGV[k], ARGV[k + 1]
+    n = n + 1
+    if t == nil and tasks[id] == false then
+      t = way_of(head)
+      if t then bytes, top = t[LIVE_BYTES], t[TOP] end
+    end
+    local more = bytes + #blob + BESIDE
+    if not t or tasks[id] ~= false or #blob > LARGE_BODY or more > top then
+      if n > first then entered(t, h, ids, first, n - 1, chosen, bytes) end
+      receipts[n] = accept(id, head, blob, '')
+      m, first, chosen, back, bytes = #accepted, n + 1, 0, nil, t and t[LIVE_BYTES] or 0
+    else
+      local entry, value = id, nil
+      -- Ids that Fairlead makes are never used twice; any other may come back after it was forgotten.
+      if #id == 32 and (made or not find(id, ':', 1, true)) then
+        value = opening .. blob
+      else
+        local life = next_life()
+        chosen = chosen + 1
+        value = pack('<dIH', now, life, #head) .. head .. blob
+        entry = id .. SEP .. life .. '.0'
+      end
+      if not back then
+        back = added(line(t, h.level), L_BACK)
+        b = #back
+      end
+      b, bytes = b + 1, more
+      accepted[m + 1], accepted[m + 2], fresh[id], tasks[id], back[b], receipts[n] = id, value, value, nil, entry, 'a3'
+      m = m + 2
+    end
+  end
+  if n >= first then entered(t, h, ids, first, n, chosen, bytes) end
+  return n, i + 3 + 2 * count
+end

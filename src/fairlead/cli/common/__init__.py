@@ -1,0 +1,9 @@
+"""What commands share: options, exit codes, output, and the base classes of commands.
+
+Start with ``commands``. Which broker, app or tasks a command means: ``broker_option``,
+``app_loader``, ``task_filter``.
+"""
+
+from __future__ import annotations
+
+__all__ = ()

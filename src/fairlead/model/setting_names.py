@@ -1,0 +1,10 @@
+"""Where settings stand, by name: texts of the command line need no more of them."""
+
+from __future__ import annotations
+
+__all__ = ("FILE", "LEDGER", "REQUIRE", "VARIABLE")
+
+FILE = "fairlead.toml"
+VARIABLE = "FAIRLEAD_URL"
+LEDGER = "FAIRLEAD_LEDGER"
+REQUIRE = "FAIRLEAD_REQUIRE_URL"  # set: nothing but a broker that somebody named will do

@@ -1,0 +1,154 @@
+"""Lanes: asyncio tasks in which async handlers run, one after the other as long as none waits.
+
+A task of its own for every attempt costs a good part of a short one. Many handlers never wait for
+anything, or not this time; they need none. So a lane runs attempt after attempt, each in a context
+of its own. As soon as one waits, the lane is its task, for this attempt and no other, and another
+lane goes on with the rest. What is kept per task (sessions of a database, for example) is therefore
+never shared with an attempt that had a chance to put something there while it waited.
+
+Only a handler whose last attempt did not wait is expected not to. Attempts of the others get tasks
+of their own at once, so that all of them begin in the same turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections import deque
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from typing import Any, Protocol
+
+__all__ = ("AsyncExecutor", "Begins", "Stepped")
+
+_TURN = 100  # attempts that one lane runs before everybody else has a turn of the loop
+
+
+class Begins(Protocol):
+    """An attempt that a lane can run, in one step perhaps."""
+
+    over: bool  # it was taken back
+    handler: object  # what it is an attempt of
+
+    def run(self) -> Stepped | None:
+        """Run it in one step if that will do; else return what has to be run in several."""
+        ...
+
+
+class Stepped(Begins, Protocol):
+    """An attempt that may wait."""
+
+    variables: Context
+
+    def steps(self) -> Coroutine[Any, Any, None]:
+        """Its code. Must not raise what is not meant for the process."""
+        ...
+
+    def suspended(self, task: asyncio.Task[None]) -> None:
+        """It waits for something; this is its task from now on."""
+        ...
+
+    def ended(self) -> None:
+        """Its code has come to its end. Called outside of its variables."""
+        ...
+
+
+class AsyncExecutor:
+    """Runs attempts in the order given. Not more than one lane looks for work at a time."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Begins] = deque()
+        self._awake: asyncio.Task[None] | None = None  # the lane that takes the next one
+        self.quick: set[object] = set()  # handlers that did not wait for anything the last time
+
+    def submit(self, attempt: Begins) -> None:
+        """Run it, but not before this returns."""
+        if attempt.handler not in self.quick:
+            _ = _task(self._alone(attempt))  # the attempt keeps it, once it waits
+            return
+        self._ready.append(attempt)
+        if self._awake is None:
+            self._awake = _task(self._lane())
+
+    async def _alone(self, attempt: Begins) -> None:
+        if attempt.over:
+            return
+        begun = await self._begin(deque([attempt]))
+        if begun is None:
+            self.quick.add(attempt.handler)
+            return
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - this is a coroutine
+        begun[0].suspended(task)
+        await _go_on(*begun)
+
+    async def _lane(self) -> None:
+        begun = None
+        try:
+            begun = await self._begin(self._ready)
+            if begun is not None:
+                assert self._awake is not None  # noqa: S101 - it is this one
+                begun[0].suspended(self._awake)
+        finally:
+            self._awake = None
+            self._pass_on(None if begun is None else begun[0].handler)
+        if begun is not None:
+            await _go_on(*begun)
+
+    def _pass_on(self, waited: object) -> None:
+        """This lane takes no more: see to what is ready."""
+        self.quick.discard(waited)
+        for _ in range(len(self._ready)):
+            self.submit(self._ready.popleft())
+
+    @types.coroutine
+    def _begin(self, ready: deque[Begins]) -> Generator[None, None, _Begun | None]:
+        """Run attempts until one of them waits; that one, or None if none is left."""
+        count = 0
+        while ready:
+            next = ready.popleft()
+            if next.over:
+                continue
+            attempt = next.run()
+            if attempt is not None:
+                steps = attempt.steps()
+                try:
+                    waits = attempt.variables.run(steps.send, None)
+                except StopIteration:
+                    attempt.ended()
+                else:
+                    return attempt, steps, waits
+            count += 1
+            if count % _TURN == 0:
+                yield
+            if self._awake is not None and self._awake.cancelling():
+                return None  # it has left a cancellation behind, which is not for the next
+        return None
+
+
+def _task(lane: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(lane, name="fairlead-lane")
+
+
+_Begun = tuple[Stepped, Coroutine[Any, Any, None], Any]
+
+
+@types.coroutine
+def _go_on(
+    attempt: Stepped, steps: Coroutine[Any, Any, None], waits: Any
+) -> Generator[Any, Any, None]:
+    """The rest of an attempt that has begun to wait, as if this lane had always been its task."""
+    variables = attempt.variables
+    try:
+        while True:
+            try:
+                value = yield waits
+            except GeneratorExit:
+                variables.run(steps.close)
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is meant for the attempt
+                waits = variables.run(steps.throw, error)
+            else:
+                waits = variables.run(steps.send, value)
+    except StopIteration:
+        attempt.ended()

@@ -1,0 +1,173 @@
+"""Waits for work: for a wake-up, after which it is fetched, or for a task that is handed over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+from fairlead.broker import Broker
+from fairlead.broker.requests import Taken
+from fairlead.model.errors import BrokerError
+from fairlead.model.message import Leased
+from fairlead.worker.capacity import Ask
+from fairlead.worker.inflight import Inflight
+from fairlead.worker.syncer import Syncer
+
+__all__ = ("WaitEnd", "WorkWaiter")
+
+#: What ended a wait: there may be something to fetch, nothing came in time, a task was handed over
+#: and nothing else happened, or the worker has something else to do.
+WaitEnd = Literal["found", "timeout", "handed", "interrupted"]
+
+_LAST_WORDS = 2.0  # seconds that the broker has to end a wait
+_EMPTY = 8  # wake-ups in a row for nothing before we distrust them
+_TURNS = 3  # of the loop, in which a handler that waits for nothing begins, ends and says so
+
+
+class WorkWaiter:
+    """Waits in the broker while the worker has room, one wait at a time.
+
+    A wait that may be handed a task has a number in the line of exchanges. It is not cancelled when
+    the worker has something else to do: the next exchange ends it, and what was handed over until
+    then begins here. So ``is_open`` must be followed by an exchange, or by ``withdraw``.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        syncer: Syncer,
+        inflight: Inflight,
+        *,
+        woken: asyncio.Event,
+        hurry: Callable[[], None],
+        handed: Callable[[Ask, Sequence[Leased]], None],
+    ) -> None:
+        """``woken`` is set when the worker has something to do; ``handed`` begins a task.
+
+        ``hurry`` sets it as well: there may be something to fetch, which does not wait.
+        """
+        self._broker = broker
+        self._syncer = syncer
+        self._inflight = inflight
+        self._woken = woken
+        self._hurry = hurry
+        self._handed = handed
+        self._taking: asyncio.Task[Taken] | None = None
+        self._is_left = False  # by its caller, who has something else to do
+        self._found = False  # there may be something to fetch
+        self._empty = 0  # wake-ups in a row that brought nothing
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a wait goes on that may bring a task."""
+        return self._taking is not None
+
+    @property
+    def woken_in_vain(self) -> bool:
+        """Whether the last wake-up brought nothing."""
+        return self._empty > 0
+
+    async def yield_briefly(self) -> bool:
+        """Whether an attempt is over at once: a wait would be begun only to be taken back."""
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+            if self._woken.is_set():
+                return True
+        return False
+
+    def reset_backoff(self) -> None:
+        """A wake-up was not in vain."""
+        self._empty = 0
+
+    async def wait(self, ask: Ask, patience: float, lease: float, mail_for: str = "") -> WaitEnd:
+        """Wait until there may be something to fetch or mail, a task was handed over, or ``woken``.
+
+        Slow down if wake-ups bring nothing: a broker that is closed must not make us spin.
+        """
+        end = await self._await(ask, patience, lease, mail_for)
+        if end == "timeout":
+            self._empty = 0
+        elif end == "found":
+            self._empty += 1
+            if self._empty > _EMPTY:
+                await asyncio.sleep(min(0.001 * 2 ** min(self._empty - _EMPTY, 10), 0.1))
+        return end
+
+    async def _await(self, ask: Ask, patience: float, lease: float, mail_for: str) -> WaitEnd:
+        if ask.certain < 1 or self._syncer.unsettled:
+            return await self._wait(ask, patience, mail_for)
+        began = asyncio.get_running_loop().time()
+        call = self._syncer.wait_call()
+        self._inflight.await_task(call.number)
+        self._is_left = self._found = False
+        take = self._broker.take(
+            call, ask.queues, patience, self._wake, lease=lease, mail_for=mail_for
+        )
+        self._taking = taking = asyncio.get_running_loop().create_task(take)
+        taking.add_done_callback(partial(self._taken, ask, call.number))
+        await self._woken.wait()
+        if self._taking is taking:
+            self._is_left = True
+            return "found" if self._found else "interrupted"
+        taken = taking.result()
+        if taken.leased:
+            return "handed"
+        return "found" if taken.found else _silence(began, patience)
+
+    def _wake(self) -> None:
+        self._found = True
+        self._hurry()
+
+    def _taken(self, ask: Ask, number: int, taking: asyncio.Task[Taken]) -> None:
+        """A wait is over: begin what was handed over."""
+        self._taking = None
+        failed = taking.cancelled() or taking.exception() is not None
+        taken = Taken() if failed else taking.result()
+        self._inflight.lent(taken.leased, number)
+        if taken.leased:
+            self._handed(ask, taken.leased)
+        if taken.found and not self._found:
+            self._hurry()
+        elif taken.leased or not self._is_left:
+            self._woken.set()
+
+    async def _wait(self, ask: Ask, patience: float, mail_for: str) -> WaitEnd:
+        """Wait without a number: nothing is handed over."""
+        began = asyncio.get_running_loop().time()
+        waiting = asyncio.ensure_future(self._broker.wait(ask.queues, patience, mail_for=mail_for))
+        waiting.add_done_callback(lambda _: self._woken.set())
+        try:
+            await self._woken.wait()
+        finally:
+            # No wait is left behind: a wake-up goes to one worker only, and one that we took must
+            # be followed by a fetch of ours.
+            if not waiting.done():
+                waiting.cancel()
+                await asyncio.wait([waiting])
+        if waiting.cancelled():
+            return "interrupted"
+        return "found" if waiting.result() else _silence(began, patience)
+
+    async def over(self) -> None:
+        """Return when the wait is over that an exchange has ended."""
+        if self._taking is not None:
+            await asyncio.wait((self._taking,))
+
+    async def withdraw(self) -> None:
+        """End a wait: nothing is handed over any more, and what was is known when this returns."""
+        taking = self._taking
+        if taking is None:
+            return
+        try:
+            await self._syncer.say_nothing()
+        except BrokerError as error:  # a beat takes back what nobody knows of
+            self._syncer.outage.failed(error)
+        await asyncio.wait((taking,), timeout=_LAST_WORDS)
+
+
+def _silence(began: float, patience: float) -> WaitEnd:
+    """What it means that nothing was found: a broker that is closed does not let us wait."""
+    is_in_time = asyncio.get_running_loop().time() - began <= patience / 2
+    return "found" if is_in_time else "timeout"

@@ -1,0 +1,422 @@
+"""Light attempts: what comes of them is what comes of full ones, whatever the handler does.
+
+Each test is run with them and without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from fairlead.model.backoff import RetryPolicy
+from fairlead.model.errors import Retry, Snooze
+from fairlead.model.lifecycle import Settlement, State
+from fairlead.worker.app_services import AppServices
+from fairlead.worker.run.context import Context
+from fairlead.worker.run.light_attempt import LightAttempt, LightAttempts
+from fairlead.worker.worker import Worker
+from tests.worker.harness import AT_ONCE, Rig, until
+
+LEARNS = 3  # attempts that end at once, before the one that a test is about
+NONE_LEFT = RetryPolicy(max_retries=0, backoff=AT_ONCE)
+
+mine: ContextVar[str] = ContextVar("mine", default="nothing")
+
+
+@pytest.fixture(params=["light", "full"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Count what is run light, or have nothing be."""
+    ran: list[int] = []
+    run = LightAttempt.run
+
+    def counted(self: LightAttempt) -> Any:
+        ran.append(1)
+        return run(self)
+
+    monkeypatch.setattr(LightAttempt, "run", counted)
+    if request.param == "full":
+        monkeypatch.setattr(LightAttempts, "attempt", lambda _self, _lease: None)
+    yield ran
+    assert bool(ran) is (request.param == "light")
+
+
+@asynccontextmanager
+async def learned(rig: Rig, task: str, **options: Any) -> AsyncIterator[Worker]:
+    """A worker that has seen the handler end at once, with numbers below zero."""
+    options.setdefault("concurrency", 20)
+    async with rig.worker(**options) as worker:
+        for number in range(-LEARNS, 0):
+            await rig.finished(await rig.enqueue(task, number))
+        yield worker
+
+
+# -- it waits after all ------------------------------------------------------------------------
+
+
+async def test_one_that_waits_after_all_goes_on_where_it_is(rig: Rig) -> None:
+    begun: list[int] = []
+    seen: list[tuple[Any, ...]] = []
+    lock, go = asyncio.Lock(), asyncio.Event()
+
+    @rig.task()
+    async def work(ctx: Context, number: int) -> str:
+        if number < 0:
+            return "at once"
+        begun.append(number)
+        mine.set(f"{number}")
+        before = asyncio.current_task()
+        await asyncio.sleep(0)
+        async with lock:
+            await go.wait()
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(0))
+        seen.append((mine.get(), before is asyncio.current_task(), ctx.id))
+        return f"waited {number}"
+
+    async with learned(rig, "work") as worker:
+        ids = [await rig.enqueue("work", n) for n in range(10)]
+        await until(lambda: len(begun) == 10)  # a lease is in flight before its handler begins
+        assert len(worker.inflight) == 10
+        assert [task.get_name() for task in asyncio.all_tasks()].count("work") == 10
+        go.set()
+        for n, id in enumerate(ids):
+            await rig.finished(id)
+            assert await rig.result(id) == f"waited {n}"
+    assert sorted(seen) == sorted((str(n), True, id) for n, id in enumerate(ids))
+
+
+async def test_those_behind_one_that_waits_run_at_once(rig: Rig) -> None:
+    go, ran = asyncio.Event(), []
+
+    @rig.task()
+    async def work(number: int) -> None:
+        ran.append(number)
+        if number == 5:
+            await go.wait()
+
+    async with learned(rig, "work") as worker:
+        for n in range(10):
+            await rig.enqueue("work", n)
+        await until(lambda: worker.syncer.settled == LEARNS + 9)
+        assert sorted(ran[LEARNS:]) == list(range(10))
+        go.set()
+        await until(lambda: worker.syncer.settled == LEARNS + 10)
+
+
+async def test_where_it_waits_is_told(rig: Rig) -> None:
+    go = asyncio.Event()
+
+    async def inner() -> None:
+        await go.wait()  # here
+
+    @rig.task()
+    async def work(number: int) -> None:
+        if number >= 0:
+            await inner()
+
+    async with learned(rig, "work") as worker:
+        id = await rig.enqueue("work", 1)
+        await until(lambda: len(worker.inflight) == 1)
+        await asyncio.sleep(0)
+        (attempt,) = worker.inflight
+        told = attempt.where()
+        assert f"work {id}" in told
+        assert "await go.wait()  # here" in told
+        assert "fairlead/worker" not in told
+        go.set()
+        await rig.finished(id)
+
+
+# -- it raises ---------------------------------------------------------------------------------
+
+
+async def test_what_it_raises_is_told_as_ever(rig: Rig) -> None:
+    @rig.task(policy=NONE_LEFT)
+    async def work(number: int, how: str = "") -> None:
+        if number >= 0:
+            if how == "later":
+                await asyncio.sleep(0)
+            raise LookupError(f"no {number}")
+
+    async with learned(rig, "work") as worker:
+        texts = []
+        for how in ("", "later", ""):  # by the third time it is expected to wait
+            id = await rig.enqueue("work", 7, how)
+            record = await rig.finished(id, State.DEAD)
+            assert record.reason == "exhausted"
+            assert record.error is not None
+            assert (record.error.type, record.error.message) == ("LookupError", "no 7")
+            texts.append(record.error.traceback)
+        assert len(set(texts)) == 1
+        assert "fairlead/worker" not in texts[0]
+        assert texts[0].count("File ") == 1
+        assert len(worker.runner.exceptions) == 3
+        assert worker.runner.exceptions[0].exception.__traceback__ is None
+
+
+@pytest.mark.parametrize(
+    ("raised", "state"),
+    [
+        (Snooze(100), State.SCHEDULED),
+        (Retry(delay=100), State.RETRYING),
+        (asyncio.CancelledError(), State.DEAD),
+        (SystemExit(1), State.DEAD),
+        (StopAsyncIteration(), State.DEAD),
+    ],
+    ids=repr,
+)
+async def test_whatever_it_raises_becomes_its_outcome(
+    rig: Rig, raised: BaseException, state: State
+) -> None:
+    policy = RetryPolicy(backoff=AT_ONCE) if isinstance(raised, Retry) else NONE_LEFT
+
+    @rig.task(policy=policy)
+    async def work(number: int) -> None:
+        if number >= 0:
+            raise raised
+
+    async with learned(rig, "work"):
+        await rig.finished(await rig.enqueue("work", 1), state)
+
+
+async def test_arguments_that_do_not_fit_are_rejected(rig: Rig) -> None:
+    @rig.task()
+    async def work(number: int) -> None: ...
+
+    async with learned(rig, "work"):
+        record = await rig.finished(await rig.enqueue("work", "text"), State.DEAD)
+        assert record.error is not None
+        assert (record.error.type, record.reason) == ("InvalidArgument", "rejected")
+
+
+# -- it is told to stop ------------------------------------------------------------------------
+
+
+async def test_a_cancel_reaches_one_that_waits(rig: Rig) -> None:
+    heard: list[str] = []
+
+    @rig.task()
+    async def work(ctx: Context, number: int) -> None:
+        if number < 0:
+            return
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            heard.append(f"{ctx.cancelled}")
+            raise
+
+    async with learned(rig, "work") as worker:
+        id = await rig.enqueue("work", 1)
+        await until(lambda: len(worker.inflight) == 1)
+        await asyncio.sleep(0)
+        await rig.cancel(id)
+        await worker.subscriber.receive()
+        await rig.finished(id, State.CANCELLED)
+    assert heard == ["True"]
+
+
+@pytest.mark.parametrize("order", ["cancel", "withdraw", "lost"])
+async def test_those_that_have_not_begun_are_taken_back(rig: Rig, order: str) -> None:
+    ran: list[int] = []
+    workers: list[Worker] = []
+
+    @rig.task()
+    async def work(number: int) -> None:
+        ran.append(number)
+        if number == 0:  # the others are in the same lane, behind it
+            for attempt in list(workers[0].inflight):
+                if order == "withdraw":
+                    attempt.withdraw()
+                elif attempt.lease.message.id != ids[0]:
+                    attempt.stop(order)  # type: ignore[arg-type]
+
+    async with learned(rig, "work", concurrency=5) as worker:
+        workers.append(worker)
+        worker.processor.be_quiet()
+        ids = [await rig.enqueue("work", n) for n in range(5)]
+        worker.processor.be_quiet(False)
+        if order == "withdraw":  # they come again
+            for id in ids:
+                await rig.finished(id)
+            assert sorted(ran[LEARNS:]) == list(range(5))
+            return
+        if order == "cancel":
+            for id in ids[1:]:
+                await rig.finished(id, State.CANCELLED)
+        await rig.finished(ids[0])
+        assert ran[LEARNS:] == [0]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_one_may_be_told_to_stop_by_its_own_first_step(rig: Rig, waits: bool) -> None:
+    workers: list[Worker] = []
+    reached: list[str] = []
+
+    @rig.task()
+    async def work(ctx: Context, number: int) -> str:
+        if number < 0:
+            return ""
+        assert workers[0].inflight.stop(ctx.id, ctx.token, "cancel")
+        assert ctx.cancelled
+        if waits:
+            await asyncio.Event().wait()
+            reached.append("the end")
+        return "done"
+
+    async with learned(rig, "work") as worker:
+        workers.append(worker)
+        id = await rig.enqueue("work", 1)
+        await rig.finished(id, State.CANCELLED if waits else State.COMPLETED)
+    assert reached == []
+
+
+async def test_a_lost_lease_settles_nothing(rig: Rig) -> None:
+    workers: list[Worker] = []
+
+    @rig.task()
+    async def work(ctx: Context, number: int) -> None:
+        if number >= 0:
+            workers[0].inflight.stop(ctx.id, ctx.token, "lost")
+
+    async with learned(rig, "work") as worker:
+        workers.append(worker)
+        id = await rig.enqueue("work", 1)
+        await until(lambda: worker.syncer.fenced == 1)
+        assert await rig.state(id) is State.RUNNING
+        assert not worker.inflight.leases()
+
+
+async def test_its_time_counts_from_its_first_step(rig: Rig) -> None:
+    deadlines: list[float] = []
+
+    @rig.task(policy=NONE_LEFT, timeout=0.3)
+    async def work(ctx: Context, number: int) -> None:
+        assert ctx.deadline is not None
+        deadlines.append(ctx.deadline - time.time())
+        if number >= 0:
+            time.sleep(0.2)  # noqa: ASYNC251 - its time passes
+            began.append(time.monotonic())
+            await asyncio.Event().wait()
+
+    began: list[float] = []
+    async with learned(rig, "work"):
+        record = await rig.finished(await rig.enqueue("work", 1), State.DEAD)
+        assert time.monotonic() - began[0] < 0.25
+        assert record.error is not None
+        assert record.error.type == "TimeoutError"
+    assert all(0.25 < left <= 0.3 for left in deadlines)
+
+
+# -- what else belongs to an attempt -----------------------------------------------------------
+
+
+async def test_cleanups_come_before_the_outcome(rig: Rig) -> None:
+    done: list[str] = []
+
+    @rig.task()
+    async def work(ctx: Context, number: int) -> int:
+        if number >= 0:
+
+            async def later() -> None:
+                await asyncio.sleep(0)
+                done.append("awaited")
+
+            ctx.on_cleanup(done.append, "called")
+            ctx.on_cleanup(later)
+        return number
+
+    async with learned(rig, "work"):
+        id = await rig.enqueue("work", 1)
+        await rig.finished(id)
+        assert done == ["awaited", "called"]
+        assert await rig.result(id) == 1
+
+
+async def test_results_are_stored_or_refused(rig: Rig) -> None:
+    @rig.task()
+    async def work(number: int) -> Any:
+        return object() if number == 1 else {"number": number}
+
+    async with learned(rig, "work") as worker:
+        good, bad = await rig.enqueue("work", 0), await rig.enqueue("work", 1)
+        await rig.finished(good)
+        assert await rig.result(good) == {"number": 0}
+        record = await rig.finished(bad, State.DEAD)
+        assert record.reason == "rejected"
+        assert [each.task_id for each in worker.runner.exceptions] == [bad]
+
+
+async def test_middleware_that_comes_later_is_around_every_attempt(
+    rig: Rig, way: list[int]
+) -> None:
+    around: list[Any] = []
+    seen: list[str] = []
+
+    @rig.task()
+    async def work(number: int) -> None: ...
+
+    @asynccontextmanager
+    async def watch(ctx: Context) -> AsyncIterator[None]:
+        seen.append(ctx.id)
+        yield
+
+    async with learned(rig, "work", services=AppServices(around=around)):
+        light = len(way)
+        around.append(watch)
+        ids = [await rig.enqueue("work", n) for n in range(5)]
+        for id in ids:
+            await rig.finished(id)
+    assert sorted(seen) == sorted(ids)
+    assert len(way) == light
+
+
+async def test_attempts_are_counted(rig: Rig) -> None:
+    services = AppServices()
+    services.counters.begin()
+
+    @rig.task()
+    async def work(number: int) -> None:
+        if number > 0:
+            await asyncio.sleep(0)
+
+    async with learned(rig, "work", services=services):
+        for n in range(3):
+            await rig.finished(await rig.enqueue("work", n))
+    counted = services.counters.counted()
+    assert counted.attempts == {("default", "work", "completed"): LEARNS + 3}
+
+
+async def test_what_is_retained_and_where_it_came_from(rig: Rig) -> None:
+    origins: list[tuple[str, str]] = []
+    kept: dict[str, float | None] = {}
+
+    @rig.task(retention=50)
+    async def work(ctx: Context, number: int) -> None:
+        origins.append((ctx.correlation_id, ctx.task))
+
+    async with learned(rig, "work") as worker:
+        add = worker.syncer.add
+
+        def noted(settlement: Settlement) -> None:
+            kept[settlement.id] = settlement.keep
+            add(settlement)
+
+        worker.syncer.add = noted
+        ids = [
+            await rig.enqueue("work", 1),
+            await rig.enqueue("work", 2, retention=70.0, correlation="origin"),
+        ]
+        for id in ids:
+            await rig.finished(id)
+    assert kept == {ids[0]: 50.0, ids[1]: 70.0}
+    assert sorted(origins[LEARNS:]) == sorted([(ids[0], "work"), ("origin", "work")])
