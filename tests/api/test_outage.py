@@ -66,12 +66,14 @@ async def opened(folder: Path, *, registered: bool = True, **limits: str) -> Asy
             app.task(name="job")(_job)
         patient(app)
         api = Api(app, patience=3.0)
-        await api.server.service.warm_up()
-        async with api.caller() as caller:
-            assert (await caller.get(f"{BASE}/queues")).status_code == 200  # the token is known
-            yield Site(valkey, api, caller)
-        await api.server.service.close()
-        await app.aclose()
+        try:
+            await api.server.service.warm_up()
+            async with api.caller() as caller:
+                assert (await caller.get(f"{BASE}/queues")).status_code == 200  # the token is known
+                yield Site(valkey, api, caller)
+        finally:  # also after a failure: what looks for the broker would go on beside later tests
+            await api.server.service.close()
+            await app.aclose()
 
 
 def _job(*args: int) -> None: ...

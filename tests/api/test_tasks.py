@@ -437,6 +437,28 @@ async def test_a_name_that_nobody_has_is_taken_while_no_worker_is_known() -> Non
         problem(answer, 422, "invalid")
 
 
+async def test_a_worker_that_came_is_known_to_all_calls_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.client.catalog.DOUBTED", 0.0)
+    store = connect("memory://")
+    shop, api = Fairlead(store=store), Api(Fairlead(store=store))
+
+    @shop.task(name="pay", queue="payments")
+    async def pay() -> None: ...
+
+    async with api.caller() as client:
+        strict = {"task": "pay", "strict": True}
+        problem(await client.post(TASKS, json=strict), 422, "invalid")  # nobody is there
+        async with shop.worker(queues=["other"]):
+            async with asyncio.timeout(20):  # until the worker has told of it
+                while (await client.post(TASKS, json=strict)).status_code != 201:
+                    pass
+            id = await submitted(client, task="pay")
+            assert (await client.get(f"{TASKS}/{id}")).json()["queue"] == "payments"
+    await api.server.service.close()
+
+
 async def test_tasks_of_the_app_are_known_without_a_worker() -> None:
     async with open_api() as (api, client):
 

@@ -128,6 +128,8 @@ class KnownTasks:
             async with asyncio.timeout(client.limit):
                 known, names = await known_task(client, name)
                 self._fresh_until = now + _FRESH - _DOUBTED
+                if names:  # workers have come since nobody was there
+                    self._alone_until = 0.0
                 if known is not None:
                     return await _fitting(client, known, args, kwargs)
         except TimeoutError:
