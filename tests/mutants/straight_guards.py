@@ -104,7 +104,7 @@ GUARDS: tuple[Guard, ...] = (
         "nobody ends what another has on loan",
         "test_ends_under_another_token_or_of_another_worker_are_fenced",
         "fast_path/ends",
-        ("if fits and sub(its, FATE_END + 1) ~= begin then", "if false then"),
+        ("if fits and sub(begins, FATE_END + 1) ~= begin then", "if false then"),
     ),
     _exchange(
         "straight exchange: twice",

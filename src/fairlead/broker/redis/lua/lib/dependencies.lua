@@ -304,9 +304,9 @@ local ONE = '^\29(%d+)\31([^\29]*)\31(%d+)$'
 local function only(id, life, bound)
   tie.of(id)
   if not few[id] then return nil end
-  local its, member, number = match(few[id], ONE)
+  local its_life, member, number = match(few[id], ONE)
   number = tonumber(number)
-  if its == life .. '' and number <= bound then return member, number end
+  if its_life == life .. '' and number <= bound then return member, number end
 end
 
 -- The same as `firsts`, and they are not among the dependents any more; and whether some are left. Of those in 'ties' that costs
@@ -346,13 +346,13 @@ function dependents.load(ids)
   if count == 0 then return end
   parent_edges.load(near)
   for i = 1, #ids do
-    local id, its = ids[i], children[i]
-    if its then
-      local edges = parent_edges.of(its)
-      if edges == '#' or find(edges, '\29', 2, true) then soles[id], sole_texts[id] = its, few[id] else soles[id] = false end
+    local id, only_child = ids[i], children[i]
+    if only_child then
+      local edges = parent_edges.of(only_child)
+      if edges == '#' or find(edges, '\29', 2, true) then soles[id], sole_texts[id] = only_child, few[id] else soles[id] = false end
       if edges == '#' then
-        local list = wanted[its] or {}
-        wanted[its], list[#list + 1] = list, id .. SEP .. sole_lives[id]
+        local list = wanted[only_child] or {}
+        wanted[only_child], list[#list + 1] = list, id .. SEP .. sole_lives[id]
       end
     end
   end

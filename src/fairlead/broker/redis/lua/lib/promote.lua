@@ -225,7 +225,7 @@ local function promote_tenant(tenant, most, late, rows)
     if i <= most then ids[i] = rows[i][2] end
   end
   if #ids > 0 and not known_rows then records_of(ids) end
-  local written_size, own, its_level, back, level, mark = #written, nil, nil, nil, nil, '\28' .. tenant[NAME]
+  local written_size, last_self, its_level, back, level, mark = #written, nil, nil, nil, nil, '\28' .. tenant[NAME]
   local function tell(last)
     if first then add_rows(group_of('queued', QUEUED, queue.name, 0, 0, ''), mark, ids, first, last) end
     first = nil
@@ -237,8 +237,8 @@ local function promote_tenant(tenant, most, late, rows)
     local entry, state
     if record then entry, state = short_way(id, record) end
     if entry then
-      local its = sub(record, FATE_END + 1, -1 - SIZE_LENGTH)
-      if its ~= own then own, its_level = its, parsed(select(5, unpacked(SELF, its))).level end
+      local self_text = sub(record, FATE_END + 1, -1 - SIZE_LENGTH)
+      if self_text ~= last_self then last_self, its_level = self_text, parsed(select(5, unpacked(SELF, self_text))).level end
       if its_level ~= level then level, back = its_level, added(line(tenant, its_level), L_BACK) end
       back[#back + 1] = entry
       if level < 4 then tenant[LEN + level] = tenant[LEN + level] + 1 else set_length(tenant, level, length_of(tenant, level) + 1) end
@@ -294,12 +294,12 @@ local function promote_due(late)
   end
   local rows, ids, count = {}, {}, 0
   for i = 1, #found do
-    local its = first_asleep(asleep.of(found[i][3], found[i][4]), each)
-    rows[i] = its
-    for k = 1, min(#its, each) do
-      if its[k][1] > now then break end
+    local first_rows = first_asleep(asleep.of(found[i][3], found[i][4]), each)
+    rows[i] = first_rows
+    for k = 1, min(#first_rows, each) do
+      if first_rows[k][1] > now then break end
       count = count + 1
-      ids[count] = its[k][2]
+      ids[count] = first_rows[k][2]
     end
     asleep.know(found[i][2], found[i][1])
   end

@@ -128,9 +128,9 @@ local function take_in_turn(shelf, most)
   local ids, records, count = {}, {}, 0
   for i = 1, tenants and #tenants or 0 do
     if gives[i] > 0 then
-      local its, rows, _, next = take_from(shelves.order(shelf, tenants[i]), gives[i], gives[i], huge)
-      for k = 1, #its do ids[count + k], records[count + k] = its[k], rows[k] end
-      count = count + #its
+      local its_ids, rows, _, next = take_from(shelves.order(shelf, tenants[i]), gives[i], gives[i], huge)
+      for k = 1, #its_ids do ids[count + k], records[count + k] = its_ids[k], rows[k] end
+      count = count + #its_ids
       if next == false then shelves.let_go(shelf, tenants[i]) end
     end
   end
@@ -329,7 +329,7 @@ function shelves.forget_all(queue, ids, records)
     whose[i] = name
   end
   make_tenants(queue, names)
-  local gone_size, alike, tenant, state, parts, till, fate_bytes, rest, life, bytes, large
+  local gone_size, alike, tenant, state, parts, till, fate_bytes, last_sizes, life, bytes, large
     = #gone, 0, nil, nil, nil, nil, nil, nil, nil, nil, nil
   local counts, cache = queue.counts, queue.tenants
   local function count() -- those that were the same
@@ -348,12 +348,12 @@ function shelves.forget_all(queue, ids, records)
     elseif record and tasks[id] ~= false then
       if record ~= last then
         count()
-        local begins, its = sub(record, 1, FATE_END), sub(record, -SIZE_LENGTH)
-        if its ~= rest or begins ~= fate_bytes then
+        local begins, size_text = sub(record, 1, FATE_END), sub(record, -SIZE_LENGTH)
+        if size_text ~= last_sizes or begins ~= fate_bytes then
           local fate = shelves.fate_of(record)
           local size, extra
-          life, size, extra = unpacked(SIZE, its)
-          fate_bytes, rest, state, parts, bytes = begins, its, fate.state, fate.parts, COUNTED + size + extra
+          life, size, extra = unpacked(SIZE, size_text)
+          fate_bytes, last_sizes, state, parts, bytes = begins, size_text, fate.state, fate.parts, COUNTED + size + extra
           till = fate.expires > now and (life > 0 or state == DEAD) and fate.expires -- if that has to be noted
         end
         last, tenant = record, cache[whose[i]]

@@ -52,20 +52,20 @@ end
 function straight.read_owners(exchange, known)
   local ids, total, run_ends, names, begin = exchange.ids, exchange.settled, exchange.run_ends, exchange.names, exchange.begin
   local records, firsts, openings, owners, tenants, sizes = call('HMGET', prefix .. 'records', unpack(ids)), {}, {}, {}, {}, {}
-  local to, last, its, opening, tail, live, group, run, run_to = FATE_END + #begin, nil, nil, nil, nil, nil, 0, 0, 0
+  local to, last, last_begins, opening, tail, live, group, run, run_to = FATE_END + #begin, nil, nil, nil, nil, nil, 0, 0, 0
   local head = to + 3
   for i = 1, total do
     local record = records[i]
     if i > run_to then
       run = run + 1
-      run_to, last, its = run_ends[run], nil, nil
+      run_to, last, last_begins = run_ends[run], nil, nil
     end
     if record ~= last then
       if not record then return false end
       last = record
       local begins = sub(record, 1, to)
-      if begins ~= its then
-        its, opening = begins, opening_of(begins, begin, exchange.runs[run])
+      if begins ~= last_begins then
+        last_begins, opening = begins, opening_of(begins, begin, exchange.runs[run])
         if not opening then return false end
         opening.base = run > 1 and run_ends[run - 1] or 0
       end
@@ -100,26 +100,26 @@ end
 local function begin_held(exchange)
   local openings, firsts, owners, tenants, ids, rows, texts, rows_size
     = exchange.openings, exchange.firsts, exchange.owners, exchange.tenants, exchange.ids, exchange.rows, exchange.texts, exchange.rows_size
-  local its, name, queue, light, counted, took, teller = nil, nil, nil, nil, nil, nil, nil
+  local last_opening, name, queue, light, counted, took, noted_tenant = nil, nil, nil, nil, nil, nil, nil
   for group = 1, exchange.groups do
     local opening = openings[group]
     if opening.held then
       local first, last, tenant_name = firsts[group], firsts[group + 1] - 1, tenants[group]
       local size, text = last + 1 - first, first == last and ids[first] or concat(ids, SEP, first, last)
-      if opening ~= its or owners[group] ~= name then
-        its, name, teller = opening, owners[group], nil
+      if opening ~= last_opening or owners[group] ~= name then
+        last_opening, name, noted_tenant = opening, owners[group], nil
         queue = exchange.queues[name]
-        light, counted, took = queue.light, straight.changing(queue), now - its.since
-        local head = 'started\0314\031' .. name .. SEP .. its.token .. ARGV[2]
+        light, counted, took = queue.light, straight.changing(queue), now - last_opening.since
+        local head = 'started\0314\031' .. name .. SEP .. last_opening.token .. ARGV[2]
         if head ~= exchange.row_head then
           rows_size = rows_size + 1
           rows[rows_size], exchange.row_head = exchange.row_head and '\30' .. head or head, head
         else
-          teller = exchange.row_tenant
+          noted_tenant = exchange.row_tenant
         end
       end
       local light_tenant = light[tenant_name]
-      counted[STARTED], counted.waits[its.since] = counted[STARTED] + size, (counted.waits[its.since] or 0) + size
+      counted[STARTED], counted.waits[last_opening.since] = counted[STARTED] + size, (counted.waits[last_opening.since] or 0) + size
       if light_tenant then
         light_tenant[L_STARTED] = light_tenant[L_STARTED] + size
         if took > light_tenant[L_WAITED] then light_tenant[L_WAITED] = took end
@@ -130,11 +130,11 @@ local function begin_held(exchange)
         if took > tenant[WAITED] then tenant[WAITED] = took end
       end
       rows_size = rows_size + 1
-      if tenant_name == teller then rows[rows_size] = SEP .. text else
+      if tenant_name == noted_tenant then rows[rows_size] = SEP .. text else
         text = '\31\28' .. tenant_name .. SEP .. text
-        rows[rows_size], texts[group], teller = text, text, tenant_name
+        rows[rows_size], texts[group], noted_tenant = text, text, tenant_name
       end
-      exchange.row_tenant = teller
+      exchange.row_tenant = noted_tenant
     end
   end
   exchange.rows_size = rows_size
@@ -151,11 +151,11 @@ local function count_ends(queue, times, from, to)
 end
 
 -- Write the results of tasks `first` to `last`, and their records, which begin like this. Returns how much the results are.
-local function keep_results(exchange, queue, its, begins, first, last)
+local function keep_results(exchange, queue, opening, begins, first, last)
   local list, bytes, ids, written, written_size = queue.results or {}, 0, exchange.ids, exchange.written, exchange.written_size
   queue.results = list
   for i = first, last do
-    local id, result = ids[i], ARGV[its.run + 4 + 2 * (i - its.base)]
+    local id, result = ids[i], ARGV[opening.run + 4 + 2 * (i - opening.base)]
     bytes, written[written_size + 1], written[written_size + 2] = bytes + #result, id, begins .. pack('<I', #result)
     list[#list + 1], list[#list + 2], written_size = id, result, written_size + 2
   end
@@ -169,9 +169,9 @@ local function end_all(exchange)
     exchange.firsts, exchange.owners, exchange.tenants, exchange.sizes, exchange.records, exchange.written
   local queue_name, queue, numbers, cache, light, till, opening, fate, head, from, kept, large, large_bytes
     = nil, nil, nil, nil, nil, nil, nil, nil, nil, 1, nil, nil, nil
-  local rows, texts, rows_size, written_size, teller = exchange.rows, exchange.texts, exchange.rows_size, exchange.written_size, nil
+  local rows, texts, rows_size, written_size, noted_tenant = exchange.rows, exchange.texts, exchange.rows_size, exchange.written_size, nil
   for group = 1, exchange.groups do
-    local its, first, last = openings[group], firsts[group], firsts[group + 1] - 1
+    local own_opening, first, last = openings[group], firsts[group], firsts[group + 1] - 1
     if owners[group] ~= queue_name then
       if queue then count_ends(queue, exchange.times, from, first - 1) end
       queue_name, from, opening = owners[group], first, nil
@@ -183,11 +183,12 @@ local function end_all(exchange)
         return false end -- see none_is_over in retention_trim.trim
       numbers[Q_UNTIL] = till
     end
-    if its ~= opening then
-      opening, fate, head = its, its.fate .. pack('<dd', now, till), 'completed\0316\031' .. queue_name .. SEP .. its.token
+    if own_opening ~= opening then
+      opening, fate, head = own_opening, own_opening.fate .. pack('<dd', now, till),
+        'completed\0316\031' .. queue_name .. SEP .. own_opening.token
       if head ~= exchange.row_head then
         rows_size = rows_size + 1
-        rows[rows_size], exchange.row_head, teller = exchange.row_head and '\30' .. head or head, head, nil
+        rows[rows_size], exchange.row_head, noted_tenant = exchange.row_head and '\30' .. head or head, head, nil
       end
     end
     local tenant_name, size, record = tenants[group], last + 1 - first, records[first]
@@ -198,9 +199,9 @@ local function end_all(exchange)
     end
     local live = size * sizes[group]
     local done = live
-    if its.results then
+    if own_opening.results then
       exchange.written_size = written_size
-      done = live + keep_results(exchange, queue, its, fate .. sub(record, FATE_END + 1, -5), first, last)
+      done = live + keep_results(exchange, queue, own_opening, fate .. sub(record, FATE_END + 1, -5), first, last)
       written_size = exchange.written_size
     else
       record = fate .. sub(record, FATE_END + 1)
@@ -224,13 +225,13 @@ local function end_all(exchange)
       straight.keep(queue, tenant, ids, first, last, count, bytes)
     end
     rows_size = rows_size + 1
-    if tenant_name == teller then rows[rows_size] = SEP .. (first == last and ids[first] or concat(ids, SEP, first, last))
+    if tenant_name == noted_tenant then rows[rows_size] = SEP .. (first == last and ids[first] or concat(ids, SEP, first, last))
     else
-      rows[rows_size], teller
+      rows[rows_size], noted_tenant
         = texts[group] or '\31\28' .. tenant_name .. SEP .. (first == last and ids[first] or concat(ids, SEP, first, last)), tenant_name
     end
   end
-  exchange.rows_size, exchange.written_size, exchange.row_tenant = rows_size, written_size, teller
+  exchange.rows_size, exchange.written_size, exchange.row_tenant = rows_size, written_size, noted_tenant
   count_ends(queue, exchange.times, from, exchange.settled)
   return true
 end
@@ -302,7 +303,7 @@ function straight.find_plain(plain, arg, first, results, count, done, ids, recor
   local run = { number = tonumber(token), results = results, base = done, first = first,
     times = { unpacked('<' .. ('d'):rep(count), ARGV[arg + 4]) } }
   local begin_to, last, open, opening, fate, fits = FATE_END + #begin, nil, false, nil, nil, false
-  local queue, tenant, told, kind, list, key -- of the last one
+  local queue, tenant, last_rest, kind, list, key -- of the last one
   for place = done + 1, done + count do
     local record = records[place]
     if record ~= last then
@@ -310,12 +311,12 @@ function straight.find_plain(plain, arg, first, results, count, done, ids, recor
       if not record then
         queue = nil
       else
-        local its, head, hold = sub(record, 1, begin_to), begin_to + 3, nil
+        local begins, head, hold = sub(record, 1, begin_to), begin_to + 3, nil
         key = nil
-        if its ~= opening then
+        if begins ~= opening then
           fate = shelves.fate_of(record)
-          opening, fits = its, fate.untouched and fate.token == token
-          if fits and sub(its, FATE_END + 1) ~= begin then
+          opening, fits = begins, fate.untouched and fate.token == token
+          if fits and sub(begins, FATE_END + 1) ~= begin then
             opening, hold, key, head = nil, unique_of(record)
             fits = hold ~= nil
           end
@@ -328,7 +329,7 @@ function straight.find_plain(plain, arg, first, results, count, done, ids, recor
             names[queue] = list
           end
           rest, tenant = sub(record, rest, -1 - SIZE_LENGTH), tenant_name
-          if rest ~= told then told, kind = rest, kind_of(rest) end
+          if rest ~= last_rest then last_rest, kind = rest, kind_of(rest) end
           if kind.limited or queue.charge ~= 0 then queue = nil end
           key = key and hold < 3 and tenant_name .. SEP .. key
         end
@@ -421,10 +422,10 @@ function straight.end_straight(plain, ids, records, first_group, last_group)
       event_group = group_of('completed', COMPLETED, queue.name, fate.number, fate.attempt, '')
       mark, n_rows, rows = last_mark(), 0, #event_group
     end
-    local its = sub(record, -SIZE_LENGTH)
-    if its ~= tail then
+    local size_text = sub(record, -SIZE_LENGTH)
+    if size_text ~= tail then
       local size
-      tail, life, size = its, unpacked(SIZE, its)
+      tail, life, size = size_text, unpacked(SIZE, size_text)
       each = COUNTED + size
     end
     local tenant, live = cache[tenants[group]], count * each

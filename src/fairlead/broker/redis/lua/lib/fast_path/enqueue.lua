@@ -29,18 +29,18 @@ for level = 0, 3 do MORE[level] = '<c8Ic' .. 20 + 4 * level .. 'Ic' .. 28 - 4 * 
 -- nil if one of them is not for this way.
 local function read_runs()
   local heads, froms, counts, levels, owners, names, places = {}, {}, {}, {}, {}, {}, {}
-  local run, queue, arg, last, told = 0, nil, 4, #ARGV, nil
+  local run, queue, arg, last, last_rest = 0, nil, 4, #ARGV, nil
   while arg < last do
     if ARGV[arg] ~= 'P' then return nil end
     local head, count = ARGV[arg + 1], tonumber(ARGV[arg + 2])
-    local its, tenant, level, at = match(head, HEAD)
+    local its_queue, tenant, level, at = match(head, HEAD)
     local rest = sub(head, at) -- cost and so on, the same for many tenants
-    if rest ~= told then
+    if rest ~= last_rest then
       if kind_of(rest).flow then return nil end
-      told = rest
+      last_rest = rest
     end
-    if level > '3' or (queue and its ~= queue) then return nil end
-    queue = its
+    if level > '3' or (queue and its_queue ~= queue) then return nil end
+    queue = its_queue
     local place = places[tenant]
     if not place then
       place = #names + 1

@@ -174,8 +174,8 @@ local function conclude_straight()
   elseif calls and calls <= 0 and not straight.has_type('zset', prefix .. 'leases') then
     return nil
   end
-  local at, told = exact(now), concat(exchange.rows)
-  local filled = meta.bytes + #told + 100
+  local at, rows_text = exact(now), concat(exchange.rows)
+  local filled = meta.bytes + #rows_text + 100
   if exchange.rows_size == 0 then
     local done = redis.pcall('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
     if type(done) == 'table' and done.err then return nil end
@@ -183,7 +183,7 @@ local function conclude_straight()
     if not straight.has_type('zset', prefix .. 'idle') then return nil end
     if filled >= meta.cap / BLOCKS then return nil end -- a block of events is full
     local entry = next_number(meta.entry)
-    local done = redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', at, 'rows', told)
+    local done = redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', at, 'rows', rows_text)
     if type(done) == 'table' and done.err then return nil end
     meta.entry, meta.entries, meta.bytes = entry, meta.entries + 1, filled
   end

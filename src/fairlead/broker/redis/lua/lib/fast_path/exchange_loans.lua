@@ -331,11 +331,11 @@ local function lend_from(exchange, queue, wanted)
     if not last then
       local accepted, _, length = unpacked('<dIH', value)
       local body, trace, behind = unpacked('<II', value, 15 + length)
-      local its = sub(value, behind_queue + #ready[owner], 14 + length) -- what stands behind queue, tenant and level
-      if its ~= rest then
-        local kind = kind_of(its)
+      local its_rest = sub(value, behind_queue + #ready[owner], 14 + length) -- what stands behind queue, tenant and level
+      if its_rest ~= rest then
+        local kind = kind_of(its_rest)
         if kind.limited then return false end
-        rest, cost = its, kind.cost
+        rest, cost = its_rest, kind.cost
       end
       if accepted ~= since then
         if same_since > 0 then waits[since] = (waits[since] or 0) + same_since end

@@ -146,7 +146,7 @@ function straight.close_lines(queue)
         if left == 0 then tenant[STATUS], tenant[TURN] = IDLE, 0 elseif level > 0 then tenant[TURN] = (tenant[TURN] + cut) % 8 end
         if longest[place] > tenant[WAITED] then tenant[WAITED] = longest[place] end
       else
-        local turn, run, tail, its = level > 0 and (turns[place] + cut) % 8 or turns[place], running[place] + cut, tails[place],
+        local turn, run, tail, packed_left = level > 0 and (turns[place] + cut) % 8 or turns[place], running[place] + cut, tails[place],
           NUMBER[left] or number(left)
         if new > 0 then
           local before, started, between, waited, behind = unpacked(STARTED_TAIL, tail)
@@ -155,8 +155,9 @@ function straight.close_lines(queue)
         end
         keeps_size = keeps_size + 2
         keeps[keeps_size - 1], keeps[keeps_size], light[name]
-          = name, front .. its .. (NUMBER[run] or number(run)) .. middles[place] .. belows[place] .. its .. ABOVE[level] .. packed_tag
-          .. (NUMBER[weights[place]] or number(weights[place])) .. (left > 0 and READY_AT[turn] or IDLE_NOW) .. FREE .. hour .. tail, nil
+          = name, front .. packed_left .. (NUMBER[run] or number(run)) .. middles[place] .. belows[place] .. packed_left .. ABOVE[level]
+          .. packed_tag .. (NUMBER[weights[place]] or number(weights[place])) .. (left > 0 and READY_AT[turn] or IDLE_NOW) .. FREE .. hour
+          .. tail, nil
       end
     end
   end

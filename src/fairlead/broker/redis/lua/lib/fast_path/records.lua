@@ -164,8 +164,8 @@ function flows.opened(flow, page)
   local ids, heads, options, edges, blobs, mores = {}, {}, {}, {}, {}, {}
   local behind, last, full = flow.life > 0 and SEP .. flow.life or '', nil, nil
   for i = 1, #page do
-    local _, more, id, its, asked, blob = unpacked(MEMBER, page[i])
-    if its ~= last then last, full = its, its .. behind end
+    local _, more, id, member_head, asked, blob = unpacked(MEMBER, page[i])
+    if member_head ~= last then last, full = member_head, member_head .. behind end
     if not begin or sub(asked, 1, #begin) ~= begin then begin = match(asked, '^(.*\30)') end
     ids[i], heads[i], options[i], edges[i], blobs[i], mores[i] = id, full, begin, sub(asked, #begin + 1), blob, more
   end
@@ -202,9 +202,9 @@ local function deferred(flow, id)
   if its_record ~= parent or flow ~= whose then
     if not its_record or its_record:byte(1) ~= DEFERRED then return nil end
     local _, _, _, _, its_head = unpacked(SELF, its_record, FATE_END + 1)
-    local its = parsed(its_head)
-    parent, whose, life, is_member
-      = its_record, flow, unpacked('<I', its_record, #its_record - SIZE_LENGTH + 1), its.flow == flow.id and its.flow_life == flow.life
+    local parent_fields = parsed(its_head)
+    parent, whose, life, is_member = its_record, flow, unpacked('<I', its_record, #its_record - SIZE_LENGTH + 1),
+      parent_fields.flow == flow.id and parent_fields.flow_life == flow.life
   end
   return life, is_member
 end
@@ -232,8 +232,8 @@ end
 -- Policy and delay, if there is nothing unusual about them.
 local function asked(options)
   if options ~= last_options then
-    local its_delay, deadline, its = match(options, '^([^\30]*)\30([^\30]*)\30([^\30]*)\30')
-    last_options, policy, delay = options, deadline == '' and tonumber(its), tonumber(its_delay)
+    local its_delay, deadline, policy_text = match(options, '^([^\30]*)\30([^\30]*)\30([^\30]*)\30')
+    last_options, policy, delay = options, deadline == '' and tonumber(policy_text), tonumber(its_delay)
     if policy and policy >= USES_RESULTS then policy = false end
   end
   return policy, delay
@@ -277,8 +277,8 @@ function flows.lay_straight(flow, members, first, last, most)
   local last_edges, parents, their_lives, inside
   while tenant and place <= last and work < most and heads[place] == head do
     local id, blob = ids[place], blobs[place]
-    local its, wait = asked(members.options[place])
-    if not its or tasks[id] ~= false or #id ~= 32 or find(id, ':', 1, true) then break end
+    local own_policy, wait = asked(members.options[place])
+    if not own_policy or tasks[id] ~= false or #id ~= 32 or find(id, ':', 1, true) then break end
     if edges[place] ~= last_edges then
       parents, their_lives, inside = flows.deferred_parents(flow, edges[place])
       if not parents then break end
@@ -286,14 +286,14 @@ function flows.lay_straight(flow, members, first, last, most)
     end
     local body, trace = unpacked('<II', blob)
     local due = wait < 0 and -wait or now + wait
-    local value, its_record = opening .. blob, record_of(its, due > now and due or 0, body + trace)
+    local value, its_record = opening .. blob, record_of(own_policy, due > now and due or 0, body + trace)
     accepted[accepted_size + 1], accepted[accepted_size + 2], written[written_size + 1], written[written_size + 2]
       = id, value, id, its_record
     fresh[id], values[id], latest[id], tasks[id] = value, value, its_record, nil
     accepted_size, written_size, bytes = accepted_size + 2, written_size + 2, bytes + COUNTED + body + trace
     for k = 1, #parents do dependency.link(id, parents[k], their_lives[k]) end
     work = work + 1 + #parents
-    if flows.is_guarded(members.mores[place], its, inside) then
+    if flows.is_guarded(members.mores[place], own_policy, inside) then
       dependency.link(id, guard, 0)
       work = work + 1
     end
@@ -383,9 +383,9 @@ function releases.load_tenants(list)
   for i = 1, #list do
     local record = releases.record(list[i])
     if record and record ~= last then
-      local its = read_self(record)
-      local own = names[its.queue] or {}
-      names[its.queue], own[#own + 1], last = own, its.tenant, record
+      local fields = read_self(record)
+      local own = names[fields.queue] or {}
+      names[fields.queue], own[#own + 1], last = own, fields.tenant, record
     end
   end
   for name, own in pairs(names) do make_tenants(read_queue(name, true), own) end
