@@ -10,12 +10,18 @@ _TESTS = "tests/broker/redis/test_straight_way.py::"
 _FILE = LUA + "lib/fast_path/enqueue.lua"
 _EXCHANGE = "tests/broker/redis/test_straight_exchange.py::"
 _RECORDS = "tests/broker/redis/test_straight_records.py::"
+_ENTRY = "tests/broker/redis/test_straight_entry.py::"
 _FLOWS = "tests/broker/redis/test_straight_flows.py::"
 _SMALL = "tests/broker/redis/test_straight_small.py::"
 
 
 def _guard(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
     return Guard(name, protects, _TESTS + test, (Mutant(_FILE, edits),))
+
+
+def _entry(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
+    mutants = (Mutant(f"{LUA}lib/fast_path/enqueue_records.lua", edits),)
+    return Guard(f"straight records: {name}", protects, _ENTRY + test, mutants)
 
 
 def _small(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
@@ -309,5 +315,74 @@ GUARDS: tuple[Guard, ...] = (
         "test_a_look_sees_limits_and_pauses[change0]",
         "fast_path/exchange",
         ("      if concurrency >= 0 or rate > 0 then return nil end\n", ""),
+    ),
+    _entry(
+        "held keys",
+        "one task holds a unique key",
+        "test_what_is_unusual_is_left_to_the_engine[a key that is held]",
+        ("    for i = 1, #keys do if found[i] then return false end end\n", ""),
+    ),
+    _entry(
+        "keys of a call",
+        "of two tasks of a call with one key the first is the one",
+        "test_what_is_unusual_is_left_to_the_engine[a key that comes twice]",
+        ("    if seen_keys[held] then return nil end\n", ""),
+    ),
+    _entry(
+        "known ids",
+        "a task that is known is not stored again",
+        "test_what_is_unusual_is_left_to_the_engine[a known id]",
+        ("  for i = 1, #ids do if found[i] then return false end end\n", ""),
+    ),
+    _entry(
+        "parents",
+        "only a parent that the call has brought is known to be new",
+        "test_what_is_unusual_is_left_to_the_engine[a parent of an earlier call]",
+        ("if not seen[parent] or its_dependents", "if its_dependents"),
+    ),
+    _entry(
+        "dependents",
+        "a parent with many dependents has them where the engine looks for them",
+        "test_what_is_unusual_is_left_to_the_engine[one dependent too many]",
+        ("its_dependents > FEW_DEPENDENTS or ", ""),
+    ),
+    _entry(
+        "deadlines",
+        "a deadline is watched",
+        "test_what_is_unusual_is_left_to_the_engine[a deadline]",
+        ("if deadline ~= '' or number", "if number"),
+    ),
+    _entry(
+        "bytes",
+        "a tenant has no more bytes than it may have, also in tasks that sleep",
+        "test_bytes_are_counted_up_to_the_limit[options0]",
+        (
+            "if its_hour ~= hour or live_bytes > top then return nil end\n  return pack(SLEEPER",
+            "if its_hour ~= hour then return nil end\n  return pack(SLEEPER",
+        ),
+    ),
+    _entry(
+        "alarm",
+        "who waits wakes for what is due earlier than it knew",
+        "test_who_waits_wakes_for_what_is_due_earlier[2.0-1]",
+        ("    ring(prefix .. 'bell')\n", ""),
+    ),
+    _entry(
+        "due",
+        "a tenant is looked at when its first task is due",
+        "test_a_tenant_is_looked_at_when_its_first_task_is_due",
+        ("if not known or dues[i] < known then", "if not known then"),
+    ),
+    _entry(
+        "undone",
+        "what the server took in before it refused is taken back",
+        "test_what_sleeps_under_a_key_of_another_type_leaves_that_of_others_as_it_was",
+        ("do call('ZREM', key, list[i]) end", "do break end"),
+    ),
+    _entry(
+        "types",
+        "it decides before its first write: keys of another type leave all as it was",
+        "test_keys_of_another_type_leave_all_as_it_was[ties]",
+        (" and takes('hash', 'ties', parent_texts)", ""),
     ),
 )

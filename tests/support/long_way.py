@@ -114,10 +114,10 @@ def counted_lua() -> Path:
 
 @cache
 def inner_lua() -> Path:
-    """Return the same without the way before the engine: plain tasks go straight inside of it."""
-    file = "exchange.lua"
+    """Return the same without the ways before the engine: tasks go straight inside of it."""
+    files = ("enqueue.lua", "exchange.lua")
     counted = tuple(edit for edit in _COUNTED if SMALL not in edit[2])
-    return _changed((*counted, *(edit for edit in _LONG if edit[0] == file)))
+    return _changed((*counted, *(edit for edit in _LONG if edit[0] in files)))
 
 
 def _changed(edits: tuple[_Edit, ...]) -> Path:

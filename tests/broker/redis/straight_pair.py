@@ -15,10 +15,10 @@ from fairlead.model.errors import FairleadError
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from tests.support.long_way import COUNTER, COUNTERS, ENDS, LOANS, counted_lua, long_lua
-from tests.support.store import NOW, Client
+from tests.support.store import NOW, Client, completed, submit
 from tests.support.twins import emptied
 
-__all__ = ("LARGE", "PREFIX", "QUEUES", "Pair", "everything", "exchanged", "made")
+__all__ = ("LARGE", "PREFIX", "QUEUES", "Pair", "begun", "everything", "exchanged", "made")
 
 PREFIX = "fl1:{0}:"
 QUEUES = ("default", "mail")  # that are fetched from
@@ -167,6 +167,16 @@ def _comparable(kind: bytes, value: Any) -> Any:
     if kind == b"zset":
         return sorted((score, _OWN.sub(b"", each)) for each, score in value)
     return value
+
+
+async def begun(pair: Pair) -> None:
+    """Let both know the queue, and in it the tenants a and b; a has something to do, b has not."""
+    await pair.enqueue(submit(made(1)), submit(made(2), "b"))
+    leases = await pair.do(lambda client: client.fetch(2))
+    mine = [lease for lease in leases if lease.message.tenant == "b"]
+    await pair.do(lambda client: client.settle(*map(completed, mine)))
+    await pair.enqueue(submit(made(3)))
+    assert pair.taken == 1
 
 
 async def exchanged(

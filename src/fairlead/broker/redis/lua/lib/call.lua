@@ -283,8 +283,8 @@ after[#after + 1] = function() plan, pushes, pops, entry = nil, nil, nil, nil en
 
 -- @part conclude
 -- The end of every verb: wake who has to know, then write everything.
--- @const NEVER=9e18
-local SLACK = 0.001 -- seconds that an alarm may be early without being set anew
+-- EARLY: seconds that an alarm may be early without being set anew.
+-- @const NEVER=9e18 EARLY=0.001
 
 function ring(key)
   if call('EXISTS', key) == 0 then write('RPUSH', key, 1) end
@@ -312,7 +312,7 @@ local function rearm()
   for _, index in ipairs({ due, deadlines, alarms, agendas.ticks }) do
     if index.low and index.low < least then least = index.low end
   end
-  if least < meta.alarm - SLACK or meta.jobs ~= before.jobs or meta.laying + meta.unpins > before.laying + before.unpins then
+  if least < meta.alarm - EARLY or meta.jobs ~= before.jobs or meta.laying + meta.unpins > before.laying + before.unpins then
     meta.alarm = 0
     ring(prefix .. 'bell')
   end

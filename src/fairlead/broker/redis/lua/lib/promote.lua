@@ -373,7 +373,7 @@ function outlook(from, seconds)
   if found == 0 then
     local at = min(least or huge, now + seconds)
     -- Nobody else has an alarm that is still to come and early enough: this one takes it.
-    if meta.alarm <= now or at < meta.alarm - 0.001 then
+    if meta.alarm <= now or at < meta.alarm - EARLY then
       meta.alarm = at
       holds = 1
     end

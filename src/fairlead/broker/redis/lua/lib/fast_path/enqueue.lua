@@ -7,6 +7,7 @@
 -- 0055, 0056 and 0058.
 --
 --   enqueue         a call of plain tasks, before the engine wakes up, and runs of them inside of it
+--   enqueue_records the same for tasks with a delay, a unique key, or dependencies on others of the call
 --   records         tasks with a delay, a unique key or dependencies, members of flows, and their release
 --   exchange        a call in which all is plain, before the engine wakes up; exchange_loans is what it lends, and
 --                   exchange_tenants are those that it visits
@@ -18,6 +19,7 @@
 -- equal what `once`, `load_ways`, `enter_run`, `made_queued`, `write_events` and `conclude` do for such a call, byte for
 -- byte in every key and in the answer: tests/broker/redis/test_straight_way.py compares them. It decides before its
 -- first write; whatever is unusual it leaves to them, with nothing written. Returns the receipts, or nil.
+-- @include fast_path/enqueue_records.enter_records
 local HEAD, LEVELS = '^([^\31]*)\31([^\31]*)\31(%d)\31()', { [0] = '0:', '1:', '2:', '3:' }
 
 -- Of a tenant that may run already, and gets tasks of one level, few numbers change: how many are queued, the length of that line,
@@ -26,12 +28,12 @@ local MORE = {}
 for level = 0, 3 do MORE[level] = '<c8Ic' .. 20 + 4 * level .. 'Ic' .. 28 - 4 * level .. 'Bc8Ic32d' end
 
 -- What there is to do, by run of ARGV: its head, where its tasks begin and how many they are, level and tenant; and the tenants.
--- nil if one of them is not for this way.
+-- nil if one of them is not for this way; and its kind, if that is another one.
 local function read_runs()
   local heads, froms, counts, levels, owners, names, places = {}, {}, {}, {}, {}, {}, {}
   local run, queue, arg, last, last_rest = 0, nil, 4, #ARGV, nil
   while arg < last do
-    if ARGV[arg] ~= 'P' then return nil end
+    if ARGV[arg] ~= 'P' then return nil, ARGV[arg] end
     local head, count = ARGV[arg + 1], tonumber(ARGV[arg + 2])
     local its_queue, tenant, level, at = match(head, HEAD)
     local rest = sub(head, at) -- cost and so on, the same for many tenants
@@ -60,7 +62,7 @@ local function is_new_call()
 end
 
 -- What a tenant of the queue may have in bytes; nil if something may be in the way of its tasks.
-local function room_in(queue)
+function room_in(queue)
   local conf = call('HGET', prefix .. 'settings', queue)
   if not conf then return TENANT_BYTES end
   local paused, most, tenant_most, bytes, _, warn, concurrency, rate = unpacked(CONF, conf)
@@ -92,11 +94,6 @@ local function read_tasks(runs, bytes)
   return ids, values, text
 end
 
-local function has_type(kind, key)
-  local found = call('TYPE', key).ok
-  return found == kind or found == 'none'
-end
-
 -- Push ids to their lines and add the entry of events. The server may refuse these: then what was done is undone.
 local function write_first(runs, lines, ids, entry, row)
   local froms, counts, done = runs[2], runs[3], 0
@@ -119,6 +116,7 @@ local function enter()
   if meta.entry == 0 or meta.unpins > 0 or meta.reserved > 0 or not is_new_call() then return nil end
   if meta.jobs > 0 and call('EXISTS', prefix .. 'jobs') == 1 then return nil end
   local runs, names, queue = read_runs()
+  if not runs and names == 'G' then return enter_records() end
   if not runs or not queue then return nil end
   local state = call('HGET', prefix .. 'queues', queue)
   if not state or #state <= TAIL_AT then return nil end -- unknown, or nothing was ever counted in it
@@ -271,7 +269,8 @@ local function counted(state)
     waits, #tail[14], tail[14], #tail[15], tail[15])
 end
 
-local function has_type(kind, key)
+-- Whether a key may be written to as such a type.
+function has_type(kind, key)
   local found = call('TYPE', key).ok
   return found == kind or found == 'none'
 end
