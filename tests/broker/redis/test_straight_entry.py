@@ -7,11 +7,13 @@ every answer and every key must be the same after each step.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
-from fairlead.broker.requests import QueueChange, Submission, TenantChange
+from fairlead.broker.redis import RedisBroker
+from fairlead.broker.requests import Moved, QueueChange, Submission, TenantChange
 from fairlead.model.options import Dependency, Unique
 from tests.broker.redis.straight_pair import (
     LARGE,
@@ -46,15 +48,23 @@ def behind(number: int, *parents: int, tenant: str = "a", **options: Any) -> Sub
     return submit(made(number), tenant, after=[made(each) for each in parents], **options)
 
 
+async def promoted(client: Client, at: float) -> Moved:
+    return await client.broker.promote(now=at)
+
+
+async def delivered(client: Client, at: float) -> Moved:
+    return await client.broker.deliver(now=at)
+
+
 async def run_off(pair: Pair) -> None:
     """Complete whatever can run, half a minute later."""
     for at in (NOW + 1, NOW + 30):
-        await pair.do(lambda client, at=at: client.broker.promote(now=at))
+        await pair.do(partial(promoted, at=at))
         leases, _, _ = await exchanged(pair, [], 50, now=at)
         while leases:
             ends = [completed(lease) for lease in leases]
             leases, _, _ = await exchanged(pair, ends, 50, now=at)
-            await pair.do(lambda client, at=at: client.broker.deliver(now=at))
+            await pair.do(partial(delivered, at=at))
             leases = leases or (await exchanged(pair, [], 50, now=at))[0]
 
 
@@ -127,6 +137,7 @@ async def test_who_waits_wakes_for_what_is_due_earlier(delay: float, told: int) 
     await exchanged(pair, [], 1, now=NOW)
 
     async def look(client: Client) -> Any:
+        assert isinstance(client.broker, RedisBroker)
         return await client.broker.run("can_fetch", [f"t{NOW!r}", "", 5.0, "default"])
 
     await pair.do(look)  # it has the alarm, in five seconds
