@@ -320,13 +320,13 @@ GUARDS: tuple[Guard, ...] = (
         "held keys",
         "one task holds a unique key",
         "test_what_is_unusual_is_left_to_the_engine[a key that is held]",
-        ("    for i = 1, #keys do if found[i] then return false end end\n", ""),
+        ("  for i = 1, #keys do if found[i] then return false end end\n", ""),
     ),
     _entry(
         "keys of a call",
         "of two tasks of a call with one key the first is the one",
         "test_what_is_unusual_is_left_to_the_engine[a key that comes twice]",
-        ("    if seen_keys[held] then return nil end\n", ""),
+        ("  if keys[key] then return false end\n", ""),
     ),
     _entry(
         "known ids",

@@ -22,8 +22,8 @@ local ids, values, records, rows, receipts
 local names, places, bytes, added, scheduled, deferred, queued, special
 -- By place: tasks that sleep, each behind its moment, and the first of these moments; lengths of lines by level; and lines by key.
 local sleepers, first_due, lengths, lines
--- Unique keys, each before its task, and those held for a time, behind the end of it; whether an id or a key was in this call.
-local holders, windows, seen, seen_keys
+-- Unique keys, each before its task, and those held for a time, behind the end of it; whether an id was in this call.
+local holders, windows, seen
 -- Edges: how many there ever were; texts of parents by id, and how many each has; texts of children.
 local edge_number, parent_texts, dependent_counts, child_texts
 -- What was last: a head, what it says, its tenant; how options begin and what that says, policy false: something unusual; how
@@ -37,25 +37,20 @@ local function begin_call()
   ids, values, records, rows, receipts = {}, {}, {}, {}, {}
   names, places, bytes, added, scheduled, deferred, queued, special = {}, {}, {}, {}, {}, {}, {}, {}
   sleepers, first_due, lengths, lines = {}, {}, { [0] = {}, {}, {}, {} }, {}
-  holders, windows, seen, seen_keys = {}, {}, {}, {}
+  holders, windows, seen = {}, {}, {}
   edge_number, parent_texts, dependent_counts, child_texts = meta.edges, {}, {}, {}
   queue, last_head, begin, sizes, last_state, last_place = nil, nil, '\30', nil, nil, nil
   stamp = pack('<dI', now, 0)
 end
 
 local function end_call()
-  ids, values, records, rows, receipts, sleepers, lines, seen, seen_keys, parent_texts, child_texts, holders
-    = nil
+  ids, values, records, rows, receipts, sleepers, lines, seen, parent_texts, child_texts, holders = nil
 end
 
 -- Another head than that of the task before; false if it is not for this way.
 local function open_head(head)
   fields = parsed(head)
-  if fields.flow or fields.level > 3 or queue and fields.queue ~= queue then return false end
-  if not queue then
-    queue, headings = fields.queue, {}
-    for state = SCHEDULED, QUEUED do headings[state] = '\30enqueued\31' .. state .. SEP .. queue .. '\0310\0310\031' .. SEP end
-  end
+  if fields.flow or fields.level > 3 or fields.queue ~= queue then return false end
   last_head, head_text, place = head, pack('<H', #head) .. head, places[fields.tenant]
   if not place then
     place = #names + 1
@@ -96,18 +91,44 @@ local function link(child, edges)
   return true
 end
 
+-- Note the unique key of a task; false if it comes twice, or its options say something unusual.
+local function read_key(id, head, options, keys)
+  if sub(options, 1, #begin) ~= begin then open_options(options) end
+  if not policy or hold == 0 then return policy end
+  local key = parsed(head).tenant .. SEP .. match(options, '^[^\30]*', #begin + 1)
+  if keys[key] then return false end
+  local count = #keys + 1
+  keys[count], keys[key], holders[2 * count - 1], holders[2 * count] = key, true, key, id
+  if hold == 3 then windows[#windows + 1], windows[#windows + 2] = exact(now + window), key end
+  return true
+end
+
+-- Whether nobody holds a unique key of the call: of all that is unusual that comes most often, so it is looked at first.
+local function are_free()
+  local arg, last, keys = 4, #ARGV, {}
+  while arg <= last do
+    if ARGV[arg] == 'P' then
+      arg = arg + 3 + 2 * ARGV[arg + 2]
+    elseif ARGV[arg] == 'G' then
+      for id_at = arg + 2, arg - 2 + 4 * ARGV[arg + 1], 4 do
+        if not read_key(ARGV[id_at], ARGV[id_at + 1], ARGV[id_at + 3], keys) then return false end
+      end
+      arg = arg + 2 + 4 * ARGV[arg + 1]
+    else
+      return false
+    end
+  end
+  local found = #keys > 0 and call('HMGET', prefix .. 'unique', unpack(keys))
+  for i = 1, #keys do if found[i] then return false end end
+  return true
+end
+
 -- The state of a task with such options, and what its record says of its key; nil if it is not for this way.
 local function open_record(id, options)
   if sub(options, 1, #begin) ~= begin then open_options(options) end
   local cut = policy and find(options, '\30', #begin + 1, true)
   if not cut or sub(options, cut, cut + 3) ~= NO_FENCE then return nil end
   local key, edges = sub(options, #begin + 1, cut - 1), sub(options, cut + 4)
-  if hold > 0 then
-    local held = fields.tenant .. SEP .. key
-    if seen_keys[held] then return nil end
-    seen_keys[held], holders[#holders + 1], holders[#holders + 2] = true, held, id
-    if hold == 3 then windows[#windows + 1], windows[#windows + 2] = exact(now + window), held end
-  end
   if edges ~= '' and not link(id, edges) then return nil end
   return edges ~= '' and DEFERRED or due > 0 and SCHEDULED or QUEUED,
     hold == 0 and key == '' and NO_KEY or pack('<BBH', hold, 0, #key) .. key .. '\0\0'
@@ -165,7 +186,7 @@ local function read_task(id, head, blob, options)
   return true
 end
 
--- All of them; false if one is not for this way.
+-- All of them, of which are_free knows the kinds; false if one is not for this way.
 local function read_call()
   local arg, last = 4, #ARGV
   while arg <= last do
@@ -175,27 +196,19 @@ local function read_call()
         if not read_task(ARGV[id_at], head, ARGV[id_at + 1]) then return false end
       end
       arg = arg + 3 + 2 * ARGV[arg + 2]
-    elseif ARGV[arg] == 'G' then
+    else
       for id_at = arg + 2, arg - 2 + 4 * ARGV[arg + 1], 4 do
         if not read_task(ARGV[id_at], ARGV[id_at + 1], ARGV[id_at + 2], ARGV[id_at + 3]) then return false end
       end
       arg = arg + 2 + 4 * ARGV[arg + 1]
-    else
-      return false
     end
   end
   return true
 end
 
--- Whether nobody holds one of these keys, and nothing is known of the ids, which Fairlead made: `text` has all of them.
+-- Whether nothing is known of the ids, which Fairlead made: `text` has all of them.
 local function are_new(text)
   if find(text, ':', 1, true) then return false end
-  if #holders > 0 then
-    local keys = {}
-    for i = 1, #holders, 2 do keys[#keys + 1] = holders[i] end
-    local found = call('HMGET', prefix .. 'unique', unpack(keys))
-    for i = 1, #keys do if found[i] then return false end end
-  end
   local found = call('HMGET', prefix .. 'tasks', unpack(ids))
   for i = 1, #ids do if found[i] then return false end end
   return true
@@ -283,11 +296,17 @@ end
 local function takes(kind, name, list) return next(list) == nil or has_type(kind, prefix .. name) end
 
 local function enter()
-  if not read_call() or #ids == 0 then return nil end
+  local first_head = ARGV[ARGV[4] == 'P' and 5 or 7]
+  if not first_head then return nil end
+  queue, headings = parsed(first_head).queue, {}
   local state = call('HGET', prefix .. 'queues', queue)
   if not state or #state <= TAIL_AT then return nil end -- unknown, or nothing was ever counted in it
-  local top, text = room_in(queue), concat(ids, SEP)
-  if not top or not are_new(text) then return nil end
+  local top = room_in(queue)
+  if not top or not are_free() then return nil end
+  for its_state = SCHEDULED, QUEUED do headings[its_state] = '\30enqueued\31' .. its_state .. SEP .. queue .. '\0310\0310\031' .. SEP end
+  if not read_call() then return nil end
+  local text = concat(ids, SEP)
+  if not are_new(text) then return nil end
 
   -- The tenants, as they will be.
   local clock, weight, all_scheduled, all_deferred, all_queued = unpacked('<ddIII', state)
