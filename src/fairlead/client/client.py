@@ -188,16 +188,20 @@ class Client:
         return await send(submissions)
 
     async def alter(self, orders: Sequence[Alter]) -> list[Altered]:
-        """Cancel, requeue or delete tasks; one answer per order."""
-        answers: list[Altered] = []
-        for start in range(0, len(orders), MAX_STEP):
-            part = orders[start : start + MAX_STEP]
+        """Cancel, requeue or delete tasks; one answer per order, none of them ``later``."""
+        answers: dict[int, Altered] = {}
+        left = [*range(len(orders))]
+        while left:
+            places, left = left[:MAX_STEP], left[MAX_STEP:]
+            part = [orders[place] for place in places]
             try:
-                answers += await self._caller.call(partial(self._store.alter, orders=part))
+                found = await self._caller.call(partial(self._store.alter, orders=part))
             except BrokerError as error:
                 error.ids = tuple(order.id for order in part)
                 raise
-        return answers
+            answers |= zip(places, found, strict=True)
+            left = [place for place in places if answers[place].code == "later"] + left
+        return [answers[place] for place in range(len(orders))]
 
     async def submit_flow(self, draft: Draft, limit: float | None = None) -> bool:
         """Enqueue a flow as one unit; False if one of this id exists already."""

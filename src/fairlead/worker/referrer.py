@@ -159,9 +159,9 @@ class Referrer:
             Alter(id=id, action="run", seen=Seen(state=State.RETRYING, **self._down[id].seen))
             for id in ids
         ]
-        await self._caller.call(lambda call: self._store.alter(call, orders))
-        for id in ids:
-            self._down.pop(id, None)
+        for answer in await self._caller.call(lambda call: self._store.alter(call, orders)):
+            if answer.code != "later":
+                self._down.pop(answer.id, None)
 
     async def _hand_on(self, leases: Sequence[Leased], able: Sequence[Candidate]) -> None:
         now = time.monotonic()
