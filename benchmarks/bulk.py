@@ -1,10 +1,10 @@
-"""How long calls of bulk actions keep the server: processor time of the server for each.
+"""How long calls of bulk actions keep the server: its processor time for each.
 
-    python benchmarks/bulk.py                  # 100,000 tasks
-    python benchmarks/bulk.py 20000 cancel purge
+    python -m benchmarks.bulk                  # 100,000 tasks
+    python -m benchmarks.bulk 20000 cancel purge
 
-By the scheduler's count (``/proc/<pid>/schedstat``), so that other work of the machine counts less than by the clock.
-The server is the one that ``embedded://`` would start, without its file.
+By the scheduler's count, so that other work of the machine counts less than by the clock. The
+server is the one that ``embedded://`` would start, without its file.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.redis.session import Session
-from fairlead.broker.requests import Call, Fetch, QueueChange, Submission, TenantChange
+from fairlead.broker.requests import Call, Change, Fetch, QueueChange, Submission, TenantChange
 from fairlead.client.bulk_actions import BulkAction, Changes, begin, bulk_step
 from fairlead.client.client import Client
 from fairlead.client.task_reader import PageSelection
@@ -99,7 +99,8 @@ class Bench:
             "prioritize": self._prioritize,
             "configure": self._configure,
         }
-        print(f"{'':36}{'calls':>7}{'p50':>8}{'p99':>8}{'max':>8} ms")
+        await self._row("first call, which brings the library", self._broker.tidy)
+        print(f"{'':46}{'calls':>7}{'p50':>8}{'p99':>8}{'max':>8} ms")
         for part in parts or list(cases):
             await cases[part]()
         await self._broker.close()
@@ -153,19 +154,17 @@ class Bench:
     async def _configure(self) -> None:
         for first in range(0, _QUEUES, 100):
             await self._enqueue([(f"q.{n}", "t") for n in range(first, first + 100)])
-        for name, change in (
-            ("tenant paused", TenantChange(tenant="t", paused=True)),
-            ("tenant limited", TenantChange(tenant="t", paused=False, concurrency=5)),
-        ):
-            await self._row(f"{name} in 5,000 queues", lambda: self._client.configure([change]))
-        change = QueueChange(queue="q.7", paused=True)
-        await self._row("queue paused", lambda: self._client.configure([change]))
+        changes: dict[str, Change] = {
+            "tenant paused in 5,000 queues": TenantChange(tenant="t", paused=True),
+            "tenant limited in 5,000 queues": TenantChange(tenant="t", concurrency=5),
+            "queue paused": QueueChange(queue="q.7", paused=True),
+        }
+        for name, change in changes.items():
+            await self._row(name, partial(self._client.configure, [change]))
         await self._end()
 
     async def _act(self, name: str, action: Any, selection: PageSelection) -> None:
-        act = BulkAction(
-            action=action, selection=selection, matches=lambda _: True, level=1
-        )
+        act = BulkAction(action=action, selection=selection, matches=lambda _: True, level=1)
 
         async def all_steps() -> None:
             changes, place, is_last = Changes(), await begin(self._client, None), False
@@ -192,8 +191,9 @@ class Bench:
             took.sort()
             p50, p99 = took[len(took) // 2], took[int(len(took) * 0.99)]
             row = f"{p50:>8.2f}{p99:>8.2f}{took[-1]:>8.2f}"
-            print(f"{name + ': ' + verb:36}{len(took):>7}{row}", flush=True)
-        print(f"{name}: {elapsed:.1f} s, server {sum(map(sum, self._broker.took.values())) / 1000:.1f} s")
+            print(f"{name + ': ' + verb:46}{len(took):>7}{row}", flush=True)
+        spent = sum(map(sum, self._broker.took.values())) / 1000
+        print(f"{name}: {elapsed:.1f} s, of the server {spent:.1f} s")
 
     async def _end(self) -> None:
         for queue in (await self._broker.snapshot(tenants=False)).queues:
@@ -210,9 +210,7 @@ class Bench:
         made = []
         for queue, tenant in places:
             self._last += 1
-            message = Message(
-                id=f"{self._last:032x}", queue=queue, tenant=tenant, body=b"b" * 100
-            )
+            message = Message(id=f"{self._last:032x}", queue=queue, tenant=tenant, body=b"b" * 100)
             made.append(Submission(message=message, delay=delay))
         await self._broker.enqueue(self._call(), made)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.broker import Caller, Store
 from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
 from fairlead.broker.flows import FlowMember, FlowOrder, FlowRecord
+from fairlead.broker.orders import alter_all
 from fairlead.broker.records import (
     EventPage,
     Finding,
@@ -188,20 +189,8 @@ class Client:
         return await send(submissions)
 
     async def alter(self, orders: Sequence[Alter]) -> list[Altered]:
-        """Cancel, requeue or delete tasks; one answer per order, none of them ``later``."""
-        answers: dict[int, Altered] = {}
-        left = [*range(len(orders))]
-        while left:
-            places, left = left[:MAX_STEP], left[MAX_STEP:]
-            part = [orders[place] for place in places]
-            try:
-                found = await self._caller.call(partial(self._store.alter, orders=part))
-            except BrokerError as error:
-                error.ids = tuple(order.id for order in part)
-                raise
-            answers |= zip(places, found, strict=True)
-            left = [place for place in places if answers[place].code == "later"] + left
-        return [answers[place] for place in range(len(orders))]
+        """Cancel, requeue or delete tasks; one answer per order."""
+        return await alter_all(self._store, self._caller, orders)
 
     async def submit_flow(self, draft: Draft, limit: float | None = None) -> bool:
         """Enqueue a flow as one unit; False if one of this id exists already."""

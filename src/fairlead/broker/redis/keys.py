@@ -31,7 +31,17 @@ KINDS: dict[str, str] = {
     **dict.fromkeys(
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
-            *("jobs", "gaps", "applying", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
+            *(
+                "jobs",
+                "gaps",
+                "applying",
+                "saved:",
+                "ready:",
+                "asleep:",
+                "done:",
+                "dead:",
+                "lobby:",
+            ),
             *("held:", "handed", "offers:"),
             *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
             "trims",

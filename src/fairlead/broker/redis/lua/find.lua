@@ -6,7 +6,7 @@
 -- @reads
 -- @include call.split call.plan call.enough sorted_index.agenda task.record task.tasks task.read_ahead task.whole call.keep_clock
 keep_clock()
-local TOGETHER = 25 -- tasks
+local TOGETHER = 10 -- tasks
 local found, left = {}, BUDGET
 for first = 3, #ARGV, TOGETHER do
   local ids = { unpack(ARGV, first, min(first + TOGETHER - 1, #ARGV)) }

@@ -114,7 +114,7 @@ end
 -- Of all queues there may be thousands, and a tenant may be known in each: what was set for it is given to it in a part of them
 -- by each call. 'applying' says which tenants are not through, and where among the queues each of them is.
 -- PAGE, MOST_SEEN, MOST_GIVEN: queues that are looked up together, that one call looks at, and in which it finds the tenant.
-local PAGE, MOST_SEEN, MOST_GIVEN = 25, 250, 25
+local PAGE, MOST_SEEN, MOST_GIVEN = 10, 250, 10
 local function applying() return agenda('applying') end
 
 -- Go on with the first of them; whether there is more to do.
