@@ -25,6 +25,7 @@ __all__ = (
     "counted_lua",
     "inner_lua",
     "long_lua",
+    "clockless_lua",
     "slow_lua",
     "woken_lua",
 )
@@ -48,6 +49,7 @@ _LONG: tuple[_Edit, ...] = (
     ("lib/fast_path/records.lua", "SHORT = true\nlocal MEMBER", "SHORT = false\nlocal MEMBER"),
 )
 _SLOW: tuple[_Edit, ...] = (("lib/call.lua", "ENOUGH=0.002\n", "ENOUGH=-1\n"),)
+_CLOCKLESS: _Edit = ("lib/call.lua", "return os.clock end", "return not_there.clock end")
 _WOKEN: tuple[_Edit, ...] = (
     ("lib/fast_path/enqueue.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),
 )
@@ -109,6 +111,12 @@ def slow_lua() -> Path:
     Not for a broker with a test's clock, which stands still during a call.
     """
     return _changed(_SLOW)
+
+
+@cache
+def clockless_lua() -> Path:
+    """Return the same as on a server that has no clock for scripts."""
+    return _changed((*_SLOW, _CLOCKLESS))
 
 
 @cache

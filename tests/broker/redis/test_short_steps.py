@@ -17,7 +17,7 @@ from fairlead.client.client import Client as AppClient
 from fairlead.model.errors import Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.fair import LiveClient
-from tests.support.long_way import slow_lua
+from tests.support.long_way import clockless_lua, slow_lua
 from tests.support.servers import Running, shared
 from tests.support.store import submit
 
@@ -105,6 +105,16 @@ async def test_a_purge_goes_on_with_the_next_call(slow: Counted, delay: float) -
     counts = (await slow.snapshot()).queues["default"]
     assert (counts.depth, counts.cancelled) == (0, MANY)
     assert slow.calls["purge"] == MANY
+
+
+async def test_on_a_server_without_a_clock_for_scripts_steps_have_their_size(
+    running: Running,
+) -> None:
+    broker = Counted(running.url, lua=clockless_lua())
+    await filled(broker)
+    moved = await broker.purge(LiveClient(broker).call(), "default")
+    assert (moved.count, moved.more) == (MANY, False)
+    await broker.close()
 
 
 async def test_a_queue_is_deleted_in_as_many_calls_as_it_takes(slow: Counted) -> None:
