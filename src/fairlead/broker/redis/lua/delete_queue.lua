@@ -18,9 +18,9 @@ if queue then
   end
   local PART, forgotten = 10, 0
   repeat
-    forgotten = shelves.forget_finished(queue, PART)
+    forgotten = shelves.forget_finished(queue, min(PART, STEP - count))
     count = count + forgotten
-  until forgotten < PART or count >= STEP or enough()
+  until forgotten == 0 or count >= STEP or enough()
   follow_up()
   more = queue.counts[COMPLETED] + queue.counts[CANCELLED] + queue.counts[DEAD] > 0
   if not more then remove_queue(queue) end
