@@ -48,7 +48,7 @@ _LONG: tuple[_Edit, ...] = (
     ("lib/fast_path/records.lua", "SHORT = true\n-- Options", "SHORT = false\n-- Options"),
     ("lib/fast_path/records.lua", "SHORT = true\nlocal MEMBER", "SHORT = false\nlocal MEMBER"),
 )
-_SLOW: tuple[_Edit, ...] = (("lib/call.lua", "ENOUGH=0.002\n", "ENOUGH=-1\n"),)
+_SLOW: tuple[_Edit, ...] = (("lib/call.lua", "ENOUGH=0.001\n", "ENOUGH=-1\n"),)
 _CLOCKLESS: _Edit = ("lib/call.lua", "return os.clock end", "return not_there.clock end")
 _WOKEN: tuple[_Edit, ...] = (
     ("lib/fast_path/enqueue.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),

@@ -156,7 +156,7 @@ end
 -- Judged by the time that the server's process has computed, since a script's TIME stands still. Redis before 7.4 and Valkey
 -- before 8 have no such clock for scripts, and where a test sets the time it stands still: there a step has its full size.
 -- ENOUGH: seconds; about as much again comes at the end of a call, when it makes room and writes.
--- @const ENOUGH=0.002
+-- @const ENOUGH=0.001
 local started
 local processor -- the clock; false: there is none
 begins[#begins + 1] = function()
