@@ -72,10 +72,15 @@ class Handle(Generic[R]):
         durability: Literal["committed", "spooled"] = "committed",
     ) -> None:
         self.id = id
-        self.tenant = tenant  # empty: not known, until the task was read
-        self.task = task  # the name of its task; empty for a handle that was made from an id
-        self.duplicate = duplicate  # the task was there before, and this is it
-        self.durability = durability  # what the broker promised when it accepted the task
+        """The id of the task."""
+        self.tenant = tenant
+        """Whose task it is; empty: not known, until the task was read."""
+        self.task = task
+        """The name of its task; empty for a handle that was made from an id."""
+        self.duplicate = duplicate
+        """True: the task was there before, and this is it."""
+        self.durability = durability
+        """What the broker promised when it accepted the task."""
         self._clients = clients
         self._returns = returns
 

@@ -41,6 +41,7 @@ class CodecError(FairleadError):
     def __init__(self, what: str, codec: str, why: str) -> None:
         super().__init__(f"{what} {why}")
         self.codec = codec
+        """The name of the codec."""
 
 
 class Codec(Protocol):
@@ -51,6 +52,7 @@ class Codec(Protocol):
     """
 
     name: str
+    """What stands in the data that it encoded, and finds it again."""
 
     def encode(self, data: bytes) -> bytes | None:
         """Return what is stored; None: the data as they are."""

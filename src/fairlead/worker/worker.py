@@ -100,7 +100,9 @@ class Worker:
             grace=grace, patience=patience, lease=lease,
         )  # fmt: skip
         self.incarnation = incarnation
+        """The id of this worker, another one after each start."""
         self.concurrency = concurrency
+        """How many attempts run at a time."""
         self.grace = grace
         self.registry = registry
         self._store = store

@@ -71,9 +71,12 @@ class Context:
         headers: Mapping[str, str] = _NO_HEADERS,
         services: AppServices = NO_SERVICES,
     ) -> None:
-        self.task = task  # the name it is registered under
-        self.correlation_id = correlation_id  # inherited by everything that the handler enqueues
-        self.deadline: float | None = None  # unix seconds when the attempt is out of time
+        self.task = task
+        """The name that the task is registered under."""
+        self.correlation_id = correlation_id
+        """Joins the task with all that its handler enqueues, which inherits it."""
+        self.deadline: float | None = None
+        """Unix seconds when the attempt is out of time; None: no limit."""
         self._lease = lease
         self._writer = writer
         self._loop = loop
