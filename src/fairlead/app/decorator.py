@@ -60,11 +60,13 @@ class TaskDecorator(Protocol):
         self, function: Callable[Concatenate[_Anything, P], _Anything], /
     ) -> SyncTask[..., Any]: ...
     @overload
-    def __call__(
+    def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[Context, P], _Anything], /
     ) -> SyncContextTask[P, Any]: ...
     @overload
-    def __call__(self, function: Callable[P, _Anything], /) -> SyncTask[P, Any]: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, _Anything], /
+    ) -> SyncTask[P, Any]: ...
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]], /
@@ -142,11 +144,13 @@ def task(
     app: Fairlead, function: Callable[Concatenate[_Anything, P], _Anything], /
 ) -> SyncTask[..., Any]: ...
 @overload
-def task(
+def task(  # type: ignore[overload-overlap]
     app: Fairlead, function: Callable[Concatenate[Context, P], _Anything], /
 ) -> SyncContextTask[P, Any]: ...
 @overload
-def task(app: Fairlead, function: Callable[P, _Anything], /) -> SyncTask[P, Any]: ...
+def task(  # type: ignore[overload-overlap]
+    app: Fairlead, function: Callable[P, _Anything], /
+) -> SyncTask[P, Any]: ...
 @overload
 def task(  # type: ignore[overload-overlap]
     app: Fairlead, function: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]], /
@@ -198,6 +202,12 @@ def schedule(
     Workers write it when they start. Without a ``name`` it has the task's; ``args`` and
     ``kwargs`` are those of the calls. For other options of a call, pass what ``using`` returns:
     ``app.schedule(every="5m", name="poll-acme")(poll.using(tenant="acme"))``.
+
+    Args:
+        cron: A cron expression such as "0 2 * * *". Default: none; then every= or at=.
+        name: The name of the schedule. Default: that of the task.
+        args: What its tasks are called with by position. Default: nothing.
+        kwargs: What its tasks are called with by name. Default: nothing.
     """
     rule = rule_of(cron, when)
 

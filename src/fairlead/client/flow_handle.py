@@ -125,6 +125,9 @@ class FlowHandle(Generic[R]):
         """Wait for the end of the whole flow and return what its last task returned; for sync code.
 
         A list, if several of its tasks are last. Raises what ``aresult`` raises.
+
+        Args:
+            timeout: How long to wait, a duration; 0 does not wait. Default: no limit.
         """
         limit = wait_limit(timeout)
         refuse_to_block(limit, f"flow {self.id!r}")
@@ -135,6 +138,9 @@ class FlowHandle(Generic[R]):
 
         A list, if several of its tasks are last. Raises ``FlowFailed`` if a task is dead,
         ``FlowCancelled``, ``ResultGone`` and, after ``timeout``, ``ResultTimeout``.
+
+        Args:
+            timeout: How long to wait, a duration; 0 does not wait. Default: no limit.
         """
         return await self._result(self._clients.current(), wait_limit(timeout))
 

@@ -16,6 +16,12 @@ class Retry(Signal):
     """This attempt failed: try again after ``delay`` (default: the task's backoff)."""
 
     def __init__(self, delay: Duration | None = None, message: str = "") -> None:
+        """Ask for another attempt.
+
+        Args:
+            delay: How long to wait, a duration. Default: as the task's backoff says.
+            message: What is kept as the error of the attempt. Default: that a retry was asked for.
+        """
         super().__init__(message or "the handler asked for a retry")
         self.delay = None if delay is None else _delay(delay)
         """Seconds until the next attempt; None: as the task's backoff says."""
