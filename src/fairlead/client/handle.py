@@ -79,7 +79,7 @@ class Handle(Generic[R]):
         """The name of its task; empty for a handle that was made from an id."""
         self.duplicate = duplicate
         """True: the task was there before, and this is it."""
-        self.durability = durability
+        self.durability: Literal["committed", "spooled"] = durability
         """What the broker promised when it accepted the task."""
         self._clients = clients
         self._returns = returns
