@@ -1,14 +1,15 @@
-"""Say what took the processor: ``pytest --processor-times`` lists the tests and files that took most.
+"""Say who took the processor: ``pytest --processor-times`` lists the files and tests with most.
 
-Counted is what the test process and the processes that it started and waited for took, with what is
-set up for a test and taken down after it. Servers that live longer than one test are not counted.
+Counted is what the test process and the processes that it started and waited for took, with what
+is set up for a test and taken down after it. Servers that outlive their test are not counted.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
+from operator import itemgetter
 
 import pytest
 
@@ -22,7 +23,7 @@ class ProcessorTimes:
     """The plugin that measures, in each process, and sums up in the first."""
 
     def __init__(self) -> None:
-        self._tests: Counter[str] = Counter()
+        self._tests: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
@@ -38,17 +39,18 @@ class ProcessorTimes:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # A report has what was measured in all phases until then.
-        found = [seconds for name, seconds in report.user_properties if name == _NAME]
         if report.when == "teardown":
-            self._tests[report.nodeid] += sum(map(float, found))
+            for name, seconds in report.user_properties:
+                if name == _NAME and isinstance(seconds, float):
+                    self._tests[report.nodeid] += seconds
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        files: Counter[str] = Counter()
+        files: defaultdict[str, float] = defaultdict(float)
         for test, seconds in self._tests.items():
             files[test.partition("::")[0]] += seconds
         terminalreporter.section(f"processor time of tests: {sum(files.values()):.0f} s", "-")
         for table in (files, self._tests):
-            for name, seconds in table.most_common(_MOST):
+            for name, seconds in sorted(table.items(), key=itemgetter(1), reverse=True)[:_MOST]:
                 terminalreporter.line(f"{seconds:7.2f} s  {name}")
 
     def _measured(self, item: pytest.Item) -> Generator[None]:
