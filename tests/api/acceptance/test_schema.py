@@ -120,7 +120,7 @@ def orderly(whole: schemathesis.BaseSchema) -> Iterator[None]:
     interpreter if it happens while Hypothesis is parsing source, too.
     """
     gc.collect()
-    gc.freeze()  # schemathesis is large: to look through it takes longer than all else between calls
+    gc.freeze()  # schemathesis is large, and would be looked through each time
     gc.disable()
     yield
     gc.enable()
