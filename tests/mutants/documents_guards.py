@@ -39,10 +39,10 @@ GUARDS = (
         _DOCUMENTS + "test_a_kind_holds_so_many_and_what_is_over_makes_room",
         (
             memory("documents.py", (">= MAX_DOCUMENTS\n", "> MAX_DOCUMENTS\n")),
-            lua("lib/documents.lua", ("if new and count(k) >= MAX_DOCUMENTS", "if false")),
+            lua("lib/documents.lua", ("if new and count(shelf) >= MAX_DOCUMENTS", "if false")),
             lua(
                 "lib/documents.lua",
-                (" - call('ZCOUNT', k.ends.key, '-inf', now) end", " end"),
+                (" - call('ZCOUNT', shelf.ends.key, '-inf', now) end", " end"),
             ),
         ),
     ),
@@ -111,7 +111,10 @@ GUARDS = (
             ),
             lua(
                 "lib/accept.lua",
-                ("if rest_of(task.h.base or task.head) ~= rest_of(head)", "if task.head ~= head"),
+                (
+                    "if rest_of(task.fields.base or task.head) ~= rest_of(head)",
+                    "if task.head ~= head",
+                ),
             ),
         ),
     ),
@@ -121,7 +124,7 @@ GUARDS = (
         _MOVES + "test_each_task_that_waits_can_be_given_a_level",
         (
             memory("fair.py", ("self.levels[task.level]", "self.levels[task.message.level]")),
-            lua("lib/promote.lua", (" or r:byte(FATE_END + 1) >= MOVED", "")),
+            lua("lib/promote.lua", (" or record:byte(FATE_END + 1) >= MOVED", "")),
         ),
     ),
     Guard(

@@ -43,4 +43,39 @@ GUARDS: tuple[Guard, ...] = (
             ),
         ),
     ),
+    Guard(
+        "libraries load",
+        "no part needs more than a library may use while it loads",
+        _FUNCTIONS + "test_every_library_loads_and_every_call_goes_through_one",
+        (
+            Mutant(
+                LUA + "lib/fair.lua",
+                (("\nfair = {}\n", "\nfair = { tag = string.rep('x', 2) }\n"),),
+            ),
+        ),
+    ),
+    Guard(
+        "faults of libraries are told",
+        "who reads the log learns which line keeps a library from loading",
+        _FUNCTIONS + "test_a_library_that_does_not_load_is_told_once_with_file_and_line",
+        (
+            Mutant(
+                "fairlead/broker/redis/functions.py",
+                (("understand(located(script, str(loaded)))", "understand(str(loaded))"),),
+            ),
+            Mutant(
+                "fairlead/broker/redis/functions.py",
+                (("if why not in (known for _, known in self._refused.values()):", "if True:"),),
+            ),
+            Mutant(
+                "fairlead/broker/redis/functions.py",
+                (
+                    (
+                        "            _warn_once(located(script, str(refused)))\n",
+                        "            pass\n",
+                    ),
+                ),
+            ),
+        ),
+    ),
 )

@@ -64,7 +64,7 @@ _ENGINE = (
             lua("lib/task.lua", (" and task.token == token", "")),
             lua(
                 "lib/fast_path/ends.lua",
-                ("f.untouched and f.token == token\n", "f.untouched\n"),
+                ("fate.untouched and fate.token == token\n", "fate.untouched\n"),
                 test=MACHINE + "test_a_settlement_with_an_old_token_is_fenced_for_an_id_that"
                 "_fairlead_made",
             ),
@@ -120,7 +120,7 @@ _ENGINE = (
         SUITE + "test_backlog.py::test_a_queue_that_is_at_its_limit_refuses",
         (
             memory("enqueue.py", ("+ in_queue > limit", "+ in_queue < 0")),
-            lua("lib/flow.lua", ("+ in_queue > q.max then", "< 0 then")),
+            lua("lib/flow.lua", ("+ in_queue > queue.max then", "< 0 then")),
         ),
     ),
     Guard(
@@ -226,7 +226,7 @@ _ENGINE = (
             memory("enqueue.py", ("        if holder is not None:\n", "        if False:\n")),
             lua(
                 "lib/accept.lua",
-                ("local id = o[4] ~= '0' and unique.holder(key)", "local id = false"),
+                ("local id = options[4] ~= '0' and unique.holder(key)", "local id = false"),
             ),
         ),
     ),
@@ -260,7 +260,7 @@ _ENGINE = (
         SUITE + "test_pins.py::test_a_dependency_that_is_completed_already_is_pinned_too[*-parent]",
         (
             memory("enqueue.py", ("if submission.uses_results:", "if False:")),
-            lua("lib/accept.lua", ("tonumber(o[3]) >= USES_RESULTS then", "false then")),
+            lua("lib/accept.lua", ("tonumber(options[3]) >= USES_RESULTS then", "false then")),
         ),
     ),
     Guard(
@@ -284,7 +284,7 @@ _ENGINE = (
             lua("lib/retention.lua", ("task and to_record(task) or ", "")),
             lua(
                 "lib/retention_trim.lua",
-                (" and not f.aside", ""),
+                (" and not fate.aside", ""),
                 test=SUITE
                 + "test_pins.py::test_a_dependency_that_is_completed_already_is_pinned_too[valkey-"
                 + "a" * 32
@@ -326,7 +326,7 @@ _ENGINE = (
         SUITE + "test_flows.py::test_others_cannot_take_the_room_of_a_flow",
         (
             memory("enqueue.py", (' + shard.reserved[name, ""]', "")),
-            lua("lib/flow.lua", (" + flows.reserved(queue, '')", "")),
+            lua("lib/flow.lua", (" + flows.reserved(queue_name, '')", "")),
         ),
     ),
     Guard(

@@ -24,7 +24,7 @@ GUARDS: tuple[Guard, ...] = (
         "no task is handed over past one that waits",
         "test_nothing_is_handed_over_past_a_task_that_waits",
         "lib/fast_path/enqueue",
-        ("  if weight > 0 or queued > 0 then return false end\n  local c1", "  local c1"),
+        ("  if weight > 0 or queued > 0 then return false end\n  local count1", "  local count1"),
     ),
     _lua(
         "hand-off: other queues",
@@ -45,14 +45,14 @@ GUARDS: tuple[Guard, ...] = (
         "the limit of a tenant is not passed by",
         "test_a_limit_makes_it_a_wake_up[a limit of the tenant-before]",
         "lib/fast_path/enqueue",
-        ("pause + gated + l0", "pause + l0"),
+        ("pause + gated + length0", "pause + length0"),
     ),
     _lua(
         "hand-off: limiter",
         "a task that needs a limiter asks it",
         "test_what_is_not_plain_is_a_wake_up[limiter]",
         "lib/fast_path/enqueue",
-        ("or h.limited or meta.next", "or meta.next"),
+        ("or fields.limited or meta.next", "or meta.next"),
     ),
     _lua(
         "hand-off: offer",
@@ -72,7 +72,7 @@ GUARDS: tuple[Guard, ...] = (
         "test_two_who_wait_get_one_each_the_first_first",
         "lib/fast_path/enqueue",
         (", name, number .. '\\31take\\31h' .. token .. '\\30' .. id)", ")"),
-        ("and is('none', place) and", "and"),
+        ("and has_type('none', place)\n    and", "and"),
     ),
     _lua(
         "hand-off: sweep",

@@ -22,11 +22,11 @@ GUARDS: tuple[Guard, ...] = (
             ),
             lua(
                 "lib/retention_trim.lua",
-                ("(over > 0 or full) then t, many = giver(s) end", "false then end"),
+                ("(over > 0 or full) then tenant, many = giver(shelf) end", "false then end"),
             ),
             lua(
                 "lib/retention_trim.lua",
-                ("(over > 0 or full) then t, many", "over > 0 then t, many"),
+                ("(over > 0 or full) then tenant, many", "over > 0 then tenant, many"),
                 test=_NEIGHBORS + "test_a_flood_of_dead_tasks_does_not_push_out_those_of_others",
             ),
         ),
@@ -46,8 +46,8 @@ GUARDS: tuple[Guard, ...] = (
             lua(
                 "lib/retention.lua",
                 (
-                    "set_at(s.large, tenant[NAME], -shelves.share(s, tenant))",
-                    "set_at(s.large, tenant[NAME], shelves.share(s, tenant))",
+                    "set_at(shelf.large, tenant[NAME], -shelves.share(shelf, tenant))",
+                    "set_at(shelf.large, tenant[NAME], shelves.share(shelf, tenant))",
                 ),
             ),
         ),
@@ -61,7 +61,7 @@ GUARDS: tuple[Guard, ...] = (
             lua(
                 "lib/retention_trim.lua",
                 (
-                    "local heads = s.q[s.larges] > 0 and firsts(s.heads, 2) or {}",
+                    "local heads = shelf.queue[shelf.larges] > 0 and firsts(shelf.heads, 2) or {}",
                     "local heads = {}",
                 ),
             ),
@@ -103,7 +103,7 @@ GUARDS: tuple[Guard, ...] = (
         _QUOTAS + "test_what_is_beyond_the_limit_of_a_tenant_is_refused",
         (
             memory("enqueue.py", ("and has + many > limit else None", "and has > limit else None")),
-            lua("lib/flow.lua", ("if bytes + (t and", "if (t and")),
+            lua("lib/flow.lua", ("if bytes + (tenant and", "if (tenant and")),
             lua("lib/fast_path/enqueue.lua", (" or more > top then", " then")),
         ),
     ),
@@ -122,7 +122,10 @@ GUARDS: tuple[Guard, ...] = (
             ),
             lua(
                 "lib/fast_path/ends.lua",
-                ("= t[LIVE_BYTES] - live, t[DONE_BYTES]", "= t[LIVE_BYTES], t[DONE_BYTES]"),
+                (
+                    "= tenant[LIVE_BYTES] - live, tenant[DONE_BYTES]",
+                    "= tenant[LIVE_BYTES], tenant[DONE_BYTES]",
+                ),
             ),
         ),
     ),
@@ -234,7 +237,7 @@ GUARDS: tuple[Guard, ...] = (
             ),
             lua(
                 "lib/flow.lua",
-                ("    flows.reserve_bytes(s.queue, s.tenant, -s.bytes)\n", ""),
+                ("    flows.reserve_bytes(share.queue, share.tenant, -share.bytes)\n", ""),
             ),
         ),
     ),

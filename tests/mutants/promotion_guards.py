@@ -30,7 +30,7 @@ GUARDS: tuple[Guard, ...] = (
             memory("dependencies.py", ('task.flow.work == "retry"', "False")),
             lua(
                 "lib/dependency_release.lua",
-                ("local retried = flows.retried(task.h)", "local retried"),
+                ("local retried = flows.retried(task.fields)", "local retried"),
             ),
         ),
     ),
@@ -58,8 +58,8 @@ GUARDS: tuple[Guard, ...] = (
         _DUE + "test_a_batch_with_one_delay_runs_in_its_order",
         (
             memory("records.py", ("0 if is_made(self.id) else self.sequence", "0")),
-            lua("lib/promote.lua", ("if chosen then order_by_lives(rows, from, i) end", "")),
-            lua("lib/promote.lua", ("rows = firsts(a, most + 1 + ties)", "")),
+            lua("lib/promote.lua", ("if chosen then order_by_lives(rows, from, place) end", "")),
+            lua("lib/promote.lua", ("rows = firsts(index, most + 1 + ties)", "")),
         ),
     ),
     Guard(
@@ -76,7 +76,12 @@ GUARDS: tuple[Guard, ...] = (
         "the straight way leaves tenants with lower lines alone, and their entries are dropped",
         "tests/broker/redis/test_straight_small.py::"
         "test_tenants_with_more_than_four_levels_are_the_engines",
-        (lua("lib/fast_path/exchange_tenants.lua", (" or t[LOWER] or t[WOKEN]", " or t[WOKEN]")),),
+        (
+            lua(
+                "lib/fast_path/exchange_tenants.lua",
+                (" or tenant[LOWER] or tenant[WOKEN]", " or tenant[WOKEN]"),
+            ),
+        ),
     ),
     Guard(
         "tenants take turns",

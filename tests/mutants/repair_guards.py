@@ -21,7 +21,7 @@ GUARDS: tuple[Guard, ...] = (
         "a repair leaves a sound shard alone while workers go on",
         _LIVE + "test_what_is_right_is_not_counted_as_mended",
         (
-            lua("repair.lua", ("if t and not is_well(t) then", "if t then")),
+            lua("repair.lua", ("if tenant and not is_well(tenant) then", "if tenant then")),
             lua("repair.lua", ("if queue and same(queue.counts, counts) and", "if false and")),
         ),
     ),

@@ -57,7 +57,10 @@ GUARDS: tuple[Guard, ...] = (
         "straight: bytes",
         "a tenant has no more bytes than it may have",
         "test_bytes_are_counted_up_to_the_limit",
-        ("sub(d, 5) ~= same_hour or live_bytes > top then", "sub(d, 5) ~= same_hour then"),
+        (
+            "sub(before_enqueued, 5) ~= same_hour or live_bytes > top then",
+            "sub(before_enqueued, 5) ~= same_hour then",
+        ),
         ("its_hour ~= hour or live_bytes > top then", "its_hour ~= hour then"),
     ),
     _guard(
@@ -70,7 +73,7 @@ GUARDS: tuple[Guard, ...] = (
         "straight: known",
         "a task that is known is not stored again",
         "test_what_is_not_plain_is_left_to_the_engine[a known id]",
-        ("  for i = 1, n do if found[i] then return nil end end\n", ""),
+        ("  for i = 1, total do if found[i] then return nil end end\n", ""),
     ),
     _guard(
         "straight: twice",
@@ -82,13 +85,13 @@ GUARDS: tuple[Guard, ...] = (
         "straight: types",
         "it decides before its first write: keys of another type leave all as it was",
         "test_keys_of_another_type_leave_all_as_it_was[who is known]",
-        ("  if not is('zset', prefix .. 'idle') then return nil end\n", ""),
+        ("  if not has_type('zset', prefix .. 'idle') then return nil end\n", ""),
     ),
     _guard(
         "straight: undone",
         "what the server took in before it refused is taken back",
         "test_keys_of_another_type_leave_all_as_it_was[the second line]",
-        ("    for r = 1, done do call('RPOP', lines[r], counts[r]) end\n", ""),
+        ("    for run = 1, done do call('RPOP', lines[run], counts[run]) end\n", ""),
     ),
     _guard(
         "straight: blocks",
@@ -101,7 +104,7 @@ GUARDS: tuple[Guard, ...] = (
         "nobody ends what another has on loan",
         "test_ends_under_another_token_or_of_another_worker_are_fenced",
         "fast_path/ends",
-        ("if fits and sub(its, FATE_END + 1) ~= begin then", "if false then"),
+        ("if fits and sub(begins, FATE_END + 1) ~= begin then", "if false then"),
     ),
     _exchange(
         "straight exchange: twice",
@@ -115,35 +118,35 @@ GUARDS: tuple[Guard, ...] = (
         "whoever waits for a task hears of its end",
         "test_a_watched_one_is_the_engines",
         "fast_path/ends",
-        ("if not q or ties and ties ~= 'd' then", "if not q then"),
+        ("if not queue or ties and ties ~= 'd' then", "if not queue then"),
     ),
     _exchange(
         "straight exchange: charge",
         "run time is charged where the queue says so",
         "test_limits_hold_on_the_straight_way[run time that is charged]",
         "fast_path/ends",
-        ("if kind.limited or q.charge ~= 0 then", "if kind.limited then"),
+        ("if kind.limited or queue.charge ~= 0 then", "if kind.limited then"),
     ),
     _exchange(
         "straight exchange: held",
         "a held task that ends has begun",
         "test_held_tasks_begin_and_end_in_one_call",
         "fast_path/ends",
-        ("  begin_held(plain, ids, group, last_group)\n", ""),
+        ("  begin_held(plain, ids, first_group, last_group)\n", ""),
     ),
     _exchange(
         "straight exchange: room",
         "a tenant that holds much has an order of its own",
         "test_what_is_kept_is_forgotten_alike[2]",
         "fast_path/ends",
-        (">= room or t[DONE_BYTES] >= room_bytes then", "< 0 then"),
+        (">= room or tenant[DONE_BYTES] >= room_bytes then", "< 0 then"),
     ),
     _exchange(
         "straight exchange: limits",
         "limits of tenants and queues hold for every task",
         "test_limits_hold_on_the_straight_way[a tenant's concurrency]",
         "fast_path/fetch",
-        ("    if limited and not passes(q, t, n) then break end\n", ""),
+        ("    if limited and not passes(queue, tenant, lent) then break end\n", ""),
     ),
     _exchange(
         "straight exchange: limiters",
@@ -157,7 +160,7 @@ GUARDS: tuple[Guard, ...] = (
         "where entries may stand for more than a message their records are read",
         "test_a_fetch_goes_past_what_is_not_plain",
         "fast_path/fetch",
-        ("local is_plain = t[SPECIAL] == 0 and sum ==", "local is_plain = true or sum =="),
+        ("local is_plain = tenant[SPECIAL] == 0 and sum ==", "local is_plain = true or sum =="),
     ),
     _exchange(
         "straight exchange: keys",
@@ -172,7 +175,7 @@ GUARDS: tuple[Guard, ...] = (
         _RECORDS + "test_tasks_with_records_are_lent_and_end_straight"
         "[a unique key until it is done]",
         "fast_path/ends",
-        ("do unique.free_key(keys[k], ids[k]) end", "do break end"),
+        ("do unique.free_key(keys[place], ids[place]) end", "do break end"),
     ),
     _exchange(
         "straight entry: keys",
@@ -186,14 +189,14 @@ GUARDS: tuple[Guard, ...] = (
         "a member whose parent is over is laid out as the engine says",
         _FLOWS + "test_what_is_unusual_goes_the_long_way[a parent that failed]",
         "fast_path/records",
-        ("r:byte(1) ~= DEFERRED then", "r:byte(1) > CANCELLED then"),
+        ("its_record:byte(1) ~= DEFERRED then", "its_record:byte(1) > CANCELLED then"),
     ),
     _exchange(
         "dependents: the last dependency",
         "a task whose last dependency is met is let go",
         _RECORDS + "test_a_fan_out_that_is_joined_is_released_alike[70]",
         "dependencies",
-        ("if a.size - a.gone < 2 or", "if"),
+        ("if index.size - index.gone < 2 or", "if"),
     ),
     _exchange(
         "dependents: forgotten",
@@ -242,7 +245,10 @@ GUARDS: tuple[Guard, ...] = (
         "the last number again gets its answer, and an earlier one is out of order",
         "test_a_call_is_fenced_repeated_or_refused_as_ever",
         "fast_path/exchange",
-        ("x.many + x.n == 0 or not is_next_call() then", "x.many + x.n == 0 then"),
+        (
+            "exchange.many + exchange.settled == 0 or not is_next_call() then",
+            "exchange.many + exchange.settled == 0 then",
+        ),
     ),
     _small(
         "limits",
@@ -257,14 +263,14 @@ GUARDS: tuple[Guard, ...] = (
         "test_limits_pauses_and_room_hold_in_small_calls[a tenant's concurrency]",
         "fast_path/exchange_tenants",
         (" and opening == free and", " and"),
-        ("t[SPECIAL] + t[GATED] > 0", "t[SPECIAL] > 0"),
+        ("tenant[SPECIAL] + tenant[GATED] > 0", "tenant[SPECIAL] > 0"),
     ),
     _small(
         "ties",
         "whoever waits for a task hears of its end",
         "test_a_watched_one_is_the_engines_in_a_small_call_as_well",
         "fast_path/ends",
-        ("  if not x.ties then return true end\n", "  do return true end\n"),
+        ("  if not exchange.ties then return true end\n", "  do return true end\n"),
     ),
     _small(
         "types",
@@ -278,14 +284,17 @@ GUARDS: tuple[Guard, ...] = (
         "what was taken from lines goes back if the call is the engine's after all",
         "test_what_is_not_plain_puts_lines_back_as_they_were",
         "fast_path/exchange",
-        ("    straight.put_back(x)\n", ""),
+        ("    straight.put_back(exchange)\n", ""),
     ),
     _small(
         "light",
         "a tenant that has nothing more to do is no longer among the active ones",
         "test_a_hundred_of_as_many_tenants_go_straight[250]",
         "fast_path/exchange_tenants",
-        ("if not sleeps or r:byte(69) == 0 then return r, false end", "do return r, false end"),
+        (
+            "if not sleeps or stored:byte(69) == 0 then return stored, false end",
+            "do return stored, false end",
+        ),
     ),
     _small(
         "room",

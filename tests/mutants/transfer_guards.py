@@ -27,8 +27,8 @@ GUARDS: tuple[Guard, ...] = (
             lua(
                 "transfer.lua",
                 (
-                    "not task or not leased_as(task, ARGV[4 + 3 * n + 1], "
-                    "tonumber(ARGV[4 + 3 * n + 2]))",
+                    "not task or not leased_as(task, ARGV[4 + 3 * place + 1], "
+                    "tonumber(ARGV[4 + 3 * place + 2]))",
                     "not task",
                 ),
             ),

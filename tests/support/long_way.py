@@ -57,11 +57,11 @@ _COUNTED: tuple[_Edit, ...] = (
     ),
     (
         "lib/fast_path/exchange.lua",
-        "  return { text, x.k > x.start",
+        "  return { text, exchange.lent > exchange.start",
         f"  redis.call('INCR', '{SMALL}')\n"
-        f"  if x.n > 0 then redis.call('INCRBY', '{ENDS}', x.n) end\n"
-        f"  if x.k > 0 then redis.call('INCRBY', '{LOANS}', x.k) end\n"
-        "  return { text, x.k > x.start",
+        f"  if exchange.settled > 0 then redis.call('INCRBY', '{ENDS}', exchange.settled) end\n"
+        f"  if exchange.lent > 0 then redis.call('INCRBY', '{LOANS}', exchange.lent) end\n"
+        "  return { text, exchange.lent > exchange.start",
     ),
     (
         "lib/fast_path/exchange.lua",
@@ -70,21 +70,21 @@ _COUNTED: tuple[_Edit, ...] = (
     ),
     (
         "lib/fast_path/records.lua",
-        "  if i > first then entered(",
-        f"  if i > first then redis.call('INCRBY', '{LAID}', i - first) end\n"
-        "  if i > first then entered(",
+        "  if place > first then entered(",
+        f"  if place > first then redis.call('INCRBY', '{LAID}', place - first) end\n"
+        "  if place > first then entered(",
     ),
     (
         "lib/settle.lua",
-        "  end_plain(n + 1)\n",
+        "  end_plain(total + 1)\n",
         f"  if plain.total > 0 then redis.call('INCRBY', '{ENDS}', plain.total) end\n"
-        "  end_plain(n + 1)\n",
+        "  end_plain(total + 1)\n",
     ),
     (
         "lib/fast_path/fetch.lua",
-        "    if n > 0 then\n      budget.visits",
-        f"    if n > 0 then redis.call('INCRBY', '{LOANS}', n) end\n"
-        "    if n > 0 then\n      budget.visits",
+        "    if lent > 0 then\n      budget.visits",
+        f"    if lent > 0 then redis.call('INCRBY', '{LOANS}', lent) end\n"
+        "    if lent > 0 then\n      budget.visits",
     ),
 )
 

@@ -12,6 +12,7 @@ from fairlead.broker.records import Library
 from fairlead.broker.redis import RedisBroker, functions, scripts
 from fairlead.broker.redis.address import parse
 from fairlead.broker.redis.connection import Server
+from fairlead.broker.redis.discovery import Ask
 from fairlead.broker.redis.scripts import evaluated, libraries, load
 from fairlead.broker.redis.wire import ReplyError, pack
 from fairlead.broker.requests import QueueChange
@@ -21,7 +22,7 @@ from tests.broker.redis.sample import PREFIX
 from tests.broker.redis.test_faults_inside import PROBES, TWOFOLD, Full, Shard, numbered, opened
 from tests.broker.redis.test_scripts import write
 from tests.support.servers import Running, server
-from tests.support.store import completed, submit
+from tests.support.store import completed
 
 VERBS = sorted(path.stem for path in (ROOT / "src/fairlead/broker/redis/lua").glob("*.lua"))
 
@@ -62,20 +63,69 @@ async def test_a_library_that_the_server_knows_is_not_put_together(
             await broker.snapshot()
 
 
-@pytest.mark.slow
-async def test_the_server_of_the_wheel_runs_functions_and_no_scripts(valkey: Running) -> None:
-    """A part that needs more than a loading library may use would be run by EVALSHA, unnoticed."""
-    forget(valkey)
-    valkey.admin("CONFIG", "RESETSTAT")
-    async with opened(valkey, test_clock=True) as broker:
-        client = numbered(broker)
-        await client.enqueue(submit("x"))
-        await client.settle(*map(completed, await client.fetch(1)))
-        await broker.promote()
-        await broker.snapshot()
-    called = str(valkey.admin("INFO", "commandstats"))
-    assert "fcall" in called
-    assert "eval" not in called
+async def test_every_library_loads_and_every_call_goes_through_one(
+    valkey: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A part that needs more than a library may use while it loads goes by EVALSHA, unnoticed."""
+    made = Shard(valkey)
+    with caplog.at_level(logging.WARNING, functions.__name__):
+        async with opened(valkey, test_clock=True, event_bytes=4096) as broker:
+            await made.make(broker)
+            forget(valkey)
+            called = {}
+            for name, probe in PROBES.items():
+                if name not in TWOFOLD:
+                    made.restore()  # by a script
+                    valkey.admin("CONFIG", "RESETSTAT")
+                    await probe(numbered(broker), made.tokens)
+                    called[name] = set(valkey.admin("INFO", "commandstats"))
+    made.client.close()
+    assert [record for record in caplog.records if record.name == functions.__name__] == []
+    scripts = {"cmdstat_eval", "cmdstat_eval_ro", "cmdstat_evalsha", "cmdstat_evalsha_ro"}
+    assert [name for name, commands in called.items() if commands & scripts] == []
+    assert [name for name, commands in called.items() if "cmdstat_fcall" not in commands] == []
+    server = Server(parse(valkey.url))
+    try:  # those that no probe calls
+        rest = await functions.load_all(server.command)
+        assert 0 < len(rest) < len(libraries()) / 2
+    finally:
+        await server.close()
+
+
+async def test_a_library_that_does_not_load_is_told_once_with_file_and_line(
+    tmp_path: Path,
+    valkey: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(functions, "_AGAIN", 0.0)  # each call offers the library again
+    at_load = "-- @share {0}\n{0} = string.len('abc')\n"  # a script may, a library may not
+    root = write(
+        tmp_path,
+        beat="-- @include a\nreturn width\n",
+        wake="-- @include b\nreturn height\n",
+        lib_a=at_load.format("width"),
+        lib_b="\n" + at_load.format("height"),
+    )
+    replies: list[int] = []
+
+    async def on_connect(ask: Ask) -> None:
+        replies.append(await functions.run_on(ask, load("beat", root), "key", []))
+
+    with caplog.at_level(logging.WARNING, functions.__name__):
+        server = Server(parse(valkey.url))
+        for script in [load("beat", root), load("wake", root)] * 2:
+            replies += [await server.run(script, "key", [])]
+        await server.close()
+        for _ in range(2):
+            server = Server(parse(valkey.url), on_connect=on_connect)
+            await server.command("PING")
+            await server.close()
+    assert replies == [3] * 6
+    beat, wake, connected = caplog.messages
+    assert "lib/a.lua:2: Script attempted to access nonexistent global variable 'string'" in beat
+    assert "lib/b.lua:3: Script" in wake
+    assert "lib/a.lua:2: Script" in connected
 
 
 async def test_a_full_server_that_never_saw_this_release_is_drained_and_steered_by_it(

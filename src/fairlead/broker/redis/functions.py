@@ -6,17 +6,21 @@ replicas fail, or our user may not load functions. Then the verb is sent by itse
 ``EVAL``, with the same flags. That costs about three times as much on the server (decision 0011),
 and works whenever the verb itself may run: so a full server can be drained, looked at and steered
 by a release that it has never seen.
+
+A fault of ours in a library, such as a part that needs more than a library may use while it loads,
+ends the same way. So each reason is told once, with file and line.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any
 
 from fairlead.broker.records import Library
 from fairlead.broker.redis.discovery import Ask
-from fairlead.broker.redis.scripts import Script, evaluated, libraries
+from fairlead.broker.redis.scripts import Script, evaluated, libraries, located
 from fairlead.broker.redis.server_errors import understand
 from fairlead.broker.redis.wire import ReplyError, Value, pack
 from fairlead.model.errors import Ambiguous, Refused, Unreachable
@@ -35,14 +39,15 @@ class Functions:
     """Which libraries one server refused lately."""
 
     def __init__(self) -> None:
-        self._refused: dict[str, float] = {}  # library -> when it may be offered again
+        # By library: when it may be offered again, and why it was refused.
+        self._refused: dict[str, tuple[float, str]] = {}
 
     async def call_unknown(self, send: Send, packed: bytes, script: Script, now: float) -> Any:
         """Return the reply to a call whose function the server did not know.
 
         ``send`` gives a reply or a ``ReplyError``, as this does.
         """
-        if self._refused.get(script.library, 0.0) <= now:
+        if self._refused.get(script.library, (0.0, ""))[0] <= now:
             try:
                 loaded = await send(pack(("FUNCTION", "LOAD", "REPLACE", script.source)))
             except Ambiguous as error:  # about the loading, not about the caller's call
@@ -52,9 +57,10 @@ class Functions:
                 return await send(packed)
             if str(loaded).startswith("READONLY"):
                 return loaded  # a replica, which is not who should be asked
-            if not self._refused:
-                _warn(str(loaded))
-            self._refused[script.library] = now + _AGAIN
+            why = str(understand(located(script, str(loaded))).error)
+            if why not in (known for _, known in self._refused.values()):
+                _warn(why)
+            self._refused[script.library] = (now + _AGAIN, why)
         form = evaluated(script)
         reply = await send(_instead(packed, script, "EVALSHA", form.sha))
         if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
@@ -72,7 +78,9 @@ async def run_on(ask: Ask, script: Script, key: str, args: Sequence[Value]) -> A
             raise
     try:
         await ask("FUNCTION", "LOAD", "REPLACE", script.source)
-    except Refused:  # whatever the reason: it is told by the verb itself if it holds for that, too
+    except Refused as refused:  # what the server lacks is told by the verb itself, if it needs that
+        if refused.cause == "server":
+            _warn_once(located(script, str(refused)))
         form = evaluated(script)
         return await ask("EVAL", form.source, 1, key, *args)
     return await ask(*call)
@@ -128,10 +136,13 @@ def _bulk(value: Value) -> bytes:
     return pack((value,)).partition(b"\r\n")[2]
 
 
-def _warn(reply: str) -> None:
+def _warn(why: str) -> None:
     _log.warning(
         "the server takes no function library in, so verbs are sent to it as scripts, which is "
-        "slower. It said: %s. It is tried again every few seconds; `fairlead functions load` "
+        "slower: %s. It is tried again every few seconds; `fairlead functions load` "
         "before a deployment does it ahead",
-        understand(reply).error,
+        why,
     )
+
+
+_warn_once = cache(_warn)  # where each connection would meet the same fault

@@ -98,9 +98,9 @@ def evaluated(script: Script) -> Evaluated:
     return Evaluated(source=source, sha=hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
-def libraries(root: Traversable | None = None) -> list[Script]:
+def libraries() -> list[Script]:
     """Return one script of each library of this release."""
-    found = {script.library: script for script in map(load, _sources(root).verbs())}
+    found = {script.library: script for script in map(load, _sources(None).verbs())}
     return list(found.values())
 
 

@@ -15,7 +15,7 @@ if #ids > 0 then load_tasks(ids) tie.load(ids) end
 local function requeue(task)
   if task.state ~= DEAD then return 'n' .. task.state end
   shelves.take(task)
-  if task.h.flow then flows.count(task.h, DEAD, -1) end
+  if task.fields.flow then flows.count(task.fields, DEAD, -1) end
   task.generation = task.generation + 1
   task.attempts, task.crashes, task.unroutable, task.finished, task.deadline = 0, 0, 0, 0, 0
   task.reason, task.cancelling, task.popped = '', false, nil
@@ -46,10 +46,10 @@ end
 -- @const MOST_MOVED=252
 local LEVELS = { 'critical', 'high', 'normal', 'low', 'level-4', 'level-5', 'level-6', 'level-7' } -- model/message.py
 local function prioritize(task, level)
-  if not WAITS[task.state] or task.h.level == level or task.moved >= MOST_MOVED then return 'n' .. task.state end
+  if not WAITS[task.state] or task.fields.level == level or task.moved >= MOST_MOVED then return 'n' .. task.state end
   local was_special, tenant = special(task), tenant_of(task)
   task.head = string.gsub(task.head, '^([^\31]*\31[^\31]*\31)%d', '%1' .. level)
-  task.h, task.moved = parsed(task.head), task.moved + MOVED
+  task.fields, task.moved = parsed(task.head), task.moved + MOVED
   if task.state == QUEUED then
     task.due = stats.since(task)
     if was_special then tenant[SPECIAL] = tenant[SPECIAL] - 1 end
@@ -63,20 +63,20 @@ local function prioritize(task, level)
 end
 
 local actions = { c = cancel_task, r = requeue, d = delete, n = run, p = prioritize }
-for n, id in ipairs(ids) do
-  local i = 4 + 3 * (n - 1)
+for place, id in ipairs(ids) do
+  local arg = 4 + 3 * (place - 1)
   local task = find_task(id)
-  local action, seen = match(ARGV[i + 1], '^([^@]*)@?(.*)$')
+  local action, seen = match(ARGV[arg + 1], '^([^@]*)@?(.*)$')
   local _, _, buried = tombs.find(not task and action == 'd' and id or '')
-  if buried and (ARGV[i + 2] == '' or ARGV[i + 2] == buried) then
+  if buried and (ARGV[arg + 2] == '' or ARGV[arg + 2] == buried) then
     tombs.remove(buried, id)
-    answers[n] = 'd0'
-  elseif not task or (ARGV[i + 2] ~= '' and ARGV[i + 2] ~= task.h.tenant) then
-    answers[n] = 'u0'
+    answers[place] = 'd0'
+  elseif not task or (ARGV[arg + 2] ~= '' and ARGV[arg + 2] ~= task.fields.tenant) then
+    answers[place] = 'u0'
   elseif seen ~= '' and seen ~= concat({ task.state, task.generation, task.attempts }, '.') then
-    answers[n] = 'n' .. task.state
+    answers[place] = 'n' .. task.state
   else
-    answers[n] = actions[sub(action, 1, 1)](task, tonumber(sub(action, 2)))
+    answers[place] = actions[sub(action, 1, 1)](task, tonumber(sub(action, 2)))
   end
 end
 follow_up()

@@ -11,22 +11,22 @@
 local kept = once('enqueue', tostring)
 if kept then return kept end
 local ids, at = load_ways(4)
-local receipts, n, i = {}, 0, 4
+local receipts, done, arg = {}, 0, 4
 local made = not find(concat(ids), ':', 1, true)
 if #ids > 0 then load_new(ids) end
 if #at > 0 then load_options(at, ids) end
-while ARGV[i] do
-  if ARGV[i] == 'P' then
-    n, i = enter_run(i, n, ids, receipts, made)
-  elseif ARGV[i] == 'E' then
-    for k = i + 2, i + 7 * tonumber(ARGV[i + 1]) - 5, 7 do
-      n = n + 1
-      receipts[n] = accept_end(ARGV[k], ARGV[k + 1], ARGV[k + 2], tonumber(ARGV[k + 3]), ARGV[k + 4], ARGV[k + 5],
-        ARGV[k + 6])
+while ARGV[arg] do
+  if ARGV[arg] == 'P' then
+    done, arg = enter_run(arg, done, ids, receipts, made)
+  elseif ARGV[arg] == 'E' then
+    for id_at = arg + 2, arg + 7 * tonumber(ARGV[arg + 1]) - 5, 7 do
+      done = done + 1
+      receipts[done] = accept_end(ARGV[id_at], ARGV[id_at + 1], ARGV[id_at + 2], tonumber(ARGV[id_at + 3]), ARGV[id_at + 4],
+        ARGV[id_at + 5], ARGV[id_at + 6])
     end
-    i = i + 2 + 7 * tonumber(ARGV[i + 1])
+    arg = arg + 2 + 7 * tonumber(ARGV[arg + 1])
   else
-    n, i = enter_recorded(i, n, ids, receipts)
+    done, arg = enter_recorded(arg, done, ids, receipts)
   end
 end
 follow_up()

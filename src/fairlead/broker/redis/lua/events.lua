@@ -49,12 +49,12 @@ if reader ~= '' then
   end
   local was, seen
   if kept then
-    local g, e, i, at = match(kept, '^(.*) (%-?%d+) (%-?%d+) (%d+)$')
-    was, seen = format('%s %s %s', g, e, i), tonumber(at)
-    if not entry then entry, index, foreign = tonumber(e), tonumber(i), g ~= generation end
+    local its_generation, its_entry, its_index, at = match(kept, '^(.*) (%-?%d+) (%-?%d+) (%d+)$')
+    was, seen = format('%s %s %s', its_generation, its_entry, its_index), tonumber(at)
+    if not entry then entry, index, foreign = tonumber(its_entry), tonumber(its_index), its_generation ~= generation end
   end
-  local e, i = entry or dropped, entry and index or its_rows - 1
-  place = format('%s %.0f %.0f', foreign and '?' or generation, e, i)
+  local from_entry, from_index = entry or dropped, entry and index or its_rows - 1
+  place = format('%s %.0f %.0f', foreign and '?' or generation, from_entry, from_index)
   if place == was and now - seen < SEEN then place = nil end
 end
 if not entry then entry, index = dropped, its_rows - 1 end
@@ -69,8 +69,8 @@ repeat
   for _, each in ipairs(page) do
     local number = tonumber(match(each[1], '^%d+'))
     local skip = number == entry and index + 1 or 0
-    local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = format('%.0f', number), each[2][2], skip, each[2][4]
+    local size = #reply
+    reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = format('%.0f', number), each[2][2], skip, each[2][4]
     rows = rows + count_rows(each[2][4]) - skip
     from = format('%.0f-0', number + 1)
     if rows >= limit then break end

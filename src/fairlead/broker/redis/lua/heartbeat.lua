@@ -26,11 +26,11 @@ end
 local most = #tokens + 1000
 local rows = call('ZREVRANGEBYSCORE', prefix .. 'held:' .. name, upto, '(' .. above, 'WITHSCORES', 'LIMIT', 0, most)
 local more, reached = #rows == 2 * most, 0
-local ids, of = {}, {} -- loans that nobody named, the latest first
-for r = 1, #rows, 2 do
-  local token = tonumber(rows[r + 1])
-  local number, start = leases.opened_loans(rows[r])
-  local text, said = sub(rows[r], start + 1), named[token]
+local ids, tokens_of = {}, {} -- loans that nobody named, the latest first
+for place = 1, #rows, 2 do
+  local token = tonumber(rows[place + 1])
+  local number, start = leases.opened_loans(rows[place])
+  local text, said = sub(rows[place], start + 1), named[token]
   named[token], reached = nil, token
   if said ~= text then
     local all, here, mine = split(text, SEP), {}, {}
@@ -40,7 +40,7 @@ for r = 1, #rows, 2 do
       if not here[id] then lost[#lost + 1] = id .. '\29' .. format('%.0f', token) end
     end
     for i = #all, 1, -1 do
-      if number <= answered and not mine[all[i]] then ids[#ids + 1], of[#of + 1] = all[i], token end
+      if number <= answered and not mine[all[i]] then ids[#ids + 1], tokens_of[#tokens_of + 1] = all[i], token end
     end
   end
 end
@@ -55,10 +55,10 @@ more = more or #ids > count
 load_tasks({ unpack(ids, 1, count) })
 for i = 1, count do
   local task = tasks[ids[i]]
-  if task and leased_as(task, name, of[i]) then
+  if task and leased_as(task, name, tokens_of[i]) then
     leases.recover(task, false, 'unclaimed')
   else
-    leases.end_loans(name, of[i], ids, i, i)
+    leases.end_loans(name, tokens_of[i], ids, i, i)
   end
 end
 if count > 0 then follow_up() end

@@ -43,19 +43,19 @@ end
 
 -- On which shelves a tenant has an order of its own, and that it is looked at.
 local function keep_own(tenant)
-  local q, where = tenant[QUEUE], tenant[QUEUE].name .. ':' .. tenant[NAME]
+  local queue, where = tenant[QUEUE], tenant[QUEUE].name .. ':' .. tenant[NAME]
   tenant[OWNS] = 0
   for _, state in ipairs({ COMPLETED, DEAD }) do
-    local s = shelves.of(q, state)
+    local shelf = shelves.of(queue, state)
     local there = state == DEAD and call('EXISTS', prefix .. 'dead:' .. where)
       or call('EXISTS', prefix .. 'kept:' .. where, prefix .. 'done:' .. where)
     if there > 0 then
-      tenant[OWNS] = tenant[OWNS] + s.bit
-      set_at(s.large, tenant[NAME], -shelves.share(s, tenant))
-      set_at(s.heads, tenant[NAME], 1) -- it is found out when something in it is over
+      tenant[OWNS] = tenant[OWNS] + shelf.bit
+      set_at(shelf.large, tenant[NAME], -shelves.share(shelf, tenant))
+      set_at(shelf.heads, tenant[NAME], 1) -- it is found out when something in it is over
     else
-      drop(s.large, tenant[NAME])
-      drop(s.heads, tenant[NAME])
+      drop(shelf.large, tenant[NAME])
+      drop(shelf.heads, tenant[NAME])
     end
   end
 end
@@ -104,7 +104,7 @@ local function listed_in(key, entry)
   return length > 0 and call('LPOS', key, entry, 'MAXLEN', length) ~= false
 end
 
-local function line_of(task) return prefix .. 'line:' .. task.h.queue .. ':' .. task.h.level .. ':' .. task.h.tenant end
+local function line_of(task) return prefix .. 'line:' .. task.fields.queue .. ':' .. task.fields.level .. ':' .. task.fields.tenant end
 
 local function is_held(task)
   local token = format('%.0f', task.token)
@@ -113,12 +113,12 @@ local function is_held(task)
 end
 
 local function on_shelf(task, state)
-  local own, family = task.h.queue .. ':' .. task.h.tenant, state == DEAD and 'dead:' or 'done:'
-  return at_of(agenda(family .. task.h.queue), task.id) or at_of(agenda(family .. own), task.id)
-    or (state == COMPLETED and (listed_in(prefix .. 'kept:' .. task.h.queue, task.id) or listed_in(prefix .. 'kept:' .. own, task.id)))
+  local own, family = task.fields.queue .. ':' .. task.fields.tenant, state == DEAD and 'dead:' or 'done:'
+  return at_of(agenda(family .. task.fields.queue), task.id) or at_of(agenda(family .. own), task.id)
+    or (state == COMPLETED and (listed_in(prefix .. 'kept:' .. task.fields.queue, task.id) or listed_in(prefix .. 'kept:' .. own, task.id)))
 end
 
-local function slept_until(task) return at_of(asleep.of(task.h.queue, task.h.tenant), task.id) end
+local function slept_until(task) return at_of(asleep.of(task.fields.queue, task.fields.tenant), task.id) end
 
 -- A lost record: what an index still knows of the task is written down again, if it is not in a line: then the
 -- lack of a record means that it waits for the first time.
@@ -166,9 +166,9 @@ local function place(task)
   local state = task.state
   if state == RUNNING and is_held(task) then return set_at(lease_ends, task.incarnation, now + LEASE) end
   if WAITS[state] and state ~= QUEUED then return asleep.add(task) end
-  local tenant = measured(queue_of(task.h.queue), task.h.tenant)
+  local tenant = measured(queue_of(task.fields.queue), task.fields.tenant)
   if state == QUEUED then
-    push(tenant, task.h.level, entry_of(task))
+    push(tenant, task.fields.level, entry_of(task))
     made_queued(tenant)
   elseif state == RUNNING then
     leases.recover(task, false, 'repaired')
@@ -188,7 +188,7 @@ end
 
 -- Whether it holds its unique key, if that is to be held until its end.
 local function holds_key(task)
-  return task.hold ~= 2 or task.generation > 0 or task.state >= COMPLETED or unique.holder(task.h.tenant .. SEP .. task.unique)
+  return task.hold ~= 2 or task.generation > 0 or task.state >= COMPLETED or unique.holder(task.fields.tenant .. SEP .. task.unique)
 end
 
 function steps.place()
@@ -206,7 +206,7 @@ function steps.place()
         if not watched and WAITS[task.state] and task.deadline > 0 then must_start(task)
         elseif not watched then drop(deadlines, id) end
         if not held then
-          local key = task.h.tenant .. SEP .. task.unique
+          local key = task.fields.tenant .. SEP .. task.unique
           uniques[key] = id
           write('HSET', prefix .. 'unique', key, id)
         end
@@ -233,8 +233,8 @@ function steps.tenant()
 end
 
 -- Whether 'due' says of a tenant when the first of what it has asleep is to be looked at.
-local function is_due(key, a)
-  local first, look = firsts(a, 1)[1], at_of(due, key)
+local function is_due(key, index)
+  local first, look = firsts(index, 1)[1], at_of(due, key)
   local at = first and first[1] < LAST_ASLEEP and first[1]
   if not at or not look then return not at and not look end
   return look >= at and look <= max(at, now)
@@ -250,13 +250,13 @@ local function in_ready(tenant)
 end
 
 local function owns_well(tenant)
-  local q, where = tenant[QUEUE], tenant[QUEUE].name .. ':' .. tenant[NAME]
+  local queue, where = tenant[QUEUE], tenant[QUEUE].name .. ':' .. tenant[NAME]
   for _, state in ipairs({ COMPLETED, DEAD }) do
-    local s = shelves.of(q, state)
+    local shelf = shelves.of(queue, state)
     local there = (state == DEAD and call('EXISTS', prefix .. 'dead:' .. where)
       or call('EXISTS', prefix .. 'kept:' .. where, prefix .. 'done:' .. where)) > 0
-    if there ~= (floor(tenant[OWNS] / s.bit) % 2 == 1) or there ~= (at_of(s.large, tenant[NAME]) ~= nil)
-      or there ~= (at_of(s.heads, tenant[NAME]) ~= nil) then return false end
+    if there ~= (floor(tenant[OWNS] / shelf.bit) % 2 == 1) or there ~= (at_of(shelf.large, tenant[NAME]) ~= nil)
+      or there ~= (at_of(shelf.heads, tenant[NAME]) ~= nil) then return false end
   end
   return true
 end
@@ -276,33 +276,33 @@ local function forget_stranger(queue, name)
   local found = call('SISMEMBER', prefix .. 'active:' .. queue, name) == 1
   if found and mends then write('SREM', prefix .. 'active:' .. queue, name) end
   for _, family in ipairs({ 'ready:', 'large-done:', 'heads-done:', 'large-dead:', 'heads-dead:' }) do
-    local a = agenda(family .. queue)
-    if at_of(a, name) then
+    local index = agenda(family .. queue)
+    if at_of(index, name) then
       found = true
-      if mends then drop(a, name) end
+      if mends then drop(index, name) end
     end
   end
   return found
 end
 
 function steps.status()
-  local queue, names = ARGV[6], { unpack(ARGV, 7) }
+  local queue_name, names = ARGV[6], { unpack(ARGV, 7) }
   seen = #names
-  local q = read_queue(queue)
-  if q then load_tenants(q, names) end
+  local queue = read_queue(queue_name)
+  if queue then load_tenants(queue, names) end
   for _, name in ipairs(names) do
-    local t = q and q.tenants[name]
-    if t and not is_well(t) then
+    local tenant = queue and queue.tenants[name]
+    if tenant and not is_well(tenant) then
       wrong = wrong + 1
-      if mends then stand(measured(q, name)) end
-    elseif not t and call('HEXISTS', prefix .. 'tenants:' .. queue, name) == 0 and forget_stranger(queue, name) then
+      if mends then stand(measured(queue, name)) end
+    elseif not tenant and call('HEXISTS', prefix .. 'tenants:' .. queue_name, name) == 0 and forget_stranger(queue_name, name) then
       wrong = wrong + 1
     end -- a tenant of a queue that was lost comes after that
   end
 end
 
-local function same(a, b)
-  for state = 1, 8 do if a[state] ~= b[state] then return false end end
+local function same(some, others)
+  for state = 1, 8 do if some[state] ~= others[state] then return false end end
   return true
 end
 
@@ -363,9 +363,9 @@ function steps.sums()
     busy = 1
     return
   end
-  local n = {}
-  for i = 8, 21 do n[i - 7] = tonumber(ARGV[i]) or huge end
-  set_sums(ARGV[6], { unpack(n, 1, 8) }, n[9], n[10], n[11], n[12], n[13], n[14])
+  local sums = {}
+  for i = 8, 21 do sums[i - 7] = tonumber(ARGV[i]) or huge end
+  set_sums(ARGV[6], { unpack(sums, 1, 8) }, sums[9], sums[10], sums[11], sums[12], sums[13], sums[14])
 end
 
 -- All that runs, if that is not too much for one look and if the counts of queues agree.
@@ -400,22 +400,22 @@ function steps.limiter()
   end
   for i = 6, #ARGV do
     local name, used, probing = ARGV[i], 0, 0
-    local l = limits.read(name)
-    local b = l and l.breaker
+    local limiter = limits.read(name)
+    local breaker = limiter and limiter.breaker
     for _, id in ipairs(ids) do
-      for _, each in ipairs(tasks[id].h.limiters) do
+      for _, each in ipairs(tasks[id].fields.limiters) do
         if each == name then
           used = used + 1
-          if b and b.opened >= 0 and tasks[id].token > b.last then probing = probing + 1 end
+          if breaker and breaker.opened >= 0 and tasks[id].token > breaker.last then probing = probing + 1 end
         end
       end
     end
-    if (l and l.used or 0) ~= used or (b and b.probing or 0) ~= probing then
+    if (limiter and limiter.used or 0) ~= used or (breaker and breaker.probing or 0) ~= probing then
       wrong = wrong + 1
       if mends then
-        l = limits.read(name, true)
-        l.used, l.changed = used, true
-        if b then b.probing = probing end
+        limiter = limits.read(name, true)
+        limiter.used, limiter.changed = used, true
+        if breaker then breaker.probing = probing end
         limits.wake(name)
       end
     end
@@ -463,7 +463,7 @@ local function is_stray(name, member)
   local task = known(member)
   if name == 'deadlines' then return not task or not WAITS[task.state] or task.deadline == 0 end
   if match(name, '^asleep:') then
-    return not task or name ~= 'asleep:' .. task.h.queue .. ':' .. task.h.tenant or not WAITS[task.state] or task.state == QUEUED
+    return not task or name ~= 'asleep:' .. task.fields.queue .. ':' .. task.fields.tenant or not WAITS[task.state] or task.state == QUEUED
   end
   return not task or task.state < COMPLETED or (task.state == DEAD) ~= (match(name, '^dead:') ~= nil)
 end
@@ -471,16 +471,16 @@ end
 function steps.drop()
   for i = 6, #ARGV, 2 do
     local name, member = ARGV[i], ARGV[i + 1]
-    local a = agenda(name == 'due' and 'asleep:' .. member:gsub(SEP, ':', 1) or name)
+    local index = agenda(name == 'due' and 'asleep:' .. member:gsub(SEP, ':', 1) or name)
     seen = seen + 1
     if name == 'due' then
-      if not is_due(member, a) then
+      if not is_due(member, index) then
         wrong = wrong + 1
-        if mends then asleep.look_again(member, a) end
+        if mends then asleep.look_again(member, index) end
       end
-    elseif at_of(a, member) and is_stray(name, member) then
+    elseif at_of(index, member) and is_stray(name, member) then
       wrong = wrong + 1
-      if mends then drop(a, member) end
+      if mends then drop(index, member) end
     end
   end
 end

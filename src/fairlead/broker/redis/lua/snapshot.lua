@@ -56,7 +56,11 @@ end
 local function lengths_of(record)
   local lengths = { unpacked('<IIII', record or ('\0'):rep(48), 33) }
   local next = record and #record > 117 and select(6, unpacked('<Bc0Bc0ddB', record, 118))
-  if next and next <= #record then lengths[5], lengths[6], lengths[7], lengths[8] = unpacked('<IIII', record, next) else lengths[5] = nil end
+  if next and next <= #record then
+    lengths[5], lengths[6], lengths[7], lengths[8] = unpacked('<IIII', record, next)
+  else
+    lengths[5] = nil
+  end
   return lengths
 end
 
@@ -90,9 +94,9 @@ for i, name in ipairs(names) do
   if not has_room(size) then
     left_limiters[#left_limiters + 1] = name
   elseif values[i] then
-    local lobby, waiting, n = size > 0 and call('ZRANGE', key, 0, LOBBY - 1, 'WITHSCORES') or {}, 0, #limiters
+    local lobby, waiting, size = size > 0 and call('ZRANGE', key, 0, LOBBY - 1, 'WITHSCORES') or {}, 0, #limiters
     for k = 2, #lobby, 2 do waiting = waiting + lobby[k] end
-    limiters[n + 1], limiters[n + 2], limiters[n + 3] = name, values[i], waiting
+    limiters[size + 1], limiters[size + 2], limiters[size + 3] = name, values[i], waiting
   end
 end
 
@@ -107,7 +111,7 @@ for i, name in ipairs(names) do
   if not has_room(wanted) then
     left[#left + 1] = name
   elseif values[i] then
-    local tenants, n = {}, #queues
+    local tenants, size = {}, #queues
     local some = wanted > 0 and call('SRANDMEMBER', key, wanted) or {}
     local records = #some > 0 and call('HMGET', prefix .. 'tenants:' .. name, unpack(some)) or {}
     if only then
@@ -115,9 +119,9 @@ for i, name in ipairs(names) do
     else
       for k = 1, min(#some, most) do tenants[2 * k - 1], tenants[2 * k] = some[k], records[k] end
     end
-    queues[n + 1], queues[n + 2], queues[n + 3] = name, values[i], settings[i]
-    queues[n + 4], queues[n + 5] = not only and active > most and 1 or 0, tenants
-    queues[n + 6] = queued and longest(name, some, records)
+    queues[size + 1], queues[size + 2], queues[size + 3] = name, values[i], settings[i]
+    queues[size + 4], queues[size + 5] = not only and active > most and 1 or 0, tenants
+    queues[size + 6] = queued and longest(name, some, records)
   end
 end
 reply[4], reply[5], reply[6], reply[7] = left, left_limiters, limiters, queues

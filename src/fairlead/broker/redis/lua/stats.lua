@@ -1,7 +1,7 @@
 -- stats: what was counted, of all queues, or of one and its tenants, a part of them in each call.
 --
--- ARGV     clock, queue or '' for all, how many of its tenants at most (or '=' and the name of one), cursor. Of all queues: 0, then what the
---          last call said. Of one: '' for tenants in the tallies and those with work, then 0 and what the last
+-- ARGV     clock, queue or '' for all, how many of its tenants at most (or '=' and the name of one), cursor. Of all
+--          queues: 0, then what the last call said. Of one: '' for tenants in the tallies and those with work, then 0 and what the last
 --          call said, for a part of all that are known
 -- Returns  time, orphans, cursor of the next call ('0': that was all); then for each queue: name, its state
 --          (queue.queue), whether there are more tenants, and for each of those that are told: name, what was put
@@ -76,14 +76,15 @@ end
 
 if queue ~= '' then
   local state, names, more = call('HGET', prefix .. 'queues', queue), {}, 0
-  if only then names, more = one() elseif most > 0 and ARGV[4] == '' then names, more = listed() elseif most > 0 then names, more = looked_at(ARGV[4]) end
+  if only then names, more = one() elseif most > 0 and ARGV[4] == '' then names, more = listed()
+  elseif most > 0 then names, more = looked_at(ARGV[4]) end
   if state then reply[4], reply[5], reply[6], reply[7] = queue, state, more, told_of(names) end
   return reply
 end
 local page = call('HSCAN', prefix .. 'queues', ARGV[4], 'COUNT', QUEUES)
 reply[3] = page[1]
 for i = 1, #page[2], 2 do
-  local n = #reply
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = page[2][i], page[2][i + 1], 0, {}
+  local size = #reply
+  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = page[2][i], page[2][i + 1], 0, {}
 end
 return reply

@@ -17,14 +17,14 @@ for _, loan in ipairs(call('ZRANGE', prefix .. 'held:' .. to, 0, max(room, 0))) 
   local _, many = string.gsub(loan, SEP, '')
   room = room - many
 end
-for n, id in ipairs(asked) do
+for place, id in ipairs(asked) do
   local task = tasks[id]
-  if not task or not leased_as(task, ARGV[4 + 3 * n + 1], tonumber(ARGV[4 + 3 * n + 2])) then
-    codes[n] = 'f'
+  if not task or not leased_as(task, ARGV[4 + 3 * place + 1], tonumber(ARGV[4 + 3 * place + 2])) then
+    codes[place] = 'f'
   elseif not last or task.cancelling or taken[id] or #moved >= room then
-    codes[n] = 'n'
+    codes[place] = 'n'
   else
-    codes[n], taken[id], moved[#moved + 1], ids[#ids + 1] = 'm', true, task, id
+    codes[place], taken[id], moved[#moved + 1], ids[#ids + 1] = 'm', true, task, id
   end
 end
 if #moved > 0 then

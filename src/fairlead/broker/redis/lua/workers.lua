@@ -14,9 +14,9 @@ for i = 1, #page[2], 2 do
   local name = page[2][i]
   local till = tonumber(call('ZSCORE', prefix .. 'seen', name) or nil)
   if till and (till > now or (silent and call('ZSCORE', prefix .. 'leases', name))) then
-    local n = #found
-    found[n + 1], found[n + 2], found[n + 3] = name, page[2][i + 1], exact(till - 15)
-    found[n + 4] = call('HGET', prefix .. 'orders', name)
+    local size = #found
+    found[size + 1], found[size + 2], found[size + 3] = name, page[2][i + 1], exact(till - 15)
+    found[size + 4] = call('HGET', prefix .. 'orders', name)
   end
 end
 return found

@@ -48,15 +48,15 @@ end
 
 for i = 4, #ARGV, 7 do ids[#ids + 1] = ARGV[i] end
 load_tasks(ids)
-for n, id in ipairs(ids) do
-  local i = 4 + 7 * (n - 1)
-  local task, kind, value = find_task(id), ARGV[i + 3], ARGV[i + 5]
+for place, id in ipairs(ids) do
+  local arg = 4 + 7 * (place - 1)
+  local task, kind, value = find_task(id), ARGV[arg + 3], ARGV[arg + 5]
   if not task then
-    codes[n] = 'u'
-  elseif not leased_as(task, ARGV[i + 1], tonumber(ARGV[i + 2])) then
-    codes[n] = 'f'
+    codes[place] = 'u'
+  elseif not leased_as(task, ARGV[arg + 1], tonumber(ARGV[arg + 2])) then
+    codes[place] = 'f'
   else
-    codes[n] = 'a'
+    codes[place] = 'a'
     if kind == 'p' then
       set_part(task, 4, value)
       emit('progress', task, '', task.attempts + 1, task.token)
@@ -67,14 +67,14 @@ for n, id in ipairs(ids) do
       local checkpoint, log = kept_parts(task)
       keep(task, checkpoint, with_lines(log, value))
     else
-      local field = task.h.tenant .. SEP .. ARGV[i + 4]
-      local till = now + tonumber(ARGV[i + 6])
+      local field = task.fields.tenant .. SEP .. ARGV[arg + 4]
+      local till = now + tonumber(ARGV[arg + 6])
       local stored = pack('<dHc0', till, #id, id) .. value
       if xcom.put(field, stored) then
         write('HSET', prefix .. 'xcom', field, stored)
         set_at(agenda('xcom-ends'), field, till)
       else
-        codes[n] = 'l'
+        codes[place] = 'l'
       end
     end
   end

@@ -11,17 +11,17 @@
 -- @include flow.reserve
 -- TRACE: the largest trace, MAX_TRACE in broker/submission_checks.py.
 -- @const USES_RESULTS=4 TRACE=16384
-function fenced(o)
-  if o[7] == '' then return false end
-  local parent = known(o[7])
-  return not (parent and leased_as(parent, o[8], tonumber(o[9])))
+function fenced(options)
+  if options[7] == '' then return false end
+  local parent = known(options[7])
+  return not (parent and leased_as(parent, options[8], tonumber(options[9])))
 end
 
 -- The content of a head but for the level, which may have been changed since.
 local function rest_of(head) return (string.gsub(content_of(head), '^([^\31]*\31[^\31]*\31)%d', '%1')) end
 
 function same_content(task, head, blob)
-  if rest_of(task.h.base or task.head) ~= rest_of(head) then return false end
+  if rest_of(task.fields.base or task.head) ~= rest_of(head) then return false end
   local other, _, from = unpacked('<II', blob)
   local gone = has(task, BODY_GONE)
   if not gone and (other > task.size or task.size - other > TRACE) then return false end -- unread: it may be large
@@ -34,9 +34,9 @@ function same_content(task, head, blob)
   return stored == body
 end
 
-function duplicate_of(o, head)
-  local key = head.tenant .. SEP .. o[6]
-  local id = o[4] ~= '0' and unique.holder(key)
+function duplicate_of(options, head)
+  local key = head.tenant .. SEP .. options[6]
+  local id = options[4] ~= '0' and unique.holder(key)
   local ends = id and at_of(windows, key)
   if not id or (ends and ends <= now) then return nil end
   local task = find_task(id)
@@ -49,10 +49,10 @@ end
 
 -- The parents it has to wait for, or the receipt if one is unknown, or the end that one means. What is
 -- here goes before what is elsewhere.
-function find_parents(o, policy)
+function find_parents(options, policy)
   local waits, failed, verdict = {}, nil, nil
-  if o[10] == '' then return waits end
-  local edges, names, shards = split(o[10], '\29'), {}, {}
+  if options[10] == '' then return waits end
+  local edges, names, shards = split(options[10], '\29'), {}, {}
   for i, edge in ipairs(edges) do
     shards[i], names[i] = match(edge, '^@([^\31]*)\31(.*)$')
     names[i] = names[i] or sub(edge, 2)
@@ -98,18 +98,18 @@ function replace(id)
   end
 end
 
-function take_unique(task, o)
-  task.hold, task.unique = tonumber(o[4]), o[6]
+function take_unique(task, options)
+  task.hold, task.unique = tonumber(options[4]), options[6]
   if task.hold == 0 then return end
-  local key = task.h.tenant .. SEP .. o[6]
+  local key = task.fields.tenant .. SEP .. options[6]
   local held = unique.holder(key) -- it is past its window, or was lost
   unique.set_holder(key, task.id)
-  if task.hold == 3 then set_at(windows, key, now + tonumber(o[5])) elseif held then drop(windows, key) end
+  if task.hold == 3 then set_at(windows, key, now + tonumber(options[5])) elseif held then drop(windows, key) end
 end
 
 -- Put a new task where it belongs: behind its parents, its delay, or in its level.
-function place_new(task, o, waits)
-  local deadline, delay = tonumber(o[2]), tonumber(o[1])
+function place_new(task, options, waits)
+  local deadline, delay = tonumber(options[2]), tonumber(options[1])
   if deadline then
     task.deadline = now + deadline
     must_start(task)
@@ -133,26 +133,26 @@ end
 -- Its arguments are four of a script's ARGV, see accept.duplicate. Returns the receipt.
 local NOTHING = { '0', '', '0', '0', '0', '', '', '', '', '' }
 
-function accept(id, head, blob, options)
-  local h = parsed(head)
-  local o = options ~= '' and split(options, '\30')
-  if o and fenced(o) then return 'f' end
+function accept(id, head, blob, options_text)
+  local fields = parsed(head)
+  local options = options_text ~= '' and split(options_text, '\30')
+  if options and fenced(options) then return 'f' end
   local old = find_task(id)
   if old then return (same_content(old, head, blob) and 'd' or 'c') .. old.state .. SEP .. id end
-  local refusal = tombs.receipt(id, head, blob) or o and duplicate_of(o, h) or full(h, blob)
+  local refusal = tombs.receipt(id, head, blob) or options and duplicate_of(options, fields) or full(fields, blob)
   if refusal then return refusal end
-  o = o or NOTHING
-  local policy = tonumber(o[3]) % USES_RESULTS
-  local waits, unknown, failed, verdict = find_parents(o, policy)
+  options = options or NOTHING
+  local policy = tonumber(options[3]) % USES_RESULTS
+  local waits, unknown, failed, verdict = find_parents(options, policy)
   if unknown then return unknown end
   replace(id)
   store(id, head, blob)
   local task = known(id)
-  take_unique(task, o)
+  take_unique(task, options)
   task.policy = policy
-  if o ~= NOTHING then changed[id], task.recorded = task, true end
-  if tonumber(o[3]) >= USES_RESULTS then pins.take(task, o[10]) end
-  if not failed then return place_new(task, o, waits) end
+  if options ~= NOTHING then changed[id], task.recorded = task, true end
+  if tonumber(options[3]) >= USES_RESULTS then pins.take(task, options[10]) end
+  if not failed then return place_new(task, options, waits) end
   admit(task, verdict)
   emit('enqueued', task)
   outcome.end_for(task, failed, verdict)
@@ -165,8 +165,8 @@ end
 -- error, see settle.settle. Returns the receipt, see accept.duplicate; d: with the same end; f: it runs or has
 -- another end.
 function accept_end(id, head, blob, to, more, result, err)
-  local m = split(more, SEP)
-  local keep, reason = tonumber(m[4]), concat(m, SEP, 5)
+  local parts = split(more, SEP)
+  local keep, reason = tonumber(parts[4]), concat(parts, SEP, 5)
   local task = find_task(id)
   if not task then
     local buried = tombs.receipt(id, head, blob)
@@ -180,7 +180,7 @@ function accept_end(id, head, blob, to, more, result, err)
     return 'c' .. task.state .. SEP .. id
   elseif not WAITS[task.state] then
     if task.state == to and task.reason == reason then return 'd' .. to .. SEP .. id end
-    stats.add(read_queue(task.h.queue), FENCED, 1)
+    stats.add(read_queue(task.fields.queue), FENCED, 1)
     emit('fenced', task)
     return 'f'
   end
@@ -201,12 +201,12 @@ local changed_uniques -- keys with another holder, or none, since this call
 begins[#begins + 1] = function() uniques, changed_uniques, windows = {}, {}, agenda('windows') end
 
 function unique.load_holders(keys)
-  local missing, n = {}, 0
-  for i = 1, #keys do if uniques[keys[i]] == nil then n = n + 1 missing[n] = keys[i] end end
-  if n == 0 then return end
+  local missing, count = {}, 0
+  for i = 1, #keys do if uniques[keys[i]] == nil then count = count + 1 missing[count] = keys[i] end end
+  if count == 0 then return end
   local found = call('HMGET', prefix .. 'unique', unpack(missing))
   sound[prefix .. 'unique'] = true
-  for i = 1, n do uniques[missing[i]] = found[i] end
+  for i = 1, count do uniques[missing[i]] = found[i] end
 end
 function unique.holder(key)
   if uniques[key] == nil then unique.load_holders({ key }) end
@@ -218,7 +218,7 @@ function unique.set_holder(key, id) uniques[key], changed_uniques[key] = id, tru
 function unique.free_key(key, id)
   if unique.holder(key) == id then unique.set_holder(key, false) end
 end
-function unique.release(task) if task.hold > 0 then unique.free_key(task.h.tenant .. SEP .. task.unique, task.id) end end
+function unique.release(task) if task.hold > 0 then unique.free_key(task.fields.tenant .. SEP .. task.unique, task.id) end end
 writers[#writers + 1] = function() write_fields('unique', changed_uniques, uniques) end
 
 -- @part queued
@@ -244,7 +244,7 @@ end
 
 function enter_level(task, tenant, front)
   if special(task) then tenant[SPECIAL] = tenant[SPECIAL] + 1 end
-  push(tenant, task.h.level, entry_of(task), front)
+  push(tenant, task.fields.level, entry_of(task), front)
   made_queued(tenant)
 end
 
@@ -254,8 +254,8 @@ function queue_up(task, front)
   -- the same moment as before.
   local held = task.state == RUNNING and task.due > 0
   if not held and task.state ~= SCHEDULED and task.state ~= RETRYING then task.due = now end
-  local t = move(task, QUEUED)
-  enter_level(task, t, front)
+  local tenant = move(task, QUEUED)
+  enter_level(task, tenant, front)
 end
 
 function schedule(task, to, at)
@@ -358,11 +358,11 @@ function tombs.remove(tenant, id)
 end
 
 -- The first of a tenant's, of which some are read ahead: one by one they would be looked for behind all that went before.
-local function first_of(tenant, a)
+local function first_of(tenant, index)
   local list = oldest[tenant]
-  while list and list[list.next] and at_of(a, list[list.next][2]) ~= list[list.next][1] do list.next = list.next + 1 end
+  while list and list[list.next] and at_of(index, list[list.next][2]) ~= list[list.next][1] do list.next = list.next + 1 end
   if not list or not list[list.next] then
-    list = firsts(a, AHEAD)
+    list = firsts(index, AHEAD)
     list.next, oldest[tenant] = 1, list
   end
   return list[list.next][2]
@@ -374,18 +374,18 @@ function tombs.put(tenant, id, state, till, bodiless)
   if not value then return end -- somebody has deleted it: nobody knows what it was
   local _, _, head, rest = opened(value)
   local size, _, start = unpacked('<II', value, rest)
-  local body, a, ends = sub(value, start, start + size - 1), order_of(tenant), agenda('tomb-ends')
+  local body, index, ends = sub(value, start, start + size - 1), order_of(tenant), agenda('tomb-ends')
   tombs.read = tombs.read + size
-  if not at_of(a, id) then
-    sizes[tenant], meta.tombs = (sizes[tenant] or call('ZCARD', a.key)) + 1, meta.tombs + 1
+  if not at_of(index, id) then
+    sizes[tenant], meta.tombs = (sizes[tenant] or call('ZCARD', index.key)) + 1, meta.tombs + 1
     if sizes[tenant] > MOST then
-      forget_stone(tenant, first_of(tenant, a))
+      forget_stone(tenant, first_of(tenant, index))
       sizes[tenant] = sizes[tenant] - 1
     end
   end
   stones[id] = pack(STONE, till, state) .. digest(parsed(head).base or head, bodiless and body or redis.sha1hex(body)) .. tenant
   changed_stones[id] = true
-  set_at(a, id, till)
+  set_at(index, id, till)
   local ahead = oldest[tenant]
   if ahead and till <= ahead[#ahead][1] then oldest[tenant] = nil end -- it belongs among those that were read
   if till < (at_of(ends, tenant) or huge) then set_at(ends, tenant, till) end
@@ -428,12 +428,12 @@ function tombs.expire(most)
     local first = firsts(ends, 1, now)[1]
     if not first then break end
     local tenant = first[2]
-    local a = order_of(tenant)
-    for _, each in ipairs(firsts(a, most - done, now)) do
+    local index = order_of(tenant)
+    for _, each in ipairs(firsts(index, most - done, now)) do
       tombs.remove(tenant, each[2])
       done = done + 1
     end
-    local next = firsts(a, 1)[1]
+    local next = firsts(index, 1)[1]
     if next then set_at(ends, tenant, next[1]) else drop(ends, tenant) end
   end
   return done

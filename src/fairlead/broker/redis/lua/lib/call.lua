@@ -9,24 +9,24 @@ less = function(a, b) return a < b end
 if not ('B' < 'a' and '-' < '0' and '_' < 'a') then
   less = function(a, b)
     for i = 1, min(#a, #b) do
-      local x, y = a:byte(i), b:byte(i)
-      if x ~= y then return x < y end
+      local one, other = a:byte(i), b:byte(i)
+      if one ~= other then return one < other end
     end
     return #a < #b
   end
 end
 
 -- Numbers as text that reads back as the very same number.
-function exact(x) return format('%.17g', x) end
+function exact(number) return format('%.17g', number) end
 
 -- The fields of a text; an empty text has one, which is empty.
 function split(text, by)
-  local parts, n, start = {}, 0, 1
+  local parts, count, start = {}, 0, 1
   while true do
     local stop = find(text, by, start, true)
-    n = n + 1
-    if not stop then parts[n] = sub(text, start) return parts, n end
-    parts[n] = sub(text, start, stop - 1)
+    count = count + 1
+    if not stop then parts[count] = sub(text, start) return parts, count end
+    parts[count] = sub(text, start, stop - 1)
     start = stop + 1
   end
 end
@@ -73,8 +73,8 @@ WAITS = { true, true, true, false, true, false, false, false }
 -- those who know what they changed.
 writers = {}
 function write_all(command, key, args)
-  local n = #plan
-  plan[n + 1], plan[n + 2], plan[n + 3] = command, key, args
+  local size = #plan
+  plan[size + 1], plan[size + 2], plan[size + 3] = command, key, args
 end
 function write(command, key, ...) write_all(command, key, { ... }) end
 
@@ -90,14 +90,14 @@ local stored, more -- as it was read; what stands behind
 local layout, cap -- the same
 meta, before = {}, {} -- every field is that of this call
 function packed_numbers()
-  return pack(NUMBERS, meta.now, meta.ahead, meta.token, meta.letters, meta.entry, meta.entries, meta.bytes, meta.life, meta.edges, meta.jobs, meta.sweep,
-    meta.guard, meta.alarm, meta.settings, meta.next, meta.laying, meta.flows_kept, meta.members_kept, meta.unpins, meta.aside, meta.orphans, meta.tombs,
-    meta.reserved) .. more
+  return pack(NUMBERS, meta.now, meta.ahead, meta.token, meta.letters, meta.entry, meta.entries, meta.bytes, meta.life, meta.edges,
+    meta.jobs, meta.sweep, meta.guard, meta.alarm, meta.settings, meta.next, meta.laying, meta.flows_kept, meta.members_kept, meta.unpins,
+    meta.aside, meta.orphans, meta.tombs, meta.reserved) .. more
 end
 -- The same for whoever has changed none but the first seven of them, and the alarm.
 function packed_few()
-  return pack('<ddddddd', meta.now, meta.ahead, meta.token, meta.letters, meta.entry, meta.entries, meta.bytes) .. sub(stored, 57, 96) .. pack('<d', meta.alarm)
-    .. sub(stored, 105)
+  return pack('<ddddddd', meta.now, meta.ahead, meta.token, meta.letters, meta.entry, meta.entries, meta.bytes) .. sub(stored, 57, 96)
+    .. pack('<d', meta.alarm) .. sub(stored, 105)
 end
 function write_meta()
   local text = packed_numbers()
@@ -123,9 +123,9 @@ begins[#begins + 1] = function()
     end
     if #stored < LENGTH then return redis.error_reply('WRONGTYPE ' .. prefix .. 'meta holds no numbers') end
     more = sub(stored, LENGTH + 1)
-    meta.now, meta.ahead, meta.token, meta.letters, meta.entry, meta.entries, meta.bytes, meta.life, meta.edges, meta.jobs, meta.sweep, meta.guard, meta.alarm,
-      meta.settings, meta.next, meta.laying, meta.flows_kept, meta.members_kept, meta.unpins, meta.aside, meta.orphans, meta.tombs, meta.reserved
-      = unpacked(NUMBERS, stored)
+    meta.now, meta.ahead, meta.token, meta.letters, meta.entry, meta.entries, meta.bytes, meta.life, meta.edges, meta.jobs, meta.sweep,
+      meta.guard, meta.alarm, meta.settings, meta.next, meta.laying, meta.flows_kept, meta.members_kept, meta.unpins, meta.aside,
+      meta.orphans, meta.tombs, meta.reserved = unpacked(NUMBERS, stored)
     before.now, before.jobs, before.laying, before.unpins = meta.now, meta.jobs, meta.laying, meta.unpins
   end
   -- What a release stores has a number, LAYOUT, which grows with every change. An older release goes on beside a
@@ -213,8 +213,8 @@ end
 -- those of their tenant that sleep, and what released ones leave there.
 function push_all(command, key, args, later)
   if later then return write_all(command, key, args) end
-  local n = #pushes
-  pushes[n + 1], pushes[n + 2], pushes[n + 3] = command, key, args
+  local size = #pushes
+  pushes[size + 1], pushes[size + 2], pushes[size + 3] = command, key, args
 end
 
 -- Take from lines that were read in this call: key, how many, the next key, ...
@@ -235,8 +235,8 @@ local function check_types()
 end
 
 local function take_back(last)
-  for k = 1, last, 3 do
-    local command, key, args = pushes[k], pushes[k + 1], pushes[k + 2]
+  for place = 1, last, 3 do
+    local command, key, args = pushes[place], pushes[place + 1], pushes[place + 2]
     if command == 'ZADD' then
       for i = 2, #args, 2 do call('ZREM', key, args[i]) end
     elseif command == 'ZREM' then
@@ -270,11 +270,11 @@ function run_plan()
   for i = 1, pops and #pops or 0, 2 do call('LPOP', pops[i], pops[i + 1]) end
   for i = 1, #plan, 3 do
     local command, key, args = plan[i], plan[i + 1], plan[i + 2]
-    local n = #args
-    if n <= MOST then
+    local size = #args
+    if size <= MOST then
       call(command, key, unpack(args))
     else
-      for k = 1, n, MOST do call(command, key, unpack(args, k, min(k + MOST - 1, n))) end
+      for from = 1, size, MOST do call(command, key, unpack(args, from, min(from + MOST - 1, size))) end
     end
   end
 end
@@ -297,8 +297,8 @@ function next_due()
   if posted or meta.laying + meta.unpins > 0 or jobs.any() then return 0 end
   if meta.next == 0 then
     meta.next = NEVER
-    for _, a in ipairs({ due, deadlines, alarms, timed('ticks') }) do
-      local found = firsts(a, 1)[1]
+    for _, index in ipairs({ due, deadlines, alarms, timed('ticks') }) do
+      local found = firsts(index, 1)[1]
       if found then meta.next = min(meta.next, found[1]) end
     end
   end
@@ -309,8 +309,8 @@ end
 local function rearm()
   if meta.alarm <= now then return end
   local least = huge
-  for _, a in ipairs({ due, deadlines, alarms, agendas.ticks }) do
-    if a.low and a.low < least then least = a.low end
+  for _, index in ipairs({ due, deadlines, alarms, agendas.ticks }) do
+    if index.low and index.low < least then least = index.low end
   end
   if least < meta.alarm - SLACK or meta.jobs ~= before.jobs or meta.laying + meta.unpins > before.laying + before.unpins then
     meta.alarm = 0
@@ -325,11 +325,11 @@ function pass_alarm(least)
 end
 
 function conclude()
-  for name, q in pairs(rung) do
-    if fair.runnable(q) then
+  for name, queue in pairs(rung) do
+    if fair.runnable(queue) then
       ring(prefix .. 'bell:' .. name)
     else
-      fair.set_alarm(q)
+      fair.set_alarm(queue)
       write('UNLINK', prefix .. 'bell:' .. name) -- a token that nobody came for would wake in vain
     end
   end

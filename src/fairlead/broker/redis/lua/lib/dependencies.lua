@@ -77,12 +77,12 @@ local function wide(child)
   return last_wide
 end
 function parent_edges.load(ids)
-  local missing, n = {}, 0
-  for i = 1, #ids do if texts[ids[i]] == nil then n = n + 1 missing[n] = ids[i] end end
-  if n == 0 then return end
+  local missing, count = {}, 0
+  for i = 1, #ids do if texts[ids[i]] == nil then count = count + 1 missing[count] = ids[i] end end
+  if count == 0 then return end
   local found = call('HMGET', prefix .. 'before', unpack(missing))
   sound[prefix .. 'before'] = true
-  for i = 1, n do texts[missing[i]] = found[i] or '' end
+  for i = 1, count do texts[missing[i]] = found[i] or '' end
 end
 function parent_edges.of(child)
   if texts[child] == nil then parent_edges.load({ child }) end
@@ -105,15 +105,15 @@ end
 -- Of a child that waits for many, read ahead which of these edges it has: each a parent and, by US, its life.
 function parent_edges.load_wide(child, members)
   if parent_edges.of(child) ~= '#' then return end
-  local a = wide(child)
-  local scores = call('ZMSCORE', a.key, unpack(members))
-  a.known, sound[a.key] = a.known or {}, true
-  for i = 1, #members do a.known[members[i]] = scores[i] end
+  local index = wide(child)
+  local scores = call('ZMSCORE', index.key, unpack(members))
+  index.known, sound[index.key] = index.known or {}, true
+  for i = 1, #members do index.known[members[i]] = scores[i] end
 end
-local function is_wide_edge(a, member)
-  local there = a.over[member]
-  if there == nil and a.known then there = a.known[member] end
-  if there == nil then there = at_of(a, member) end
+local function is_wide_edge(index, member)
+  local there = index.over[member]
+  if there == nil and index.known then there = index.known[member] end
+  if there == nil then there = at_of(index, member) end
   return there and true or false
 end
 
@@ -128,11 +128,11 @@ function parent_edges.drop(child, parent, where)
   local text = parent_edges.of(child)
   local member = parent .. SEP .. where
   if text == '#' then
-    local a = wide(child)
-    if not is_wide_edge(a, member) then return false end
-    drop(a, member)
-    a.size = a.size or call('ZCARD', a.key)
-    if a.size <= a.gone and #firsts(a, 1) == 0 then set_edges(child, '') end
+    local index = wide(child)
+    if not is_wide_edge(index, member) then return false end
+    drop(index, member)
+    index.size = index.size or call('ZCARD', index.key)
+    if index.size <= index.gone and #firsts(index, 1) == 0 then set_edges(child, '') end
     return true
   end
   local first, last = find(text, '\29' .. member .. SEP, 1, true)
@@ -154,10 +154,10 @@ end
 function parent_edges.lose(child, member)
   local text = parent_edges.of(child)
   if text == '#' then
-    local a = wide(child)
-    a.size = a.size or call('ZCARD', a.key)
-    if a.size - a.gone < 2 or not is_wide_edge(a, member) then return false end
-    drop(a, member)
+    local index = wide(child)
+    index.size = index.size or call('ZCARD', index.key)
+    if index.size - index.gone < 2 or not is_wide_edge(index, member) then return false end
+    drop(index, member)
     return true
   end
   local first, last = find(text, '\29' .. member .. SEP, 1, true)
@@ -169,9 +169,9 @@ end
 
 -- Let a child that waits for many wait for one more, by this number; false if it does already. What it waits for was read.
 function parent_edges.add_wide(child, member, number)
-  local a = wide(child)
-  if is_wide_edge(a, member) then return false end
-  set_at(a, member, number)
+  local index = wide(child)
+  if is_wide_edge(index, member) then return false end
+  set_at(index, member, number)
   return true
 end
 
@@ -291,10 +291,10 @@ end
 function dependents.firsts(id, life, most, bound)
   local text = text_of(id, life)
   if not text then return firsts(many(id, life), most, bound) end
-  local found, n = {}, 0
+  local found, count = {}, 0
   for _, member, number in string.gmatch(text, EACH) do
     number = tonumber(number)
-    if n < most and not (bound and number > bound) then n = n + 1 found[n] = { number, member } end
+    if count < most and not (bound and number > bound) then count = count + 1 found[count] = { number, member } end
   end
   return found
 end
@@ -304,9 +304,9 @@ local ONE = '^\29(%d+)\31([^\29]*)\31(%d+)$'
 local function only(id, life, bound)
   tie.of(id)
   if not few[id] then return nil end
-  local its, member, number = match(few[id], ONE)
+  local its_life, member, number = match(few[id], ONE)
   number = tonumber(number)
-  if its == life .. '' and number <= bound then return member, number end
+  if its_life == life .. '' and number <= bound then return member, number end
 end
 
 -- The same as `firsts`, and they are not among the dependents any more; and whether some are left. Of those in 'ties' that costs
@@ -320,16 +320,16 @@ function dependents.take(id, life, most, bound)
   local inside, found = text_of(id, life), dependents.firsts(id, life, most + 1, bound)
   local left = found[most + 1] ~= nil
   found[most + 1] = nil
-  local a = not inside and #found > 0 and many(id, life)
+  local index = not inside and #found > 0 and many(id, life)
   for i = 1, #found do
-    if a then drop(a, found[i][2]) else dependents.remove(id, life, found[i][2]) end
+    if index then drop(index, found[i][2]) else dependents.remove(id, life, found[i][2]) end
   end
   return found, left
 end
 
 -- Read ahead what those wait for that are the only ones to wait for one of these tasks.
 function dependents.load(ids)
-  local children, near, seen, wanted, n, begin, length, life, child = {}, {}, {}, {}, 0, nil, 0, nil, nil
+  local children, near, seen, wanted, count, begin, length, life, child = {}, {}, {}, {}, 0, nil, 0, nil, nil
   for i = 1, #ids do
     local text = few[ids[i]]
     if text then
@@ -338,21 +338,21 @@ function dependents.load(ids)
         if child and find(child, SEP, 1, true) then child = nil end
         begin = child and '\29' .. life .. SEP .. child .. SEP
         length, life = begin and #begin or 0, tonumber(life)
-        if child and not seen[child] then n = n + 1 near[n], seen[child] = child, true end
+        if child and not seen[child] then count = count + 1 near[count], seen[child] = child, true end
       end
       children[i], sole_lives[ids[i]] = child, life
     end
   end
-  if n == 0 then return end
+  if count == 0 then return end
   parent_edges.load(near)
   for i = 1, #ids do
-    local id, its = ids[i], children[i]
-    if its then
-      local edges = parent_edges.of(its)
-      if edges == '#' or find(edges, '\29', 2, true) then soles[id], sole_texts[id] = its, few[id] else soles[id] = false end
+    local id, only_child = ids[i], children[i]
+    if only_child then
+      local edges = parent_edges.of(only_child)
+      if edges == '#' or find(edges, '\29', 2, true) then soles[id], sole_texts[id] = only_child, few[id] else soles[id] = false end
       if edges == '#' then
-        local list = wanted[its] or {}
-        wanted[its], list[#list + 1] = list, id .. SEP .. sole_lives[id]
+        local list = wanted[only_child] or {}
+        wanted[only_child], list[#list + 1] = list, id .. SEP .. sole_lives[id]
       end
     end
   end

@@ -92,36 +92,36 @@ end
 -- Ends of tasks that completed, which is the same for all who wait: one of their dependencies is met. What is needed of them
 -- is read at once. Returns how many ends it looked at.
 local function tell_completed(run)
-  local ids, rows, whose, n, last, left = {}, {}, {}, 0, 0, false
+  local ids, rows, whose, total, last, left = {}, {}, {}, 0, 0, false
   for i = 1, #run do
-    local room = STEP - detach.told - n
+    local room = STEP - detach.told - total
     if room == 0 then break end
     if i == 2 then -- the first left some room
       for k = 2, min(#run, room + 1) do ids[k - 1] = run[k].id end
       tie.load(ids)
     end
     local found, more = dependents.take(run[i].id, run[i].life, room, run[i].bound)
-    for k = 1, #found do rows[n + k], whose[n + k] = found[k], run[i] end
-    n, last, left = n + #found, i, more
+    for k = 1, #found do rows[total + k], whose[total + k] = found[k], run[i] end
+    total, last, left = total + #found, i, more
   end
   local near = near_ones(rows)
   if #near > 0 then
     parent_edges.load(near)
     load_wide_ones(rows, whose)
-    for i = 1, n do
+    for i = 1, total do
       if whose[i].member and whose[i] ~= whose[i - 1] then near[#near + 1] = whose[i].id end -- to say when it ended
     end
     releases.load(near)
     releases.load_tenants(near)
   end
   local job, begin
-  for i = 1, n do
-    local member, counts, r = rows[i][2], 1, releases.record(rows[i][2])
+  for i = 1, total do
+    local member, counts, record = rows[i][2], 1, releases.record(rows[i][2])
     if whose[i] ~= job then
       job = whose[i]
       begin = '\29' .. job.id .. SEP .. job.life .. SEP
     end
-    if not r then
+    if not record then
       releases.carry_out()
       counts = tell_one(member, job, true)
     else
@@ -129,7 +129,7 @@ local function tell_completed(run)
       if free or parent_edges.drop(member, job.id, job.life) then
         if free or parent_edges.of(member) == '' then
           job.ended = job.ended or releases.ended(job.id, job.life)
-          releases.place(member, r, job.ended)
+          releases.place(member, record, job.ended)
         else
           counts = detach.ease()
         end
@@ -179,8 +179,8 @@ function outcome.on_dependency(state, policy)
   return policy == POLICY_CANCEL and CANCELLED or DEAD
 end
 
-function outcome.set_error(t, type, message)
-  set_part(t, 1, pack('<I', #message) .. cmsgpack.pack({ type, message, '' }), #message)
+function outcome.set_error(task, type, message)
+  set_part(task, 1, pack('<I', #message) .. cmsgpack.pack({ type, message, '' }), #message)
 end
 
 -- End a task because of its parent; the reason names the parent.
@@ -199,7 +199,7 @@ end
 
 -- Put a deferred task, whose last dependency is met, where it belongs now.
 local function place(task, ended)
-  local retried = flows.retried(task.h)
+  local retried = flows.retried(task.fields)
   if retried then
     dependency.attach(task, flows.guard(retried)) -- none runs before all were seen to
   elseif task.due > now then
@@ -255,7 +255,7 @@ end
 
 -- What can be done in this call: the first or, if that is a task that completed, up to `most` such ends that come behind each other.
 function jobs.run(most)
-  local found, n = {}, 0
+  local found, count = {}, 0
   repeat
     if not old then read_page() end
     while old[first_old] and old[first_old].done do first_old = first_old + 1 end
@@ -264,14 +264,14 @@ function jobs.run(most)
       for i = list == old and first_old or first_new, #list do
         local job = list[i]
         if not (job.done or job.later) then
-          if n == most or n > 0 and not (job.state == COMPLETED and found[1].state == COMPLETED) then return found end
-          n = n + 1
-          found[n] = job
+          if count == most or count > 0 and not (job.state == COMPLETED and found[1].state == COMPLETED) then return found end
+          count = count + 1
+          found[count] = job
         end
       end
       if list == old and page == asked then break end -- there may be others before those of this call
     end
-    local again = n == 0 and page == asked
+    local again = count == 0 and page == asked
     if again then old = false end
   until not again
   return found

@@ -15,81 +15,81 @@ begins[#begins + 1] = function()
 end
 documents = {}
 
-local function of(kind)
-  local k = kinds[kind]
-  if not k then
-    k = { kind = kind, names = agenda('document-names:' .. kind), ends = agenda('document-ends:' .. kind),
+local function shelf_of(kind)
+  local shelf = kinds[kind]
+  if not shelf then
+    shelf = { kind = kind, names = agenda('document-names:' .. kind), ends = agenda('document-ends:' .. kind),
       revisions = {}, values = {}, changed = {} }
-    kinds[kind] = k
+    kinds[kind] = shelf
   end
-  return k
+  return shelf
 end
 
 -- The revision that a document has now; 0 if there is none, or its time is over.
 function documents.revision(kind, name)
-  local k, key = of(kind), prefix .. 'documents:' .. kind
-  if not k.revisions[name] then
+  local shelf, key = shelf_of(kind), prefix .. 'documents:' .. kind
+  if not shelf.revisions[name] then
     local stored = call('HGET', key, name)
     local revision, _, till = unpacked(FORM, stored and #stored >= 24 and stored or pack(FORM, 0, 0, 0))
-    k.revisions[name], sound[key] = (till == 0 or till > now) and revision or 0, true
+    shelf.revisions[name], sound[key] = (till == 0 or till > now) and revision or 0, true
   end
-  return k.revisions[name]
+  return shelf.revisions[name]
 end
 
 -- How many of a kind there are, without those whose time is over. To be asked before anything of it is changed.
-local function count(k)
-  if not k.count then k.count = call('ZCARD', k.names.key) - call('ZCOUNT', k.ends.key, '-inf', now) end
-  return k.count
+local function count(shelf)
+  if not shelf.count then shelf.count = call('ZCARD', shelf.names.key) - call('ZCOUNT', shelf.ends.key, '-inf', now) end
+  return shelf.count
 end
 
-local function ends_at(k, name, till)
+local function ends_at(shelf, name, till)
   local ends = agenda('document-ends')
   if till > 0 then
-    set_at(k.ends, name, till)
-    if till < (at_of(ends, k.kind) or huge) then set_at(ends, k.kind, till) end
-  elseif at_of(k.ends, name) then
-    drop(k.ends, name)
-    if #firsts(k.ends, 1) == 0 then drop(ends, k.kind) end
+    set_at(shelf.ends, name, till)
+    if till < (at_of(ends, shelf.kind) or huge) then set_at(ends, shelf.kind, till) end
+  elseif at_of(shelf.ends, name) then
+    drop(shelf.ends, name)
+    if #firsts(shelf.ends, 1) == 0 then drop(ends, shelf.kind) end
   end
 end
 
 -- Write one; its new revision, or nil if there are too many of its kind.
 function documents.put(kind, name, value, ttl)
-  local k, new = of(kind), documents.revision(kind, name) == 0
-  if new and count(k) >= MAX_DOCUMENTS then return nil end
-  k.count = count(k) + (new and 1 or 0)
+  local shelf, new = shelf_of(kind), documents.revision(kind, name) == 0
+  if new and count(shelf) >= MAX_DOCUMENTS then return nil end
+  shelf.count = count(shelf) + (new and 1 or 0)
   meta.token = next_number(meta.token)
   local till = ttl and now + ttl or 0
-  k.revisions[name], k.values[name], k.changed[name] = meta.token, pack(FORM, meta.token, now, till) .. value, true
-  set_at(k.names, name, 0)
-  ends_at(k, name, till)
+  shelf.revisions[name], shelf.values[name], shelf.changed[name] = meta.token, pack(FORM, meta.token, now, till) .. value, true
+  set_at(shelf.names, name, 0)
+  ends_at(shelf, name, till)
   return meta.token
 end
 
-local function remove(k, name)
-  k.revisions[name], k.values[name], k.changed[name] = 0, false, true
-  drop(k.names, name)
-  ends_at(k, name, 0)
+local function remove(shelf, name)
+  shelf.revisions[name], shelf.values[name], shelf.changed[name] = 0, false, true
+  drop(shelf.names, name)
+  ends_at(shelf, name, 0)
 end
 
 function documents.delete(kind, name)
-  local k = of(kind)
+  local shelf = shelf_of(kind)
   if documents.revision(kind, name) == 0 then return end
-  k.count = count(k) - 1
-  remove(k, name)
+  shelf.count = count(shelf) - 1
+  remove(shelf, name)
 end
 
 -- Forget up to `most` whose time is over; how many.
 function documents.expire(most)
   local done, ends = 0, agenda('document-ends')
   for _, first in ipairs(most > 0 and firsts(ends, most, now) or {}) do
-    local k = of(first[2])
-    for _, each in ipairs(done < most and firsts(k.ends, most - done, now) or {}) do
-      remove(k, each[2])
+    local shelf = shelf_of(first[2])
+    for _, each in ipairs(done < most and firsts(shelf.ends, most - done, now) or {}) do
+      remove(shelf, each[2])
       done = done + 1
     end
-    local next = firsts(k.ends, 1)[1]
-    if next then set_at(ends, k.kind, next[1]) else drop(ends, k.kind) end
+    local next = firsts(shelf.ends, 1)[1]
+    if next then set_at(ends, shelf.kind, next[1]) else drop(ends, shelf.kind) end
   end
   return done
 end
@@ -109,7 +109,7 @@ function documents.change(i)
 end
 
 writers[#writers + 1] = function()
-  for kind, k in pairs(kinds) do write_fields('documents:' .. kind, k.changed, k.values) end
+  for kind, shelf in pairs(kinds) do write_fields('documents:' .. kind, shelf.changed, shelf.values) end
   kinds = nil -- values may be large
 end
 

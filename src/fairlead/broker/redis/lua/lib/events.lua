@@ -12,28 +12,29 @@ end
 
 -- The group that rows like this belong to: texts that are written one behind the other.
 function group_of(kind, state, queue, token, attempt, reason)
-  local g = group
-  if not g or g[1] ~= kind or g[4] ~= token or g[2] ~= state or g[3] ~= queue or g[5] ~= attempt or g[6] ~= reason then
-    g = { kind, state, queue, token, attempt, reason }
-    groups[#groups + 1], group, mark_now = g, g, nil
+  local found = group
+  if not found or found[1] ~= kind or found[4] ~= token or found[2] ~= state or found[3] ~= queue or found[5] ~= attempt
+    or found[6] ~= reason then
+    found = { kind, state, queue, token, attempt, reason }
+    groups[#groups + 1], group, mark_now = found, found, nil
   end
-  return g
+  return found
 end
 
 -- Rows about tasks `first` to `last` of `ids`, all of one tenant; `mark` is FS and its name.
-function add_rows(g, mark, ids, first, last)
-  local n = #g
+function add_rows(into, mark, ids, first, last)
+  local size = #into
   if mark ~= mark_now then
-    n = n + 1
-    g[n], mark_now = mark, mark
+    size = size + 1
+    into[size], mark_now = mark, mark
   end
-  g[n + 1] = first == last and ids[first] or concat(ids, SEP, first, last)
+  into[size + 1] = first == last and ids[first] or concat(ids, SEP, first, last)
   rows = rows + last - first + 1
 end
 
--- The same for whoever writes rows into the group itself: `mark` stands before the last of them, `n` are new.
+-- The same for whoever writes rows into the group itself: `mark` stands before the last of them, `count` are new.
 function last_mark() return mark_now end
-function rows_added(mark, n) mark_now, rows = mark, rows + n end
+function rows_added(mark, count) mark_now, rows = mark, rows + count end
 
 function row(kind, state, queue, tenant, token, attempt, reason, id)
   add_rows(group_of(kind, state, queue, token, attempt, reason), '\28' .. tenant, { id }, 1, 1)
@@ -41,7 +42,7 @@ end
 
 -- Say that something happened to a task; attempt and token if it was under a lease.
 function emit(kind, task, reason, attempt, token)
-  row(kind, task.state, task.h.queue, task.h.tenant, token or 0, attempt or 0, reason or '', task.id)
+  row(kind, task.state, task.fields.queue, task.fields.tenant, token or 0, attempt or 0, reason or '', task.id)
 end
 
 -- The stream is trimmed by a sixteenth of its cap at a time.
@@ -50,10 +51,10 @@ end
 function write_events()
   if rows == 0 then return end
   local texts = {}
-  for i, g in ipairs(groups) do
-    g[4] = format('%.0f', g[4])
-    if find(g[6], '[\28-\31]') then g[6] = g[6]:gsub('[\28-\31]', ' ') end
-    texts[i] = concat(g, SEP)
+  for i, each in ipairs(groups) do
+    each[4] = format('%.0f', each[4])
+    if find(each[6], '[\28-\31]') then each[6] = each[6]:gsub('[\28-\31]', ' ') end
+    texts[i] = concat(each, SEP)
   end
   local text = concat(texts, '\30')
   if meta.entry == 0 then -- a new shard, or one whose own record was lost: go on above what is there
@@ -92,14 +93,14 @@ end
 
 function tie.load(ids)
   if any_ties == nil then any_ties = call('EXISTS', prefix .. 'ties') == 1 end
-  local missing, n = {}, 0
+  local missing, count = {}, 0
   for i = 1, any_ties and #ids or 0 do
-    if tied[ids[i]] == nil then n = n + 1 missing[n] = ids[i] end
+    if tied[ids[i]] == nil then count = count + 1 missing[count] = ids[i] end
   end
-  if n == 0 then return end
+  if count == 0 then return end
   local found = call('HMGET', prefix .. 'ties', unpack(missing))
   sound[prefix .. 'ties'] = true
-  for i = 1, n do
+  for i = 1, count do
     local id, value = missing[i], found[i]
     local cut = value and find(value, '\29', 1, true)
     if cut then few[id], value = sub(value, cut), sub(value, 1, cut - 1) end

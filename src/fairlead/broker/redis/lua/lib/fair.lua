@@ -136,19 +136,19 @@ function peek(line, ahead, ending)
   local front = line[L_FRONT]
   if #front > 0 then return front[#front] end
   if line[L_TAKEN] >= line[L_STORED] then return line[L_BACK][line[L_GONE] + 1] end
-  local i = line[L_TAKEN] - line[L_BASE] + 1
-  if not line[L_WINDOW][i] then
+  local place = line[L_TAKEN] - line[L_BASE] + 1
+  if not line[L_WINDOW][place] then
     refill(line, ahead, ending)
-    i = 1
+    place = 1
   end
-  return line[L_WINDOW][i]
+  return line[L_WINDOW][place]
 end
 
 -- @part dispatch
 -- Lend a tenant's next task, whatever it is.
 -- Take room in all of the task's named limiters, or in none and park the tenant.
 local function take_room(tenant, task)
-  for _, name in ipairs(task.h.limiters) do
+  for _, name in ipairs(task.fields.limiters) do
     local limiter = limits.read(name)
     local till = limiter and breakers.room(limiter)
     if till then
@@ -156,7 +156,7 @@ local function take_room(tenant, task)
       return false
     end
   end
-  for _, name in ipairs(task.h.limiters) do
+  for _, name in ipairs(task.fields.limiters) do
     local limiter = limits.read(name, true)
     limiter.used, limiter.changed = limiter.used + 1, true
     limits.pass_one(limiter)
@@ -175,7 +175,7 @@ local function dispatch(queue, tenant, task, level)
   local clock = queue.clock + STRIDE * UNIT / queue.weight
   clock = min(max(clock, tenant[TAG]), tenant[TAG] + STRIDE)
   if clock > queue.clock then queue.clock = clock end
-  tenant[TAG] = tenant[TAG] + task.h.cost * STRIDE * UNIT / tenant[WEIGHT]
+  tenant[TAG] = tenant[TAG] + task.fields.cost * STRIDE * UNIT / tenant[WEIGHT]
 end
 
 -- After a dispatch: the tenant is idle, or stands elsewhere in the order.
@@ -187,13 +187,13 @@ function move_on(queue, tenant)
 end
 
 -- Lend the next task of a tenant, whatever it is, or park the tenant.
-function lend_next(q, tenant, budget, taken)
+function lend_next(queue, tenant, budget, taken)
   local till = tenant[GATED] == 1 and limits.closed_until(gate_of(tenant), tenant[COUNT + RUNNING])
   if till then return fair.park(tenant, nil, till) end
   local task, level = head_of(tenant, budget)
   if task and take_room(tenant, task) then
-    dispatch(q, tenant, task, level)
-    move_on(q, tenant)
+    dispatch(queue, tenant, task, level)
+    move_on(queue, tenant)
     taken[#taken + 1] = task
     if task.size > LARGE_BODY then budget.counted = budget.counted or 0 end
   end

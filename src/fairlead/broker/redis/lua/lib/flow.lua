@@ -20,11 +20,11 @@ end
 function flows.read(id)
   local flow = seen[id]
   if flow == nil then
-    local r = call('HGET', prefix .. 'flows', id)
-    flow, sound[prefix .. 'flows'] = r and { id = id } or false, true
+    local stored = call('HGET', prefix .. 'flows', id)
+    flow, sound[prefix .. 'flows'] = stored and { id = id } or false, true
     if flow then
-      flow.phase, flow.work, flow.next, flow.total, flow.edges, flow.parts, flow.place, flow[COMPLETED], flow[DEAD], flow[CANCELLED], flow.life,
-        flow.committed, flow.finished, flow.tenant, flow.name, flow.writer, flow.shares = unpacked(flows.FORM, r)
+      flow.phase, flow.work, flow.next, flow.total, flow.edges, flow.parts, flow.place, flow[COMPLETED], flow[DEAD], flow[CANCELLED],
+        flow.life, flow.committed, flow.finished, flow.tenant, flow.name, flow.writer, flow.shares = unpacked(flows.FORM, stored)
     end
     seen[id] = flow
   end
@@ -53,10 +53,10 @@ function flows.retried(head)
 end
 
 -- Members with this head ended like this, or (below 0) were put back to work. The id may be another's now.
-function flows.count(head, state, n)
+function flows.count(head, state, count)
   local flow = flows.read(head.flow)
   if not flow or flow.phase == STAGED or flow.life ~= head.flow_life then return end
-  flow[state] = flow[state] + n
+  flow[state] = flow[state] + count
   flows.touch(flow)
 end
 
@@ -66,8 +66,9 @@ function flows.state(flow)
 end
 
 -- One is kept that is finished; or (-1) no longer.
-function flows.keep(flow, n)
-  meta.flows_kept, meta.members_kept, flow.finished = meta.flows_kept + n, meta.members_kept + n * flow.total, n > 0 and now or 0
+function flows.keep(flow, count)
+  meta.flows_kept, meta.members_kept, flow.finished
+    = meta.flows_kept + count, meta.members_kept + count * flow.total, count > 0 and now or 0
 end
 
 -- Forget a flow; flow.unstage gives the room of one back that was never committed.
@@ -132,8 +133,8 @@ writers[#writers + 1] = function()
     if not flow.gone then
       args[#args + 1] = flow.id
       args[#args + 1] = pack(flows.FORM, flow.phase, flow.work, flow.next, flow.total, flow.edges, flow.parts, flow.place, flow[COMPLETED],
-        flow[DEAD], flow[CANCELLED], flow.life, flow.committed, flow.finished, #flow.tenant, flow.tenant, #flow.name, flow.name, #flow.writer,
-        flow.writer, #flow.shares, flow.shares)
+        flow[DEAD], flow[CANCELLED], flow.life, flow.committed, flow.finished, #flow.tenant, flow.tenant, #flow.name, flow.name,
+        #flow.writer, flow.writer, #flow.shares, flow.shares)
     end
   end
   if #args > 0 then write_all('HSET', prefix .. 'flows', args) end
@@ -149,16 +150,18 @@ after[#after + 1] = function() flows.changed, flows.gone = nil, nil end
 function flows.shares(flow)
   local list, by = {}, {}
   for _, each in ipairs(flow.shares ~= '' and split(flow.shares, '\30') or {}) do
-    local s = split(each, SEP)
-    local share = { queue = s[1], tenant = s[2], count = tonumber(s[3]), left = tonumber(s[4]), bytes = tonumber(s[5]) }
-    list[#list + 1], by[s[1] .. SEP .. s[2]] = share, share
+    local parts = split(each, SEP)
+    local share = { queue = parts[1], tenant = parts[2], count = tonumber(parts[3]), left = tonumber(parts[4]), bytes = tonumber(parts[5]) }
+    list[#list + 1], by[parts[1] .. SEP .. parts[2]] = share, share
   end
   return list, by
 end
 
 function flows.set_shares(flow, list)
   local texts = {}
-  for i, s in ipairs(list) do texts[i] = concat({ s.queue, s.tenant, s.count, s.left, format('%.0f', s.bytes) }, SEP) end
+  for i, share in ipairs(list) do
+    texts[i] = concat({ share.queue, share.tenant, share.count, share.left, format('%.0f', share.bytes) }, SEP)
+  end
   flow.shares = concat(texts, '\30')
 end
 
@@ -170,11 +173,11 @@ function flows.new(id, shares)
     all[#all + 1] = { queue = shares[i], tenant = shares[i + 1], count = many, left = many, bytes = 0 }
     in_queues[shares[i]], total = (in_queues[shares[i]] or 0) + many, total + many
   end
-  for _, s in ipairs(all) do
-    local refusal = flows.no_room(s.queue, s.tenant, s.count, in_queues[s.queue])
-    if refusal then return nil, refusal .. SEP .. s.queue end
+  for _, share in ipairs(all) do
+    local refusal = flows.no_room(share.queue, share.tenant, share.count, in_queues[share.queue])
+    if refusal then return nil, refusal .. SEP .. share.queue end
   end
-  for _, s in ipairs(all) do flows.reserve(s.queue, s.tenant, s.count) end
+  for _, share in ipairs(all) do flows.reserve(share.queue, share.tenant, share.count) end
   local flow = { id = id, phase = STAGED, work = 0, next = 0, total = total, edges = 0, parts = 0, place = 0, life = 0,
     [COMPLETED] = 0, [DEAD] = 0, [CANCELLED] = 0, committed = 0, finished = 0, tenant = ARGV[6], name = ARGV[7],
     writer = CALLER }
@@ -184,9 +187,9 @@ end
 
 -- What was written of it goes, and its room is free again.
 function flows.unstage(flow)
-  for _, s in ipairs(flow.phase == STAGED and flows.shares(flow) or {}) do
-    flows.reserve(s.queue, s.tenant, -s.count)
-    flows.reserve_bytes(s.queue, s.tenant, -s.bytes)
+  for _, share in ipairs(flow.phase == STAGED and flows.shares(flow) or {}) do
+    flows.reserve(share.queue, share.tenant, -share.count)
+    flows.reserve_bytes(share.queue, share.tenant, -share.bytes)
   end
   flows.drop(flow)
 end
@@ -206,23 +209,25 @@ function flows.reserved(queue, tenant)
 end
 
 -- Keep room for so many, or (below 0) give it back.
-function flows.reserve(queue, tenant, n)
+function flows.reserve(queue, tenant, count)
   for _, whose in ipairs({ tenant, '' }) do
-    local many = flows.reserved(queue, whose) + n
+    local many = flows.reserved(queue, whose) + count
     local field = queue .. SEP .. whose
     rooms[field], changed_rooms[field] = many > 0 and format('%d', many) or '', true
   end
 end
 
 -- Why so many more tasks of a tenant, of so many more of its queue, cannot wait: the receipt of accept.duplicate.
-function flows.no_room(queue, tenant, n, in_queue)
-  local q = read_queue(queue)
-  if not q then return nil end
-  if q.max >= 0 and depth(q) + flows.reserved(queue, '') + in_queue > q.max then return format('q%s%.0f', SEP, q.max) end
-  if q.tenant_max >= 0 then
-    local t = read_tenant(q, tenant)
-    local waits = (t and waiting(t) or 0) + flows.reserved(queue, tenant)
-    if waits + n > q.tenant_max then return format('t%s%.0f', SEP, q.tenant_max) end
+function flows.no_room(queue_name, tenant_name, count, in_queue)
+  local queue = read_queue(queue_name)
+  if not queue then return nil end
+  if queue.max >= 0 and depth(queue) + flows.reserved(queue_name, '') + in_queue > queue.max then
+    return format('q%s%.0f', SEP, queue.max)
+  end
+  if queue.tenant_max >= 0 then
+    local tenant = read_tenant(queue, tenant_name)
+    local waits = (tenant and waiting(tenant) or 0) + flows.reserved(queue_name, tenant_name)
+    if waits + count > queue.tenant_max then return format('t%s%.0f', SEP, queue.tenant_max) end
   end
 end
 
@@ -246,10 +251,12 @@ function flows.most(queue, tenant)
 end
 
 -- Why so many bytes more of a tenant are too much: the receipt of accept.duplicate.
-function flows.no_bytes(queue, tenant, bytes)
-  local q = read_queue(queue) or { name = queue, tenants = {}, tenant_bytes = TENANT_BYTES }
-  local t = q.clock and read_tenant(q, tenant)
-  if bytes + (t and t[LIVE_BYTES] or 0) > flows.most(q, tenant) then return format('b%s%.0f', SEP, q.tenant_bytes) end
+function flows.no_bytes(queue_name, tenant_name, bytes)
+  local queue = read_queue(queue_name) or { name = queue_name, tenants = {}, tenant_bytes = TENANT_BYTES }
+  local tenant = queue.clock and read_tenant(queue, tenant_name)
+  if bytes + (tenant and tenant[LIVE_BYTES] or 0) > flows.most(queue, tenant_name) then
+    return format('b%s%.0f', SEP, queue.tenant_bytes)
+  end
 end
 
 writers[#writers + 1] = function() write_fields('reserved', changed_rooms, rooms) end

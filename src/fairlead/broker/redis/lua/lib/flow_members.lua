@@ -34,8 +34,8 @@ function flows.weigh(members)
   local bytes = {}
   for _, each in ipairs(members) do
     local _, _, _, head, _, blob = unpacked(MEMBER, each)
-    local h = parsed(head)
-    local share = h.queue .. SEP .. h.tenant
+    local fields = parsed(head)
+    local share = fields.queue .. SEP .. fields.tenant
     bytes[share] = (bytes[share] or 0) + flows.bytes(blob)
   end
   return bytes
@@ -51,20 +51,20 @@ end
 function flows.is_guarded(more, policy, inside) return more == 1 or policy == POLICY_RUN or not inside end
 
 -- Make a task of a member, as accept.accept would; how much work it was.
-local function lay(flow, id, head, blob, o, more)
-  local h, policy = parsed(head), tonumber(o[3]) % USES_RESULTS
-  flows.reserve(h.queue, h.tenant, -1)
-  flows.reserve_bytes(h.queue, h.tenant, -flows.bytes(blob))
+local function lay(flow, id, head, blob, options, more)
+  local fields, policy = parsed(head), tonumber(options[3]) % USES_RESULTS
+  flows.reserve(fields.queue, fields.tenant, -1)
+  flows.reserve_bytes(fields.queue, fields.tenant, -flows.bytes(blob))
   if find_task(id) then -- since it was staged
     flow[CANCELLED] = flow[CANCELLED] + 1
     return 1
   end
-  local waits, failed, verdict = flows.parents(o[10], policy)
+  local waits, failed, verdict = flows.parents(options[10], policy)
   replace(id)
   store(id, head, blob)
   local task = known(id)
   task.policy, task.recorded, changed[id] = policy, true, task
-  if tonumber(o[3]) >= USES_RESULTS then pins.take(task, o[10], more == 1) end
+  if tonumber(options[3]) >= USES_RESULTS then pins.take(task, options[10], more == 1) end
   if failed then
     admit(task, verdict)
     emit('enqueued', task)
@@ -72,9 +72,11 @@ local function lay(flow, id, head, blob, o, more)
     return 2
   end
   local inside = false
-  for _, each in ipairs(waits) do inside = inside or (each.h and each.h.flow == flow.id and each.h.flow_life == flow.life) end
+  for _, each in ipairs(waits) do
+    inside = inside or (each.fields and each.fields.flow == flow.id and each.fields.flow_life == flow.life)
+  end
   if flows.is_guarded(more, policy, inside) then waits[#waits + 1] = flows.guard(flow) end
-  place_new(task, o, waits)
+  place_new(task, options, waits)
   return 1 + #waits
 end
 
@@ -84,19 +86,20 @@ function flows.lay_members(flow, most)
   while done < most and work < 2 * STEP and bytes < BYTES do
     local page = call('LRANGE', key, done, min(done + PAGE, most) - 1)
     if #page == 0 then break end -- somebody took them away; the audit says so
-    local m, last, i = flows.opened(flow, page), 0, 1
+    local members, last, place = flows.opened(flow, page), 0, 1
     while page[last + 1] and bytes < BYTES do bytes, last = bytes + #page[last + 1], last + 1 end
-    load_new(m.ids)
-    flows.load_parents(m.edges, m.ids)
-    while i <= last and work < 2 * STEP do
-      local laid, took = flows.lay_straight(flow, m, i, last, 2 * STEP - work)
+    load_new(members.ids)
+    flows.load_parents(members.edges, members.ids)
+    while place <= last and work < 2 * STEP do
+      local laid, took = flows.lay_straight(flow, members, place, last, 2 * STEP - work)
       if laid == 0 then
-        laid, took = 1, lay(flow, m.ids[i], m.heads[i], m.blobs[i], split(m.options[i] .. m.edges[i], '\30'), m.mores[i])
+        laid, took = 1, lay(flow, members.ids[place], members.heads[place], members.blobs[place],
+          split(members.options[place] .. members.edges[place], '\30'), members.mores[place])
       end
-      i, work = i + laid, work + took
+      place, work = place + laid, work + took
     end
-    for k = 1, i - 1 do rows[done + k] = pack(ROW, 0, #m.ids[k], m.ids[k], #m.edges[k], m.edges[k]) end
-    done = done + i - 1
+    for k = 1, place - 1 do rows[done + k] = pack(ROW, 0, #members.ids[k], members.ids[k], #members.edges[k], members.edges[k]) end
+    done = done + place - 1
   end
   if done > 0 then
     write('LPOP', key, done)
@@ -180,7 +183,7 @@ end
 
 local function member(flow, id)
   local task = id and find_task(id)
-  return task and task.h.flow == flow.id and task.h.flow_life == flow.life and task or nil
+  return task and task.fields.flow == flow.id and task.fields.flow_life == flow.life and task or nil
 end
 
 -- More edges of one that waits; one row is as much as a call does.
@@ -240,7 +243,7 @@ local function revive(flow, task, edges)
   local waits, failed = flows.parents(edges, task.policy)
   if failed then return 0, #waits end
   shelves.take(task)
-  flows.count(task.h, task.state, -1)
+  flows.count(task.fields, task.state, -1)
   task.generation, task.reason, task.cancelling, task.popped = task.generation + 1, '', false, nil
   task.attempts, task.crashes, task.unroutable, task.finished, task.deadline, task.due = 0, 0, 0, 0, 0, 0
   move(task, DEFERRED)

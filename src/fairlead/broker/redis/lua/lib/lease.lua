@@ -14,23 +14,23 @@ end
 
 function leases.keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 
--- What this call lends to an incarnation (token, ids, these in one text; as which of its calls, if not as this one), and by token the loans that it ends:
--- a list of ids, the first and the last of them, the next list, ...
+-- What this call lends to an incarnation (token, ids, these in one text; as which of its calls, if not as this one), and by
+-- token the loans that it ends: a list of ids, the first and the last of them, the next list, ...
 function leases.loans_of(name)
-  local l = held[name]
-  if not l then
-    l = { ids = false, ended = {} }
-    held[name] = l
+  local loans = held[name]
+  if not loans then
+    loans = { ids = false, ended = {} }
+    held[name] = loans
   end
-  return l
+  return loans
 end
 
 -- Loans `first` to `last` of `ids`, all under this token, are over.
 function leases.end_loans(name, token, ids, first, last)
   local ended = leases.loans_of(name).ended
   local over = ended[token] or {}
-  local n = #over
-  ended[token], over[n + 1], over[n + 2], over[n + 3] = over, ids, first, last
+  local size = #over
+  ended[token], over[size + 1], over[size + 2], over[size + 3] = over, ids, first, last
 end
 
 -- What a call has left on loan, as it is stored: the number of the call, and the ids in their order.
@@ -43,17 +43,17 @@ end
 local FEW = 4
 function leases.remaining_loans(text, runs)
   local start, bytes, over = find(text, SEP, 1, true) or #text + 1, 0, {}
-  for r = 1, #runs, 3 do
-    local ids = runs[r]
-    for i = runs[r + 1], runs[r + 2] do bytes = bytes + #ids[i] + 1 end
+  for run = 1, #runs, 3 do
+    local ids = runs[run]
+    for i = runs[run + 1], runs[run + 2] do bytes = bytes + #ids[i] + 1 end
   end
   if bytes >= #text - start + 1 then return nil end
   if #runs == 3 then -- most end in the order in which they were lent
     local from, to = find(text, SEP .. concat(runs[1], SEP, runs[2], runs[3]), start, true)
     if from and (to == #text or sub(text, to + 1, to + 1) == SEP) then return sub(text, 1, from - 1) .. sub(text, to + 1) end
   end
-  for r = 1, #runs, 3 do
-    for i = runs[r + 1], runs[r + 2] do over[#over + 1] = runs[r][i] end
+  for run = 1, #runs, 3 do
+    for i = runs[run + 1], runs[run + 2] do over[#over + 1] = runs[run][i] end
   end
   if #over <= FEW then
     text = text .. SEP
@@ -77,12 +77,12 @@ function leases.end_lease(task, well)
   leases.end_loans(task.incarnation, task.token, { task.id }, 1, 1)
   if task.cancelling then drop(agenda('cancelling:' .. task.incarnation), task.id) end
   task.started = 0
-  for _, name in ipairs(task.h.limiters) do
-    local l = limits.read(name, true)
-    l.used, l.changed = l.used - 1, true
-    if l.breaker then breakers.hear(l.breaker, well, task.token) end
+  for _, name in ipairs(task.fields.limiters) do
+    local limiter = limits.read(name, true)
+    limiter.used, limiter.changed = limiter.used - 1, true
+    if limiter.breaker then breakers.hear(limiter.breaker, well, task.token) end
   end
-  for _, name in ipairs(task.h.limiters) do limits.wake(name) end
+  for _, name in ipairs(task.fields.limiters) do limits.wake(name) end
 end
 
 -- A task of this tenant stopped running: unpark it if that was what it waited for.
@@ -95,12 +95,12 @@ end
 -- What changed in the loans: a member for each call that has some left, by its token. The latest are
 -- found first, and nothing is kept of a call whose loans have all ended.
 writers[#writers + 1] = function()
-  for name, l in pairs(held) do
+  for name, loans in pairs(held) do
     local key = prefix .. 'held:' .. name
-    local calls = not l.ids and call('ZCARD', key) -- what this call lends is left in any case
-    if l.ids then write('ZADD', key, format('%.0f', l.token), (l.number or ARGV[3]) .. SEP .. l.text) end
-    sound[key] = not l.ids or next(l.ended) ~= nil
-    for number, over in pairs(l.ended) do
+    local calls = not loans.ids and call('ZCARD', key) -- what this call lends is left in any case
+    if loans.ids then write('ZADD', key, format('%.0f', loans.token), (loans.number or ARGV[3]) .. SEP .. loans.text) end
+    sound[key] = not loans.ids or next(loans.ended) ~= nil
+    for number, over in pairs(loans.ended) do
       local token = format('%.0f', number)
       local text = call('ZRANGEBYSCORE', key, token, token, 'LIMIT', 0, 1)[1]
       local left = text and leases.remaining_loans(text, over)
@@ -144,15 +144,15 @@ end
 -- Note that held tasks have begun to run: from now on a crash is charged to them.
 function mark(from, count)
   local codes = {}
-  for n = 1, count do
-    local i = from + 3 * (n - 1)
-    local task = find_task(ARGV[i])
+  for place = 1, count do
+    local arg = from + 3 * (place - 1)
+    local task = find_task(ARGV[arg])
     if not task then
-      codes[n] = 'u'
-    elseif ARGV[i + 1] ~= CALLER or not leased_as(task, CALLER, tonumber(ARGV[i + 2])) then
-      codes[n] = 'f'
+      codes[place] = 'u'
+    elseif ARGV[arg + 1] ~= CALLER or not leased_as(task, CALLER, tonumber(ARGV[arg + 2])) then
+      codes[place] = 'f'
     else
-      codes[n] = 'a'
+      codes[place] = 'a'
       if task.started == 0 then
         changed[task.id] = task
         begin(task)
@@ -166,14 +166,14 @@ end
 -- these in one text, and whether there may be more.
 function leases.fetch(wanted, start, lease, from, to)
   local budget, taken = { wanted = wanted, visits = 4 * wanted + 64, drops = 256, bytes = BUDGET, counted = false }, {}
-  for i = from, to do
-    local queue = read_queue(ARGV[i])
+  for arg = from, to do
+    local queue = read_queue(ARGV[arg])
     if queue and queue.paused == 0 and #taken < wanted and budget.bytes > 0 then serve(queue, budget, taken) end
   end
   if #taken > 0 then leases.lend(taken, start, lease) end
   follow_up()
-  for i = from, to do
-    local queue = read_queue(ARGV[i])
+  for arg = from, to do
+    local queue = read_queue(ARGV[arg])
     if queue then
       rung[queue.name] = queue -- whoever leaves work behind wakes the next
       fair.set_alarm(queue)
@@ -219,10 +219,10 @@ function leases.loans_again(text)
   local all = parts[7] ~= '' and split(parts[7], SEP) or {}
   if #all > 0 then load_tasks(all) end
   for _, id in ipairs(all) do
-    local t = tasks[id]
-    local value = t and leased_as(t, CALLER, token) and message_of(t)
+    local task = tasks[id]
+    local value = task and leased_as(task, CALLER, token) and message_of(task)
     if value then
-      ids[#ids + 1], notes[#notes + 1], reply[#ids + 3] = id, said(t), value
+      ids[#ids + 1], notes[#notes + 1], reply[#ids + 3] = id, said(task), value
     end
   end
   parts[7] = concat(ids, SEP)
@@ -282,7 +282,7 @@ local RUNS, CRASHES = 2048, 128 -- what the two limits in a message's flags stay
 
 -- How often a task may run, and how many crashes it survives, plus one; 0: not said.
 local function run_limits(task)
-  local flags = tonumber(match(task.h.base or task.head, '([^\31]*)$'))
+  local flags = tonumber(match(task.fields.base or task.head, '([^\31]*)$'))
   return flags % RUNS, floor(flags / RUNS) % CRASHES
 end
 
@@ -341,17 +341,17 @@ end
 -- from the last one on, and no further than needed.
 local function holdings(incarnation, most)
   local key = prefix .. 'held:' .. incarnation
-  local ids, tokens, n, place, calls = {}, {}, 0, 0, call('ZCARD', key)
+  local ids, tokens, count, place, calls = {}, {}, 0, 0, call('ZCARD', key)
   local left = false
-  while n < most and place < calls do
+  while count < most and place < calls do
     local row = call('ZREVRANGE', key, place, place, 'WITHSCORES')
     local _, start = leases.opened_loans(row[1])
     local all = split(sub(row[1], start + 1), SEP)
     place = place + 1
     for i = #all, 1, -1 do
-      if n == most then left = true break end
-      n = n + 1
-      ids[n], tokens[n] = all[i], tonumber(row[2])
+      if count == most then left = true break end
+      count = count + 1
+      ids[count], tokens[count] = all[i], tonumber(row[2])
     end
   end
   load_tasks(ids)

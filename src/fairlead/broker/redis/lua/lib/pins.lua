@@ -24,12 +24,12 @@ end
 
 local function read(id)
   if counts[id] == nil then pins.load({ id }) end
-  local n, keep = match(counts[id], '^(%d+)\31(.*)$')
-  return tonumber(n or 0), tonumber(keep or nil)
+  local count, keep = match(counts[id], '^(%d+)\31(.*)$')
+  return tonumber(count or 0), tonumber(keep or nil)
 end
 
-local function set(id, n, keep)
-  counts[id], new_counts[id] = n > 0 and n .. SEP .. (keep and exact(keep) or '') or '', true
+local function set(id, count, keep)
+  counts[id], new_counts[id] = count > 0 and count .. SEP .. (keep and exact(keep) or '') or '', true
 end
 
 -- Whether it is pinned; and whether it is kept for that: what did not complete has no result.
@@ -52,8 +52,8 @@ function pins.aside(name)
 end
 
 local function count_aside(task, by)
-  local n = pins.aside(task.h.queue) + by
-  asides[task.h.queue], new_asides[task.h.queue], meta.aside = n > 0 and n, true, meta.aside + by
+  local count = pins.aside(task.fields.queue) + by
+  asides[task.fields.queue], new_asides[task.fields.queue], meta.aside = count > 0 and count, true, meta.aside + by
   local tenant = tenant_of(task)
   tenant[PIN_BYTES], tenant[CHANGED] = tenant[PIN_BYTES] + by * bytes_of(task), true
 end
@@ -74,25 +74,25 @@ function pins.leave(task) count_aside(task, -1) end
 function pins.forget(id) set(id, 0) drop_letters(id) end
 
 function pins.pin(parent)
-  local n, keep = read(parent.id)
+  local count, keep = read(parent.id)
   local letter = parent.state == COMPLETED and not fits(parent) and 'o' or 'p'
-  if n == 0 and parent.state == COMPLETED and letter == 'p' then
+  if count == 0 and parent.state == COMPLETED and letter == 'p' then
     keep = parent.expires - (parent.started > 0 and parent.started or parent.finished)
     shelves.take(parent)
     if parent.parts < ASIDE then parent.parts = parent.parts + ASIDE end
     changed[parent.id] = parent
     count_aside(parent, 1)
   end
-  if n == 0 then tie.set(parent.id, tie.of(parent.id) .. letter) end
-  set(parent.id, n + 1, keep)
+  if count == 0 then tie.set(parent.id, tie.of(parent.id) .. letter) end
+  set(parent.id, count + 1, keep)
 end
 -- The same for one that may be past its time.
 function pins.repin(parent) if find_task(parent.id) then pins.pin(parent) else shelves.forget(parent) end end
 
 function pins.unpin(parent)
-  local n, keep = read(parent.id)
-  set(parent.id, n - 1, keep)
-  if n ~= 1 then return end
+  local count, keep = read(parent.id)
+  set(parent.id, count - 1, keep)
+  if count ~= 1 then return end
   local aside = pins.keeps(parent)
   drop_letters(parent.id)
   if not aside then return end
@@ -159,12 +159,12 @@ end
 function pins.settle()
   local ids, lives, again = {}, {}, {}
   while meta.unpins > 0 and #ids < STEP do
-    local text, last, n = next_text() or '', 1, #ids
+    local text, last, count = next_text() or '', 1, #ids
     repeat
-      n = n + 1
-      local _, stop, a, b = find(text, '^([^\31]*)\31(%d+)\29?', last + 1)
-      last, ids[n], lives[n], again[n] = stop or #text, a, tonumber(b), sub(text, 1, 1) == '+'
-    until last >= #text or n >= STEP
+      count = count + 1
+      local _, stop, id, life = find(text, '^([^\31]*)\31(%d+)\29?', last + 1)
+      last, ids[count], lives[count], again[count] = stop or #text, id, tonumber(life), sub(text, 1, 1) == '+'
+    until last >= #text or count >= STEP
     head = last < #text and sub(text, 1, 1) .. sub(text, last + 1) or nil
     if not head then meta.unpins = meta.unpins - 1 end
   end

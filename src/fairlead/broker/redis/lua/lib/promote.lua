@@ -36,14 +36,14 @@ end
 -- The place of one was read in another way.
 function asleep.know(key, at) if looks[key] == nil then looks[key] = at end end
 
-function asleep.add(task) asleep.put(task.h, task.id, task.state, task.due) end
+function asleep.add(task) asleep.put(task.fields, task.id, task.state, task.due) end
 
 -- The same for a task with this head.
 function asleep.put(head, id, state, moment)
   local at = state == DEFERRED and LAST_ASLEEP or moment
-  local a = asleep.of(head.queue, head.tenant)
-  set_at(a, id, at)
-  if fresh[id] then a.new = (a.new or 0) + 1 end
+  local index = asleep.of(head.queue, head.tenant)
+  set_at(index, id, at)
+  if fresh[id] then index.new = (index.new or 0) + 1 end
   if at == LAST_ASLEEP then return end
   local key = head.queue .. SEP .. head.tenant
   local known = look(key)
@@ -52,17 +52,17 @@ end
 
 -- New tasks of a tenant, `first` to `last` of `ids`, all deferred.
 function asleep.defer(head, ids, first, last)
-  local a = asleep.of(head.queue, head.tenant)
-  local over = a.over
+  local index = asleep.of(head.queue, head.tenant)
+  local over = index.over
   for i = first, last do over[ids[i]] = LAST_ASLEEP end
-  a.changed, a.sorted, a.low, a.new = true, nil, a.low or LAST_ASLEEP, (a.new or 0) + last - first + 1
+  index.changed, index.sorted, index.low, index.new = true, nil, index.low or LAST_ASLEEP, (index.new or 0) + last - first + 1
 end
 
 function asleep.take(task, from)
-  local head = task.h
-  local a, key = asleep.of(head.queue, head.tenant), head.queue .. SEP .. head.tenant
-  drop(a, task.id)
-  if from ~= DEFERRED and task.due <= max(look(key) or 0, now) then stale[key] = a end
+  local head = task.fields
+  local index, key = asleep.of(head.queue, head.tenant), head.queue .. SEP .. head.tenant
+  drop(index, task.id)
+  if from ~= DEFERRED and task.due <= max(look(key) or 0, now) then stale[key] = index end
 end
 
 -- Let a tenant have its place at the moment of its first task, or none.
@@ -75,20 +75,20 @@ local function set_place(key, first)
 end
 
 -- The place of a tenant has to be found anew.
-function asleep.look_again(key, a) stale[key] = a end
+function asleep.look_again(key, index) stale[key] = index end
 
 -- A tenant was looked at; `more`: of what is due now something is left, otherwise the next of its tasks is due then.
-function asleep.looked_at(key, a, more, next)
+function asleep.looked_at(key, index, more, next)
   local unsure = stale[key] -- something was taken that nobody looked at
   stale[key] = nil
-  if more then set_at(due, key, now) elseif unsure then stale[key] = a else set_place(key, next) end
+  if more then set_at(due, key, now) elseif unsure then stale[key] = index else set_place(key, next) end
 end
 
 -- Before anybody asks when something is due: the places of tenants of which something was taken.
 function asleep.settle()
   if next(stale) == nil then return end
-  for key, a in pairs(stale) do
-    local first = firsts(a, 1)[1]
+  for key, index in pairs(stale) do
+    local first = firsts(index, 1)[1]
     set_place(key, first and first[1])
   end
   stale = {}
@@ -104,12 +104,12 @@ end
 
 -- A rate has a token again: of a named limiter, a whole queue, or one tenant of it.
 local function alarm(key)
-  local queue, name = match(key, '^([^\31]*)\31(.*)$')
-  if queue == '' then return limits.wake(name) end
-  local q = read_queue(queue)
-  if not q then return end
-  if name == '' then rung[queue] = q return end
-  local tenant = read_tenant(q, name)
+  local queue_name, name = match(key, '^([^\31]*)\31(.*)$')
+  if queue_name == '' then return limits.wake(name) end
+  local queue = read_queue(queue_name)
+  if not queue then return end
+  if name == '' then rung[queue_name] = queue return end
+  local tenant = read_tenant(queue, name)
   if tenant and tenant[STATUS] == PARKED then fair.make_ready(tenant) end
 end
 
@@ -137,22 +137,24 @@ local AS_QUEUED, NO_DEADLINE, FIRST_LIFE = '\3', ('\0'):rep(8), ('\0'):rep(4)
 
 -- The entry of a line for a task of this record, if it is asleep, has no deadline and the level it came with. FATE: its first byte is the
 -- state, the 11th and 12th are the generation, the 37th to 44th the deadline. SIZE begins with the life.
-local function short_way(id, r)
-  local state = r:byte(1)
-  if state ~= SCHEDULED and state ~= RETRYING or sub(r, 37, 44) ~= NO_DEADLINE or r:byte(FATE_END + 1) >= MOVED then return nil end
-  local low, high = r:byte(11, 12)
-  if low + high == 0 and sub(r, -12, -9) == FIRST_LIFE then return id, state end
-  return id .. SEP .. unpacked('<I', r, #r - 11) .. '.' .. (low + 256 * high), state
+local function short_way(id, record)
+  local state = record:byte(1)
+  if state ~= SCHEDULED and state ~= RETRYING or sub(record, 37, 44) ~= NO_DEADLINE or record:byte(FATE_END + 1) >= MOVED then
+    return nil
+  end
+  local low, high = record:byte(11, 12)
+  if low + high == 0 and sub(record, -12, -9) == FIRST_LIFE then return id, state end
+  return id .. SEP .. unpacked('<I', record, #record - 11) .. '.' .. (low + 256 * high), state
 end
 
 -- What is needed of their records; most tasks need not be made for it.
 local function records_of(ids)
-  local missing, n = {}, 0
+  local missing, count = {}, 0
   for i = 1, #ids do
-    if tasks[ids[i]] == nil and raw[ids[i]] == nil and not latest[ids[i]] then n = n + 1 missing[n] = ids[i] end
+    if tasks[ids[i]] == nil and raw[ids[i]] == nil and not latest[ids[i]] then count = count + 1 missing[count] = ids[i] end
   end
-  local found = n > 0 and call('HMGET', prefix .. 'records', unpack(missing)) or {}
-  for i = 1, n do if found[i] then raw[missing[i]] = found[i] end end
+  local found = count > 0 and call('HMGET', prefix .. 'records', unpack(missing)) or {}
+  for i = 1, count do if found[i] then raw[missing[i]] = found[i] end end
   sound[prefix .. 'records'] = true
 end
 
@@ -165,9 +167,9 @@ local function is_made(id) return #id == 32 and not find(id, ':', 1, true) end
 
 -- The number of a task in the order in which chosen ids came.
 local function life_of(id)
-  local task, r = tasks[id], latest[id] or raw[id]
-  if task or not r then return task and task.life or 0 end
-  return (unpacked('<I', r, #r - SIZE_LENGTH + 1))
+  local task, record = tasks[id], latest[id] or raw[id]
+  if task or not record then return task and task.life or 0 end
+  return (unpacked('<I', record, #record - SIZE_LENGTH + 1))
 end
 
 -- Put these rows, which are due at one moment, into the order in which they came.
@@ -176,33 +178,33 @@ local function order_by_lives(rows, first, last)
   for k = first, last do ids[k - first + 1], some[k - first + 1] = rows[k][2], rows[k] end
   records_of(ids)
   for k = 1, #ids do lives[ids[k]] = life_of(ids[k]) end
-  sort(some, function(x, y)
-    local one, other = lives[x[2]], lives[y[2]]
+  sort(some, function(row, other_row)
+    local one, other = lives[row[2]], lives[other_row[2]]
     if one ~= other then return one < other end
-    return less(x[2], y[2])
+    return less(row[2], other_row[2])
   end)
   for k = 1, #some do rows[first + k - 1] = some[k] end
 end
 
 -- The first `most` tasks that sleep, and one more. Those of one moment are stored by their ids, which is the order in which they
 -- came if Fairlead made these; chosen ones are put into that order, as far as a call may read them.
-local function first_asleep(a, most)
-  local rows, i = firsts(a, most + 1), 1
-  while rows[i] and rows[i][1] <= now do
-    local at, from = rows[i][1], i
-    if rows[i + 1] and rows[i + 1][1] == at then
-      local chosen = not is_made(rows[i][2])
+local function first_asleep(index, most)
+  local rows, place = firsts(index, most + 1), 1
+  while rows[place] and rows[place][1] <= now do
+    local at, from = rows[place][1], place
+    if rows[place + 1] and rows[place + 1][1] == at then
+      local chosen = not is_made(rows[place][2])
       repeat
-        i = i + 1
-        chosen = chosen or not is_made(rows[i][2])
-      until not rows[i + 1] or rows[i + 1][1] ~= at
-      if not rows[i + 1] and i > most and chosen and ties > 0 then -- there may be more of them
-        rows = firsts(a, most + 1 + ties)
-        while rows[i + 1] and rows[i + 1][1] == at do i, ties = i + 1, ties - 1 end
+        place = place + 1
+        chosen = chosen or not is_made(rows[place][2])
+      until not rows[place + 1] or rows[place + 1][1] ~= at
+      if not rows[place + 1] and place > most and chosen and ties > 0 then -- there may be more of them
+        rows = firsts(index, most + 1 + ties)
+        while rows[place + 1] and rows[place + 1][1] == at do place, ties = place + 1, ties - 1 end
       end
-      if chosen then order_by_lives(rows, from, i) end
+      if chosen then order_by_lives(rows, from, place) end
     end
-    i = i + 1
+    place = place + 1
   end
   for k = #rows, most + 2, -1 do rows[k] = nil end
   return rows
@@ -213,17 +215,17 @@ end
 -- that, if they were read already.
 local function promote_tenant(tenant, most, late, rows)
   local queue, key = tenant[QUEUE], tenant[QUEUE].name .. SEP .. tenant[NAME]
-  local a = asleep.of(queue.name, tenant[NAME])
+  local index = asleep.of(queue.name, tenant[NAME])
   local ids, done, from, first = {}, 0, { 0, 0, 0, 0, 0 }, nil
   local known_rows, many = rows ~= nil, 0
-  rows = rows or first_asleep(a, most)
+  rows = rows or first_asleep(index, most)
   for i = 1, #rows do
     if rows[i][1] > now then break end
     many = i
     if i <= most then ids[i] = rows[i][2] end
   end
   if #ids > 0 and not known_rows then records_of(ids) end
-  local n, own, its_level, back, level, mark = #written, nil, nil, nil, nil, '\28' .. tenant[NAME]
+  local written_size, last_self, its_level, back, level, mark = #written, nil, nil, nil, nil, '\28' .. tenant[NAME]
   local function tell(last)
     if first then add_rows(group_of('queued', QUEUED, queue.name, 0, 0, ''), mark, ids, first, last) end
     first = nil
@@ -231,24 +233,24 @@ local function promote_tenant(tenant, most, late, rows)
   for i = 1, #ids do
     if late.ends >= STEP then break end
     local id = ids[i]
-    local r = tasks[id] == nil and not latest[id] and raw[id]
+    local record = tasks[id] == nil and not latest[id] and raw[id]
     local entry, state
-    if r then entry, state = short_way(id, r) end
+    if record then entry, state = short_way(id, record) end
     if entry then
-      local its = sub(r, FATE_END + 1, -1 - SIZE_LENGTH)
-      if its ~= own then own, its_level = its, parsed(select(5, unpacked(SELF, its))).level end
+      local self_text = sub(record, FATE_END + 1, -1 - SIZE_LENGTH)
+      if self_text ~= last_self then last_self, its_level = self_text, parsed(select(5, unpacked(SELF, self_text))).level end
       if its_level ~= level then level, back = its_level, added(line(tenant, its_level), L_BACK) end
       back[#back + 1] = entry
       if level < 4 then tenant[LEN + level] = tenant[LEN + level] + 1 else set_length(tenant, level, length_of(tenant, level) + 1) end
-      r = AS_QUEUED .. sub(r, 2)
-      written[n + 1], written[n + 2], latest[id], raw[id] = id, r, r, nil
-      n, from[state], first = n + 2, from[state] + 1, first or i
-      drop(a, id)
+      record = AS_QUEUED .. sub(record, 2)
+      written[written_size + 1], written[written_size + 2], latest[id], raw[id] = id, record, record, nil
+      written_size, from[state], first = written_size + 2, from[state] + 1, first or i
+      drop(index, id)
     else
       tell(i - 1)
       local task = known(id)
       if not task or (task.state ~= SCHEDULED and task.state ~= RETRYING) then
-        drop(a, id)
+        drop(index, id)
       elseif task.deadline > 0 and task.deadline < now then
         tie.load({ id })
         outcome.expire(task)
@@ -271,7 +273,7 @@ local function promote_tenant(tenant, most, late, rows)
     tenant[CHANGED], queue.changed = true, true
     made_queued(tenant)
   end
-  asleep.looked_at(key, a, many > done, rows[many + 1] and rows[many + 1][1])
+  asleep.looked_at(key, index, many > done, rows[many + 1] and rows[many + 1][1])
   return done
 end
 
@@ -282,30 +284,30 @@ local function promote_due(late)
   if #found == 0 then return 0 end
   local each = max(1, floor(max(STEP, (STEP - late.ends) * BULK) / #found))
   for i = 1, #found do
-    local queue, name = match(found[i][2], '^([^\31]*)\31(.*)$')
-    local list = names[queue] or {}
-    names[queue], list[#list + 1], found[i][3], found[i][4] = list, name, queue, name
+    local queue_name, name = match(found[i][2], '^([^\31]*)\31(.*)$')
+    local list = names[queue_name] or {}
+    names[queue_name], list[#list + 1], found[i][3], found[i][4] = list, name, queue_name, name
   end
-  for queue, list in pairs(names) do
-    local q = read_queue(queue)
-    if q then load_tenants(q, list) end
+  for queue_name, list in pairs(names) do
+    local queue = read_queue(queue_name)
+    if queue then load_tenants(queue, list) end
   end
-  local rows, ids, n = {}, {}, 0
+  local rows, ids, count = {}, {}, 0
   for i = 1, #found do
-    local its = first_asleep(asleep.of(found[i][3], found[i][4]), each)
-    rows[i] = its
-    for k = 1, min(#its, each) do
-      if its[k][1] > now then break end
-      n = n + 1
-      ids[n] = its[k][2]
+    local first_rows = first_asleep(asleep.of(found[i][3], found[i][4]), each)
+    rows[i] = first_rows
+    for k = 1, min(#first_rows, each) do
+      if first_rows[k][1] > now then break end
+      count = count + 1
+      ids[count] = first_rows[k][2]
     end
     asleep.know(found[i][2], found[i][1])
   end
-  if n > 0 then records_of(ids) end
+  if count > 0 then records_of(ids) end
   for i = 1, #found do
-    local q = read_queue(found[i][3])
-    local t = q and q.tenants[found[i][4]]
-    if t then moved = moved + promote_tenant(t, each, late, rows[i]) else drop(due, found[i][2]) end
+    local queue = read_queue(found[i][3])
+    local tenant = queue and queue.tenants[found[i][4]]
+    if tenant then moved = moved + promote_tenant(tenant, each, late, rows[i]) else drop(due, found[i][2]) end
   end
   return moved
 end

@@ -17,40 +17,41 @@ local LAST = 9e18
 SENTINEL = ('~'):rep(80) -- keeps a set out of the encoding that is searched from end to end; the last of any order
 
 function read_queue(name, make)
-  local q = queues[name]
-  if q == nil then
+  local queue = queues[name]
+  if queue == nil then
     local state = call('HGET', prefix .. 'queues', name)
     sound[prefix .. 'queues'] = true
-    q = state and { name = name, counts = {}, tenants = {}, lists = prefix .. 'line:' .. name .. ':' } or false
-    if q then
-      local c = q.counts
-      q.clock, q.weight, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], q.since, q.gone, q.average, q.warned,
-        q.done_bytes, q.dead_bytes, q.kept_until, q.large_done, q.large_dead, q.look, q.emptied, q.tail = unpacked(STATE, state)
-      q.tail = sub(state, q.tail)
+    queue = state and { name = name, counts = {}, tenants = {}, lists = prefix .. 'line:' .. name .. ':' } or false
+    if queue then
+      local counts = queue.counts
+      queue.clock, queue.weight, counts[1], counts[2], counts[3], counts[4], counts[5], counts[6], counts[7], counts[8], queue.since,
+        queue.gone, queue.average, queue.warned, queue.done_bytes, queue.dead_bytes, queue.kept_until, queue.large_done, queue.large_dead,
+        queue.look, queue.emptied, queue.tail = unpacked(STATE, state)
+      queue.tail = sub(state, queue.tail)
     end
-    queues[name] = q
+    queues[name] = queue
   end
-  if not q and make then
-    q = { name = name, counts = { 0, 0, 0, 0, 0, 0, 0, 0 }, tenants = {}, lists = prefix .. 'line:' .. name .. ':',
+  if not queue and make then
+    queue = { name = name, counts = { 0, 0, 0, 0, 0, 0, 0, 0 }, tenants = {}, lists = prefix .. 'line:' .. name .. ':',
       clock = 0, weight = 0, since = 0, gone = 0, average = 0, warned = 0, done_bytes = 0, dead_bytes = 0,
       kept_until = 0, large_done = 0, large_dead = 0, look = 0, emptied = 0, tail = '', changed = true }
-    queues[name] = q
+    queues[name] = queue
     set_at(agenda('ready:' .. name), SENTINEL, LAST)
   end
-  if q and not q.ready then
-    q.ready = agenda('ready:' .. name)
+  if queue and not queue.ready then
+    queue.ready = agenda('ready:' .. name)
     local conf = call('HGET', prefix .. 'settings', name)
     if conf then
-      q.paused, q.max, q.tenant_max, q.tenant_bytes, q.pinned_max, q.warn, q.concurrency, q.rate, q.burst, q.charge,
-        q.keep, q.keep_count, q.keep_bytes, q.keep_dead, q.dead_max = unpacked(CONF, conf)
-      q.charge, q.strict = q.charge % 2, floor(q.charge / 2)
+      queue.paused, queue.max, queue.tenant_max, queue.tenant_bytes, queue.pinned_max, queue.warn, queue.concurrency, queue.rate,
+        queue.burst, queue.charge, queue.keep, queue.keep_count, queue.keep_bytes, queue.keep_dead, queue.dead_max = unpacked(CONF, conf)
+      queue.charge, queue.strict = queue.charge % 2, floor(queue.charge / 2)
     else
-      q.paused, q.max, q.tenant_max, q.tenant_bytes, q.pinned_max, q.warn, q.concurrency, q.rate, q.burst, q.charge,
-        q.keep, q.keep_count, q.keep_bytes, q.keep_dead, q.dead_max, q.strict
+      queue.paused, queue.max, queue.tenant_max, queue.tenant_bytes, queue.pinned_max, queue.warn, queue.concurrency, queue.rate,
+        queue.burst, queue.charge, queue.keep, queue.keep_count, queue.keep_bytes, queue.keep_dead, queue.dead_max, queue.strict
         = 0, -1, -1, TENANT_BYTES, PINNED_BYTES, -1, -1, 0, 1, 0, 3600, 10000, 67108864, 604800, 268435456, 0
     end
   end
-  return q or nil
+  return queue or nil
 end
 
 function depth(queue) return queue.counts[1] + queue.counts[2] + queue.counts[3] + queue.counts[5] end
@@ -64,9 +65,10 @@ end
 
 -- When to look at a queue of which something changed in this call; `soon`: when the first that ended is over.
 local function watch_over(queue)
-  local c = queue.counts
+  local counts = queue.counts
   if queue.soon and (queue.look == 0 or queue.soon < queue.look) then look_at(queue, queue.soon) end
-  if c[QUEUED] + c[RUNNING] + c[COMPLETED] + c[DEAD] + c[CANCELLED] + c[SCHEDULED] + c[DEFERRED] + c[RETRYING] > 0 then
+  if counts[QUEUED] + counts[RUNNING] + counts[COMPLETED] + counts[DEAD] + counts[CANCELLED] + counts[SCHEDULED] + counts[DEFERRED]
+    + counts[RETRYING] > 0 then
     queue.emptied = 0
   elseif queue.emptied == 0 then
     queue.emptied = now
@@ -99,11 +101,12 @@ end
 writers[#writers + 1] = function()
   for name, queue in pairs(queues) do
     if queue and queue.changed then
-      local c = queue.counts
+      local counts = queue.counts
       watch_over(queue)
-      write('HSET', prefix .. 'queues', name, pack(STATE, queue.clock, queue.weight, c[1], c[2], c[3], c[4], c[5], c[6],
-        c[7], c[8], queue.since, queue.gone, queue.average, queue.warned, queue.done_bytes, queue.dead_bytes, queue.kept_until,
-        queue.large_done, queue.large_dead, queue.look, queue.emptied) .. stats.tail(queue))
+      write('HSET', prefix .. 'queues', name,
+        pack(STATE, queue.clock, queue.weight, counts[1], counts[2], counts[3], counts[4], counts[5], counts[6], counts[7], counts[8],
+        queue.since, queue.gone, queue.average, queue.warned, queue.done_bytes, queue.dead_bytes, queue.kept_until, queue.large_done,
+        queue.large_dead, queue.look, queue.emptied) .. stats.tail(queue))
     end
   end
 end
@@ -127,9 +130,9 @@ begins[#begins + 1] = function()
   gates = {} -- tenant -> its own limit, of those that have one
 end
 function read_gate(field)
-  local g = call('HGET', prefix .. 'gates', field)
-  if not g then return nil end
-  local concurrency, rate, burst, since, gone = unpacked(GATE, g)
+  local stored = call('HGET', prefix .. 'gates', field)
+  if not stored then return nil end
+  local concurrency, rate, burst, since, gone = unpacked(GATE, stored)
   return { field = field, concurrency = concurrency, rate = rate, burst = burst, since = since, gone = gone }
 end
 
@@ -142,23 +145,23 @@ end
 -- Bring tenants of a queue into the cache, in one read; true if all of them were read, and are known. `texts`: as they are
 -- stored, by name, if somebody has read them.
 function load_tenants(queue, names, texts)
-  local missing, n, cache = {}, 0, queue.tenants
+  local missing, count, cache = {}, 0, queue.tenants
   for i = 1, #names do
     local name = names[i]
-    if cache[name] == nil then n = n + 1 missing[n] = name cache[name] = false end
+    if cache[name] == nil then count = count + 1 missing[count] = name cache[name] = false end
   end
-  if n == 0 then return end
+  if count == 0 then return end
   local found = not texts and call('HMGET', prefix .. 'tenants:' .. queue.name, unpack(missing))
   sound[prefix .. 'tenants:' .. queue.name] = true
-  local all = n == #names
-  for i = 1, n do
-    local r = found and found[i] or texts and texts[missing[i]]
-    if not r then all = false else
-      local tenant = { missing[i], queue, false, false, '', '', 0, 0, 0, unpacked(TENANT, r) }
-      if #r > TENANT_LENGTH then
+  local all = count == #names
+  for i = 1, count do
+    local record = found and found[i] or texts and texts[missing[i]]
+    if not record then all = false else
+      local tenant = { missing[i], queue, false, false, '', '', 0, 0, 0, unpacked(TENANT, record) }
+      if #record > TENANT_LENGTH then
         local next
-        tenant[SPOT], tenant[WOKEN], tenant[DEAD_BYTES], tenant[PIN_BYTES], tenant[OWNS], next = unpacked(RARE, r, TENANT_LENGTH + 1)
-        if next <= #r then tenant[LOWER] = { unpacked(LENGTHS, r, next) } end
+        tenant[SPOT], tenant[WOKEN], tenant[DEAD_BYTES], tenant[PIN_BYTES], tenant[OWNS], next = unpacked(RARE, record, TENANT_LENGTH + 1)
+        if next <= #record then tenant[LOWER] = { unpacked(LENGTHS, record, next) } end
       end
       cache[missing[i]] = tenant
     end
@@ -192,18 +195,21 @@ function make_tenant(queue, name)
 end
 
 function tenant_of(task)
-  local queue = read_queue(task.h.queue, true)
-  return queue.tenants[task.h.tenant] or make_tenant(queue, task.h.tenant)
+  local queue = read_queue(task.fields.queue, true)
+  return queue.tenants[task.fields.tenant] or make_tenant(queue, task.fields.tenant)
 end
 
 function waiting(tenant) return tenant[COUNT + SCHEDULED] + tenant[COUNT + DEFERRED] + tenant[COUNT + QUEUED] + tenant[COUNT + RETRYING] end
 
-function stored_tenant(t)
-  local r = pack(TENANT, unpack(t, COUNT + 1, LIVE_BYTES))
-  local lower = t[LOWER]
-  if t[DEAD_BYTES] + t[PIN_BYTES] + t[OWNS] == 0 and t[SPOT] == '' and t[WOKEN] == '' and not lower then return r end
-  r = r .. pack(RARE, #t[SPOT], t[SPOT], #t[WOKEN], t[WOKEN], t[DEAD_BYTES], t[PIN_BYTES], t[OWNS])
-  return lower and r .. pack(LENGTHS, lower[1], lower[2], lower[3], lower[4]) or r
+function stored_tenant(tenant)
+  local record = pack(TENANT, unpack(tenant, COUNT + 1, LIVE_BYTES))
+  local lower = tenant[LOWER]
+  if tenant[DEAD_BYTES] + tenant[PIN_BYTES] + tenant[OWNS] == 0 and tenant[SPOT] == '' and tenant[WOKEN] == '' and not lower then
+    return record
+  end
+  record = record .. pack(RARE, #tenant[SPOT], tenant[SPOT], #tenant[WOKEN], tenant[WOKEN], tenant[DEAD_BYTES], tenant[PIN_BYTES],
+    tenant[OWNS])
+  return lower and record .. pack(LENGTHS, lower[1], lower[2], lower[3], lower[4]) or record
 end
 
 -- @part drop_saved
@@ -235,27 +241,28 @@ end
 
 writers[#writers + 1] = function()
   for _, queue in pairs(queues) do
-    local keeps, drops, woke, slept, n = {}, {}, {}, {}, 0
-    for name, t in pairs(queue and queue.tenants or {}) do
-      if t and t[CHANGED] then
-        if gates[t] and gates[t].changed then write_gate(gates[t]) end
-        local busy = t[10] + t[11] + t[12] + t[13] + t[14] > 0 and 1 or 0 -- by its counts, as waiting and stored_tenant
-        if busy ~= t[BUSY] then
+    local keeps, drops, woke, slept, keeps_size = {}, {}, {}, {}, 0
+    for name, tenant in pairs(queue and queue.tenants or {}) do
+      if tenant and tenant[CHANGED] then
+        if gates[tenant] and gates[tenant].changed then write_gate(gates[tenant]) end
+        -- By its counts, as waiting and stored_tenant.
+        local busy = tenant[10] + tenant[11] + tenant[12] + tenant[13] + tenant[14] > 0 and 1 or 0
+        if busy ~= tenant[BUSY] then
           local list = busy == 1 and woke or slept
-          t[BUSY], list[#list + 1] = busy, name
+          tenant[BUSY], list[#list + 1] = busy, name
         end
-        local empty = busy == 0 and is_empty(t) and t[STATUS] ~= READY
-        if empty and t[TAG] > queue.clock then set_at(saved(queue), name, t[TAG]) end
-        if empty and t[TAG] <= queue.clock then
+        local empty = busy == 0 and is_empty(tenant) and tenant[STATUS] ~= READY
+        if empty and tenant[TAG] > queue.clock then set_at(saved(queue), name, tenant[TAG]) end
+        if empty and tenant[TAG] <= queue.clock then
           drops[#drops + 1] = name
-          stats.put_away(t)
+          stats.put_away(tenant)
         else
-          keeps[n + 1], keeps[n + 2] = name, stored_tenant(t)
-          n = n + 2
+          keeps[keeps_size + 1], keeps[keeps_size + 2] = name, stored_tenant(tenant)
+          keeps_size = keeps_size + 2
         end
       end
     end
-    if n > 0 then write_all('HSET', prefix .. 'tenants:' .. queue.name, keeps) end
+    if keeps_size > 0 then write_all('HSET', prefix .. 'tenants:' .. queue.name, keeps) end
     if #drops > 0 then write_all('HDEL', prefix .. 'tenants:' .. queue.name, drops) end
     if #woke > 0 then write_all('SADD', prefix .. 'active:' .. queue.name, woke) end
     if #slept > 0 then write_all('SREM', prefix .. 'active:' .. queue.name, slept) end
@@ -269,7 +276,8 @@ end
 -- Like a tenant, a line is an array. Of a tenant that fast_path/fetch.lend_straight serves a number stands for its
 -- one line, see there.
 -- @share straight_line
--- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8 L_FIRST=9 L_ADDED=10 L_ADDED_AT=11 L_ADDED_TO=12 L_ADDED_LIST=13
+-- @const L_KEY=1 L_STORED=2 L_TAKEN=3 L_BASE=4 L_WINDOW=5 L_GONE=6 L_FRONT=7 L_BACK=8
+-- @const L_FIRST=9 L_ADDED=10 L_ADDED_AT=11 L_ADDED_TO=12 L_ADDED_LIST=13
 local NONE = {} -- a list that nobody may write to
 local seen
 begins[#begins + 1] = function()
@@ -307,18 +315,18 @@ function line(tenant, level)
   elseif type(lines) == 'number' then
     return straight_line(tenant, level)
   end
-  local l = lines[level]
-  if not l then
-    l = { tenant[QUEUE].lists .. level .. ':' .. tenant[NAME], length_of(tenant, level), 0, 0, NONE, 0, NONE, NONE, false }
-    lines[level], seen[#seen + 1] = l, l
+  local own_line = lines[level]
+  if not own_line then
+    own_line = { tenant[QUEUE].lists .. level .. ':' .. tenant[NAME], length_of(tenant, level), 0, 0, NONE, 0, NONE, NONE, false }
+    lines[level], seen[#seen + 1] = own_line, own_line
   end
-  return l
+  return own_line
 end
 
 -- What this call put to the end of a line, or before its first, the last of these first.
-function added(l, side)
-  if l[side] == NONE then l[side] = {} end
-  return l[side]
+function added(line, side)
+  if line[side] == NONE then line[side] = {} end
+  return line[side]
 end
 
 function push(tenant, level, entry, front)
@@ -329,11 +337,11 @@ function push(tenant, level, entry, front)
 end
 
 function pop(tenant, level)
-  local l = line(tenant, level)
-  local front = l[L_FRONT]
+  local own_line = line(tenant, level)
+  local front = own_line[L_FRONT]
   if #front > 0 then front[#front] = nil
-  elseif l[L_TAKEN] < l[L_STORED] then l[L_TAKEN] = l[L_TAKEN] + 1
-  else l[L_GONE] = l[L_GONE] + 1 end
+  elseif own_line[L_TAKEN] < own_line[L_STORED] then own_line[L_TAKEN] = own_line[L_TAKEN] + 1
+  else own_line[L_GONE] = own_line[L_GONE] + 1 end
   if level < 4 then tenant[LEN + level] = tenant[LEN + level] - 1 else set_length(tenant, level, length_of(tenant, level) - 1) end
   tenant[CHANGED] = true
 end
@@ -342,8 +350,8 @@ end
 function clear_lines(tenant)
   for level = 0, tenant[LOWER] and 7 or 3 do
     if length_of(tenant, level) > 0 then
-      local l = line(tenant, level)
-      l[L_FRONT], l[L_BACK], l[L_GONE], l[L_TAKEN] = NONE, NONE, 0, l[L_STORED]
+      local own_line = line(tenant, level)
+      own_line[L_FRONT], own_line[L_BACK], own_line[L_GONE], own_line[L_TAKEN] = NONE, NONE, 0, own_line[L_STORED]
       set_length(tenant, level, 0)
     end
   end
@@ -379,16 +387,16 @@ local GONE = '' -- put where an entry was; no entry is empty
 local function still_there(entries)
   local ids, alive, bytes = {}, {}, 0
   for i, entry in ipairs(entries) do ids[i] = match(entry, '^[^\31]+') end
-  for i, r in ipairs(call('HMGET', prefix .. 'records', unpack(ids))) do
+  for i, record in ipairs(call('HMGET', prefix .. 'records', unpack(ids))) do
     local id, entry = ids[i], entries[i]
-    if tasks[id] == nil and r and r:byte() ~= QUEUED then
+    if tasks[id] == nil and record and record:byte() ~= QUEUED then
       alive[i] = false
-    elseif tasks[id] == nil and not r and id == entry then -- made by Fairlead, and never used twice
+    elseif tasks[id] == nil and not record and id == entry then -- made by Fairlead, and never used twice
       alive[i] = call('HEXISTS', prefix .. 'tasks', id) == 1
     else
       if tasks[id] == nil then
-        raw[id] = r
-        bytes = bytes + (r and 0 or call('HSTRLEN', prefix .. 'tasks', id))
+        raw[id] = record
+        bytes = bytes + (record and 0 or call('HSTRLEN', prefix .. 'tasks', id))
         if bytes > LOOKED_BYTES and i > 1 then return alive, i - 1 end
       end
       alive[i] = task_at(entry) ~= nil
@@ -422,16 +430,16 @@ end
 function close_gaps()
   local found = firsts(agenda('gaps'), 1)[1]
   if not found then return false end
-  local queue, tenant = match(found[2], '^([^\31]*)\31(.*)$')
-  local q = read_queue(queue)
-  local t = q and read_tenant(q, tenant)
+  local queue_name, tenant_name = match(found[2], '^([^\31]*)\31(.*)$')
+  local queue = read_queue(queue_name)
+  local tenant = queue and read_tenant(queue, tenant_name)
   local place, level = found[1], 0
-  while t and level < 8 and place >= length_of(t, level) do
-    place, level = place - length_of(t, level), level + 1
+  while tenant and level < 8 and place >= length_of(tenant, level) do
+    place, level = place - length_of(tenant, level), level + 1
   end
-  if t and level < 8 then
-    local passed = place > DEEP and max(length_of(t, level) - DEEP - place, 0) or 0
-    set_at(agenda('gaps'), found[2], found[1] + passed + close_gap(t, level, place + passed))
+  if tenant and level < 8 then
+    local passed = place > DEEP and max(length_of(tenant, level) - DEEP - place, 0) or 0
+    set_at(agenda('gaps'), found[2], found[1] + passed + close_gap(tenant, level, place + passed))
   else
     drop(agenda('gaps'), found[2])
   end

@@ -37,7 +37,7 @@ function finish(task, to, reason, keep, plain)
   if task.hold > 0 and task.hold < 3 then unique.release(task) end
   -- What ended for another may be put back to work with its flow.
   if to == CANCELLED and sub(task.reason, 1, 17) ~= 'dependency_failed' then leave.drop_body(task) end
-  if task.h.flow then flows.count(task.h, to, 1) end
+  if task.fields.flow then flows.count(task.fields, to, 1) end
   dependency.tell_ends(task, to)
   stats.count(tenant, to - ENDS, 1)
   pins.release(task)
@@ -48,7 +48,7 @@ end
 function shelves.put(task, keep, plain)
   local tenant = tenant_of(task)
   local queue = tenant[QUEUE]
-  local dead = task.state == DEAD or task.h.flow and shelves.may_return(task) -- with its flow
+  local dead = task.state == DEAD or task.fields.flow and shelves.may_return(task) -- with its flow
   task.expires = now + (keep or (dead and queue.keep_dead or queue.keep))
   shelves.count_bytes(tenant, task.state, bytes_of(task))
   if plain then shelves.keep_plainly(tenant, { task.id }, 1, 1, task.life, bytes_of(task))
@@ -139,68 +139,68 @@ end
 -- 32nd) beyond which it gives before others; by then half of what it holds, or more, is in that order.
 -- @const OWN=64 LEAST=32 DONE_BIT=1 DEAD_BIT=2
 
-function shelves.of(q, state)
+function shelves.of(queue, state)
   local dead = state == DEAD
   local bit = dead and DEAD_BIT or DONE_BIT
-  if not q.shelves then q.shelves = {} end
-  local s = q.shelves[bit]
-  if not s then
-    s = { q = q, listed = not dead, bit = bit, orders = {}, larges = dead and 'large_dead' or 'large_done',
-      large = dead and agenda('large-dead:' .. q.name) or agenda('large-done:' .. q.name),
-      heads = dead and agenda('heads-dead:' .. q.name) or agenda('heads-done:' .. q.name) }
-    q.shelves[bit] = s
+  if not queue.shelves then queue.shelves = {} end
+  local shelf = queue.shelves[bit]
+  if not shelf then
+    shelf = { queue = queue, listed = not dead, bit = bit, orders = {}, larges = dead and 'large_dead' or 'large_done',
+      large = dead and agenda('large-dead:' .. queue.name) or agenda('large-done:' .. queue.name),
+      heads = dead and agenda('heads-dead:' .. queue.name) or agenda('heads-done:' .. queue.name) }
+    queue.shelves[bit] = shelf
   end
-  return s
+  return shelf
 end
 
 -- The order of one tenant, or of all.
-function shelves.order(s, tenant)
+function shelves.order(shelf, tenant)
   local name = tenant and tenant[NAME] or ''
-  local o = s.orders[name]
-  if not o then
-    local where = tenant and s.q.name .. ':' .. name or s.q.name
-    o = { set = s.listed and agenda('done:' .. where) or agenda('dead:' .. where), list = s.listed and prefix .. 'kept:' .. where,
-      gone = 0, new = false, new_gone = 0, empty = false }
-    s.orders[name] = o
+  local order = shelf.orders[name]
+  if not order then
+    local where = tenant and shelf.queue.name .. ':' .. name or shelf.queue.name
+    order = { set = shelf.listed and agenda('done:' .. where) or agenda('dead:' .. where),
+      list = shelf.listed and prefix .. 'kept:' .. where, gone = 0, new = false, new_gone = 0, empty = false }
+    shelf.orders[name] = order
   end
-  return o
+  return order
 end
 
-local function has_own(s, tenant) return floor(tenant[OWNS] / s.bit) % 2 == 1 end
+local function has_own(shelf, tenant) return floor(tenant[OWNS] / shelf.bit) % 2 == 1 end
 
 -- How many tasks on a shelf are a tenant's, pinned ones too, and how many bytes they count for.
-local function held(s, tenant)
-  if s.listed then return tenant[COUNT + COMPLETED] + tenant[COUNT + CANCELLED], tenant[DONE_BYTES] end
+local function held(shelf, tenant)
+  if shelf.listed then return tenant[COUNT + COMPLETED] + tenant[COUNT + CANCELLED], tenant[DONE_BYTES] end
   return tenant[COUNT + DEAD], tenant[DEAD_BYTES]
 end
 
-local function is_large(s, count, bytes)
-  if s.listed then return count >= s.q.keep_count / OWN or bytes >= s.q.keep_bytes / OWN end
-  return bytes >= s.q.dead_max / OWN
+local function is_large(shelf, count, bytes)
+  if shelf.listed then return count >= shelf.queue.keep_count / OWN or bytes >= shelf.queue.keep_bytes / OWN end
+  return bytes >= shelf.queue.dead_max / OWN
 end
 
 -- What part of the room a tenant holds, by tasks or by bytes, whichever is more.
-function shelves.share(s, t)
-  local count, bytes = held(s, t)
-  if s.listed then return max(count / max(s.q.keep_count, 1), bytes / max(s.q.keep_bytes, 1)) end
-  return bytes / max(s.q.dead_max, 1)
+function shelves.share(shelf, tenant)
+  local count, bytes = held(shelf, tenant)
+  if shelf.listed then return max(count / max(shelf.queue.keep_count, 1), bytes / max(shelf.queue.keep_bytes, 1)) end
+  return bytes / max(shelf.queue.dead_max, 1)
 end
 
 -- Nothing is left in the order of a tenant.
-function shelves.let_go(s, tenant)
-  tenant[OWNS], tenant[CHANGED] = tenant[OWNS] - s.bit, true
-  s.q[s.larges], s.q.changed = s.q[s.larges] - 1, true
-  drop(s.large, tenant[NAME])
-  drop(s.heads, tenant[NAME])
+function shelves.let_go(shelf, tenant)
+  tenant[OWNS], tenant[CHANGED] = tenant[OWNS] - shelf.bit, true
+  shelf.queue[shelf.larges], shelf.queue.changed = shelf.queue[shelf.larges] - 1, true
+  drop(shelf.large, tenant[NAME])
+  drop(shelf.heads, tenant[NAME])
 end
 
 -- What a tenant holds has changed.
-local function rank_on(s, tenant)
-  if held(s, tenant) > 0 then return set_at(s.large, tenant[NAME], -shelves.share(s, tenant)) end
-  shelves.let_go(s, tenant)
-  local o = shelves.order(s, tenant)
-  if o.list then write('UNLINK', o.list) end -- of tasks that were deleted, entries may be left
-  o.new = false
+local function rank_on(shelf, tenant)
+  if held(shelf, tenant) > 0 then return set_at(shelf.large, tenant[NAME], -shelves.share(shelf, tenant)) end
+  shelves.let_go(shelf, tenant)
+  local order = shelves.order(shelf, tenant)
+  if order.list then write('UNLINK', order.list) end -- of tasks that were deleted, entries may be left
+  order.new = false
 end
 function shelves.rank(tenant)
   if tenant[OWNS] % 2 == DONE_BIT then rank_on(shelves.of(tenant[QUEUE], COMPLETED), tenant) end
@@ -208,50 +208,50 @@ function shelves.rank(tenant)
 end
 
 -- The order that the next task of a large tenant goes into, which is to be forgotten then.
-local function own_order(s, tenant, till, listed)
-  if not has_own(s, tenant) then
-    tenant[OWNS], tenant[CHANGED] = tenant[OWNS] + s.bit, true
-    s.q[s.larges], s.q.changed = s.q[s.larges] + 1, true
-    set_at(s.heads, tenant[NAME], s.listed and min(till, now + s.q.keep) or till)
-  elseif not listed and till < (at_of(s.heads, tenant[NAME]) or huge) then
-    set_at(s.heads, tenant[NAME], till)
+local function own_order(shelf, tenant, till, listed)
+  if not has_own(shelf, tenant) then
+    tenant[OWNS], tenant[CHANGED] = tenant[OWNS] + shelf.bit, true
+    shelf.queue[shelf.larges], shelf.queue.changed = shelf.queue[shelf.larges] + 1, true
+    set_at(shelf.heads, tenant[NAME], shelf.listed and min(till, now + shelf.queue.keep) or till)
+  elseif not listed and till < (at_of(shelf.heads, tenant[NAME]) or huge) then
+    set_at(shelf.heads, tenant[NAME], till)
   end
-  return shelves.order(s, tenant)
+  return shelves.order(shelf, tenant)
 end
 
 -- Keep one task, which has been counted already, until its time.
-function shelves.add(s, tenant, id, till)
-  local o = is_large(s, held(s, tenant)) and own_order(s, tenant, till) or shelves.order(s)
-  set_at(o.set, id, till)
-  o.empty = false
+function shelves.add(shelf, tenant, id, till)
+  local order = is_large(shelf, held(shelf, tenant)) and own_order(shelf, tenant, till) or shelves.order(shelf)
+  set_at(order.set, id, till)
+  order.empty = false
   if tenant[OWNS] > 0 then shelves.rank(tenant) end
 end
 
 -- Take a task out, wherever it is; an entry of a list stays, and stands for nothing.
-function shelves.remove(s, tenant, id)
-  drop(shelves.order(s).set, id)
-  if has_own(s, tenant) then drop(shelves.order(s, tenant).set, id) end
+function shelves.remove(shelf, tenant, id)
+  drop(shelves.order(shelf).set, id)
+  if has_own(shelf, tenant) then drop(shelves.order(shelf, tenant).set, id) end
   if tenant[OWNS] > 0 then shelves.rank(tenant) end
 end
 
-local function append(s, t, ids, first, last, life, till)
-  local queue = s.q
+local function append(shelf, tenant, ids, first, last, life, till)
+  local queue = shelf.queue
   local plain = life == 0 and till >= queue.kept_until
-  local o = t and own_order(s, t, till, plain) or s.orders[''] or shelves.order(s)
-  o.empty = false
+  local order = tenant and own_order(shelf, tenant, till, plain) or shelf.orders[''] or shelves.order(shelf)
+  order.empty = false
   if not plain then
-    for i = first, last do set_at(o.set, ids[i], till) end
+    for i = first, last do set_at(order.set, ids[i], till) end
     return
   end
   queue.kept_until = till
-  if not o.new then
-    o.new, o.new_gone = { unpack(ids, first, last) }, 0
+  if not order.new then
+    order.new, order.new_gone = { unpack(ids, first, last) }, 0
     return
   end
-  local new, n = o.new, #o.new
+  local new, size = order.new, #order.new
   for i = first, last do
-    n = n + 1
-    new[n] = ids[i]
+    size = size + 1
+    new[size] = ids[i]
   end
 end
 
@@ -264,46 +264,46 @@ end
 -- The list of the order of all tenants, for whoever puts the ids of tasks there that ended in the usual way and have no life
 -- before this one, and until when they are kept; nil if they belong elsewhere because what is there is kept for longer.
 function shelves.list_of_all(queue)
-  local s, till = kept_till(queue)
+  local shelf, till = kept_till(queue)
   if till < queue.kept_until then return nil end
-  local o = shelves.order(s)
-  if not o.new then o.new, o.new_gone = {}, 0 end
-  o.empty = false
-  return o.new, till
+  local order = shelves.order(shelf)
+  if not order.new then order.new, order.new_gone = {}, 0 end
+  order.empty = false
+  return order.new, till
 end
 
 -- Tasks of tenants that hold little, which ended in the usual way.
-function shelves.keep_of_all(q, ids, first, last, life)
-  local s, till = kept_till(q)
-  append(s, nil, ids, first, last, life, till)
+function shelves.keep_of_all(queue, ids, first, last, life)
+  local shelf, till = kept_till(queue)
+  append(shelf, nil, ids, first, last, life, till)
 end
 
 -- Tasks of a tenant that ended alike, `bytes` in all, and have been counted already.
 function shelves.keep_plainly(tenant, ids, first, last, life, bytes)
-  local s, till = kept_till(tenant[QUEUE])
+  local shelf, till = kept_till(tenant[QUEUE])
   local count, held_bytes = tenant[COUNT + COMPLETED] + tenant[COUNT + CANCELLED], tenant[DONE_BYTES]
-  if not is_large(s, count, held_bytes) then return append(s, nil, ids, first, last, life, till) end
+  if not is_large(shelf, count, held_bytes) then return append(shelf, nil, ids, first, last, life, till) end
   count, held_bytes = count - (last - first + 1), held_bytes - bytes
   local from = first
-  if first < last and not is_large(s, count, held_bytes) then -- it has become so with one of these
+  if first < last and not is_large(shelf, count, held_bytes) then -- it has become so with one of these
     repeat
       local _, size, extra = unpacked(SIZE, latest[ids[from]], #latest[ids[from]] - SIZE_LENGTH + 1)
       count, held_bytes, from = count + 1, held_bytes + COUNTED + size + extra, from + 1
-    until is_large(s, count, held_bytes)
+    until is_large(shelf, count, held_bytes)
     from = from - 1
-    if from > first then append(s, nil, ids, first, from - 1, life, till) end
+    if from > first then append(shelf, nil, ids, first, from - 1, life, till) end
   end
-  append(s, tenant, ids, from, last, life, till)
+  append(shelf, tenant, ids, from, last, life, till)
   shelves.rank(tenant)
 end
 
 -- The next ids of an order's list, with their records, up to so many; ids without a finished task are gone.
-function shelves.next_listed(o, most)
-  if not o.list then return {}, {}, 0 end
-  local ids = call('LRANGE', o.list, o.gone, o.gone + most - 1)
+function shelves.next_listed(order, most)
+  if not order.list then return {}, {}, 0 end
+  local ids = call('LRANGE', order.list, order.gone, order.gone + most - 1)
   local stored = #ids
-  sound[o.list] = true
-  for i = 1, min(most - stored, o.new and #o.new - o.new_gone or 0) do ids[stored + i] = o.new[o.new_gone + i] end
+  sound[order.list] = true
+  for i = 1, min(most - stored, order.new and #order.new - order.new_gone or 0) do ids[stored + i] = order.new[order.new_gone + i] end
   if #ids == 0 then return ids, ids, 0 end
   local records = call('HMGET', prefix .. 'records', unpack(ids))
   for i = 1, #ids do
@@ -316,11 +316,11 @@ end
 
 writers[#writers + 1] = function()
   for _, queue in pairs(queues) do
-    for _, s in pairs(queue and queue.shelves or {}) do
-      for _, o in pairs(s.orders) do
-        if o.gone > 0 then write('LPOP', o.list, o.gone) end
-        if o.new and #o.new > o.new_gone then
-          write_all('RPUSH', o.list, o.new_gone > 0 and { unpack(o.new, o.new_gone + 1) } or o.new)
+    for _, shelf in pairs(queue and queue.shelves or {}) do
+      for _, order in pairs(shelf.orders) do
+        if order.gone > 0 then write('LPOP', order.list, order.gone) end
+        if order.new and #order.new > order.new_gone then
+          write_all('RPUSH', order.list, order.new_gone > 0 and { unpack(order.new, order.new_gone + 1) } or order.new)
         end
       end
     end
@@ -335,27 +335,27 @@ begins[#begins + 1] = function()
   fates = {}
 end
 
-function shelves.fate_of(r)
-  local bytes = sub(r, 1, FATE_END)
-  local f = fates[bytes]
-  if not f then
+function shelves.fate_of(record)
+  local bytes = sub(record, 1, FATE_END)
+  local fate = fates[bytes]
+  if not fate then
     local state, flags, policy, attempts, crashes, unroutable, generation, token, begun, due, deadline, _, expires =
       unpacked(FATE, bytes)
-    f = { since = due, state = state, parts = flags % 64, aside = flags % 128 >= ASIDE, policy = policy, attempt = attempts + 1, generation = generation,
-      token = format('%.0f', token), number = token, expires = expires, held = begun == 0, untouched = state == RUNNING
-      and flags == 0 and crashes + unroutable + deadline == 0 and (due == 0 or begun == 0) }
-    f.waits_first = state == QUEUED and flags + attempts + crashes + unroutable + generation + token + deadline == 0
-    fates[bytes] = f
+    fate = { since = due, state = state, parts = flags % 64, aside = flags % 128 >= ASIDE, policy = policy, attempt = attempts + 1,
+      generation = generation, token = format('%.0f', token), number = token, expires = expires, held = begun == 0,
+      untouched = state == RUNNING and flags == 0 and crashes + unroutable + deadline == 0 and (due == 0 or begun == 0) }
+    fate.waits_first = state == QUEUED and flags + attempts + crashes + unroutable + generation + token + deadline == 0
+    fates[bytes] = fate
   end
-  return f
+  return fate
 end
 
 -- How the record of such a task begins once it is completed, with a result or without.
-function shelves.completed_fate(f, queue, results)
+function shelves.completed_fate(fate, queue, results)
   local key = results and queue.name .. SEP or queue
-  if not f[key] then
-    f[key] = pack(FATE, COMPLETED, results and 2 or 0, f.policy, f.attempt, 0, 0, f.generation, f.number, 0, 0, 0,
+  if not fate[key] then
+    fate[key] = pack(FATE, COMPLETED, results and 2 or 0, fate.policy, fate.attempt, 0, 0, fate.generation, fate.number, 0, 0, 0,
       now, now + queue.keep)
   end
-  return f[key]
+  return fate[key]
 end

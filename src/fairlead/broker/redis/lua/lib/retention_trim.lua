@@ -10,21 +10,21 @@ local LOOKS, MOST_READ = 200, 4194304 -- at orders, and bytes of messages, in on
 -- @const LATER=1
 -- An id in the list may belong to another task by now, or to none. What ended in one call begins the same.
 local last_fate, last_till
-local function kept_till(r)
-  if not r then return -1 end
-  local fate = sub(r, 1, FATE_END)
-  if fate ~= last_fate then
-    local f = shelves.fate_of(r)
-    last_fate, last_till = fate, f.state == COMPLETED and not f.aside and f.expires or -1
+local function kept_till(record)
+  if not record then return -1 end
+  local fate_bytes = sub(record, 1, FATE_END)
+  if fate_bytes ~= last_fate then
+    local fate = shelves.fate_of(record)
+    last_fate, last_till = fate_bytes, fate.state == COMPLETED and not fate.aside and fate.expires or -1
   end
   return last_till
 end
 
 -- Whether an order has nothing but tasks that completed in the usual way, or nothing at all; and whose its first is.
-local function first_of_all(s)
-  local o = shelves.order(s)
-  if #firsts(o.set, 1) > 0 then return false end
-  local ids, rows = shelves.next_listed(o, 1)
+local function first_of_all(shelf)
+  local order = shelves.order(shelf)
+  if #firsts(order.set, 1) > 0 then return false end
+  local ids, rows = shelves.next_listed(order, 1)
   if not ids[1] then return true, nil end
   return kept_till(rows[1]) >= 0, rows[1] and tenant_in(rows[1])
 end
@@ -38,83 +38,84 @@ end
 -- The first of an order, up to `want`: `forced` of them whatever their time, the rest only if it is over; none
 -- that is to be kept beyond `limit`, or (if there is a tenant) that is another's. Returns ids, records, whether
 -- the order has moved, and when the next one is over; false: nothing is left, nil: nobody looked.
-local function take_from(o, want, forced, limit, tenant)
-  if o.empty then return {}, {}, false, false end
-  local ids, records, n = {}, {}, 0
-  local window = max(want, o.window or 1) -- wider behind entries of the list that stand for nothing
-  local listed, rows, stored = shelves.next_listed(o, window)
-  local others, their, k = firsts(o.set, want), nil, 1
-  local i, last, last_till, next = 1, nil, nil, nil
-  if not listed[1] and not others[1] then next, o.empty = false, true end
-  while n < want and (listed[i] or others[k]) do
-    if listed[i] and rows[i] ~= last then last, last_till = rows[i], kept_till(rows[i]) end
-    local till = listed[i] and last_till
-    local from_set = others[k] and (not till or others[k][1] < till)
-    if from_set then till = others[k][1] end
+local function take_from(order, want, forced, limit, tenant)
+  if order.empty then return {}, {}, false, false end
+  local ids, records, count = {}, {}, 0
+  local window = max(want, order.window or 1) -- wider behind entries of the list that stand for nothing
+  local listed, rows, stored = shelves.next_listed(order, window)
+  local others, their, others_at = firsts(order.set, want), nil, 1
+  local listed_at, last, last_till, next = 1, nil, nil, nil
+  if not listed[1] and not others[1] then next, order.empty = false, true end
+  while count < want and (listed[listed_at] or others[others_at]) do
+    if listed[listed_at] and rows[listed_at] ~= last then last, last_till = rows[listed_at], kept_till(rows[listed_at]) end
+    local till = listed[listed_at] and last_till
+    local from_set = others[others_at] and (not till or others[others_at][1] < till)
+    if from_set then till = others[others_at][1] end
     if from_set then their = their or records_of(others) end
-    local r = from_set and (latest[others[k][2]] or their[k]) or rows[i]
+    local record = from_set and (latest[others[others_at][2]] or their[others_at]) or rows[listed_at]
     -- Without a record it stands for nothing, and goes.
-    if till > limit or (till > now and n >= forced) or (tenant and till >= 0 and r and tenant_in(r) ~= tenant[NAME]) then
+    if till > limit or (till > now and count >= forced) or (tenant and till >= 0 and record and tenant_in(record) ~= tenant[NAME]) then
       next = till
       break
     end
     if from_set then
-      n = n + 1
-      ids[n], records[n] = others[k][2], r
-      drop(o.set, ids[n])
-      k = k + 1
+      count = count + 1
+      ids[count], records[count] = others[others_at][2], record
+      drop(order.set, ids[count])
+      others_at = others_at + 1
     else
-      if till >= 0 then n = n + 1 ids[n], records[n] = listed[i], r end
-      i = i + 1
-      local most = (till < 0 or others[k]) and 0 or till > now and min(forced, want) or want
-      while n < most and rows[i] == r do -- what holds for one holds for those that are the same
-        n = n + 1
-        ids[n], records[n], i = listed[i], r, i + 1
+      if till >= 0 then count = count + 1 ids[count], records[count] = listed[listed_at], record end
+      listed_at = listed_at + 1
+      local most = (till < 0 or others[others_at]) and 0 or till > now and min(forced, want) or want
+      while count < most and rows[listed_at] == record do -- what holds for one holds for those that are the same
+        count = count + 1
+        ids[count], records[count], listed_at = listed[listed_at], record, listed_at + 1
       end
-      if i > window then break end -- what comes next in the list has not been read
+      if listed_at > window then break end -- what comes next in the list has not been read
     end
   end
-  o.gone, o.new_gone = o.gone + min(i - 1, stored), o.new_gone + max(i - 1 - stored, 0)
-  o.window = n == 0 and min(8 * window, 100) or nil
-  return ids, records, i + k > 2 and o.gone < 1000, next
+  order.gone, order.new_gone = order.gone + min(listed_at - 1, stored), order.new_gone + max(listed_at - 1 - stored, 0)
+  order.window = count == 0 and min(8 * window, 100) or nil
+  return ids, records, listed_at + others_at > 2 and order.gone < 1000, next
 end
 
 -- Who gives first, and how many of its tasks before somebody else is asked.
-local function giver(s)
-  local first = s.q[s.larges] > 0 and firsts(s.large, 2) or {}
-  local tenant = first[1] and read_tenant(s.q, first[1][2])
-  if not tenant or shelves.share(s, tenant) <= 1 / LEAST then return nil end
-  if not s.listed then return tenant, 1 end
-  local least = max(first[2] and -first[2][1] or 0, 1 / LEAST) * s.q.keep_count
+local function giver(shelf)
+  local first = shelf.queue[shelf.larges] > 0 and firsts(shelf.large, 2) or {}
+  local tenant = first[1] and read_tenant(shelf.queue, first[1][2])
+  if not tenant or shelves.share(shelf, tenant) <= 1 / LEAST then return nil end
+  if not shelf.listed then return tenant, 1 end
+  local least = max(first[2] and -first[2][1] or 0, 1 / LEAST) * shelf.queue.keep_count
   return tenant, max(floor(tenant[COUNT + COMPLETED] + tenant[COUNT + CANCELLED] - least), 1)
 end
 
 -- Of several that hold much, how many each gives until `over` are given: what `giver` would say one after the other, as long
 -- as none of them has something in the order of all, and their tasks weigh more than their bytes. nil if that is not so.
-local function givers(s, over)
-  local q, keep = s.q, max(s.q.keep_count, 1)
-  local rows = s.listed and q[s.larges] > 1 and firsts(s.large, LOOKS) or {}
+local function givers(shelf, over)
+  local queue, keep = shelf.queue, max(shelf.queue.keep_count, 1)
+  local rows = shelf.listed and queue[shelf.larges] > 1 and firsts(shelf.large, LOOKS) or {}
   if #rows < 2 or #rows == LOOKS then return nil end
-  local clean, first = first_of_all(s)
+  local clean, first = first_of_all(shelf)
   if not clean then return nil end
   local names, tenants, counts, bytes, gives = {}, {}, {}, {}, {}
   for i = 1, #rows do names[i] = rows[i][2] end
-  load_tenants(q, names)
+  load_tenants(queue, names)
   for i = 1, #rows do
-    local t = q.tenants[names[i]]
-    if not t or names[i] == first then return nil end
-    tenants[i], counts[i], bytes[i], gives[i] = t, t[COUNT + COMPLETED] + t[COUNT + CANCELLED], t[DONE_BYTES] / max(q.keep_bytes, 1), 0
+    local tenant = queue.tenants[names[i]]
+    if not tenant or names[i] == first then return nil end
+    tenants[i], counts[i], bytes[i], gives[i]
+      = tenant, tenant[COUNT + COMPLETED] + tenant[COUNT + CANCELLED], tenant[DONE_BYTES] / max(queue.keep_bytes, 1), 0
     if counts[i] / keep ~= -rows[i][1] then return nil end -- its bytes weigh more, or the room was changed since
   end
   while over > 0 do
     local top, second = 1, 0
     for i = 2, #counts do
-      local n = counts[i]
-      if n > counts[top] or n == counts[top] and less(names[i], names[top]) then top, second = i, counts[top]
-      elseif n > second then second = n end
+      local its_count = counts[i]
+      if its_count > counts[top] or its_count == counts[top] and less(names[i], names[top]) then top, second = i, counts[top]
+      elseif its_count > second then second = its_count end
     end
     if counts[top] / keep <= 1 / LEAST then break end
-    local many = min(over, max(floor(counts[top] - max(second / keep, 1 / LEAST) * q.keep_count), 1))
+    local many = min(over, max(floor(counts[top] - max(second / keep, 1 / LEAST) * queue.keep_count), 1))
     counts[top], gives[top], over = counts[top] - many, gives[top] + many, over - many
     if counts[top] / keep < bytes[top] then break end -- by now its bytes weigh more
   end
@@ -122,58 +123,58 @@ local function givers(s, over)
 end
 
 -- Take up to `most` of several that hold much, each of its own order; nil if it has to be asked for one at a time.
-local function take_in_turn(s, most)
-  local tenants, gives = givers(s, most)
-  local ids, records, n = {}, {}, 0
+local function take_in_turn(shelf, most)
+  local tenants, gives = givers(shelf, most)
+  local ids, records, count = {}, {}, 0
   for i = 1, tenants and #tenants or 0 do
     if gives[i] > 0 then
-      local its, rows, _, next = take_from(shelves.order(s, tenants[i]), gives[i], gives[i], huge)
-      for k = 1, #its do ids[n + k], records[n + k] = its[k], rows[k] end
-      n = n + #its
-      if next == false then shelves.let_go(s, tenants[i]) end
+      local its_ids, rows, _, next = take_from(shelves.order(shelf, tenants[i]), gives[i], gives[i], huge)
+      for k = 1, #its_ids do ids[count + k], records[count + k] = its_ids[k], rows[k] end
+      count = count + #its_ids
+      if next == false then shelves.let_go(shelf, tenants[i]) end
     end
   end
-  if n > 0 then return ids, records end
+  if count > 0 then return ids, records end
 end
 
 -- The tenant whose order is said to hold the oldest. One that nothing is known of has none: repair brings it back.
-local function owner_of_first(s, name)
-  local tenant = read_tenant(s.q, name)
+local function owner_of_first(shelf, name)
+  local tenant = read_tenant(shelf.queue, name)
   if not tenant then
-    drop(s.heads, name)
-    drop(s.large, name)
+    drop(shelf.heads, name)
+    drop(shelf.large, name)
   end
   return tenant
 end
 
 -- The oldest of all: of the order of all tenants, or of one that has its own.
-local function oldest(s, want, forced)
-  local heads = s.q[s.larges] > 0 and firsts(s.heads, 2) or {}
+local function oldest(shelf, want, forced)
+  local heads = shelf.queue[shelf.larges] > 0 and firsts(shelf.heads, 2) or {}
   local bound, name = huge, nil
   if heads[1] then bound, name = heads[1][1], heads[1][2] end
-  local ids, records, again, next = take_from(shelves.order(s), want, forced, bound)
+  local ids, records, again, next = take_from(shelves.order(shelf), want, forced, bound)
   if again or not name or (bound > now and forced == 0) then return ids, records, again end
-  local t = owner_of_first(s, name)
-  if not t then return ids, records, true end
+  local tenant = owner_of_first(shelf, name)
+  if not tenant then return ids, records, true end
   local limit = min(next or huge, heads[2] and heads[2][1] or huge)
-  ids, records, again, next = take_from(shelves.order(s, t), want, forced, limit)
+  ids, records, again, next = take_from(shelves.order(shelf, tenant), want, forced, limit)
   if next == false then
-    shelves.let_go(s, t)
+    shelves.let_go(shelf, tenant)
     return ids, records, true
   end
-  if next and s.listed then next = min(next, now + s.q.keep) end -- as the next that ends in the usual way
-  if next then set_at(s.heads, name, next) end
+  if next and shelf.listed then next = min(next, now + shelf.queue.keep) end -- as the next that ends in the usual way
+  if next then set_at(shelf.heads, name, next) end
   return ids, records, again or (next or 0) > bound
 end
 
 -- Whether no task that a queue keeps can be past its time: `look` says so, unless it was put off.
 local function none_is_over(queue) return queue.look > now + LATER and not (queue.soon and queue.soon <= now) end
 
-local function trim_shelf(s, most)
-  local queue, trimmed, looks, again = s.q, 0, 0, true
+local function trim_shelf(shelf, most)
+  local queue, trimmed, looks, again = shelf.queue, 0, 0, true
   while again and trimmed < most and looks < LOOKS and tombs.read < MOST_READ do
     local all, over, full, ids, records
-    if s.listed then
+    if shelf.listed then
       all = queue.counts[COMPLETED] + queue.counts[CANCELLED]
       over, full = max(all - queue.keep_count - pins.aside(queue.name), 0), queue.done_bytes > queue.keep_bytes
     else
@@ -181,25 +182,25 @@ local function trim_shelf(s, most)
     end
     local enough = looks > 0 and over == 0 and not full and none_is_over(queue)
     if all == 0 or enough then break end
-    local t, many = nil, nil
+    local tenant, many = nil, nil
     local forced = full and 1 or over
-    if over > 1 and not full then ids, records = take_in_turn(s, min(over, most - trimmed)) end
-    if not ids and (over > 0 or full) then t, many = giver(s) end
+    if over > 1 and not full then ids, records = take_in_turn(shelf, min(over, most - trimmed)) end
+    if not ids and (over > 0 or full) then tenant, many = giver(shelf) end
     if ids then
       again = true
-    elseif t then
+    elseif tenant then
       local next
       forced = min(forced, many)
       local want = min(most - trimmed, forced)
       -- What it had before it held much is older, and in the order of all.
-      ids, records, again = take_from(shelves.order(s), want, forced, huge, t)
-      if not again then ids, records, again, next = take_from(shelves.order(s, t), want, forced, huge) end
+      ids, records, again = take_from(shelves.order(shelf), want, forced, huge, tenant)
+      if not again then ids, records, again, next = take_from(shelves.order(shelf, tenant), want, forced, huge) end
       if next == false then
-        shelves.let_go(s, t)
+        shelves.let_go(shelf, tenant)
         again = true
       end
     else
-      ids, records, again = oldest(s, min(most - trimmed, full and 1 or max(over, s.listed and 1 or most)), forced)
+      ids, records, again = oldest(shelf, min(most - trimmed, full and 1 or max(over, shelf.listed and 1 or most)), forced)
     end
     shelves.forget_all(queue, ids, records)
     trimmed, looks = trimmed + #ids, looks + 1
@@ -218,9 +219,9 @@ local function first_over(queue)
   if queue.counts[COMPLETED] + queue.counts[CANCELLED] + queue.counts[DEAD] == 0 then return nil end
   local least = huge
   for _, state in ipairs({ COMPLETED, DEAD }) do
-    local s = shelves.of(queue, state)
-    local listed, rows = shelves.next_listed(shelves.order(s), 1)
-    local first, head = firsts(shelves.order(s).set, 1)[1], s.q[s.larges] > 0 and firsts(s.heads, 1)[1]
+    local shelf = shelves.of(queue, state)
+    local listed, rows = shelves.next_listed(shelves.order(shelf), 1)
+    local first, head = firsts(shelves.order(shelf).set, 1)[1], shelf.queue[shelf.larges] > 0 and firsts(shelf.heads, 1)[1]
     least = min(least, listed[1] and kept_till(rows[1]) or huge, first and first[1] or huge, head and head[1] or huge)
   end
   return least < huge and least or nil
@@ -231,36 +232,36 @@ end
 function shelves.trim_due(most)
   local count, found = 0, firsts(agenda('trims'), STEP, now)
   for _, each in ipairs(found) do
-    local q = read_queue(each[2])
-    count = count + (q and shelves.trim(q, most - count) or 0)
+    local queue = read_queue(each[2])
+    count = count + (queue and shelves.trim(queue, most - count) or 0)
     if count >= most then return count, true end
-    local ends = q and ends_at(q)
-    if not q then
+    local ends = queue and ends_at(queue)
+    if not queue then
       drop(agenda('trims'), each[2]) -- its record was lost
-    elseif ends and ends <= now and shelves.is_unused(q) then
-      remove_queue(q)
+    elseif ends and ends <= now and shelves.is_unused(queue) then
+      remove_queue(queue)
       count = count + 1
     else
-      local next = first_over(q) or ends
-      look_at(q, next and max(next, now + LATER) or 0)
+      local next = first_over(queue) or ends
+      look_at(queue, next and max(next, now + LATER) or 0)
     end
   end
   return count, #found == STEP
 end
 
 -- Forget up to `most` of all that a queue keeps, whatever their time; what was dead leaves an event.
-function shelves.forget_finished(q, most)
+function shelves.forget_finished(queue, most)
   local count, taken = 0, 0
   for _, state in ipairs({ COMPLETED, DEAD }) do
-    local s, again = shelves.of(q, state), true
+    local shelf, again = shelves.of(queue, state), true
     while again and taken < most do
-      local ids, _, moved, next = take_from(shelves.order(s), most - taken, most - taken, huge)
-      local own = not moved and s.q[s.larges] > 0 and firsts(s.heads, 1)[1]
+      local ids, _, moved, next = take_from(shelves.order(shelf), most - taken, most - taken, huge)
+      local own = not moved and shelf.queue[shelf.larges] > 0 and firsts(shelf.heads, 1)[1]
       if own then
-        local t = owner_of_first(s, own[2])
-        if t then ids, _, moved, next = take_from(shelves.order(s, t), most - taken, most - taken, huge) end
-        if t and next == false then shelves.let_go(s, t) end
-        moved = moved or not t or next == false
+        local tenant = owner_of_first(shelf, own[2])
+        if tenant then ids, _, moved, next = take_from(shelves.order(shelf, tenant), most - taken, most - taken, huge) end
+        if tenant and next == false then shelves.let_go(shelf, tenant) end
+        moved = moved or not tenant or next == false
       end
       if #ids > 0 then load_tasks(ids) end
       for _, id in ipairs(ids) do
@@ -320,15 +321,16 @@ function shelves.forget_all(queue, ids, records)
   tie.load(ids)
   local names, whose, last, name = {}, {}, nil, nil
   for i = 1, #ids do
-    local r = records[i]
-    if r and r ~= last then
-      last, name = r, tenant_in(r)
+    local record = records[i]
+    if record and record ~= last then
+      last, name = record, tenant_in(record)
       names[#names + 1] = name
     end
     whose[i] = name
   end
   make_tenants(queue, names)
-  local m, alike, tenant, state, parts, till, fate, rest, life, bytes, large = #gone, 0, nil, nil, nil, nil, nil, nil, nil, nil, nil
+  local gone_size, alike, tenant, state, parts, till, fate_bytes, last_sizes, life, bytes, large
+    = #gone, 0, nil, nil, nil, nil, nil, nil, nil, nil, nil
   local counts, cache = queue.counts, queue.tenants
   local function count() -- those that were the same
     if alike == 0 then return end
@@ -338,31 +340,31 @@ function shelves.forget_all(queue, ids, records)
   end
   last = nil
   for i = 1, #ids do
-    local id, r = ids[i], records[i]
+    local id, record = ids[i], records[i]
     if tasks[id] or latest[id] or tied[id] then
       local task = known(id)
       if task.expires > now then note_dropped(queue, tenant_of(task), task.state, id, task.expires, task.life, task.parts) end
       shelves.forget(task)
-    elseif r and tasks[id] ~= false then
-      if r ~= last then
+    elseif record and tasks[id] ~= false then
+      if record ~= last then
         count()
-        local begins, its = sub(r, 1, FATE_END), sub(r, -SIZE_LENGTH)
-        if its ~= rest or begins ~= fate then
-          local f = shelves.fate_of(r)
+        local begins, size_text = sub(record, 1, FATE_END), sub(record, -SIZE_LENGTH)
+        if size_text ~= last_sizes or begins ~= fate_bytes then
+          local fate = shelves.fate_of(record)
           local size, extra
-          life, size, extra = unpacked(SIZE, its)
-          fate, rest, state, parts, bytes = begins, its, f.state, f.parts, COUNTED + size + extra
-          till = f.expires > now and (life > 0 or state == DEAD) and f.expires -- if that has to be noted
+          life, size, extra = unpacked(SIZE, size_text)
+          fate_bytes, last_sizes, state, parts, bytes = begins, size_text, fate.state, fate.parts, COUNTED + size + extra
+          till = fate.expires > now and (life > 0 or state == DEAD) and fate.expires -- if that has to be noted
         end
-        last, tenant = r, cache[whose[i]]
+        last, tenant = record, cache[whose[i]]
         if tenant[OWNS] > 0 then
           large = large or {}
           large[tenant] = true
         end
       end
       if till then note_dropped(queue, tenant, state, id, till, life, parts) end
-      m, alike = m + 1, alike + 1
-      gone[m], tasks[id] = id, false
+      gone_size, alike = gone_size + 1, alike + 1
+      gone[gone_size], tasks[id] = id, false
       if parts > 0 then drop_parts(id, parts) end
     end
   end

@@ -64,10 +64,10 @@ begins[#begins + 1] = function()
   declared = {}
 end
 
--- Whether the last declaration about what stands in ARGV from `i` on was the same; keep this one.
-function configure.was_declared(digest, i)
-  local about = ARGV[i] .. SEP .. ARGV[i + 1]
-  if ARGV[i] == 't' then about = about .. SEP .. ARGV[i + 2] end
+-- Whether the last declaration about what stands in ARGV from `arg` on was the same; keep this one.
+function configure.was_declared(digest, arg)
+  local about = ARGV[arg] .. SEP .. ARGV[arg + 1]
+  if ARGV[arg] == 't' then about = about .. SEP .. ARGV[arg + 2] end
   local known = declared[about] or call('HGET', prefix .. 'declared', about)
   declared[about] = digest
   if known ~= digest then write('HSET', prefix .. 'declared', about, digest) end
@@ -82,13 +82,13 @@ function configure.queue(name, from)
   local queue = read_queue(name, true)
   queue.changed = true
   local keep = queue.keep
-  for n, field in ipairs(VALUES) do said(queue, field, ARGV[from + n - 1]) end
+  for place, field in ipairs(VALUES) do said(queue, field, ARGV[from + place - 1]) end
   if queue.keep < keep then queue.kept_until = max(queue.kept_until, now + keep) end -- lists stay in order, see retention.shelves
   if queue.warn < 0 or depth(queue) < queue.warn then queue.warned = 0 end
   if queue.concurrency < 0 and queue.rate <= 0 and queue.burst == 1 then queue.since, queue.gone = 0, 0 end
   drop(alarms, name .. SEP)
   local values = {}
-  for n, field in ipairs(VALUES) do values[n] = field == 'charge' and queue.charge + 2 * queue.strict or queue[field] end
+  for place, field in ipairs(VALUES) do values[place] = field == 'charge' and queue.charge + 2 * queue.strict or queue[field] end
   write('HSET', prefix .. 'settings', name, pack(CONF, unpack(values, 1, #VALUES - 1)))
   queue.soon = now -- it may keep more than it is to keep from now on
   rung[name] = queue
@@ -137,9 +137,9 @@ end
 
 function configure.limiter(name, from)
   local limiter = limits.read(name, true)
-  for n, field in ipairs({ 'concurrency', 'rate', 'burst' }) do said(limiter, field, ARGV[from + n - 1]) end
+  for place, field in ipairs({ 'concurrency', 'rate', 'burst' }) do said(limiter, field, ARGV[from + place - 1]) end
   local breaker = limiter.breaker or breakers.new()
-  for n, field in ipairs({ 'failures', 'cooldown', 'probes' }) do said(breaker, field, ARGV[from + n + 2]) end
+  for place, field in ipairs({ 'failures', 'cooldown', 'probes' }) do said(breaker, field, ARGV[from + place + 2]) end
   limiter.breaker, limiter.changed = breakers.reconsider(breaker), true
   drop(alarms, SEP .. name)
   limits.wake(name)

@@ -18,40 +18,40 @@ local function settle_one(id, token, to, run_time, more, result, err, plain)
   elseif not find_task(id) then
     return 'u'
   end
-  stats.add(read_queue(task.h.queue), FENCED, 1)
+  stats.add(read_queue(task.fields.queue), FENCED, 1)
   emit('fenced', task, '', 0, token)
   return 'f'
 end
 
 -- Where the ids of a run stand: the first, the distance from one to the next, and how many.
-local function run_at(i)
-  if ARGV[i] == 'G' then return i + 2, 7, tonumber(ARGV[i + 1]) end
-  return i + 5, ARGV[i + 2] == 'R' and 2 or 1, tonumber(ARGV[i + 3])
+local function run_at(arg)
+  if ARGV[arg] == 'G' then return arg + 2, 7, tonumber(ARGV[arg + 1]) end
+  return arg + 5, ARGV[arg + 2] == 'R' and 2 or 1, tonumber(ARGV[arg + 3])
 end
 
--- One that is not plain; `k` is its place in the run at `i`.
-local function settle_at(i, k, id)
-  if ARGV[i] == 'G' then
-    local at = i + 2 + 7 * k
+-- One that is not plain; `place` is its own in the run at ARGV[arg].
+local function settle_at(arg, place, id)
+  if ARGV[arg] == 'G' then
+    local at = arg + 2 + 7 * place
     return settle_one(id, tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5],
       ARGV[at + 6])
   end
-  local results = ARGV[i + 2] == 'R'
-  return settle_one(id, tonumber(ARGV[i + 1]), COMPLETED, unpacked('<d', ARGV[i + 4], 8 * k + 1), results and 'R' or '',
-    results and ARGV[i + 6 + 2 * k] or nil, '')
+  local results = ARGV[arg + 2] == 'R'
+  return settle_one(id, tonumber(ARGV[arg + 1]), COMPLETED, unpacked('<d', ARGV[arg + 4], 8 * place + 1), results and 'R' or '',
+    results and ARGV[arg + 6 + 2 * place] or nil, '')
 end
 
 -- Plain ends as the engine sees them: of those that stand side by side all begin before one ends.
 local function end_by_engine(plain, ids, _, from, to)
-  for n = plain.firsts[from], plain.lasts[to] do
-    local task = known(ids[n])
+  for place = plain.firsts[from], plain.lasts[to] do
+    local task = known(ids[place])
     if task.started == 0 then changed[task.id] = task begin(task) end
   end
-  for g = from, to do
-    local run, first, last = plain.runs[g], plain.firsts[g], plain.lasts[g]
-    for n = first, last do
-      settle_one(ids[n], run.number, COMPLETED, run.times[n - run.base], run.results and 'R' or '',
-        run.results and ARGV[run.first + 2 * (n - run.base) - 1] or nil, '', true)
+  for group = from, to do
+    local run, first, last = plain.runs[group], plain.firsts[group], plain.lasts[group]
+    for place = first, last do
+      settle_one(ids[place], run.number, COMPLETED, run.times[place - run.base], run.results and 'R' or '',
+        run.results and ARGV[run.first + 2 * (place - run.base) - 1] or nil, '', true)
     end
     long = long - (last - first + 1)
   end
@@ -61,27 +61,27 @@ end
 function settle(from, runs)
   long = 0
   if runs == 0 then return '', from, 0 end
-  local ids, n, to, twice = {}, 0, from, false
+  local ids, total, to, twice = {}, 0, from, false
   for _ = 1, runs do
     local first, step, count = run_at(to)
     to = first + count * step
-    for k = first, to - 1, step do
-      local id = ARGV[k]
-      n = n + 1
+    for id_at = first, to - 1, step do
+      local id = ARGV[id_at]
+      total = total + 1
       if latest[id] then twice = true end
-      ids[n], latest[id] = id, true -- until it has ended
+      ids[total], latest[id] = id, true -- until it has ended
     end
   end
   tie.load(ids)
   dependents.load(ids)
   local records = call('HMGET', prefix .. 'records', unpack(ids))
   sound[prefix .. 'records'] = true
-  local codes, plain, i = {}, straight.plain_ends(), from
-  n = 0
+  local codes, plain, arg = {}, straight.plain_ends(), from
+  total = 0
   for _ = 1, runs do
-    local first, step, count = run_at(i)
-    if ARGV[i] == 'P' and not twice then straight.find_plain(plain, i, first, step == 2, count, n, ids, records, codes) end
-    i, n = first + count * step, n + count
+    local first, step, count = run_at(arg)
+    if ARGV[arg] == 'P' and not twice then straight.find_plain(plain, arg, first, step == 2, count, total, ids, records, codes) end
+    arg, total = first + count * step, total + count
   end
   local next = 1 -- of the groups of plain ends
   local function end_plain(before)
@@ -89,23 +89,23 @@ function settle(from, runs)
     while next <= plain.count and plain.firsts[next] < before do next = next + 1 end
     if next > first then (STRAIGHT and straight.end_straight or end_by_engine)(plain, ids, records, first, next - 1) end
   end
-  if plain.total < n or not STRAIGHT then
-    for k = 1, n do latest[ids[k]] = nil end
-    n, i = 0, from
+  if plain.total < total or not STRAIGHT then
+    for k = 1, total do latest[ids[k]] = nil end
+    total, arg = 0, from
     for _ = 1, runs do
-      local first, step, count = run_at(i)
+      local first, step, count = run_at(arg)
       for k = 0, count - 1 do
-        n = n + 1
-        if not codes[n] then
-          end_plain(n)
-          raw[ids[n]] = records[n] or nil
-          codes[n] = settle_at(i, k, ids[n])
+        total = total + 1
+        if not codes[total] then
+          end_plain(total)
+          raw[ids[total]] = records[total] or nil
+          codes[total] = settle_at(arg, k, ids[total])
         end
       end
-      i = first + count * step
+      arg = first + count * step
     end
   end
-  end_plain(n + 1)
+  end_plain(total + 1)
   if STRAIGHT then straight.count_flows(plain) end
   follow_up()
   return concat(codes), to, long
@@ -138,14 +138,14 @@ end
 local function return_rates(task, tenant)
   limits.return_one(tenant[QUEUE])
   if tenant[GATED] == 1 then limits.return_one(gate_of(tenant)) end
-  for _, name in ipairs(task.h.limiters) do limits.return_one(limits.read(name, true)) end
+  for _, name in ipairs(task.fields.limiters) do limits.return_one(limits.read(name, true)) end
 end
 
 function apply(task, to, run_time, more, result, err, plain)
   local delay, burn, keep, reason = 0, true, nil, ''
   if #more > 1 then
-    local m = split(more, SEP)
-    delay, burn, keep, reason = tonumber(m[2]), m[3] == '1', tonumber(m[4]), concat(m, SEP, 5)
+    local parts = split(more, SEP)
+    delay, burn, keep, reason = tonumber(parts[2]), parts[3] == '1', tonumber(parts[4]), concat(parts, SEP, 5)
   end
   local tenant, attempt, token = tenant_of(task), task.attempts + 1, task.token
   local meant, ran = to, burn or run_time > 0 or reason == 'snoozed' -- as model.lifecycle.Settlement.ran
@@ -157,8 +157,8 @@ function apply(task, to, run_time, more, result, err, plain)
     if to < COMPLETED then stats.add(tenant[QUEUE], RETRIED, 1) end
   end
   if not ran then return_rates(task, tenant) end
-  leases.end_lease(task, task.h.limited and went_well(to, burn, reason, err))
-  if tenant[QUEUE].charge == 1 and ran then charge(tenant, task.h.cost, run_time) end
+  leases.end_lease(task, task.fields.limited and went_well(to, burn, reason, err))
+  if tenant[QUEUE].charge == 1 and ran then charge(tenant, task.fields.cost, run_time) end
   if burn then task.attempts = attempt end
   task.crashes = reason == 'crashed' and task.crashes + 1 or ran and 0 or task.crashes
   task.unroutable = reason == 'unroutable' and task.unroutable + 1 or ran and 0 or task.unroutable

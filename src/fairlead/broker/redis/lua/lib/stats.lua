@@ -17,25 +17,25 @@ end
 stats = {}
 
 function stats.of(queue)
-  local s = queue.stats
-  if not s then
-    s = queue.tail == '' and { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '' } or { unpacked(TAIL, queue.tail) }
-    s.waits, queue.stats, queue.changed = {}, s, true -- waits: since when -> how many
+  local counters = queue.stats
+  if not counters then
+    counters = queue.tail == '' and { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '' } or { unpacked(TAIL, queue.tail) }
+    counters.waits, queue.stats, queue.changed = {}, counters, true -- waits: since when -> how many
   end
-  return s
+  return counters
 end
 
-function stats.add(queue, what, n)
-  local s = queue.stats or stats.of(queue)
-  s[what] = s[what] + n
+function stats.add(queue, what, count)
+  local counters = queue.stats or stats.of(queue)
+  counters[what] = counters[what] + count
 end
 
 -- Count what a tenant has a part in.
-function stats.count(tenant, what, n)
-  local s = tenant[QUEUE].stats or stats.of(tenant[QUEUE])
-  s[what] = s[what] + n
+function stats.count(tenant, what, count)
+  local counters = tenant[QUEUE].stats or stats.of(tenant[QUEUE])
+  counters[what] = counters[what] + count
   if tenant[HOUR] ~= hour then stats.turn(tenant, hour) end
-  tenant[HOUR + what], tenant[CHANGED] = tenant[HOUR + what] + n, true
+  tenant[HOUR + what], tenant[CHANGED] = tenant[HOUR + what] + count, true
 end
 
 local NONE = ('\0'):rep(216)
@@ -47,56 +47,56 @@ local function bucket_of(seconds)
 end
 
 -- The same for one time and a histogram as it is stored: most of it stays as it is.
-local function with_one(h, seconds, n)
-  if h == '' then h = NONE end
+local function with_one(histogram, seconds, count)
+  if histogram == '' then histogram = NONE end
   local took, to = floor(seconds * 1000000 + 0.5), seconds <= 0.001 and 8 or 8 * bucket_of(seconds)
-  local sum, most = unpacked('<dd', h, 8 * LAST + 1)
-  return sub(h, 1, to - 8) .. pack('<d', unpacked('<d', h, to - 7) + n) .. sub(h, to + 1, 8 * LAST)
-    .. pack('<dd', sum + n * took, took > most and took or most)
+  local sum, most = unpacked('<dd', histogram, 8 * LAST + 1)
+  return sub(histogram, 1, to - 8) .. pack('<d', unpacked('<d', histogram, to - 7) + count) .. sub(histogram, to + 1, 8 * LAST)
+    .. pack('<dd', sum + count * took, took > most and took or most)
 end
 
--- How long `first` to `last` of a list took, in seconds, `n` each; as in broker/stats.py.
-function stats.times(s, kind, list, first, last, n)
-  local h = s[kind]
-  if type(h) == 'string' then
-    if first == last and not s[-kind] then -- the first of this call, and most likely the only one
-      s[-kind], s[kind] = true, with_one(h, list[first], n)
+-- How long `first` to `last` of a list took, in seconds, `count` each; as in broker/stats.py.
+function stats.times(counters, kind, list, first, last, count)
+  local histogram = counters[kind]
+  if type(histogram) == 'string' then
+    if first == last and not counters[-kind] then -- the first of this call, and most likely the only one
+      counters[-kind], counters[kind] = true, with_one(histogram, list[first], count)
       return
     end
-    h = { unpacked(TIMES, h ~= '' and h or NONE) }
-    s[kind] = h
+    histogram = { unpacked(TIMES, histogram ~= '' and histogram or NONE) }
+    counters[kind] = histogram
   end
-  local sum, most, quick = h[LAST + 1], h[LAST + 2], 0
+  local sum, most, quick = histogram[LAST + 1], histogram[LAST + 2], 0
   for i = first, last do
     local seconds = list[i]
     local took = seconds * 1000000 + 0.5 -- and without its fraction, as floor would say at a higher price
     took = took - took % 1
-    sum = sum + n * took
+    sum = sum + count * took
     if took > most then most = took end
-    if seconds <= 0.001 then quick = quick + n else
+    if seconds <= 0.001 then quick = quick + count else
       local at = bucket_of(seconds)
-      h[at] = h[at] + n
+      histogram[at] = histogram[at] + count
     end
   end
-  h[1], h[LAST + 1], h[LAST + 2] = h[1] + quick, sum, most
+  histogram[1], histogram[LAST + 1], histogram[LAST + 2] = histogram[1] + quick, sum, most
 end
 
--- `n` attempts began that had been runnable since then.
-function stats.began(tenant, since, n)
-  stats.count(tenant, STARTED, n)
+-- `count` attempts began that had been runnable since then.
+function stats.began(tenant, since, count)
+  stats.count(tenant, STARTED, count)
   local waits = tenant[QUEUE].stats.waits
-  waits[since] = (waits[since] or 0) + n
+  waits[since] = (waits[since] or 0) + count
   if now - since > tenant[WAITED] then tenant[WAITED] = now - since end
 end
 
 -- What stands behind a queue's own record.
 function stats.tail(queue)
-  local s = queue.stats
-  if not s then return queue.tail end
-  for since, n in pairs(s.waits) do stats.times(s, H_WAIT, { now - since }, 1, 1, n) stats.minute(s, n) end
-  for i = H_WAIT, H_RELEASE do if type(s[i]) == 'table' then s[i] = pack(TIMES, unpack(s[i], 1, LAST + 2)) end end
-  return pack(TAIL, s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], #s[13], s[13],
-    #s[14], s[14], #s[15], s[15])
+  local counters = queue.stats
+  if not counters then return queue.tail end
+  for since, count in pairs(counters.waits) do stats.times(counters, H_WAIT, { now - since }, 1, 1, count) stats.minute(counters, count) end
+  for i = H_WAIT, H_RELEASE do if type(counters[i]) == 'table' then counters[i] = pack(TIMES, unpack(counters[i], 1, LAST + 2)) end end
+  return pack(TAIL, counters[1], counters[2], counters[3], counters[4], counters[5], counters[6], counters[7], counters[8], counters[9],
+    counters[10], counters[11], counters[12], #counters[13], counters[13], #counters[14], counters[14], #counters[15], counters[15])
 end
 
 -- @part put_away
@@ -119,18 +119,19 @@ function stats.put_away(tenant)
 end
 
 -- Begin another hour of a tenant.
-function stats.turn(t, hour)
-  stats.put_away(t)
-  t[HOUR], t[HOUR + 1], t[HOUR + 2], t[HOUR + 3], t[HOUR + 4], t[HOUR + 5], t[WAITED] = hour, 0, 0, 0, 0, 0, 0
+function stats.turn(tenant, hour)
+  stats.put_away(tenant)
+  tenant[HOUR], tenant[HOUR + 1], tenant[HOUR + 2], tenant[HOUR + 3], tenant[HOUR + 4], tenant[HOUR + 5], tenant[WAITED]
+    = hour, 0, 0, 0, 0, 0, 0
 end
 
 -- Attempts of this minute, and of the one before.
-function stats.minute(s, n)
+function stats.minute(counters, count)
   local minute = floor(now / 60)
-  if s[MINUTE] ~= minute then
-    s[MINUTE], s[MINUTE + 1], s[MINUTE + 2] = minute, 0, s[MINUTE] == minute - 1 and s[MINUTE + 1] or 0
+  if counters[MINUTE] ~= minute then
+    counters[MINUTE], counters[MINUTE + 1], counters[MINUTE + 2] = minute, 0, counters[MINUTE] == minute - 1 and counters[MINUTE + 1] or 0
   end
-  s[MINUTE + 1] = s[MINUTE + 1] + n
+  counters[MINUTE + 1] = counters[MINUTE + 1] + count
 end
 
 -- When a task that is queued or held became runnable.
@@ -154,11 +155,12 @@ local function write_tally(queue, hour, list)
   sound[key] = true
   if left == MOST then set_at(agenda('tallies'), queue .. SEP .. hour, 3600 * (hour + 2)) end
   for i, name in ipairs(names) do
-    local own, a, b, c, d, e, longest = parts[name], 0, 0, 0, 0, 0, 0
-    if old[i] then a, b, c, d, e, longest = unpacked(TALLY, old[i]) else left = left - 1 end
+    local own, enqueued, started, completed, dead, cancelled, longest = parts[name], 0, 0, 0, 0, 0, 0
+    if old[i] then enqueued, started, completed, dead, cancelled, longest = unpacked(TALLY, old[i]) else left = left - 1 end
     if old[i] or left >= 0 then
       args[#args + 1] = name
-      args[#args + 1] = pack(TALLY, a + own[1], b + own[2], c + own[3], d + own[4], e + own[5], max(longest, own[6]))
+      args[#args + 1] = pack(TALLY, enqueued + own[1], started + own[2], completed + own[3], dead + own[4], cancelled + own[5],
+        max(longest, own[6]))
     end
   end
   if #args > 0 then write_all('HSET', key, args) end

@@ -25,19 +25,19 @@ local function room()
 end
 
 function parsed(head)
-  local h = heads[head]
-  if not h then
+  local fields = heads[head]
+  if not fields then
     room()
     local queue, tenant, level, cost, limiters, after = match(head, HEAD)
-    h = { head = head, queue = queue, tenant = tenant, mark = '\28' .. tenant, level = tonumber(level), cost = tonumber(cost),
+    fields = { head = head, queue = queue, tenant = tenant, mark = '\28' .. tenant, level = tonumber(level), cost = tonumber(cost),
       limiters = limiters == '' and NONE or split(limiters, ','), limited = limiters ~= '', flow_life = 0 }
     if after <= #head then
       local flow, life = match(head, FLOW, after)
-      h.base, h.flow, h.flow_life = sub(head, 1, after - 1), flow, tonumber(life) or 0
+      fields.base, fields.flow, fields.flow_life = sub(head, 1, after - 1), flow, tonumber(life) or 0
     end
-    heads[head] = h
+    heads[head] = fields
   end
-  return h
+  return fields
 end
 
 -- A head without its flags: how often a task may run is not part of what it is.
@@ -45,13 +45,13 @@ function content_of(head) return (match(head, '^(.*)\31')) end
 
 -- Whose task a record is. Patterns would cost twice as much as plain searches.
 local NEITHER = ('\0'):rep(4) -- a unique key nor a reason
-function tenant_in(r)
-  local at = FATE_END + 3 + r:byte(FATE_END + 2)
-  if sub(r, at, at + 3) == NEITHER then
-    at = find(r, SEP, at + 6, true)
-    return sub(r, at + 1, find(r, SEP, at + 1, true) - 1)
+function tenant_in(record)
+  local at = FATE_END + 3 + record:byte(FATE_END + 2)
+  if sub(record, at, at + 3) == NEITHER then
+    at = find(record, SEP, at + 6, true)
+    return sub(record, at + 1, find(record, SEP, at + 1, true) - 1)
   end
-  local _, _, _, _, head = unpacked(SELF, r, FATE_END + 1)
+  local _, _, _, _, head = unpacked(SELF, record, FATE_END + 1)
   at = find(head, SEP, 1, true)
   return sub(head, at + 1, find(head, SEP, at + 1, true) - 1)
 end
@@ -73,7 +73,7 @@ end
 function new_task(id, head, life, size)
   return { id = id, state = QUEUED, cancelling = false, parts = 0, policy = 0, attempts = 0, crashes = 0,
     unroutable = 0, generation = 0, token = 0, started = 0, due = 0, deadline = 0, finished = 0, expires = 0,
-    hold = 0, moved = 0, incarnation = '', unique = '', reason = '', head = head, h = parsed(head), life = life,
+    hold = 0, moved = 0, incarnation = '', unique = '', reason = '', head = head, fields = parsed(head), life = life,
     size = size, extra = 0, popped = false, recorded = false }
 end
 
@@ -97,23 +97,22 @@ function entry_of(task)
   return task.id .. SEP .. task.life .. '.' .. task.generation .. (task.moved > 0 and '.' .. task.moved or '')
 end
 
-function from_record(id, r)
+function from_record(id, record)
   local state, flags, policy, attempts, crashes, unroutable, generation, token, started, due, deadline,
-    finished, expires, next = unpacked(FATE, r)
-  local hold, incarnation, unique, reason, head, after = unpacked(SELF, r, next)
-  local life, size, extra = unpacked(SIZE, r, after)
-  return { id = id, state = state, cancelling = flags >= 128, parts = flags % 128, policy = policy,
-    attempts = attempts, crashes = crashes, unroutable = unroutable, generation = generation, token = token,
-    started = started, due = due, deadline = deadline, finished = finished, expires = expires, hold = hold % MOVED, moved = hold - hold % MOVED,
-    incarnation = incarnation, unique = unique, reason = reason, head = head, h = parsed(head), life = life,
-    size = size, extra = extra, popped = false, recorded = true }
+    finished, expires, next = unpacked(FATE, record)
+  local hold, incarnation, unique, reason, head, after = unpacked(SELF, record, next)
+  local life, size, extra = unpacked(SIZE, record, after)
+  return { id = id, state = state, cancelling = flags >= 128, parts = flags % 128, policy = policy, attempts = attempts, crashes = crashes,
+    unroutable = unroutable, generation = generation, token = token, started = started, due = due, deadline = deadline, finished = finished,
+    expires = expires, hold = hold % MOVED, moved = hold - hold % MOVED, incarnation = incarnation, unique = unique, reason = reason,
+    head = head, fields = parsed(head), life = life, size = size, extra = extra, popped = false, recorded = true }
 end
 
-function to_record(t)
-  local flags = t.parts + (t.cancelling and 128 or 0)
-  return pack(FATE, t.state, flags, t.policy, t.attempts, t.crashes, t.unroutable, t.generation, t.token,
-    t.started, t.due, t.deadline, t.finished, t.expires) .. pack(SELF, t.hold + t.moved, #t.incarnation, t.incarnation,
-    #t.unique, t.unique, #t.reason, t.reason, #t.head, t.head) .. pack(SIZE, t.life, t.size, t.extra)
+function to_record(task)
+  local flags = task.parts + (task.cancelling and 128 or 0)
+  return pack(FATE, task.state, flags, task.policy, task.attempts, task.crashes, task.unroutable, task.generation, task.token, task.started,
+    task.due, task.deadline, task.finished, task.expires) .. pack(SELF, task.hold + task.moved, #task.incarnation, task.incarnation,
+    #task.unique, task.unique, #task.reason, task.reason, #task.head, task.head) .. pack(SIZE, task.life, task.size, task.extra)
 end
 
 -- @part tasks
@@ -145,7 +144,7 @@ end
 
 -- Bring tasks into the cache: records first, and where there is none the message itself.
 function load_tasks(ids)
-  local missing, n = {}, 0
+  local missing, count = {}, 0
   for _, id in ipairs(ids) do
     if tasks[id] == nil then
       if latest[id] or raw[id] then
@@ -155,18 +154,18 @@ function load_tasks(ids)
       elseif raw[id] == false and values[id] then
         from_value(id, values[id])
       else
-        n = n + 1
-        missing[n], tasks[id] = id, false
+        count = count + 1
+        missing[count], tasks[id] = id, false
       end
     end
   end
-  if n == 0 then return end
-  local plain, m = {}, 0
-  for i, r in ipairs(call('HMGET', prefix .. 'records', unpack(missing))) do
-    if r then tasks[missing[i]] = from_record(missing[i], r)
-    else m = m + 1 plain[m] = missing[i] end
+  if count == 0 then return end
+  local plain, plain_count = {}, 0
+  for i, record in ipairs(call('HMGET', prefix .. 'records', unpack(missing))) do
+    if record then tasks[missing[i]] = from_record(missing[i], record)
+    else plain_count = plain_count + 1 plain[plain_count] = missing[i] end
   end
-  if m == 0 then return end
+  if plain_count == 0 then return end
   for i, value in ipairs(call('HMGET', prefix .. 'tasks', unpack(plain))) do
     if value then from_value(plain[i], value) end
   end
@@ -205,22 +204,25 @@ end
 -- Read records and messages ahead, without making tasks of them yet. Large messages have to be asked for: their
 -- tasks have records.
 function read_ahead(ids)
-  local missing, n = {}, 0
+  local missing, count = {}, 0
   for i = 1, #ids do
     local id = ids[i]
-    if raw[id] == nil and tasks[id] == nil and not fresh[id] then n = n + 1 missing[n] = id end
+    if raw[id] == nil and tasks[id] == nil and not fresh[id] then count = count + 1 missing[count] = id end
   end
-  if n == 0 then return end
-  local small, m = {}, 0
-  for i, r in ipairs(call('HMGET', prefix .. 'records', unpack(missing))) do
+  if count == 0 then return end
+  local small, small_count = {}, 0
+  for i, record in ipairs(call('HMGET', prefix .. 'records', unpack(missing))) do
     local id = missing[i]
-    raw[id] = r
-    if not r or select(2, unpacked(SIZE, r, #r - SIZE_LENGTH + 1)) <= LARGE_BODY then m = m + 1 small[m] = id end
+    raw[id] = record
+    if not record or select(2, unpacked(SIZE, record, #record - SIZE_LENGTH + 1)) <= LARGE_BODY then
+      small_count = small_count + 1
+      small[small_count] = id
+    end
   end
-  if m == 0 then return end
+  if small_count == 0 then return end
   local messages = call('HMGET', prefix .. 'tasks', unpack(small))
   sound[prefix .. 'tasks'] = true
-  for i = 1, m do values[small[i]] = messages[i] or nil end
+  for i = 1, small_count do values[small[i]] = messages[i] or nil end
 end
 
 -- The same for ids that are most likely new.
@@ -255,19 +257,19 @@ end
 -- Eight values from place n + 1 of a list on: message, record, error, result, progress, checkpoint (false:
 -- none, or not asked for), what it waits for by US, how many wait for it; all false if it is unknown or past its
 -- retention. Also how many bytes had to be read.
-function whole(id, found, n, asked)
+function whole(id, found, behind, asked)
   local task = find_task(id)
-  for k = 1, 8 do found[n + k] = false end
+  for k = 1, 8 do found[behind + k] = false end
   if not task then return nil, nil, 0 end
   local value = message_of(task)
   local bytes = #value
   values[id] = nil
-  found[n + 1] = asked == 'all' and value or shortened(value)
-  found[n + 2] = call('HGET', prefix .. 'records', id)
+  found[behind + 1] = asked == 'all' and value or shortened(value)
+  found[behind + 2] = call('HGET', prefix .. 'records', id)
   for k, name in ipairs(PARTS) do
     if ASKED[asked][k] and floor(task.parts / 2 ^ (k - 1)) % 2 == 1 then
-      found[n + 2 + k] = call('HGET', prefix .. name, id)
-      bytes = bytes + #found[n + 2 + k]
+      found[behind + 2 + k] = call('HGET', prefix .. name, id)
+      bytes = bytes + #found[behind + 2 + k]
     end
   end
   local parents = {}
@@ -277,9 +279,9 @@ function whole(id, found, n, asked)
   for each in string.gmatch(edges, '\29([^\31]*)') do parents[#parents + 1] = each end
   local names = {} -- without that of its flow, see flow_members.lay_members
   for _, each in ipairs(parents) do if sub(each, 1, 1) ~= '\30' then names[#names + 1] = each end end
-  found[n + 7] = concat(names, SEP)
+  found[behind + 7] = concat(names, SEP)
   local _, few = string.gsub(call('HGET', prefix .. 'ties', id) or '', '\29', '') -- see dependencies.dependents
-  found[n + 8] = few > 0 and few or call('ZCARD', prefix .. 'after:' .. task.life .. ':' .. id)
+  found[behind + 8] = few > 0 and few or call('ZCARD', prefix .. 'after:' .. task.life .. ':' .. id)
   return task, names, bytes
 end
 
@@ -307,8 +309,8 @@ function write_part(id, bit, value)
     args = {}
     part_writes[bit] = args
   end
-  local n = #args
-  args[n + 1], args[n + 2] = id, value
+  local size = #args
+  args[size + 1], args[size + 2] = id, value
 end
 
 -- Store a part of a task that few have; `size` if not all of it counts.
@@ -335,14 +337,14 @@ after[#after + 1] = function() part_writes = nil end
 -- @part write_tasks
 -- The writes that belong to tasks.
 function write_tasks()
-  local n = #written
+  local size = #written
   if #accepted > 0 then write_all('HSET', prefix .. 'tasks', accepted) end
   if #rewritten > 0 then write_all('HSET', prefix .. 'tasks', rewritten) end
-  for id, t in pairs(changed) do
-    written[n + 1], written[n + 2] = id, to_record(t)
-    n = n + 2
+  for id, task in pairs(changed) do
+    written[size + 1], written[size + 2] = id, to_record(task)
+    size = size + 2
   end
-  if n > 0 then write_all('HSET', prefix .. 'records', written) end
+  if size > 0 then write_all('HSET', prefix .. 'records', written) end
   for bit, args in pairs(part_writes) do write_all('HSET', prefix .. PARTS[bit], args) end
   shelves.write_gone()
 end

@@ -1,4 +1,4 @@
--- Fast path (skip it on a first reading, see fast_path/enqueue.lua): plain ends: in whole calls, and among others.
+-- Fast path (see enqueue.lua): plain ends: in whole calls, and among others.
 
 -- @part read_ends
 -- Plain ends, on the straight way of exchange (fast_path/exchange.exchange_straight).
@@ -7,33 +7,33 @@
 local NEVER_BEGUN, FIRST_LIFE, NONE = ('\0'):rep(24), ('\0'):rep(4), {} -- NONE: a list that nobody writes to
 
 -- The ids that are settled, by run of ARGV; false if there are too many, one is no usual end, or an id comes twice.
-function straight.read_ends(x, from, count)
-  local i, seen, ids, runs, run_ends, times, n = from, nil, {}, {}, {}, nil, 0
-  for r = 1, count do
-    if ARGV[i] ~= 'P' then return false end
-    local step, size = ARGV[i + 2] == 'R' and 2 or 1, tonumber(ARGV[i + 3])
-    if n + size > WHOLE then return false end
-    local took = { unpacked('<' .. ('d'):rep(size), ARGV[i + 4]) }
-    if n == 0 then times = took else
-      for each = 1, size do times[n + each] = took[each] end
+function straight.read_ends(exchange, from, count)
+  local arg, seen, ids, runs, run_ends, times, total = from, nil, {}, {}, {}, nil, 0
+  for run = 1, count do
+    if ARGV[arg] ~= 'P' then return false end
+    local step, size = ARGV[arg + 2] == 'R' and 2 or 1, tonumber(ARGV[arg + 3])
+    if total + size > WHOLE then return false end
+    local took = { unpacked('<' .. ('d'):rep(size), ARGV[arg + 4]) }
+    if total == 0 then times = took else
+      for each = 1, size do times[total + each] = took[each] end
     end
-    if not seen and n + size > 1 then
+    if not seen and total + size > 1 then
       seen = {}
-      if n == 1 then seen[ids[1]] = true end
+      if total == 1 then seen[ids[1]] = true end
     end
-    for at = i + 5, i + 4 + step * size, step do
+    for at = arg + 5, arg + 4 + step * size, step do
       local id = ARGV[at]
       if seen then
         if seen[id] then return false end
         seen[id] = true
       end
-      n = n + 1
-      ids[n] = id
+      total = total + 1
+      ids[total] = id
     end
-    runs[r], run_ends[r] = i, n
-    i = i + 5 + step * size
+    runs[run], run_ends[run] = arg, total
+    arg = arg + 5 + step * size
   end
-  x.ids, x.runs, x.run_ends, x.times, x.n = ids, runs, run_ends, times, n
+  exchange.ids, exchange.runs, exchange.run_ends, exchange.times, exchange.settled = ids, runs, run_ends, times, total
   return true
 end
 
@@ -49,25 +49,25 @@ local function opening_of(begins, begin, run)
 end
 
 -- Whose they are, by their records, in groups. False if one is not on loan to the caller, or is no plain task.
-function straight.read_owners(x, known)
-  local ids, n, run_ends, names, begin = x.ids, x.n, x.run_ends, x.names, x.begin
+function straight.read_owners(exchange, known)
+  local ids, total, run_ends, names, begin = exchange.ids, exchange.settled, exchange.run_ends, exchange.names, exchange.begin
   local records, firsts, openings, owners, tenants, sizes = call('HMGET', prefix .. 'records', unpack(ids)), {}, {}, {}, {}, {}
-  local to, last, its, opening, tail, live, g, r, run_to = FATE_END + #begin, nil, nil, nil, nil, nil, 0, 0, 0
+  local to, last, last_begins, opening, tail, live, group, run, run_to = FATE_END + #begin, nil, nil, nil, nil, nil, 0, 0, 0
   local head = to + 3
-  for i = 1, n do
+  for i = 1, total do
     local record = records[i]
     if i > run_to then
-      r = r + 1
-      run_to, last, its = run_ends[r], nil, nil
+      run = run + 1
+      run_to, last, last_begins = run_ends[run], nil, nil
     end
     if record ~= last then
       if not record then return false end
       last = record
       local begins = sub(record, 1, to)
-      if begins ~= its then
-        its, opening = begins, opening_of(begins, begin, x.runs[r])
+      if begins ~= last_begins then
+        last_begins, opening = begins, opening_of(begins, begin, exchange.runs[run])
         if not opening then return false end
-        opening.base = r > 1 and run_ends[r - 1] or 0
+        opening.base = run > 1 and run_ends[run - 1] or 0
       end
       -- Queue, tenant, level, which is a digit, and what is behind it. A pattern would cost twice as much.
       local queue_end = find(record, SEP, head, true)
@@ -79,166 +79,177 @@ function straight.read_owners(x, known)
         tail, live = ends, COUNTED + unpacked('<I', ends, #ends - 7)
       end
       if not known[queue] then names[#names + 1], known[queue] = queue, true end
-      g = g + 1
-      firsts[g], openings[g], owners[g], tenants[g], sizes[g] = i, opening, queue, tenant, live
+      group = group + 1
+      firsts[group], openings[group], owners[group], tenants[group], sizes[group] = i, opening, queue, tenant, live
     end
   end
-  firsts[g + 1] = n + 1
-  x.groups, x.records, x.firsts, x.openings, x.owners, x.tenants, x.sizes = g, records, firsts, openings, owners, tenants, sizes
+  firsts[group + 1] = total + 1
+  exchange.groups, exchange.records, exchange.firsts, exchange.openings, exchange.owners, exchange.tenants, exchange.sizes
+    = group, records, firsts, openings, owners, tenants, sizes
   return true
 end
 
 -- What stats.stats counts of a queue that changes.
-function straight.changing(q)
-  if q.tail == '' then q.tail = sub(q.stored, q.s[Q_TAIL]) end
-  return q.stats or stats.of(q)
+function straight.changing(queue)
+  if queue.tail == '' then queue.tail = sub(queue.stored, queue.numbers[Q_TAIL]) end
+  return queue.stats or stats.of(queue)
 end
 
--- Of what is settled, those that were only held begin before one ends. What is said of a tenant in x.rows (see events.events) is noted
--- in x.texts, since it is said again when they end.
-local function begin_held(x)
-  local openings, firsts, owners, tenants, ids, rows, texts, m = x.openings, x.firsts, x.owners, x.tenants, x.ids, x.rows, x.texts, x.m
-  local its, name, q, light, counted, took, teller = nil, nil, nil, nil, nil, nil, nil
-  for g = 1, x.groups do
-    local opening = openings[g]
+-- Of what is settled, those that were only held begin before one ends. What is said of a tenant in exchange.rows (see events.events)
+-- is noted in exchange.texts, since it is said again when they end.
+local function begin_held(exchange)
+  local openings, firsts, owners, tenants, ids, rows, texts, rows_size
+    = exchange.openings, exchange.firsts, exchange.owners, exchange.tenants, exchange.ids, exchange.rows, exchange.texts, exchange.rows_size
+  local last_opening, name, queue, light, counted, took, noted_tenant = nil, nil, nil, nil, nil, nil, nil
+  for group = 1, exchange.groups do
+    local opening = openings[group]
     if opening.held then
-      local first, last, tenant = firsts[g], firsts[g + 1] - 1, tenants[g]
+      local first, last, tenant_name = firsts[group], firsts[group + 1] - 1, tenants[group]
       local size, text = last + 1 - first, first == last and ids[first] or concat(ids, SEP, first, last)
-      if opening ~= its or owners[g] ~= name then
-        its, name, teller = opening, owners[g], nil
-        q = x.queues[name]
-        light, counted, took = q.light, straight.changing(q), now - its.since
-        local head = 'started\0314\031' .. name .. SEP .. its.token .. ARGV[2]
-        if head ~= x.row_head then
-          m = m + 1
-          rows[m], x.row_head = x.row_head and '\30' .. head or head, head
+      if opening ~= last_opening or owners[group] ~= name then
+        last_opening, name, noted_tenant = opening, owners[group], nil
+        queue = exchange.queues[name]
+        light, counted, took = queue.light, straight.changing(queue), now - last_opening.since
+        local head = 'started\0314\031' .. name .. SEP .. last_opening.token .. ARGV[2]
+        if head ~= exchange.row_head then
+          rows_size = rows_size + 1
+          rows[rows_size], exchange.row_head = exchange.row_head and '\30' .. head or head, head
         else
-          teller = x.row_tenant
+          noted_tenant = exchange.row_tenant
         end
       end
-      local l = light[tenant]
-      counted[STARTED], counted.waits[its.since] = counted[STARTED] + size, (counted.waits[its.since] or 0) + size
-      if l then
-        l[L_STARTED] = l[L_STARTED] + size
-        if took > l[L_WAITED] then l[L_WAITED] = took end
+      local light_tenant = light[tenant_name]
+      counted[STARTED], counted.waits[last_opening.since] = counted[STARTED] + size, (counted.waits[last_opening.since] or 0) + size
+      if light_tenant then
+        light_tenant[L_STARTED] = light_tenant[L_STARTED] + size
+        if took > light_tenant[L_WAITED] then light_tenant[L_WAITED] = took end
       else
-        local t = q.tenants[tenant]
-        if not t or t[HOUR] ~= x.hour then return false end
-        t[HOUR + STARTED] = t[HOUR + STARTED] + size
-        if took > t[WAITED] then t[WAITED] = took end
+        local tenant = queue.tenants[tenant_name]
+        if not tenant or tenant[HOUR] ~= exchange.hour then return false end
+        tenant[HOUR + STARTED] = tenant[HOUR + STARTED] + size
+        if took > tenant[WAITED] then tenant[WAITED] = took end
       end
-      m = m + 1
-      if tenant == teller then rows[m] = SEP .. text else
-        text = '\31\28' .. tenant .. SEP .. text
-        rows[m], texts[g], teller = text, text, tenant
+      rows_size = rows_size + 1
+      if tenant_name == noted_tenant then rows[rows_size] = SEP .. text else
+        text = '\31\28' .. tenant_name .. SEP .. text
+        rows[rows_size], texts[group], noted_tenant = text, text, tenant_name
       end
-      x.row_tenant = teller
+      exchange.row_tenant = noted_tenant
     end
   end
-  x.m = m
+  exchange.rows_size = rows_size
   return true
 end
 
 -- `from` to `to` of what is settled are of one queue.
-local function count_ends(q, times, from, to)
-  local s, counted, ended = q.s, q.stats, to + 1 - from
-  s[Q_COUNT + RUNNING], s[Q_COUNT + COMPLETED], q.ended = s[Q_COUNT + RUNNING] - ended, s[Q_COUNT + COMPLETED] + ended, q.ended + ended
+local function count_ends(queue, times, from, to)
+  local numbers, counted, ended = queue.numbers, queue.stats, to + 1 - from
+  numbers[Q_COUNT + RUNNING], numbers[Q_COUNT + COMPLETED], queue.ended
+    = numbers[Q_COUNT + RUNNING] - ended, numbers[Q_COUNT + COMPLETED] + ended, queue.ended + ended
   counted[COMPLETED - ENDS] = counted[COMPLETED - ENDS] + ended
   stats.times(counted, H_RUN, times, from, to, 1)
 end
 
 -- Write the results of tasks `first` to `last`, and their records, which begin like this. Returns how much the results are.
-local function keep_results(x, q, its, begins, first, last)
-  local list, bytes, ids, written, w = q.results or {}, 0, x.ids, x.written, x.w
-  q.results = list
+local function keep_results(exchange, queue, opening, begins, first, last)
+  local list, bytes, ids, written, written_size = queue.results or {}, 0, exchange.ids, exchange.written, exchange.written_size
+  queue.results = list
   for i = first, last do
-    local id, result = ids[i], ARGV[its.run + 4 + 2 * (i - its.base)]
-    bytes, written[w + 1], written[w + 2] = bytes + #result, id, begins .. pack('<I', #result)
-    list[#list + 1], list[#list + 2], w = id, result, w + 2
+    local id, result = ids[i], ARGV[opening.run + 4 + 2 * (i - opening.base)]
+    bytes, written[written_size + 1], written[written_size + 2] = bytes + #result, id, begins .. pack('<I', #result)
+    list[#list + 1], list[#list + 2], written_size = id, result, written_size + 2
   end
-  x.w = w
+  exchange.written_size = written_size
   return bytes
 end
 
 -- End what is settled: records and counts as they will be. False if there is more to one of them.
-local function end_all(x)
-  local ids, hour, openings, firsts, owners, tenants, sizes, records, written
-    = x.ids, x.hour, x.openings, x.firsts, x.owners, x.tenants, x.sizes, x.records, x.written
-  local name, q, s, cache, light, till, opening, fate, head, from, kept, large, large_bytes
+local function end_all(exchange)
+  local ids, hour, openings, firsts, owners, tenants, sizes, records, written = exchange.ids, exchange.hour, exchange.openings,
+    exchange.firsts, exchange.owners, exchange.tenants, exchange.sizes, exchange.records, exchange.written
+  local queue_name, queue, numbers, cache, light, till, opening, fate, head, from, kept, large, large_bytes
     = nil, nil, nil, nil, nil, nil, nil, nil, nil, 1, nil, nil, nil
-  local rows, texts, m, w, teller = x.rows, x.texts, x.m, x.w, nil
-  for g = 1, x.groups do
-    local its, first, last = openings[g], firsts[g], firsts[g + 1] - 1
-    if owners[g] ~= name then
-      if q then count_ends(q, x.times, from, first - 1) end
-      name, from, opening = owners[g], first, nil
-      q = x.queues[name]
-      s, till, cache, light, kept, large, large_bytes
-        = q.s, now + q.conf.keep, q.tenants, q.light, q.kept, q.conf.count / OWN, q.conf.bytes / OWN
-      straight.changing(q)
-      if till < s[Q_UNTIL] or s[Q_LOOK] <= now + LATER or till < s[Q_LOOK] then return false end -- see none_is_over in retention_trim.trim
-      s[Q_UNTIL] = till
+  local rows, texts, rows_size, written_size, noted_tenant = exchange.rows, exchange.texts, exchange.rows_size, exchange.written_size, nil
+  for group = 1, exchange.groups do
+    local own_opening, first, last = openings[group], firsts[group], firsts[group + 1] - 1
+    if owners[group] ~= queue_name then
+      if queue then count_ends(queue, exchange.times, from, first - 1) end
+      queue_name, from, opening = owners[group], first, nil
+      queue = exchange.queues[queue_name]
+      numbers, till, cache, light, kept, large, large_bytes
+        = queue.numbers, now + queue.conf.keep, queue.tenants, queue.light, queue.kept, queue.conf.count / OWN, queue.conf.bytes / OWN
+      straight.changing(queue)
+      if till < numbers[Q_UNTIL] or numbers[Q_LOOK] <= now + LATER or till < numbers[Q_LOOK] then
+        return false end -- see none_is_over in retention_trim.trim
+      numbers[Q_UNTIL] = till
     end
-    if its ~= opening then
-      opening, fate, head = its, its.fate .. pack('<dd', now, till), 'completed\0316\031' .. name .. SEP .. its.token
-      if head ~= x.row_head then
-        m = m + 1
-        rows[m], x.row_head, teller = x.row_head and '\30' .. head or head, head, nil
+    if own_opening ~= opening then
+      opening, fate, head = own_opening, own_opening.fate .. pack('<dd', now, till),
+        'completed\0316\031' .. queue_name .. SEP .. own_opening.token
+      if head ~= exchange.row_head then
+        rows_size = rows_size + 1
+        rows[rows_size], exchange.row_head, noted_tenant = exchange.row_head and '\30' .. head or head, head, nil
       end
     end
-    local name_of, size, record = tenants[g], last + 1 - first, records[first]
-    local l = light[name_of]
-    local t = not l and cache[name_of]
-    if not l and (not t or t[STATUS] == PARKED or t[HOUR] ~= hour or t[OWNS] >= DEAD_BIT) then return false end
-    local live = size * sizes[g]
+    local tenant_name, size, record = tenants[group], last + 1 - first, records[first]
+    local light_tenant = light[tenant_name]
+    local tenant = not light_tenant and cache[tenant_name]
+    if not light_tenant and (not tenant or tenant[STATUS] == PARKED or tenant[HOUR] ~= hour or tenant[OWNS] >= DEAD_BIT) then
+      return false
+    end
+    local live = size * sizes[group]
     local done = live
-    if its.results then
-      x.w = w
-      done = live + keep_results(x, q, its, fate .. sub(record, FATE_END + 1, -5), first, last)
-      w = x.w
+    if own_opening.results then
+      exchange.written_size = written_size
+      done = live + keep_results(exchange, queue, own_opening, fate .. sub(record, FATE_END + 1, -5), first, last)
+      written_size = exchange.written_size
     else
       record = fate .. sub(record, FATE_END + 1)
       for i = first, last do
-        written[w + 1], written[w + 2] = ids[i], record
-        w = w + 2
+        written[written_size + 1], written[written_size + 2] = ids[i], record
+        written_size = written_size + 2
       end
     end
-    s[Q_DONE] = s[Q_DONE] + done
-    if l then
-      local count, bytes, before = l[L_COMPLETED] + size, l[L_DONE] + done, #kept + 1 - first
-      l[L_RUNNING], l[L_COMPLETED], l[L_HOUR], l[L_DONE], l[L_LIVE] = l[L_RUNNING] - size, count, l[L_HOUR] + size, bytes, l[L_LIVE] - live
-      if count >= large or bytes >= large_bytes then q.homeless = true end -- from now on it has an order of its own
+    numbers[Q_DONE] = numbers[Q_DONE] + done
+    if light_tenant then
+      local count, bytes, before = light_tenant[L_COMPLETED] + size, light_tenant[L_DONE] + done, #kept + 1 - first
+      light_tenant[L_RUNNING], light_tenant[L_COMPLETED], light_tenant[L_HOUR], light_tenant[L_DONE], light_tenant[L_LIVE]
+        = light_tenant[L_RUNNING] - size, count, light_tenant[L_HOUR] + size, bytes, light_tenant[L_LIVE] - live
+      if count >= large or bytes >= large_bytes then queue.homeless = true end -- from now on it has an order of its own
       for i = first, last do kept[before + i] = ids[i] end
     else
-      local count, bytes = t[COUNT + COMPLETED], t[DONE_BYTES]
-      t[COUNT + RUNNING], t[COUNT + COMPLETED], t[HOUR + COMPLETED - ENDS], t[CHANGED]
-        = t[COUNT + RUNNING] - size, count + size, t[HOUR + COMPLETED - ENDS] + size, true
-      t[LIVE_BYTES], t[DONE_BYTES] = t[LIVE_BYTES] - live, bytes + done
-      straight.keep(q, t, ids, first, last, count, bytes)
+      local count, bytes = tenant[COUNT + COMPLETED], tenant[DONE_BYTES]
+      tenant[COUNT + RUNNING], tenant[COUNT + COMPLETED], tenant[HOUR + COMPLETED - ENDS], tenant[CHANGED]
+        = tenant[COUNT + RUNNING] - size, count + size, tenant[HOUR + COMPLETED - ENDS] + size, true
+      tenant[LIVE_BYTES], tenant[DONE_BYTES] = tenant[LIVE_BYTES] - live, bytes + done
+      straight.keep(queue, tenant, ids, first, last, count, bytes)
     end
-    m = m + 1
-    if name_of == teller then rows[m] = SEP .. (first == last and ids[first] or concat(ids, SEP, first, last))
-    else rows[m], teller = texts[g] or '\31\28' .. name_of .. SEP .. (first == last and ids[first] or concat(ids, SEP, first, last)), name_of end
+    rows_size = rows_size + 1
+    if tenant_name == noted_tenant then rows[rows_size] = SEP .. (first == last and ids[first] or concat(ids, SEP, first, last))
+    else
+      rows[rows_size], noted_tenant
+        = texts[group] or '\31\28' .. tenant_name .. SEP .. (first == last and ids[first] or concat(ids, SEP, first, last)), tenant_name
+    end
   end
-  x.m, x.w, x.row_tenant = m, w, teller
-  count_ends(q, x.times, from, x.n)
+  exchange.rows_size, exchange.written_size, exchange.row_tenant = rows_size, written_size, noted_tenant
+  count_ends(queue, exchange.times, from, exchange.settled)
   return true
 end
 
 -- End what is settled, and make room for it. False if that is for the engine.
-function straight.settle(x)
-  for _, q in pairs(x.queues) do
-    if q.ending or q.ready and q.ready[1] then straight.open_light(q, q.ending or NONE, q.ready or NONE) end
+function straight.settle(exchange)
+  for _, queue in pairs(exchange.queues) do
+    if queue.ending or queue.ready and queue.ready[1] then straight.open_light(queue, queue.ending or NONE, queue.ready or NONE) end
   end
-  if x.n == 0 then return true end
-  x.texts = {}
-  if not begin_held(x) or not end_all(x) then return false end
-  local all = x.ties and { unpack(x.ids) }
-  for _, q in pairs(x.queues) do
-    if q.ended > 0 and (q.homeless or not straight.make_room(q)) then return false end
-    for i = 1, all and q.forgotten and #q.forgotten or 0 do all[#all + 1] = q.forgotten[i] end
+  if exchange.settled == 0 then return true end
+  exchange.texts = {}
+  if not begin_held(exchange) or not end_all(exchange) then return false end
+  local all = exchange.ties and { unpack(exchange.ids) }
+  for _, queue in pairs(exchange.queues) do
+    if queue.ended > 0 and (queue.homeless or not straight.make_room(queue)) then return false end
+    for i = 1, all and queue.forgotten and #queue.forgotten or 0 do all[#all + 1] = queue.forgotten[i] end
   end
-  if not x.ties then return true end
+  if not exchange.ties then return true end
   local found = call('HMGET', prefix .. 'ties', unpack(all))
   for i = 1, #all do if found[i] then return false end end
   return true
@@ -272,191 +283,195 @@ function straight.plain_ends() return { count = 0, total = 0, firsts = {}, lasts
 -- How SELF goes on if it has a unique key: its hold, its key, and where the head begins, or nothing if it is no plain loan of this
 -- caller.
 local NOTHING = '\0\0'
-local function unique_of(r)
-  local hold, caller = r:byte(FATE_END + 1), sub(straight.own_begin(), 2, -5)
+local function unique_of(record)
+  local hold, caller = record:byte(FATE_END + 1), sub(straight.own_begin(), 2, -5)
   local at = FATE_END + 2 + #caller -- of the key
-  if hold >= MOVED or sub(r, FATE_END + 2, at - 1) ~= caller then return nil end
-  local low, high = r:byte(at, at + 1)
+  if hold >= MOVED or sub(record, FATE_END + 2, at - 1) ~= caller then return nil end
+  local low, high = record:byte(at, at + 1)
   local key_end = at + 1 + low + 256 * high
-  if sub(r, key_end + 1, key_end + 2) ~= NOTHING then return nil end -- a reason
-  return hold, sub(r, at + 2, key_end), key_end + 5
+  if sub(record, key_end + 1, key_end + 2) ~= NOTHING then return nil end -- a reason
+  return hold, sub(record, at + 2, key_end), key_end + 5
 end
 
 local OWNER = '^([^\31]*)\31([^\31]*)\31%d\31()'
 
--- Find those of the run at `i`, behind `n` others, and say in `codes` that they are applied.
-function straight.find_plain(plain, i, first, results, count, n, ids, records, codes)
+-- Find those of the run at ARGV[arg], behind `done` others, and say in `codes` that they are applied.
+function straight.find_plain(plain, arg, first, results, count, done, ids, records, codes)
   local firsts, lasts, queues_of, tenants, fates, runs, names
     = plain.firsts, plain.lasts, plain.queues, plain.tenants, plain.fates, plain.runs, plain.names
-  local token, m, total, begin = ARGV[i + 1], plain.count, plain.total, straight.own_begin()
-  local run = { number = tonumber(token), results = results, base = n, first = first,
-    times = { unpacked('<' .. ('d'):rep(count), ARGV[i + 4]) } }
-  local begin_to, last, open, opening, f, fits = FATE_END + #begin, nil, false, nil, nil, false
-  local q, tenant, told, kind, list, key -- of the last one
-  for k = n + 1, n + count do
-    local r = records[k]
-    if r ~= last then
-      last, open = r, false
-      if not r then
-        q = nil
+  local token, groups, total, begin = ARGV[arg + 1], plain.count, plain.total, straight.own_begin()
+  local run = { number = tonumber(token), results = results, base = done, first = first,
+    times = { unpacked('<' .. ('d'):rep(count), ARGV[arg + 4]) } }
+  local begin_to, last, open, opening, fate, fits = FATE_END + #begin, nil, false, nil, nil, false
+  local queue, tenant, last_rest, kind, list, key -- of the last one
+  for place = done + 1, done + count do
+    local record = records[place]
+    if record ~= last then
+      last, open = record, false
+      if not record then
+        queue = nil
       else
-        local its, head, hold = sub(r, 1, begin_to), begin_to + 3, nil
+        local begins, head, hold = sub(record, 1, begin_to), begin_to + 3, nil
         key = nil
-        if its ~= opening then
-          f = shelves.fate_of(r)
-          opening, fits = its, f.untouched and f.token == token
-          if fits and sub(its, FATE_END + 1) ~= begin then
-            opening, hold, key, head = nil, unique_of(r)
+        if begins ~= opening then
+          fate = shelves.fate_of(record)
+          opening, fits = begins, fate.untouched and fate.token == token
+          if fits and sub(begins, FATE_END + 1) ~= begin then
+            opening, hold, key, head = nil, unique_of(record)
             fits = hold ~= nil
           end
         end
-        if not fits then q = nil else
-          local queue, name, rest = match(r, OWNER, head)
-          if not q or q.name ~= queue then
-            q = queues[queue] or read_queue(queue, true)
-            list = names[q] or {}
-            names[q] = list
+        if not fits then queue = nil else
+          local queue_name, tenant_name, rest = match(record, OWNER, head)
+          if not queue or queue.name ~= queue_name then
+            queue = queues[queue_name] or read_queue(queue_name, true)
+            list = names[queue] or {}
+            names[queue] = list
           end
-          rest, tenant = sub(r, rest, -1 - SIZE_LENGTH), name
-          if rest ~= told then told, kind = rest, kind_of(rest) end
-          if kind.limited or q.charge ~= 0 then q = nil end
-          key = key and hold < 3 and name .. SEP .. key
+          rest, tenant = sub(record, rest, -1 - SIZE_LENGTH), tenant_name
+          if rest ~= last_rest then last_rest, kind = rest, kind_of(rest) end
+          if kind.limited or queue.charge ~= 0 then queue = nil end
+          key = key and hold < 3 and tenant_name .. SEP .. key
         end
       end
     end
-    local ties = tied[ids[k]]
-    if not q or ties and ties ~= 'd' then
+    local ties = tied[ids[place]]
+    if not queue or ties and ties ~= 'd' then
       open = false
     else
-      if ties then plain.parents[k], plain.children = true, true end
-      if key then plain.keys[#plain.keys + 1], plain.kept[k] = key, key end
-      codes[k], total = 'a', total + 1
+      if ties then plain.parents[place], plain.children = true, true end
+      if key then plain.keys[#plain.keys + 1], plain.kept[place] = key, key end
+      codes[place], total = 'a', total + 1
       if not open then
-        m, open = m + 1, true
-        firsts[m], queues_of[m], tenants[m], fates[m], runs[m], list[#list + 1] = k, q, tenant, f, run, tenant
+        groups, open = groups + 1, true
+        firsts[groups], queues_of[groups], tenants[groups], fates[groups], runs[groups], list[#list + 1]
+          = place, queue, tenant, fate, run, tenant
       end
-      lasts[m] = k
+      lasts[groups] = place
       if kind.flow then plain.flows[#plain.flows + 1] = kind end
     end
   end
-  plain.count, plain.total = m, total
+  plain.count, plain.total = groups, total
 end
 
 -- Write the results of tasks `first` to `last`, and their records, which begin like this. Returns how much the results are.
 local function write_results(run, rest, ids, first, last)
-  local m, bytes = #written, 0
-  for n = first, last do
-    local id, result = ids[n], ARGV[run.first + 2 * (n - run.base) - 1]
+  local written_size, bytes = #written, 0
+  for place = first, last do
+    local id, result = ids[place], ARGV[run.first + 2 * (place - run.base) - 1]
     local ends = rest .. pack('<I', #result)
     bytes = bytes + #result
     write_part(id, 2, result)
-    written[m + 1], written[m + 2], latest[id] = id, ends, ends
-    m = m + 2
+    written[written_size + 1], written[written_size + 2], latest[id] = id, ends, ends
+    written_size = written_size + 2
   end
   return bytes
 end
 
--- `n` plain ends of a queue came behind each other, ids `from` to `to` of a run.
-local function count_ends(q, run, ids, from, to)
-  local n, s, counts = to - from + 1, stats.of(q), q.counts
-  counts[RUNNING], counts[COMPLETED] = counts[RUNNING] - n, counts[COMPLETED] + n
-  s[COMPLETED - ENDS] = s[COMPLETED - ENDS] + n
-  ended[q.name], q.changed = (ended[q.name] or 0) + n, true
-  stats.times(s, H_RUN, run.times, from - run.base, to - run.base, 1)
+-- Ids `from` to `to` of a run are plain ends of a queue, one behind the other.
+local function count_ends(queue, run, ids, from, to)
+  local count, counters, counts = to - from + 1, stats.of(queue), queue.counts
+  counts[RUNNING], counts[COMPLETED] = counts[RUNNING] - count, counts[COMPLETED] + count
+  counters[COMPLETED - ENDS] = counters[COMPLETED - ENDS] + count
+  ended[queue.name], queue.changed = (ended[queue.name] or 0) + count, true
+  stats.times(counters, H_RUN, run.times, from - run.base, to - run.base, 1)
   leases.end_loans(CALLER, run.number, ids, from, to)
-  if (q.concurrency >= 0 or q.rate > 0) and q.weight > 0 then rung[q.name] = q end
+  if (queue.concurrency >= 0 or queue.rate > 0) and queue.weight > 0 then rung[queue.name] = queue end
 end
 
 -- Of the groups from there to there, those that were only held begin before one ends.
 local function begin_held(plain, ids, group, last_group)
-  for i = group, last_group do
-    local f = plain.fates[i]
-    if f.held then
-      local q, first, last = plain.queues[i], plain.firsts[i], plain.lasts[i]
-      local s, t, n = stats.of(q), q.tenants[plain.tenants[i]], last - first + 1
-      s[STARTED], s.waits[f.since] = s[STARTED] + n, (s.waits[f.since] or 0) + n
-      if t[HOUR] ~= hour then stats.turn(t, hour) end
-      t[HOUR + STARTED] = t[HOUR + STARTED] + n
-      if now - f.since > t[WAITED] then t[WAITED] = now - f.since end
-      add_rows(group_of('started', RUNNING, q.name, f.number, f.attempt, CALLER), '\28' .. t[NAME], ids, first, last)
+  for each = group, last_group do
+    local fate = plain.fates[each]
+    if fate.held then
+      local queue, first, last = plain.queues[each], plain.firsts[each], plain.lasts[each]
+      local counters, tenant, count = stats.of(queue), queue.tenants[plain.tenants[each]], last - first + 1
+      counters[STARTED], counters.waits[fate.since] = counters[STARTED] + count, (counters.waits[fate.since] or 0) + count
+      if tenant[HOUR] ~= hour then stats.turn(tenant, hour) end
+      tenant[HOUR + STARTED] = tenant[HOUR + STARTED] + count
+      if now - fate.since > tenant[WAITED] then tenant[WAITED] = now - fate.since end
+      add_rows(group_of('started', RUNNING, queue.name, fate.number, fate.attempt, CALLER), '\28' .. tenant[NAME], ids, first, last)
     end
   end
 end
 
 -- End the groups from there to there.
-function straight.end_straight(plain, ids, records, group, last_group)
-  for q, list in pairs(plain.names) do make_tenants(q, list) end
+function straight.end_straight(plain, ids, records, first_group, last_group)
+  for queue, list in pairs(plain.names) do make_tenants(queue, list) end
   if #plain.keys > 0 then unique.load_holders(plain.keys) end
   plain.names, plain.keys = {}, {}
-  begin_held(plain, ids, group, last_group)
+  begin_held(plain, ids, first_group, last_group)
   local keys, children, parents = plain.kept, plain.children, plain.parents
   local firsts, lasts, tenants, fates, queues_of, runs = plain.firsts, plain.lasts, plain.tenants, plain.fates, plain.queues, plain.runs
-  local q, run, from, to, m = nil, nil, 1, 0, #written -- the same queue and run from there to there
-  local f, begin, tail, life, each, room, room_bytes, cache, kept, till, g, mark, rows, n_rows
-  for i = group, last_group do
-    local first, last = firsts[i], lasts[i]
-    local r, n = records[first], last - first + 1
-    if queues_of[i] ~= q or runs[i] ~= run or first ~= to + 1 then
-      if q then count_ends(q, run, ids, from, to) end
-      q, run, from, f = queues_of[i], runs[i], first, nil
-      room, room_bytes, cache = q.keep_count / OWN, q.keep_bytes / OWN, q.tenants
-      kept, till = shelves.list_of_all(q)
+  local queue, run, from, to, written_size = nil, nil, 1, 0, #written -- the same queue and run from there to there
+  local fate, begin, tail, life, each, room, room_bytes, cache, kept, till, event_group, mark, rows, n_rows
+  for group = first_group, last_group do
+    local first, last = firsts[group], lasts[group]
+    local record, count = records[first], last - first + 1
+    if queues_of[group] ~= queue or runs[group] ~= run or first ~= to + 1 then
+      if queue then count_ends(queue, run, ids, from, to) end
+      queue, run, from, fate = queues_of[group], runs[group], first, nil
+      room, room_bytes, cache = queue.keep_count / OWN, queue.keep_bytes / OWN, queue.tenants
+      kept, till = shelves.list_of_all(queue)
     end
     to = last
-    if fates[i] ~= f then
-      f = fates[i]
-      begin = shelves.completed_fate(f, q, run.results)
-      if g then rows_added(mark, n_rows) end
-      g = group_of('completed', COMPLETED, q.name, f.number, f.attempt, '')
-      mark, n_rows, rows = last_mark(), 0, #g
+    if fates[group] ~= fate then
+      fate = fates[group]
+      begin = shelves.completed_fate(fate, queue, run.results)
+      if event_group then rows_added(mark, n_rows) end
+      event_group = group_of('completed', COMPLETED, queue.name, fate.number, fate.attempt, '')
+      mark, n_rows, rows = last_mark(), 0, #event_group
     end
-    local its = sub(r, -SIZE_LENGTH)
-    if its ~= tail then
+    local size_text = sub(record, -SIZE_LENGTH)
+    if size_text ~= tail then
       local size
-      tail, life, size = its, unpacked(SIZE, its)
+      tail, life, size = size_text, unpacked(SIZE, size_text)
       each = COUNTED + size
     end
-    local t, live = cache[tenants[i]], n * each
+    local tenant, live = cache[tenants[group]], count * each
     local done = live
-    t[COUNT + RUNNING], t[COUNT + COMPLETED], t[CHANGED] = t[COUNT + RUNNING] - n, t[COUNT + COMPLETED] + n, true
-    local name = '\28' .. t[NAME]
+    tenant[COUNT + RUNNING], tenant[COUNT + COMPLETED], tenant[CHANGED]
+      = tenant[COUNT + RUNNING] - count, tenant[COUNT + COMPLETED] + count, true
+    local name = '\28' .. tenant[NAME]
     if name ~= mark then
       rows = rows + 1
-      g[rows], mark = name, name
+      event_group[rows], mark = name, name
     end
-    n_rows = n_rows + n
+    n_rows = n_rows + count
     if run.results then
-      done = live + write_results(run, begin .. sub(r, FATE_END + 1, -5), ids, first, last)
-      m = #written
+      done = live + write_results(run, begin .. sub(record, FATE_END + 1, -5), ids, first, last)
+      written_size = #written
     else
-      local ends = begin .. sub(r, FATE_END + 1)
-      for k = first, last do
-        local id = ids[k]
-        written[m + 1], written[m + 2], latest[id] = id, ends, ends
-        m = m + 2
+      local ends = begin .. sub(record, FATE_END + 1)
+      for place = first, last do
+        local id = ids[place]
+        written[written_size + 1], written[written_size + 2], latest[id] = id, ends, ends
+        written_size = written_size + 2
       end
     end
-    if t[HOUR] ~= hour then stats.turn(t, hour) end
-    t[LIVE_BYTES], t[DONE_BYTES], q.done_bytes = t[LIVE_BYTES] - live, t[DONE_BYTES] + done, q.done_bytes + done
-    t[HOUR + COMPLETED - ENDS] = t[HOUR + COMPLETED - ENDS] + n
-    if t[COUNT + COMPLETED] + t[COUNT + CANCELLED] >= room or t[DONE_BYTES] >= room_bytes then
-      shelves.keep_plainly(t, ids, first, last, life, done)
+    if tenant[HOUR] ~= hour then stats.turn(tenant, hour) end
+    tenant[LIVE_BYTES], tenant[DONE_BYTES], queue.done_bytes = tenant[LIVE_BYTES] - live, tenant[DONE_BYTES] + done, queue.done_bytes + done
+    tenant[HOUR + COMPLETED - ENDS] = tenant[HOUR + COMPLETED - ENDS] + count
+    if tenant[COUNT + COMPLETED] + tenant[COUNT + CANCELLED] >= room or tenant[DONE_BYTES] >= room_bytes then
+      shelves.keep_plainly(tenant, ids, first, last, life, done)
     elseif life > 0 or not kept then
-      shelves.keep_of_all(q, ids, first, last, life)
+      shelves.keep_of_all(queue, ids, first, last, life)
     else
       local before = #kept + 1 - first
-      q.kept_until = till
-      for k = first, last do kept[before + k] = ids[k] end
+      queue.kept_until = till
+      for place = first, last do kept[before + place] = ids[place] end
     end
     local before_rows = rows + 1 - first
-    for k = first, last do g[before_rows + k] = ids[k] end
-    rows = rows + n
-    for k = keys[first] and first or last + 1, last do unique.free_key(keys[k], ids[k]) end
-    for k = children and first or last + 1, last do if parents[k] then dependency.add_job(ids[k], life, COMPLETED, f.generation) end end
-    if t[STATUS] == PARKED then leases.has_room_again(t) end
+    for place = first, last do event_group[before_rows + place] = ids[place] end
+    rows = rows + count
+    for place = keys[first] and first or last + 1, last do unique.free_key(keys[place], ids[place]) end
+    for place = children and first or last + 1, last do
+      if parents[place] then dependency.add_job(ids[place], life, COMPLETED, fate.generation) end
+    end
+    if tenant[STATUS] == PARKED then leases.has_room_again(tenant) end
   end
-  if g then rows_added(mark, n_rows) end
-  if q then count_ends(q, run, ids, from, to) end
+  if event_group then rows_added(mark, n_rows) end
+  if queue then count_ends(queue, run, ids, from, to) end
 end
 
 -- Members of flows have ended.

@@ -29,26 +29,26 @@ for level = 0, 3 do MORE[level] = '<c8Ic' .. 20 + 4 * level .. 'Ic' .. 28 - 4 * 
 -- nil if one of them is not for this way.
 local function read_runs()
   local heads, froms, counts, levels, owners, names, places = {}, {}, {}, {}, {}, {}, {}
-  local r, queue, i, last, told = 0, nil, 4, #ARGV, nil
-  while i < last do
-    if ARGV[i] ~= 'P' then return nil end
-    local head, count = ARGV[i + 1], tonumber(ARGV[i + 2])
-    local its, tenant, level, at = match(head, HEAD)
+  local run, queue, arg, last, last_rest = 0, nil, 4, #ARGV, nil
+  while arg < last do
+    if ARGV[arg] ~= 'P' then return nil end
+    local head, count = ARGV[arg + 1], tonumber(ARGV[arg + 2])
+    local its_queue, tenant, level, at = match(head, HEAD)
     local rest = sub(head, at) -- cost and so on, the same for many tenants
-    if rest ~= told then
+    if rest ~= last_rest then
       if kind_of(rest).flow then return nil end
-      told = rest
+      last_rest = rest
     end
-    if level > '3' or (queue and its ~= queue) then return nil end
-    queue = its
+    if level > '3' or (queue and its_queue ~= queue) then return nil end
+    queue = its_queue
     local place = places[tenant]
     if not place then
       place = #names + 1
       names[place], places[tenant] = tenant, place
     end
-    r = r + 1
-    heads[r], froms[r], counts[r], levels[r], owners[r] = head, i + 3, count, tonumber(level), place
-    i = i + 3 + 2 * count
+    run = run + 1
+    heads[run], froms[run], counts[run], levels[run], owners[run] = head, arg + 3, count, tonumber(level), place
+    arg = arg + 3 + 2 * count
   end
   return { heads, froms, counts, levels, owners }, names, queue
 end
@@ -72,27 +72,27 @@ end
 -- up the bytes of each tenant. From then on a run begins where its ids do.
 local function read_tasks(runs, bytes)
   local heads, froms, counts, owners = runs[1], runs[2], runs[3], runs[5]
-  local ids, values, seen, n, stamp = {}, {}, {}, 0, pack('<dI', now, 0)
-  for r = 1, #heads do
-    local from, count, sum, place, head = froms[r], counts[r], 0, owners[r], heads[r]
+  local ids, values, seen, total, stamp = {}, {}, {}, 0, pack('<dI', now, 0)
+  for run = 1, #heads do
+    local from, count, sum, place, head = froms[run], counts[run], 0, owners[run], heads[run]
     local opening = stamp .. pack('<Hc0', #head, head)
-    froms[r] = n + 1
-    for k = from, from + 2 * count - 2, 2 do
-      local id, blob = ARGV[k], ARGV[k + 1]
+    froms[run] = total + 1
+    for arg = from, from + 2 * count - 2, 2 do
+      local id, blob = ARGV[arg], ARGV[arg + 1]
       if #id ~= 32 or #blob > LARGE_BODY or seen[id] then return nil end
-      seen[id], ids[n + 1], values[2 * n + 1], values[2 * n + 2] = true, id, id, opening .. blob
-      n, sum = n + 1, sum + #blob + BESIDE
+      seen[id], ids[total + 1], values[2 * total + 1], values[2 * total + 2] = true, id, id, opening .. blob
+      total, sum = total + 1, sum + #blob + BESIDE
     end
     bytes[place] = (bytes[place] or 0) + sum
   end
   local text = concat(ids, SEP)
   if find(text, ':', 1, true) then return nil end
   local found = call('HMGET', prefix .. 'tasks', unpack(ids))
-  for i = 1, n do if found[i] then return nil end end
+  for i = 1, total do if found[i] then return nil end end
   return ids, values, text
 end
 
-local function is(kind, key)
+local function has_type(kind, key)
   local found = call('TYPE', key).ok
   return found == kind or found == 'none'
 end
@@ -102,14 +102,15 @@ local function write_first(runs, lines, ids, entry, row)
   local froms, counts, done = runs[2], runs[3], 0
   local function refused(reply)
     if type(reply) ~= 'table' or not reply.err then return false end
-    for r = 1, done do call('RPOP', lines[r], counts[r]) end
+    for run = 1, done do call('RPOP', lines[run], counts[run]) end
     return true
   end
-  for r = 1, #lines do
-    local first, count = froms[r], counts[r]
-    local reply = count == 1 and redis.pcall('RPUSH', lines[r], ids[first]) or count > 1 and redis.pcall('RPUSH', lines[r], unpack(ids, first, first + count - 1))
+  for run = 1, #lines do
+    local first, count = froms[run], counts[run]
+    local reply = count == 1 and redis.pcall('RPUSH', lines[run], ids[first])
+      or count > 1 and redis.pcall('RPUSH', lines[run], unpack(ids, first, first + count - 1))
     if refused(reply) then return false end
-    done = r
+    done = run
   end
   return not refused(redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', exact(now), 'rows', row))
 end
@@ -130,42 +131,45 @@ local function enter()
   -- The tenants, as they will be.
   local clock, weight = unpacked('<dd', state)
   local hour, added, lengths, lines = floor(now / 3600), {}, { [0] = {}, {}, {}, {} }, {}
-  local rows, mark, single, n, base = {}, nil, {}, #ids, prefix .. 'line:' .. queue .. ':'
+  local rows, mark, single, total, base = {}, nil, {}, #ids, prefix .. 'line:' .. queue .. ':'
   local froms, counts, levels, owners = runs[2], runs[3], runs[4], runs[5]
-  for r = 1, #counts do
-    local first, count, place, level = froms[r], counts[r], owners[r], levels[r]
-    local own, name, before = lengths[level], names[place], single[place]
-    own[place], added[place] = (own[place] or 0) + count, (added[place] or 0) + count
+  for run = 1, #counts do
+    local first, count, place, level = froms[run], counts[run], owners[run], levels[run]
+    local level_counts, name, before = lengths[level], names[place], single[place]
+    level_counts[place], added[place] = (level_counts[place] or 0) + count, (added[place] or 0) + count
     single[place] = (before == nil or before == level) and level
-    lines[r] = base .. LEVELS[level] .. name
+    lines[run] = base .. LEVELS[level] .. name
     local text = count == 1 and ids[first] or concat(ids, SEP, first, first + count - 1)
-    rows[r] = name == mark and text or '\28' .. name .. SEP .. text
+    rows[run] = name == mark and text or '\28' .. name .. SEP .. text
     mark = name
   end
   local key, keeps, ready, woke = prefix .. 'tenants:' .. queue, {}, {}, {}
   local records = call('HMGET', key, unpack(names))
-  if n == 1 and hand_off(parsed(runs[1][1]), text, values[2], state, records[1], bytes[1], top) then return 'a3' end
-  local own0, own1, own2, own3, last_tag, tag_text = lengths[0], lengths[1], lengths[2], lengths[3], nil, nil
+  if total == 1 and hand_off(parsed(runs[1][1]), text, values[2], state, records[1], bytes[1], top) then return 'a3' end
+  local more0, more1, more2, more3, last_tag, tag_text = lengths[0], lengths[1], lengths[2], lengths[3], nil, nil
   local same_hour, fresh = pack('<I', hour), nil
   for place = 1, #names do
-    local r, more, kept = records[place], added[place], nil
-    if not r then
+    local record, more, kept = records[place], added[place], nil
+    if not record then
       fresh = fresh or new_tenant()
       if not fresh then return nil end
-      r = fresh
+      record = fresh
     end
-    if single[place] and r:byte(65) == READY then
+    if single[place] and record:byte(65) == READY then
       local form = MORE[single[place]]
-      local a, queued, b, length, c, status, d, enqueued, e, live_bytes = unpacked(form, r)
+      local before_queued, queued, before_length, length, before_status, status, before_enqueued, enqueued, before_bytes, live_bytes
+        = unpacked(form, record)
       live_bytes = live_bytes + bytes[place]
-      if sub(d, 5) ~= same_hour or live_bytes > top then return nil end
-      kept = pack(form, a, queued + more, b, length + more, c, status, d, enqueued + more, e, live_bytes)
+      if sub(before_enqueued, 5) ~= same_hour or live_bytes > top then return nil end
+      kept = pack(form, before_queued, queued + more, before_length, length + more, before_status, status, before_enqueued, enqueued + more,
+        before_bytes, live_bytes)
     else
-      local c1, c2, c3, c4, c5, c6, c7, c8, l0, l1, l2, l3, special, tag, own_weight, status, turn, pause, gated, busy,
-        its_hour, enqueued, started, completed, dead, cancelled, waited, done_bytes, live_bytes = unpacked(TENANT, r)
+      local count1, count2, count3, count4, count5, count6, count7, count8, length0, length1, length2, length3, special, tag, own_weight,
+        status, turn, pause, gated, busy, its_hour, enqueued, started, completed, dead, cancelled, waited, done_bytes, live_bytes
+        = unpacked(TENANT, record)
       live_bytes = live_bytes + bytes[place]
       if its_hour ~= hour or live_bytes > top then return nil end
-      if status == IDLE and pause == 0 and (#r == TENANT_LENGTH or r:byte(TENANT_LENGTH + 1) == 0) then
+      if status == IDLE and pause == 0 and (#record == TENANT_LENGTH or record:byte(TENANT_LENGTH + 1) == 0) then
         if tag < clock then tag = clock end
         if tag ~= last_tag then last_tag, tag_text = tag, exact(tag) end
         status, weight, ready[#ready + 1], ready[#ready + 2] = READY, weight + own_weight, tag_text, names[place]
@@ -173,17 +177,18 @@ local function enter()
         return nil
       end
       if busy == 0 then busy, woke[#woke + 1] = 1, names[place] end
-      kept = pack(TENANT, c1, c2, c3 + more, c4, c5, c6, c7, c8, l0 + (own0[place] or 0),
-        l1 + (own1[place] or 0), l2 + (own2[place] or 0), l3 + (own3[place] or 0), special, tag, own_weight, status, turn, pause,
-        gated, busy, its_hour, enqueued + more, started, completed, dead, cancelled, waited, done_bytes, live_bytes)
+      kept = pack(TENANT, count1, count2, count3 + more, count4, count5, count6, count7, count8, length0 + (more0[place] or 0),
+        length1 + (more1[place] or 0), length2 + (more2[place] or 0), length3 + (more3[place] or 0), special, tag, own_weight, status, turn,
+        pause, gated, busy, its_hour, enqueued + more, started, completed, dead, cancelled, waited, done_bytes, live_bytes)
     end
-    keeps[2 * place - 1], keeps[2 * place] = names[place], #r > TENANT_LENGTH and kept .. sub(r, TENANT_LENGTH + 1) or kept
+    keeps[2 * place - 1], keeps[2 * place] = names[place], #record > TENANT_LENGTH and kept .. sub(record, TENANT_LENGTH + 1) or kept
   end
   local row = 'enqueued\0313\031' .. queue .. '\0310\0310\031\031' .. concat(rows, SEP)
   local filled = meta.bytes + #row + 100
   if weight <= 0 or filled >= meta.cap / BLOCKS then return nil end -- a block of events is full
-  if not is('zset', prefix .. 'idle') then return nil end
-  if #ready > 0 and not is('zset', prefix .. 'ready:' .. queue) or #woke > 0 and not is('set', prefix .. 'active:' .. queue) then return nil end
+  if not has_type('zset', prefix .. 'idle') then return nil end
+  if #ready > 0 and not has_type('zset', prefix .. 'ready:' .. queue)
+    or #woke > 0 and not has_type('set', prefix .. 'active:' .. queue) then return nil end
 
   -- From here on all of it is written, or nothing.
   local entry = next_number(meta.entry)
@@ -193,10 +198,10 @@ local function enter()
   call('HSET', key, unpack(keeps))
   if #ready > 0 then call('ZADD', prefix .. 'ready:' .. queue, unpack(ready)) end
   if #woke > 0 then call('SADD', prefix .. 'active:' .. queue, unpack(woke)) end
-  call('HSET', prefix .. 'queues', queue, pack('<dd', clock, weight) .. sub(state, 17, 24) .. pack('<I', unpacked('<I', state, 25) + n)
-    .. sub(state, 29, TAIL_AT - 8) .. pack('<dd', 0, unpacked('<d', state, TAIL_AT + 1) + n) .. sub(state, TAIL_AT + 9))
+  call('HSET', prefix .. 'queues', queue, pack('<dd', clock, weight) .. sub(state, 17, 24) .. pack('<I', unpacked('<I', state, 25) + total)
+    .. sub(state, 29, TAIL_AT - 8) .. pack('<dd', 0, unpacked('<d', state, TAIL_AT + 1) + total) .. sub(state, TAIL_AT + 9))
   call('HSET', prefix .. 'meta', 'numbers', packed_numbers())
-  local receipts = 'a3' .. ('\30a3'):rep(n - 1)
+  local receipts = 'a3' .. ('\30a3'):rep(total - 1)
   call('HSET', prefix .. 'answers', ARGV[2], ARGV[3] .. '\31enqueue\31' .. receipts .. '\29' .. text)
   call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
   if call('EXISTS', prefix .. 'bell:' .. queue) == 0 then call('RPUSH', prefix .. 'bell:' .. queue, 1) end
@@ -256,17 +261,17 @@ end
 
 -- What is counted of the queue: one more that was accepted and began at once.
 local function counted(state)
-  local s = { unpacked(TAIL, state, TAIL_AT + 1) }
-  s[ENQUEUED], s[STARTED] = s[ENQUEUED] + 1, s[STARTED] + 1
-  stats.minute(s, 1)
-  local waits = s[TAIL_COUNTS + 1]
+  local tail = { unpacked(TAIL, state, TAIL_AT + 1) }
+  tail[ENQUEUED], tail[STARTED] = tail[ENQUEUED] + 1, tail[STARTED] + 1
+  stats.minute(tail, 1)
+  local waits = tail[TAIL_COUNTS + 1]
   if waits == '' then waits = NO_TIMES end
   waits = pack('<d', unpacked('<d', waits) + 1) .. sub(waits, 9)
-  return pack(TAIL, s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], #waits, waits,
-    #s[14], s[14], #s[15], s[15])
+  return pack(TAIL, tail[1], tail[2], tail[3], tail[4], tail[5], tail[6], tail[7], tail[8], tail[9], tail[10], tail[11], tail[12], #waits,
+    waits, #tail[14], tail[14], #tail[15], tail[15])
 end
 
-local function is(kind, key)
+local function has_type(kind, key)
   local found = call('TYPE', key).ok
   return found == kind or found == 'none'
 end
@@ -277,20 +282,23 @@ function new_tenant()
   return pack(TENANT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, UNIT, IDLE, 0, 0, 0, 0, floor(now / 3600), 0, 0, 0, 0, 0, 0, 0, 0)
 end
 
--- Lend the task of head `h`, stored as `value`, which counts for `bytes`, of a tenant with this record, if it has one. Returns
--- whether it did.
-function hand_off(h, id, value, state, record, bytes, top)
+-- Lend the task with such fields of its head, stored as `value`, which counts for `bytes`, of a tenant with this record, if it
+-- has one. Returns whether it did.
+function hand_off(fields, id, value, state, record, bytes, top)
   record = record or new_tenant()
   if not record then return false end
-  if not HAND_OFF or h.limited or meta.next <= now or meta.jobs + meta.laying > 0 then return false end
+  if not HAND_OFF or fields.limited or meta.next <= now or meta.jobs + meta.laying > 0 then return false end
   local clock, weight, _, _, queued, running = unpacked('<ddIIII', state)
   if weight > 0 or queued > 0 then return false end
-  local c1, c2, c3, c4, c5, c6, c7, c8, l0, l1, l2, l3, special, tag, own_weight, status, _, pause, gated, busy, hour,
-    enqueued, started, completed, dead, cancelled, waited, done_bytes, live_bytes = unpacked(TENANT, record)
+  local count1, count2, count3, count4, count5, count6, count7, count8, length0, length1, length2, length3, special, tag, own_weight,
+    status, _, pause, gated, busy, hour, enqueued, started, completed, dead, cancelled, waited, done_bytes, live_bytes
+    = unpacked(TENANT, record)
   live_bytes = live_bytes + bytes
-  if status ~= IDLE or pause + gated + l0 + l1 + l2 + l3 > 0 or hour ~= floor(now / 3600) or live_bytes > top then return false end
+  if status ~= IDLE or pause + gated + length0 + length1 + length2 + length3 > 0 or hour ~= floor(now / 3600) or live_bytes > top then
+    return false
+  end
   if #record > TENANT_LENGTH and sub(record, TENANT_LENGTH + 1, TENANT_LENGTH + 2) ~= '\0\0' then return false end
-  local queue, tenant = h.queue, h.tenant
+  local queue, tenant = fields.queue, fields.tenant
   local name, number, holds, lease = waiting_worker(queue)
   if not name then return false end
 
@@ -298,16 +306,17 @@ function hand_off(h, id, value, state, record, bytes, top)
   if tag < clock then tag = clock end
   local to = min(max(clock + STRIDE * UNIT / (weight + own_weight), tag), tag + STRIDE)
   if to > clock then clock = to end
-  tag = tag + h.cost * STRIDE * UNIT / own_weight
+  tag = tag + fields.cost * STRIDE * UNIT / own_weight
   if call('EXISTS', prefix .. 'bell:' .. queue) == 1 then return false end -- somebody is on the way
   local passed = redis.pcall('ZRANGEBYSCORE', prefix .. 'saved:' .. queue, '-inf', exact(clock), 'LIMIT', 0, 1)
   if passed.err or #passed > 0 then return false end -- a fetch forgets tenants that the clock has passed
   local held, place, active = prefix .. 'held:' .. name, prefix .. 'handed:' .. name, prefix .. 'active:' .. queue
-  if not (is('hash', prefix .. 'records') and is('zset', held) and is('zset', prefix .. 'leases') and is('zset', prefix .. 'idle')
-    and is('zset', prefix .. 'handed') and is('none', place) and (busy == 1 or is('set', active))) then return false end
+  if not (has_type('hash', prefix .. 'records') and has_type('zset', held) and has_type('zset', prefix .. 'leases')
+    and has_type('zset', prefix .. 'idle') and has_type('zset', prefix .. 'handed') and has_type('none', place)
+    and (busy == 1 or has_type('set', active))) then return false end
   local token = format('%.0f', next_number(meta.token))
-  local rows = 'enqueued\0313\031' .. queue .. '\0310\0310\031\031' .. h.mark .. SEP .. id .. '\30started\0314\031' .. queue
-    .. SEP .. token .. '\0311\031' .. name .. SEP .. h.mark .. SEP .. id
+  local rows = 'enqueued\0313\031' .. queue .. '\0310\0310\031\031' .. fields.mark .. SEP .. id .. '\30started\0314\031' .. queue
+    .. SEP .. token .. '\0311\031' .. name .. SEP .. fields.mark .. SEP .. id
   local filled, entry = meta.bytes + #rows + 100, next_number(meta.entry)
   if filled >= meta.cap / BLOCKS then return false end -- a block of events is full
 
@@ -317,17 +326,19 @@ function hand_off(h, id, value, state, record, bytes, top)
   meta.entry, meta.entries, meta.bytes, meta.token = entry, meta.entries + 1, filled, tonumber(token)
   if holds and meta.alarm > now then -- it stops watching the time: another one may
     meta.alarm = 0
-    if meta.next < 9e18 and is('list', prefix .. 'bell') and call('LLEN', prefix .. 'bell') == 0 then call('RPUSH', prefix .. 'bell', 1) end
+    if meta.next < 9e18 and has_type('list', prefix .. 'bell') and call('LLEN', prefix .. 'bell') == 0 then
+      call('RPUSH', prefix .. 'bell', 1)
+    end
   end
-  local body, trace = unpacked('<II', value, 15 + #h.head)
+  local body, trace = unpacked('<II', value, 15 + #fields.head)
   call('HSET', prefix .. 'tasks', id, value)
   call('HSET', prefix .. 'records', id, pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, tonumber(token), now, 0, 0, 0, 0)
-    .. '\0' .. string.char(#name) .. name .. '\0\0\0\0' .. sub(value, 13, 14 + #h.head) .. pack(SIZE, 0, body + trace, 0))
+    .. '\0' .. string.char(#name) .. name .. '\0\0\0\0' .. sub(value, 13, 14 + #fields.head) .. pack(SIZE, 0, body + trace, 0))
   call('ZADD', held, token, number .. SEP .. id)
   call('ZADD', prefix .. 'leases', 'GT', exact(now + lease), name)
-  call('HSET', prefix .. 'tenants:' .. queue, tenant, pack(TENANT, c1, c2, c3, c4 + 1, c5, c6, c7, c8, 0, 0, 0, 0, special, tag,
-    own_weight, IDLE, 0, 0, 0, 1, hour, enqueued + 1, started + 1, completed, dead, cancelled, waited, done_bytes,
-    live_bytes) .. sub(record, TENANT_LENGTH + 1))
+  call('HSET', prefix .. 'tenants:' .. queue, tenant,
+    pack(TENANT, count1, count2, count3, count4 + 1, count5, count6, count7, count8, 0, 0, 0, 0, special, tag, own_weight, IDLE, 0, 0, 0, 1,
+    hour, enqueued + 1, started + 1, completed, dead, cancelled, waited, done_bytes, live_bytes) .. sub(record, TENANT_LENGTH + 1))
   if busy == 0 then call('SADD', active, tenant) end
   call('HSET', prefix .. 'queues', queue, pack('<dd', clock, weight) .. sub(state, 17, 28) .. pack('<I', running + 1)
     .. sub(state, 33, TAIL_AT - 8) .. pack('<d', 0) .. counted(state))
@@ -350,46 +361,46 @@ begins[#begins + 1] = function()
 end
 
 -- The ids of a call, and where runs begin that have options; brings the tenants of its tasks into the cache, in one read per queue.
-function load_ways(i)
-  local ids, n, names, seen, at = {}, 0, {}, {}, {}
+function load_ways(arg)
+  local ids, count, names, seen, at = {}, 0, {}, {}, {}
   local function note(head)
     if seen[head] then return end
-    local h = parsed(head)
-    local list = names[h.queue] or {}
-    seen[head], names[h.queue], list[#list + 1] = true, list, h.tenant
+    local fields = parsed(head)
+    local list = names[fields.queue] or {}
+    seen[head], names[fields.queue], list[#list + 1] = true, list, fields.tenant
   end
-  local kind = ARGV[i]
+  local kind = ARGV[arg]
   while kind do
     local step, last = 4, 0
     if kind == 'P' then
-      note(ARGV[i + 1])
-      step, last, i = 2, i + 1 + 2 * ARGV[i + 2], i + 3
+      note(ARGV[arg + 1])
+      step, last, arg = 2, arg + 1 + 2 * ARGV[arg + 2], arg + 3
     else
-      if kind == 'E' then step = 7 else at[#at + 1] = i end
-      last, i = i + 2 - step + step * ARGV[i + 1], i + 2
-      for k = i + 1, last + 1, step do note(ARGV[k]) end
+      if kind == 'E' then step = 7 else at[#at + 1] = arg end
+      last, arg = arg + 2 - step + step * ARGV[arg + 1], arg + 2
+      for head_at = arg + 1, last + 1, step do note(ARGV[head_at]) end
     end
-    for k = i, last, step do
-      n = n + 1
-      ids[n] = ARGV[k]
+    for id_at = arg, last, step do
+      count = count + 1
+      ids[count] = ARGV[id_at]
     end
-    i = last + step
-    kind = ARGV[i]
+    arg = last + step
+    kind = ARGV[arg]
   end
   for queue, list in pairs(names) do
-    local q = read_queue(queue)
-    if q then load_tenants(q, list) end
+    local known_queue = read_queue(queue)
+    if known_queue then load_tenants(known_queue, list) end
   end
   return ids, at
 end
 
 function way_of(head)
-  local h = parsed(head)
-  local q = read_queue(h.queue, true)
-  local t = q.max < 0 and q.tenant_max < 0 and q.warn < 0 and make_tenant(q, h.tenant)
-  if t then t[TOP] = flows.most(q, h.tenant) end
-  ways[head] = t
-  return t
+  local fields = parsed(head)
+  local queue = read_queue(fields.queue, true)
+  local tenant = queue.max < 0 and queue.tenant_max < 0 and queue.warn < 0 and make_tenant(queue, fields.tenant)
+  if tenant then tenant[TOP] = flows.most(queue, fields.tenant) end
+  ways[head] = tenant
+  return tenant
 end
 
 -- @part enter_run
@@ -403,38 +414,38 @@ end
 -- @const BESIDE=92
 
 -- Tasks `first` to `last` of the call went into the same line; `bytes` is what their tenant has with them.
-local function entered(t, h, ids, first, last, chosen, bytes)
-  local q, n = t[QUEUE], last - first + 1
-  t[COUNT + QUEUED] = t[COUNT + QUEUED] + n
-  set_length(t, h.level, length_of(t, h.level) + n)
-  t[SPECIAL], t[LIVE_BYTES] = t[SPECIAL] + chosen, bytes
-  q.counts[QUEUED] = q.counts[QUEUED] + n
-  t[CHANGED], q.changed = true, true
-  stats.count(t, ENQUEUED, n)
-  made_queued(t)
-  add_rows(group_of('enqueued', QUEUED, h.queue, 0, 0, ''), h.mark, ids, first, last)
+local function entered(tenant, fields, ids, first, last, chosen, bytes)
+  local queue, count = tenant[QUEUE], last - first + 1
+  tenant[COUNT + QUEUED] = tenant[COUNT + QUEUED] + count
+  set_length(tenant, fields.level, length_of(tenant, fields.level) + count)
+  tenant[SPECIAL], tenant[LIVE_BYTES] = tenant[SPECIAL] + chosen, bytes
+  queue.counts[QUEUED] = queue.counts[QUEUED] + count
+  tenant[CHANGED], queue.changed = true, true
+  stats.count(tenant, ENQUEUED, count)
+  made_queued(tenant)
+  add_rows(group_of('enqueued', QUEUED, fields.queue, 0, 0, ''), fields.mark, ids, first, last)
 end
 
 -- One run of tasks with the same head; those that cannot go this way go the long one. `made` says that no
 -- id of the call was chosen by somebody.
-function enter_run(i, n, ids, receipts, made)
-  local head, count = ARGV[i + 1], tonumber(ARGV[i + 2])
-  local h, t, m, back, b = parsed(head), ways[head], #accepted, nil, 0
-  local opening, first, chosen = stamp .. pack('<H', #head) .. head, n + 1, 0
+function enter_run(arg, done, ids, receipts, made)
+  local head, count = ARGV[arg + 1], tonumber(ARGV[arg + 2])
+  local fields, tenant, accepted_size, back, back_size = parsed(head), ways[head], #accepted, nil, 0
+  local opening, first, chosen = stamp .. pack('<H', #head) .. head, done + 1, 0
   local bytes, top = 0, 0 -- what the tenant has with those so far, and may have
-  if t then bytes, top = t[LIVE_BYTES], t[TOP] end
-  for k = i + 3, i + 1 + 2 * count, 2 do
-    local id, blob = ARGV[k], ARGV[k + 1]
-    n = n + 1
-    if t == nil and tasks[id] == false then
-      t = way_of(head)
-      if t then bytes, top = t[LIVE_BYTES], t[TOP] end
+  if tenant then bytes, top = tenant[LIVE_BYTES], tenant[TOP] end
+  for id_at = arg + 3, arg + 1 + 2 * count, 2 do
+    local id, blob = ARGV[id_at], ARGV[id_at + 1]
+    done = done + 1
+    if tenant == nil and tasks[id] == false then
+      tenant = way_of(head)
+      if tenant then bytes, top = tenant[LIVE_BYTES], tenant[TOP] end
     end
     local more = bytes + #blob + BESIDE
-    if not t or tasks[id] ~= false or #blob > LARGE_BODY or more > top then
-      if n > first then entered(t, h, ids, first, n - 1, chosen, bytes) end
-      receipts[n] = accept(id, head, blob, '')
-      m, first, chosen, back, bytes = #accepted, n + 1, 0, nil, t and t[LIVE_BYTES] or 0
+    if not tenant or tasks[id] ~= false or #blob > LARGE_BODY or more > top then
+      if done > first then entered(tenant, fields, ids, first, done - 1, chosen, bytes) end
+      receipts[done] = accept(id, head, blob, '')
+      accepted_size, first, chosen, back, bytes = #accepted, done + 1, 0, nil, tenant and tenant[LIVE_BYTES] or 0
     else
       local entry, value = id, nil
       -- Ids that Fairlead makes are never used twice; any other may come back after it was forgotten.
@@ -447,14 +458,15 @@ function enter_run(i, n, ids, receipts, made)
         entry = id .. SEP .. life .. '.0'
       end
       if not back then
-        back = added(line(t, h.level), L_BACK)
-        b = #back
+        back = added(line(tenant, fields.level), L_BACK)
+        back_size = #back
       end
-      b, bytes = b + 1, more
-      accepted[m + 1], accepted[m + 2], fresh[id], tasks[id], back[b], receipts[n] = id, value, value, nil, entry, 'a3'
-      m = m + 2
+      back_size, bytes = back_size + 1, more
+      accepted[accepted_size + 1], accepted[accepted_size + 2], fresh[id], tasks[id], back[back_size], receipts[done]
+        = id, value, value, nil, entry, 'a3'
+      accepted_size = accepted_size + 2
     end
   end
-  if n >= first then entered(t, h, ids, first, n, chosen, bytes) end
-  return n, i + 3 + 2 * count
+  if done >= first then entered(tenant, fields, ids, first, done, chosen, bytes) end
+  return done, arg + 3 + 2 * count
 end

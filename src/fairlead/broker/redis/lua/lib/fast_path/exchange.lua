@@ -1,5 +1,4 @@
--- Fast path (skip it on a first reading, see fast_path/enqueue.lua): whole calls in which all is plain, before the
--- engine wakes up.
+-- Fast path (see enqueue.lua): whole calls in which all is plain, before the engine wakes up.
 
 -- @part exchange_straight
 -- Calls of exchange in which all is plain, before the engine wakes up: plain ends, plain loans, or nothing at all.
@@ -19,14 +18,14 @@ local NONE = {} -- a list that nobody writes to
 local last_token, last_text -- of the last call that told it
 -- What a call is about, each time anew:
 -- queues by name, and names, those that are fetched from (`many`) first;
--- n ids that are settled, their times and records, in runs of ARGV: where each begins there, and its last id; and in groups that
--- are alike and stand side by side: the first, how their records begin, queue, tenant, and their bytes;
--- k loans, of which `start` begin at once, and their stored messages (values); what was taken from lines (popped);
--- records to write, w in all; m texts of events, and how the last of them began.
-local x = { queues = false, names = false, many = 0, ids = false, n = 0, times = false, records = false, runs = false, run_ends = false,
-  groups = 0, firsts = false, openings = false, owners = false, tenants = false, sizes = false, loans = false, k = 0, start = 0,
-  values = false, popped = false, written = false, w = 0, rows = false, texts = false, m = 0, row_head = false, row_tenant = false, token = false,
-  begin = false, hour = 0, ties = false, saved = false, late = false, sure = false }
+-- ids that are settled, how many (`settled`), their times and records, in runs of ARGV: where each begins there, and its last
+-- id; and in groups that are alike and stand side by side: the first, how their records begin, queue, tenant, and their bytes;
+-- loans, how many (`lent`), of which `start` begin at once, and their stored messages (`values`); what was taken from lines
+-- (`popped`); records to write (`written`), and texts of events (`rows`), each with its size, and how the last row began.
+local exchange = { queues = false, names = false, many = 0, ids = false, settled = 0, times = false, records = false, runs = false,
+  run_ends = false, groups = 0, firsts = false, openings = false, owners = false, tenants = false, sizes = false, loans = false, lent = 0,
+  start = 0, values = false, popped = false, written = false, written_size = 0, rows = false, texts = false, rows_size = 0,
+  row_head = false, row_tenant = false, token = false, begin = false, hour = 0, ties = false, saved = false, late = false, sure = false }
 -- Calls about many tasks of a queue that went to the engine after all have read much in vain. So behind the second of them the
 -- next one is not tried, behind the third the next three, and so on: by queue, how many are left, and how many they were.
 local shy, timid, timid_count = {}, {}, 0
@@ -41,29 +40,31 @@ end
 
 -- Read the queues, and their settings if there is something to do in one. False if one of them has a limit.
 local function read_queues()
-  local found, busy, hour = call('HMGET', prefix .. 'queues', unpack(x.names)), x.n > 0, nil
-  x.queues = {}
-  for i = 1, #x.names do
+  local found, busy, hour = call('HMGET', prefix .. 'queues', unpack(exchange.names)), exchange.settled > 0, nil
+  exchange.queues = {}
+  for i = 1, #exchange.names do
     local stored = found[i]
     local clock, weight = unpacked('<dd', stored or NOTHING)
-    if stored and x.n == 0 and weight <= 0 then -- there is nothing to do in it
-      x.queues[x.names[i]] = { name = x.names[i], s = { clock, weight }, conf = DEFAULTS, ready = NONE, stats = false }
+    if stored and exchange.settled == 0 and weight <= 0 then -- there is nothing to do in it
+      exchange.queues[exchange.names[i]]
+        = { name = exchange.names[i], numbers = { clock, weight }, conf = DEFAULTS, ready = NONE, stats = false }
     elseif stored then
-      hour = hour or pack('<I', x.hour)
-      local s = { unpacked(STATE, stored) }
-      x.queues[x.names[i]] = { name = x.names[i], s = s, stored = stored, tenants = {}, light = {}, found = false, found_from = 0, hour = hour, keeps = {}, kept = {}, conf = DEFAULTS,
-        stats = false, tail = '', ended = 0, ending = false, ready = false, adds = false }
+      hour = hour or pack('<I', exchange.hour)
+      local numbers = { unpacked(STATE, stored) }
+      exchange.queues[exchange.names[i]] = { name = exchange.names[i], numbers = numbers, stored = stored, tenants = {}, light = {},
+        found = false, found_from = 0, hour = hour, keeps = {}, kept = {}, conf = DEFAULTS, stats = false, tail = '', ended = 0,
+        ending = false, ready = false, adds = false }
       busy = true
     end
   end
   if not busy then return true end
-  found = call('HMGET', prefix .. 'settings', unpack(x.names))
-  for i = 1, #x.names do
-    local q = x.queues[x.names[i]]
-    if q and found[i] then
+  found = call('HMGET', prefix .. 'settings', unpack(exchange.names))
+  for i = 1, #exchange.names do
+    local queue = exchange.queues[exchange.names[i]]
+    if queue and found[i] then
       local paused, _, _, _, _, warn, concurrency, rate, _, charge, keep, count, bytes, _, dead = unpacked(CONF, found[i])
       if warn >= 0 or concurrency >= 0 or rate > 0 or charge ~= 0 then return false end
-      q.conf = { paused = paused, keep = keep, count = count, bytes = bytes, dead = dead }
+      queue.conf = { paused = paused, keep = keep, count = count, bytes = bytes, dead = dead }
     end
   end
   return true
@@ -72,75 +73,77 @@ end
 -- Look for what few have: ties, tenants that go when the clock has passed them, and ends that others wait to be told of.
 local function look_around()
   local keys = { prefix .. 'ties', prefix .. 'jobs' }
-  for i = 1, x.many do keys[i + 2] = prefix .. 'saved:' .. x.names[i] end
-  x.ties, x.saved = false, false
+  for i = 1, exchange.many do keys[i + 2] = prefix .. 'saved:' .. exchange.names[i] end
+  exchange.ties, exchange.saved = false, false
   if call('EXISTS', unpack(keys)) == 0 then return true end
-  x.ties = call('EXISTS', keys[1]) == 1
-  x.saved = x.many > 0 and call('EXISTS', unpack(keys, 3)) > 0
+  exchange.ties = call('EXISTS', keys[1]) == 1
+  exchange.saved = exchange.many > 0 and call('EXISTS', unpack(keys, 3)) > 0
   return meta.jobs == 0 or call('EXISTS', keys[2]) == 0
 end
 
 -- The tenants of a queue as they will be stored. False if one of them is empty from now on, or a key that was not read has
 -- another type.
-local function may_write(q)
-  local keeps, size = q.keeps, #q.keeps
-  for name, t in pairs(q.tenants) do
-    if t and t[CHANGED] then
-      local busy = t[10] + t[11] + t[12] + t[13] + t[14] > 0 and 1 or 0 -- as queue.drop_saved
-      if busy == 0 and t[COUNT + COMPLETED] + t[COUNT + DEAD] + t[COUNT + CANCELLED] == 0 then return false end
-      if busy ~= t[BUSY] then
-        if not q.woke and not q.slept and not straight.has_type('set', prefix .. 'active:' .. q.name) then return false end
+local function may_write(queue)
+  local keeps, size = queue.keeps, #queue.keeps
+  for name, tenant in pairs(queue.tenants) do
+    if tenant and tenant[CHANGED] then
+      local busy = tenant[10] + tenant[11] + tenant[12] + tenant[13] + tenant[14] > 0 and 1 or 0 -- as queue.drop_saved
+      if busy == 0 and tenant[COUNT + COMPLETED] + tenant[COUNT + DEAD] + tenant[COUNT + CANCELLED] == 0 then return false end
+      if busy ~= tenant[BUSY] then
+        if not queue.woke and not queue.slept and not straight.has_type('set', prefix .. 'active:' .. queue.name) then return false end
         local list = busy == 1 and 'woke' or 'slept'
-        q[list] = q[list] or {}
-        t[BUSY], q[list][#q[list] + 1] = busy, name
+        queue[list] = queue[list] or {}
+        tenant[BUSY], queue[list][#queue[list] + 1] = busy, name
       end
-      keeps[size + 1], keeps[size + 2] = name, stored_tenant(t)
+      keeps[size + 1], keeps[size + 2] = name, stored_tenant(tenant)
       size = size + 2
     end
   end
-  for name, l in pairs(q.light) do
-    local r, sleeps = nil, nil
-    if l then r, sleeps = straight.stored_light(l) end
-    if l and not r then return false end
+  for name, light_tenant in pairs(queue.light) do
+    local stored, sleeps = nil, nil
+    if light_tenant then stored, sleeps = straight.stored_light(light_tenant) end
+    if light_tenant and not stored then return false end
     if sleeps then
-      if not q.woke and not q.slept and not straight.has_type('set', prefix .. 'active:' .. q.name) then return false end
-      q.slept = q.slept or {}
-      q.slept[#q.slept + 1] = name
+      if not queue.woke and not queue.slept and not straight.has_type('set', prefix .. 'active:' .. queue.name) then return false end
+      queue.slept = queue.slept or {}
+      queue.slept[#queue.slept + 1] = name
     end
-    if l then
-      keeps[size + 1], keeps[size + 2] = name, r
+    if light_tenant then
+      keeps[size + 1], keeps[size + 2] = name, stored
       size = size + 2
     end
   end
-  if (q.results or q.forgotten) and not straight.has_type('hash', prefix .. 'results') or q.forgotten and x.k == 0 and not straight.has_type('hash', prefix .. 'tasks') then
+  if (queue.results or queue.forgotten) and not straight.has_type('hash', prefix .. 'results')
+    or queue.forgotten and exchange.lent == 0 and not straight.has_type('hash', prefix .. 'tasks') then
     return false
   end
-  return q.ended == 0 or straight.fits(q)
+  return queue.ended == 0 or straight.fits(queue)
 end
 
 -- Write a queue, its tenants and its lines.
-local function write_queue(q)
-  local name, s = q.name, q.s
-  call('HSET', prefix .. 'tenants:' .. name, unpack(q.keeps))
-  if q.woke then call('SADD', prefix .. 'active:' .. name, unpack(q.woke)) end
-  if q.slept then call('SREM', prefix .. 'active:' .. name, unpack(q.slept)) end
-  if q.adds then straight.write_lines(q) end
-  if q.results then call('HSET', prefix .. 'results', unpack(q.results)) end
-  if q.ended > 0 then straight.write(q) end
-  s[Q_EMPTIED] = 0
-  call('HSET', prefix .. 'queues', name, pack(STATE, unpack(s, 1, Q_EMPTIED)) .. stats.tail(q))
+local function write_queue(queue)
+  local name, numbers = queue.name, queue.numbers
+  call('HSET', prefix .. 'tenants:' .. name, unpack(queue.keeps))
+  if queue.woke then call('SADD', prefix .. 'active:' .. name, unpack(queue.woke)) end
+  if queue.slept then call('SREM', prefix .. 'active:' .. name, unpack(queue.slept)) end
+  if queue.adds then straight.write_lines(queue) end
+  if queue.results then call('HSET', prefix .. 'results', unpack(queue.results)) end
+  if queue.ended > 0 then straight.write(queue) end
+  numbers[Q_EMPTIED] = 0
+  call('HSET', prefix .. 'queues', name, pack(STATE, unpack(numbers, 1, Q_EMPTIED)) .. stats.tail(queue))
 end
 
 -- The loans of the caller that are over, by token: what is stored of them, and what is left of it. Then how many calls have
 -- some left, if none is added to them.
 local function read_loans()
   local key, over, from, texts = prefix .. 'held:' .. ARGV[2], {}, 1, {}
-  local calls = x.k == 0 and call('ZCARD', key)
-  for r = 1, #x.runs do
-    local number = ARGV[x.runs[r] + 1]
+  local calls = exchange.lent == 0 and call('ZCARD', key)
+  for run = 1, #exchange.runs do
+    local number = ARGV[exchange.runs[run] + 1]
     local list = over[number] or {}
     local size = #list
-    over[number], list[size + 1], list[size + 2], list[size + 3], from = list, x.ids, from, x.run_ends[r], x.run_ends[r] + 1
+    over[number], list[size + 1], list[size + 2], list[size + 3], from
+      = list, exchange.ids, from, exchange.run_ends[run], exchange.run_ends[run] + 1
   end
   for number, list in pairs(over) do
     local text = call('ZRANGEBYSCORE', key, number, number, 'LIMIT', 0, 1)[1]
@@ -160,34 +163,36 @@ end
 -- Write all of it and return the reply; nil if nothing was written.
 local function conclude_straight()
   local held, texts, left, calls, till = prefix .. 'held:' .. ARGV[2], nil, nil, nil, nil
-  for _, q in pairs(x.queues) do if q.stats and not may_write(q) then return nil end end
-  if x.n > 0 then texts, left, calls = read_loans() end
-  if x.k > 0 then
+  for _, queue in pairs(exchange.queues) do if queue.stats and not may_write(queue) then return nil end end
+  if exchange.settled > 0 then texts, left, calls = read_loans() end
+  if exchange.lent > 0 then
     till = now + tonumber(ARGV[6])
     if till <= tonumber(call('ZSCORE', prefix .. 'leases', ARGV[2]) or 0) then till = nil end
-    if x.n == 0 and not (straight.has_type('zset', held) and straight.has_type('hash', prefix .. 'records')) then return nil end
+    if exchange.settled == 0 and not (straight.has_type('zset', held) and straight.has_type('hash', prefix .. 'records')) then
+      return nil
+    end
   elseif calls and calls <= 0 and not straight.has_type('zset', prefix .. 'leases') then
     return nil
   end
-  local at, told = exact(now), concat(x.rows)
-  local filled = meta.bytes + #told + 100
-  if x.m == 0 then
+  local at, rows_text = exact(now), concat(exchange.rows)
+  local filled = meta.bytes + #rows_text + 100
+  if exchange.rows_size == 0 then
     local done = redis.pcall('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
     if type(done) == 'table' and done.err then return nil end
   else
     if not straight.has_type('zset', prefix .. 'idle') then return nil end
     if filled >= meta.cap / BLOCKS then return nil end -- a block of events is full
     local entry = next_number(meta.entry)
-    local done = redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', at, 'rows', told)
+    local done = redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', at, 'rows', rows_text)
     if type(done) == 'table' and done.err then return nil end
     meta.entry, meta.entries, meta.bytes = entry, meta.entries + 1, filled
   end
 
   -- From here on all of it is written.
-  x.sure = true
-  for _, q in pairs(x.queues) do if q.stats then write_queue(q) end end
-  local lent = x.k > 0 and concat(x.loans, SEP) or ''
-  if x.n > 0 then
+  exchange.sure = true
+  for _, queue in pairs(exchange.queues) do if queue.stats then write_queue(queue) end end
+  local lent = exchange.lent > 0 and concat(exchange.loans, SEP) or ''
+  if exchange.settled > 0 then
     for number, text in pairs(texts) do
       call('ZREM', held, text)
       if left[number] then call('ZADD', held, number, left[number]) end
@@ -197,62 +202,65 @@ local function conclude_straight()
       call('ZREM', prefix .. 'leases', ARGV[2])
     end
   end
-  if x.k > 0 then
-    call('ZADD', held, x.token, ARGV[3] .. SEP .. lent)
+  if exchange.lent > 0 then
+    call('ZADD', held, exchange.token, ARGV[3] .. SEP .. lent)
     if till then call('ZADD', prefix .. 'leases', till, ARGV[2]) end
   end
-  if x.w > 0 then call('HSET', prefix .. 'records', unpack(x.written)) end
-  for i = 1, x.many do
-    local q = x.queues[x.names[i]]
-    local key = prefix .. 'bell:' .. x.names[i]
-    if q and q.s[Q_WEIGHT] > 0 and q.conf.paused == 0 then ring_one(key) elseif q then call('UNLINK', key) end
+  if exchange.written_size > 0 then call('HSET', prefix .. 'records', unpack(exchange.written)) end
+  for i = 1, exchange.many do
+    local queue = exchange.queues[exchange.names[i]]
+    local key = prefix .. 'bell:' .. exchange.names[i]
+    if queue and queue.numbers[Q_WEIGHT] > 0 and queue.conf.paused == 0 then ring_one(key) elseif queue then call('UNLINK', key) end
   end
   local due = meta.next < NEVER and exact(max(0, meta.next - now)) or ''
   if ARGV[7] == '1' then
     meta.alarm = 0
     if due ~= '' then ring_one(prefix .. 'bell') end
   end
-  if meta.token ~= last_token then last_token, last_text = meta.token, x.token or format('%.0f', meta.token) end
-  local text = at .. '\30' .. ('a'):rep(x.n) .. '\30\0300\30' .. due .. '\30' .. last_text .. '\30' .. lent
+  if meta.token ~= last_token then last_token, last_text = meta.token, exchange.token or format('%.0f', meta.token) end
+  local text = at .. '\30' .. ('a'):rep(exchange.settled) .. '\30\0300\30' .. due .. '\30' .. last_text .. '\30' .. lent
   call('HSET', prefix .. 'answers', ARGV[2], ARGV[3] .. '\31exchange\31' .. text)
-  if x.m > 0 then call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2]) end
+  if exchange.rows_size > 0 then call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2]) end
   call('HSET', prefix .. 'meta', 'numbers', packed_few())
   -- What is said of the loans: see lease.loans.
-  return { text, x.k > x.start and ('1\30'):rep(x.start) .. ('0\30'):rep(x.k - x.start - 1) .. '0' or '', unpack(x.values) }
+  return { text, exchange.lent > exchange.start
+    and ('1\30'):rep(exchange.start) .. ('0\30'):rep(exchange.lent - exchange.start - 1) .. '0' or '', unpack(exchange.values) }
 end
 
 local function exchange_straight(wanted)
   local known = {}
-  if ARGV[10] ~= '0' or meta.entry == 0 or meta.next == 0 or meta.laying + meta.unpins + meta.aside > 0 or wanted >= 0 and meta.next <= now then return nil end
-  x.many, x.n, x.k, x.w, x.m, x.names, x.loans, x.values, x.written, x.rows, x.row_head, x.row_tenant, x.token
+  if ARGV[10] ~= '0' or meta.entry == 0 or meta.next == 0 or meta.laying + meta.unpins + meta.aside > 0
+    or wanted >= 0 and meta.next <= now then return nil end
+  exchange.many, exchange.settled, exchange.lent, exchange.written_size, exchange.rows_size, exchange.names, exchange.loans,
+    exchange.values, exchange.written, exchange.rows, exchange.row_head, exchange.row_tenant, exchange.token
     = tonumber(ARGV[8]), 0, 0, 0, 0, {}, {}, {}, {}, {}, nil, nil, nil
-  x.start = max(min(tonumber(ARGV[5]), wanted), 0)
-  if wanted > WHOLE or ARGV[9] ~= '0' and not straight.read_ends(x, 11 + x.many, tonumber(ARGV[9])) then return nil end
-  if x.many + x.n == 0 or not is_next_call() then return nil end
+  exchange.start = max(min(tonumber(ARGV[5]), wanted), 0)
+  if wanted > WHOLE or ARGV[9] ~= '0' and not straight.read_ends(exchange, 11 + exchange.many, tonumber(ARGV[9])) then return nil end
+  if exchange.many + exchange.settled == 0 or not is_next_call() then return nil end
   if #ARGV[2] > 255 or find(ARGV[2], '[\28-\31]') then return nil end -- a name that events cannot tell as it is
-  x.begin, x.hour = '\0' .. string.char(#ARGV[2]) .. ARGV[2] .. '\0\0\0\0', floor(now / 3600)
-  for i = 1, x.many do
+  exchange.begin, exchange.hour = '\0' .. string.char(#ARGV[2]) .. ARGV[2] .. '\0\0\0\0', floor(now / 3600)
+  for i = 1, exchange.many do
     local name = ARGV[10 + i]
     if known[name] then return nil end
-    x.names[i], known[name] = name, true
+    exchange.names[i], known[name] = name, true
   end
-  x.late = true
-  if x.n > 0 and not straight.read_owners(x, known) or not read_queues() or not look_around() then return nil end
-  for g = 1, x.n > 0 and x.groups or 0 do
-    local q = x.queues[x.owners[g]]
-    if not q then return nil end
-    local list = q.ending or {}
-    q.ending, list[#list + 1] = list, x.tenants[g]
+  exchange.late = true
+  if exchange.settled > 0 and not straight.read_owners(exchange, known) or not read_queues() or not look_around() then return nil end
+  for group = 1, exchange.settled > 0 and exchange.groups or 0 do
+    local queue = exchange.queues[exchange.owners[group]]
+    if not queue then return nil end
+    local list = queue.ending or {}
+    queue.ending, list[#list + 1] = list, exchange.tenants[group]
   end
-  for i = 1, x.many do -- so that its tenants are read with those of what is settled
-    local q = x.queues[x.names[i]]
-    if q and q.s[Q_WEIGHT] > 0 and q.conf.paused == 0 then
-      straight.read_ready(q, wanted)
+  for i = 1, exchange.many do -- so that its tenants are read with those of what is settled
+    local queue = exchange.queues[exchange.names[i]]
+    if queue and queue.numbers[Q_WEIGHT] > 0 and queue.conf.paused == 0 then
+      straight.read_ready(queue, wanted)
       break
     end
   end
-  if not straight.settle(x) or not straight.fetch(x, wanted) then return nil end
-  x.late = false
+  if not straight.settle(exchange) or not straight.fetch(exchange, wanted) then return nil end
+  exchange.late = false
   return conclude_straight()
 end
 
@@ -280,17 +288,17 @@ begins[#begins + 1] = function()
     local before_token, before_alarm, wanted = meta.token, meta.alarm, tonumber(ARGV[4])
     local large = #ARGV > 3 * SMALL and prefix .. ARGV[11]
     if not (large and is_shy(large)) then
-      x.popped, x.late, x.sure = false, false, false
+      exchange.popped, exchange.late, exchange.sure = false, false, false
       local ok, reply = pcall(exchange_straight, wanted)
-      x.queues, x.records, x.values, x.written, x.rows, x.texts = nil, nil, nil, nil, nil, nil
+      exchange.queues, exchange.records, exchange.values, exchange.written, exchange.rows, exchange.texts = nil, nil, nil, nil, nil, nil
       if ok and reply then
         if large then be_bold(large) end
         return reply
       end
-      if x.sure then error(reply, 0) end
-      straight.put_back(x)
+      if exchange.sure then error(reply, 0) end
+      straight.put_back(exchange)
       meta.token, meta.alarm = before_token, before_alarm
-      if large and x.late then be_shy(large) end
+      if large and exchange.late then be_shy(large) end
     end
   end
 end
@@ -320,7 +328,9 @@ local function find_runnable(names)
 end
 
 local function look()
-  if meta.next <= now or meta.laying + meta.unpins > 0 or not ARGV[4] or meta.jobs > 0 and call('EXISTS', prefix .. 'jobs') == 1 then return nil end
+  if meta.next <= now or meta.laying + meta.unpins > 0 or not ARGV[4] or meta.jobs > 0 and call('EXISTS', prefix .. 'jobs') == 1 then
+    return nil
+  end
   local some = find_runnable({ unpack(ARGV, 4) })
   if some == nil then return nil end
   local due, holds = meta.next < NEVER and meta.next, 0
