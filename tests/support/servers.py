@@ -203,7 +203,7 @@ def _look(running: Running) -> object:
 
 
 def _clear(running: Running, functions: bool) -> None:
-    """Take everything out of a server, and everybody else; leave our functions if they are to stay."""
+    """Take all out of a server but the functions that it should know, and everybody else."""
     wanted = {script.library: script.source for script in libraries()} if functions else {}
     with _hurried(running) as client:
         client.client_kill_filter(_type="normal", skipme=True)
