@@ -69,6 +69,7 @@ def test_only_the_working_directory_is_looked_into(monkeypatch: pytest.MonkeyPat
     ("text", "words"),
     [
         ('ulr = "redis://host"', r"the key 'ulr'.*did you mean url\?"),
+        ("concurrency = 5", r"'concurrency'.*options of commands stand in \[api\] or \[worker\]"),
         ('url = "redis://host"\nshards = 3', r"no table of texts as shards; write \[shards\]"),
         ("[shards]\nmail = 3", "no table of texts as shards"),
         (

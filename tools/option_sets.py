@@ -31,7 +31,7 @@ def fields(name: str) -> Iterator[tuple[str, ast.expr, str]]:
             yield from fields(base.id)
     for each in node.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            yield each.target.id, each.annotation, below(node, each)
+            yield each.target.id, each.annotation, below(node.body, each)
 
 
 @cache

@@ -1,8 +1,8 @@
 """Write the Python reference, docs/reference/api*.md, from the source: `make reference`.
 
 What is written comes from the syntax tree and not from the running objects, so that every version
-of Python makes the same text: signatures as they stand in the source, docstrings, and the
-comments beside fields and attributes.
+of Python makes the same text: signatures as they stand in the source and docstrings, also those
+below fields and attributes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 
 import fairlead
 from fairlead.worker.run.xcom import XCom
-from tools.docstrings import Comments, prose
+from tools.docstrings import below, prose
 from tools.option_sets import options
 
 __all__ = ("PAGES", "main", "pages")
@@ -189,7 +189,7 @@ def _section(name: str, thing: Any) -> str:
             "A " + ", which is a ".join(f"[`{each}`](#{each.lower()})" for each in bases) + "."
         )
     signature, *arguments = _constructor(name, kin) if name in CONSTRUCTED else [""]
-    parts += [signature, prose(ast.get_docstring(kin[0][0])), *arguments]
+    parts += [signature, prose(ast.get_docstring(kin[0])), *arguments]
     members = _members(thing, kin)
     properties = (m for m in members.values() if m.is_property)
     attributes = [*_fields(kin), *_set_by_constructor(kin)]
@@ -201,7 +201,7 @@ def _section(name: str, thing: Any) -> str:
     return _text(*parts)
 
 
-def _kin(thing: type) -> list[tuple[ast.ClassDef, Comments]]:
+def _kin(thing: type) -> list[ast.ClassDef]:
     """The class and those of its bases that have no section of their own, nearest first."""
     found = []
     for each in thing.__mro__:
@@ -210,18 +210,17 @@ def _kin(thing: type) -> list[tuple[ast.ClassDef, Comments]]:
         if each.__module__.startswith("fairlead"):
             node = _defined(each.__module__, each.__name__)
             if isinstance(node, ast.ClassDef):
-                found.append((node, _read(each.__module__)[1]))
+                found.append(node)
     return found
 
 
 @cache
-def _read(module: str) -> tuple[ast.Module, Comments]:
-    source = inspect.getsource(import_module(module))
-    return ast.parse(source), Comments(source)
+def _read(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(import_module(module)))
 
 
 def _defined(module: str, name: str) -> ast.AST | None:
-    for node in _read(module)[0].body:
+    for node in _read(module).body:
         if not (isinstance(node, ast.ClassDef | Function) and node.name == name):
             continue
         if "overload" not in map(_name_of, node.decorator_list):
@@ -229,36 +228,37 @@ def _defined(module: str, name: str) -> ast.AST | None:
     return None
 
 
-def _constructor(name: str, kin: list[tuple[ast.ClassDef, Comments]]) -> list[str]:
-    for node, _ in kin:
+def _constructor(name: str, kin: list[ast.ClassDef]) -> list[str]:
+    for node in kin:
         for each in node.body:
             if isinstance(each, Function) and each.name == "__init__":
                 return [_signature(each, name), prose(ast.get_docstring(each))]
     return [""]
 
 
-def _fields(kin: list[tuple[ast.ClassDef, Comments]]) -> Iterator[str]:
-    for node, comments in kin:
+def _fields(kin: list[ast.ClassDef]) -> Iterator[str]:
+    for node in kin:
         for each in node.body:
             match each:
                 case ast.AnnAssign(target=ast.Name(id=field)) if not field.startswith("_"):
                     if "ClassVar" not in ast.unparse(each.annotation):
                         default = f" = {ast.unparse(each.value)}" if each.value else ""
                         kind = _kind(each.annotation) + default
-                        yield _bullet(field, kind, comments.beside(each))
+                        yield _bullet(field, kind, below(node.body, each))
                 case ast.Assign(targets=[ast.Name(id=field)]) if field.isupper():
-                    yield _bullet(field, ast.unparse(each.value), comments.beside(each))
+                    yield _bullet(field, ast.unparse(each.value), below(node.body, each))
 
 
-def _set_by_constructor(kin: list[tuple[ast.ClassDef, Comments]]) -> Iterator[str]:
-    for node, comments in kin:
+def _set_by_constructor(kin: list[ast.ClassDef]) -> Iterator[str]:
+    """Attributes with a text: others are the concern of the class alone."""
+    for node in kin:
         maker = next(
             (e for e in node.body if isinstance(e, Function) and e.name == "__init__"), None
         )
         if maker is None:
             continue
         kinds = {a.arg: a.annotation for a in [*maker.args.args, *maker.args.kwonlyargs]}
-        for each in ast.walk(maker):
+        for each in maker.body:
             match each:
                 case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=attr)):
                     kind: ast.expr | None = each.annotation
@@ -268,13 +268,13 @@ def _set_by_constructor(kin: list[tuple[ast.ClassDef, Comments]]) -> Iterator[st
                     kind = kinds.get(value.id) if isinstance(value, ast.Name) else None
                 case _:
                     continue
-            if not attr.startswith("_"):
-                yield _bullet(attr, _kind(kind), comments.beside(each))
+            if text := below(maker.body, each):
+                yield _bullet(attr, _kind(kind), text)
 
 
-def _members(thing: type, kin: list[tuple[ast.ClassDef, Comments]]) -> dict[str, Member]:
+def _members(thing: type, kin: list[ast.ClassDef]) -> dict[str, Member]:
     found: dict[str, Member] = {}
-    for node, _ in kin:
+    for node in kin:
         for statement in node.body:
             each = _method(thing, statement)
             if each is None:

@@ -57,13 +57,9 @@ if TYPE_CHECKING:
         QueueFull,
         QueueInUse,
         Refused,
-        Reject,
         ResultGone,
         ResultTimeout,
-        Retry,
         ScheduleConflict,
-        Signal,
-        Snooze,
         TaskCancelled,
         TaskError,
         TaskFailed,
@@ -87,6 +83,7 @@ if TYPE_CHECKING:
     from fairlead.model.outbox_state import OutboxState
     from fairlead.model.result_refs import Output
     from fairlead.model.schedule import Timing
+    from fairlead.model.signals import Reject, Retry, Signal, Snooze
     from fairlead.model.spool_errors import SpoolFailed, SpoolFull
     from fairlead.runtime.breaker import Breaker
     from fairlead.runtime.correlation import correlation
@@ -238,13 +235,9 @@ _PLACES: dict[str, tuple[str, ...]] = {
         "QueueFull",
         "QueueInUse",
         "Refused",
-        "Reject",
         "ResultGone",
         "ResultTimeout",
-        "Retry",
         "ScheduleConflict",
-        "Signal",
-        "Snooze",
         "TaskCancelled",
         "TaskError",
         "TaskFailed",
@@ -268,6 +261,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "fairlead.model.outbox_state": ("OutboxState",),
     "fairlead.model.result_refs": ("Output",),
     "fairlead.model.schedule": ("Timing",),
+    "fairlead.model.signals": ("Reject", "Retry", "Signal", "Snooze"),
     "fairlead.model.spool_errors": ("SpoolFailed", "SpoolFull"),
     "fairlead.runtime.breaker": ("Breaker",),
     "fairlead.runtime.correlation": ("correlation",),

@@ -14,6 +14,8 @@ from tests.test_readme import blocks
 pytestmark = pytest.mark.slow  # mypy reads everything anew: with `make types` in `make check`
 
 PROGRAM = """\
+from typing import Any, NoReturn
+
 from fairlead import Context, Fairlead
 from fairlead.testing import Kit
 
@@ -35,8 +37,22 @@ def render(ctx: Context, n: int) -> bytes:
 async def report(ctx: Context, n: int) -> list[int]:
     return [n]
 
+@app.task
+def refuse(n: int) -> NoReturn:
+    raise ValueError(n)
+
+@app.task
+def read(n: int) -> list[Any]:
+    return [n]
+
+@app.task
+async def tick(ctx: Context) -> None: ...
+
 async def program() -> None:
     reveal_type(await send("a"))                    # R: str
+    reveal_type(refuse)                             # R: SyncTask[[n: int], Any]
+    reveal_type(read(1))                            # R: list[Any]
+    reveal_type(tick.enqueue())                     # R: Handle[None]
     reveal_type(double(1))                          # R: int
     ctx = Kit(app).context()
     reveal_type(await report(ctx, 1))               # R: list[int]
@@ -71,6 +87,10 @@ async def program() -> None:
     report.enqueue("x")                   # E: arg-type
     report(1)                             # E: call-arg|arg-type
     render(ctx, "x")                      # E: arg-type
+    render.enqueue(ctx, 1)                # E: call-arg|arg-type
+    await tick()                          # E: call-arg
+    double.call(report.call(1).output)    # E: arg-type
+    app.enqueue_flow(double.call(1))[send.call("a")].result().real  # E: attr-defined
     send.call()                           # E: call-arg
     send.using(delya=1)                   # E: call-arg
     send.using(delay=[1])                 # E: arg-type

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -30,13 +28,9 @@ from fairlead.model.errors import (
     QueueFull,
     QueueInUse,
     Refused,
-    Reject,
     ResultGone,
     ResultTimeout,
-    Retry,
     ScheduleConflict,
-    Signal,
-    Snooze,
     TaskCancelled,
     TaskError,
     TaskFailed,
@@ -117,10 +111,6 @@ SAMPLES: list[tuple[BaseException, dict[str, Any]]] = [
     (FlowCancelled("a", 1, 5), {"id": "a", "cancelled": 1, "total": 5}),
     (ResultGone("a"), {"id": "a"}),
     (ResultTimeout("a", 1.5), {"id": "a", "timeout": 1.5}),
-    (Signal("no"), {}),
-    (Retry(3.0, "later"), {"delay": 3.0}),
-    (Snooze(3.0), {"delay": 3.0}),
-    (Reject("no"), {}),
 ]
 
 
@@ -202,9 +192,6 @@ def test_an_error_says_it_on_one_line_and_carries_the_facts(
         (TaskFailed("a", "exhausted", "boom"), "task 'a' is dead (exhausted): boom"),
         (DependencyCycle(["a", "b", "a"]), "dependencies form a cycle: a -> b -> a"),
         (ResultTimeout("a", 1.5), "task 'a' was not finished within 1.5 s"),
-        (Retry(), "the handler asked for a retry"),
-        (Retry(message="busy"), "busy"),
-        (Snooze(90), "the handler asked to run again in 90 s"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -333,37 +320,8 @@ def test_of_many_priorities_twenty_are_listed() -> None:
     assert str(UnknownPriority("a", known[-2:])).endswith("23, <an integer of 16610 bits>")
 
 
-@pytest.mark.parametrize(
-    ("delay", "seconds"),
-    [(0, 0), (1.5, 1.5), ("5m", 300), (timedelta(hours=1), 3_600), (315_360_000, 315_360_000)],
-)
-def test_a_delay_is_given_like_any_other_duration(delay: Any, seconds: float) -> None:
-    for signal in (Retry(delay), Snooze(delay)):
-        assert signal.delay == seconds
-        assert type(signal.delay) is float
-
-
-@pytest.mark.parametrize(
-    "delay", [-1, math.nan, math.inf, 315_360_001, 10**400, "soon", True, b"5m", [], Rude("x")]
-)
-@pytest.mark.parametrize("signal", [Retry, Snooze])
-def test_a_delay_that_is_none_is_refused_where_it_is_given(signal: Any, delay: Any) -> None:
-    with pytest.raises(InvalidOption, match=r"^delay=.* is not valid: it must be from 0 to"):
-        signal(delay)
-
-
-def test_a_snooze_has_a_delay() -> None:
-    with pytest.raises(InvalidOption, match="delay=None"):
-        Snooze(None)  # type: ignore[arg-type]
-
-
 def test_a_wrong_call_is_a_value_error_and_a_late_result_a_timeout() -> None:
     with pytest.raises(ValueError, match="no"):
         raise InvalidInput("no")
     with pytest.raises(TimeoutError):
         raise ResultTimeout("a", 1)
-
-
-def test_signals_are_no_errors_of_fairlead() -> None:
-    assert not issubclass(Signal, FairleadError)
-    assert issubclass(Signal, Exception)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.model.backoff import Backoff, RetryPolicy
-from fairlead.model.errors import Reject, Retry, Snooze
 from fairlead.model.lifecycle import (
     ALONE,
     CRASH_LIMIT,
@@ -35,6 +34,7 @@ from fairlead.model.lifecycle import (
     settle,
 )
 from fairlead.model.message import ErrorInfo, Leased, Message, run_flags, run_limits
+from fairlead.model.signals import Reject, Retry, Snooze
 
 S = State
 INFO = ErrorInfo("ValueError", "no")

@@ -77,7 +77,7 @@ def test_every_level_has_a_name_that_no_label_hides() -> None:
     [
         ({f"l{n}": n for n in range(9)}, "9 different numbers.*at most 8"),
         ({"a": 1, "b": "high"}, r"priorities\['b'\].*a whole number"),
-        ({"a": 1, 2: 3}, r"priorities\[2\].*a whole number for a label"),
+        ({"a": 1, 2: 3}, r"label=2 is not valid: it must be a text"),
         ({"a": True}, r"priorities\['a'\]=True"),
         ({"a": 1.5}, r"priorities\['a'\]=1.5"),
         ({"level-5": 1}, r"priorities\['level-5'\].*another name"),

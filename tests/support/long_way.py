@@ -25,6 +25,8 @@ __all__ = (
     "counted_lua",
     "inner_lua",
     "long_lua",
+    "clockless_lua",
+    "slow_lua",
     "woken_lua",
 )
 
@@ -46,6 +48,8 @@ _LONG: tuple[_Edit, ...] = (
     ("lib/fast_path/records.lua", "SHORT = true\n-- Options", "SHORT = false\n-- Options"),
     ("lib/fast_path/records.lua", "SHORT = true\nlocal MEMBER", "SHORT = false\nlocal MEMBER"),
 )
+_SLOW: tuple[_Edit, ...] = (("lib/call.lua", "ENOUGH=0.001\n", "ENOUGH=-1\n"),)
+_CLOCKLESS: _Edit = ("lib/call.lua", "return os.clock end", "return not_there.clock end")
 _WOKEN: tuple[_Edit, ...] = (
     ("lib/fast_path/enqueue.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),
 )
@@ -98,6 +102,21 @@ def chosen_lua() -> Path | None:
 def long_lua() -> Path:
     """Return a folder of scripts without the straight ways."""
     return _changed(_LONG)
+
+
+@cache
+def slow_lua() -> Path:
+    """Return a folder of scripts for which each call has taken long enough at once.
+
+    Not for a broker with a test's clock, which stands still during a call.
+    """
+    return _changed(_SLOW)
+
+
+@cache
+def clockless_lua() -> Path:
+    """Return the same as on a server that has no clock for scripts."""
+    return _changed((*_SLOW, _CLOCKLESS))
 
 
 @cache

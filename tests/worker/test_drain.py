@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fairlead.model.backoff import Backoff, RetryPolicy
-from fairlead.model.errors import FairleadError, InvalidOption, Snooze
+from fairlead.model.errors import FairleadError, InvalidOption
 from fairlead.model.lifecycle import State
+from fairlead.model.signals import Snooze
 from fairlead.worker.run.context import Context
 from tests.worker.harness import NOW, Rig
 

@@ -64,14 +64,22 @@ def configure_queue(app: Fairlead, name: str, /, **settings: Unpack[QueueSetting
 async def aconfigure_tenant(
     app: Fairlead, name: str, /, *, queue: str | None = None, **settings: Unpack[TenantSettings]
 ) -> None:
-    """Set weight, limits and pause of a tenant, in one queue or in all of them."""
+    """Set weight, limits and pause of a tenant, in one queue or in all of them.
+
+    Args:
+        queue: Only what holds in this queue. Default: what holds in all.
+    """
     await app._clients.current().configure([tenant_change(name, queue, **settings)])
 
 
 def configure_tenant(
     app: Fairlead, name: str, /, *, queue: str | None = None, **settings: Unpack[TenantSettings]
 ) -> None:
-    """Set weight, limits and pause of a tenant, from sync code."""
+    """Set weight, limits and pause of a tenant, from sync code.
+
+    Args:
+        queue: Only what holds in this queue. Default: what holds in all.
+    """
     change = tenant_change(name, queue, **settings)
     app._clients.blocking(lambda client: client.configure([change]), "app.configure_tenant")
 
@@ -98,7 +106,7 @@ async def aqueue_settings(app: Fairlead, name: str, /) -> QueueSettings:
 
 
 def queue_settings(app: Fairlead, name: str, /) -> QueueSettings:
-    """Return what is in force for a queue, from sync code."""
+    """Return the limits, pause and retention that are in force for a queue, from sync code."""
     return app._clients.blocking(
         lambda client: limits.queue_settings(client, name), "app.queue_settings"
     )
@@ -107,12 +115,20 @@ def queue_settings(app: Fairlead, name: str, /) -> QueueSettings:
 async def atenant_settings(
     app: Fairlead, name: str, /, *, queue: str | None = None
 ) -> TenantSettings:
-    """Return what is set for a tenant, in one queue or for all of them; else it is empty."""
+    """Return what is set for a tenant, in one queue or for all of them; else it is empty.
+
+    Args:
+        queue: Only what holds in this queue. Default: what holds in all.
+    """
     return await limits.tenant_settings(app._clients.current(), name, queue)
 
 
 def tenant_settings(app: Fairlead, name: str, /, *, queue: str | None = None) -> TenantSettings:
-    """Return what is set for a tenant, from sync code."""
+    """Return what is set for a tenant, from sync code.
+
+    Args:
+        queue: Only what holds in this queue. Default: what holds in all.
+    """
     return app._clients.blocking(
         lambda client: limits.tenant_settings(client, name, queue), "app.tenant_settings"
     )
@@ -142,7 +158,11 @@ def declare_queue(app: Fairlead, name: str, /, **settings: Unpack[QueueSettings]
 def declare_tenant(
     app: Fairlead, name: str, /, *, queue: str | None = None, **settings: Unpack[TenantSettings]
 ) -> None:
-    """Declare weight and limits of a tenant, in one queue or in all; see ``declare_queue``."""
+    """Declare weight and limits of a tenant, in one queue or in all; see ``declare_queue``.
+
+    Args:
+        queue: Only what holds in this queue. Default: what holds in all.
+    """
     app._limits.add(tenant_change(name, queue, **settings))
 
 
@@ -154,16 +174,25 @@ def declare_limiter(app: Fairlead, name: str, /, **settings: Unpack[LimiterSetti
 async def asnapshot(app: Fairlead, queue: str | None = None, *, tenants: bool = True) -> Snapshot:
     """Return how many tasks there are, by state, queue and tenant, and how limiters stand.
 
-    Of one ``queue`` that is without limiters, and without ``tenants`` it is less to read. A
-    queue with its tenants is of one moment; many queues are read one after the other.
+    Of one ``queue`` that is without limiters. A queue with its tenants is of one moment; many
+    queues are read one after the other.
     With a fallback, and while the broker is away, it is what this process has in its spool.
+
+    Args:
+        queue: Only the counts of this queue. Default: of all.
+        tenants: False leaves tenants out, which is less to read. Default: True.
     """
     name, clients = queue if queue is None else check_queue(queue), app._clients
     return await _snapshot(clients.current(), clients.fallback, name, tenants=tenants)
 
 
 def snapshot(app: Fairlead, queue: str | None = None, *, tenants: bool = True) -> Snapshot:
-    """Return how many tasks there are, from sync code; see ``asnapshot``."""
+    """Return how many tasks there are, from sync code; see ``asnapshot``.
+
+    Args:
+        queue: Only the counts of this queue. Default: of all.
+        tenants: False leaves tenants out, which is less to read. Default: True.
+    """
     name, kept = queue if queue is None else check_queue(queue), app._clients.fallback
     return app._clients.blocking(
         lambda at: _snapshot(at, kept, name, tenants=tenants), "app.snapshot"
@@ -173,14 +202,21 @@ def snapshot(app: Fairlead, queue: str | None = None, *, tenants: bool = True) -
 async def astats(app: Fairlead, queue: str | None = None, *, tenants: bool = False) -> Stats:
     """Return what happened in one queue or in all since they exist, and how long it took.
 
-    With ``tenants`` also what each tenant got in this hour and the one before.
+    Args:
+        queue: Only the counts of this queue. Default: of all.
+        tenants: True adds what each tenant got in this hour and the last. Default: False.
     """
     name = queue if queue is None else check_queue(queue)
     return await app._clients.current().stats(name, tenants=tenants)
 
 
 def stats(app: Fairlead, queue: str | None = None, *, tenants: bool = False) -> Stats:
-    """Return what happened in one queue or in all, from sync code; see ``astats``."""
+    """Return what happened in one queue or in all, from sync code; see ``astats``.
+
+    Args:
+        queue: Only the counts of this queue. Default: of all.
+        tenants: True adds what each tenant got in this hour and the last. Default: False.
+    """
     name = queue if queue is None else check_queue(queue)
     return app._clients.blocking(lambda client: client.stats(name, tenants=tenants), "app.stats")
 
@@ -199,23 +235,40 @@ def events(
 ) -> EventStream:
     """Return what happens, as it happens: ``async for event in app.events("dead"): ...``.
 
-    ``types`` are names such as ``task.dead`` (or just ``dead``) and ``worker.*``; ``task`` is
-    the id of one task, ``name`` the name of tasks. Without ``after`` and ``reader`` it begins
-    now; ``after`` is the id of the last event that was seen, or ``oldest``. A ``reader`` has
-    its place kept by the broker: what it had not finished comes again. While the broker is
-    away the stream waits, for ``patience`` seconds at most if they are given.
+    Without ``after`` and ``reader`` it begins now. A ``reader`` has its place kept by the broker:
+    what it had not finished comes again. While the broker is away the stream waits.
+
+    Args:
+        types: Names such as "task.dead", just "dead", or "worker.*". Default: all.
+        queue: Only events of this queue. Default: of all.
+        tenant: Only events of this tenant. Default: of all.
+        task: Only events of the task with this id. Default: of all.
+        name: Only events of tasks with this name. Default: of all.
+        after: The id of the last event that was seen, or "oldest". Default: it begins now.
+        reader: The name under which the broker keeps its place. Default: it keeps none.
+        patience: For how many seconds it waits for a broker that is away. Default: no limit.
     """
     wanted = event_filter(types, queue=queue, tenant=tenant, task=task, name=name)
     return EventStream(app._clients.current, wanted, after=after, reader=reader, patience=patience)
 
 
 async def apurge(app: Fairlead, queue: str | None = None, *, tenant: str | None = None) -> int:
-    """Cancel all that waits, in one queue or all, of one tenant or all; return how many."""
+    """Cancel all that waits, in one queue or all, of one tenant or all; return how many.
+
+    Args:
+        queue: Only what waits in this queue. Default: in all.
+        tenant: Only what this tenant has. Default: of all.
+    """
     return await _purge(app._clients.current(), queue, tenant)
 
 
 def purge(app: Fairlead, queue: str | None = None, *, tenant: str | None = None) -> int:
-    """Cancel all that waits, from sync code; see ``apurge``."""
+    """Cancel all that waits, from sync code; see ``apurge``.
+
+    Args:
+        queue: Only what waits in this queue. Default: in all.
+        tenant: Only what this tenant has. Default: of all.
+    """
     return app._clients.blocking(lambda client: _purge(client, queue, tenant), "app.purge")
 
 
@@ -280,13 +333,20 @@ async def atask_history(app: Fairlead, id: str, tenant: str = DEFAULT_TENANT) ->
 
     None if it is not known. Without a ledger the broker answers with what it still keeps, which
     is the last attempt; ``source`` says so.
+
+    Args:
+        tenant: The tenant of a chosen id. Default: "default".
     """
     clients, stored = app._clients, full_id(check_tenant(tenant), id)
     return await history_of(clients.ledger_or_none, clients.current(), stored)
 
 
 def task_history(app: Fairlead, id: str, tenant: str = DEFAULT_TENANT) -> TaskHistory | None:
-    """Return what happened to one task, from sync code; see ``atask_history``."""
+    """Return what happened to one task, from sync code; see ``atask_history``.
+
+    Args:
+        tenant: The tenant of a chosen id. Default: "default".
+    """
     clients, stored = app._clients, full_id(check_tenant(tenant), id)
     return clients.blocking(
         lambda at: history_of(clients.ledger_or_none, at, stored), "app.task_history"

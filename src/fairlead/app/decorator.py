@@ -26,7 +26,8 @@ T = TypeVar("T", bound=Sender[..., Any])
 
 
 class _Anything:
-    """Nobody's argument: only a first parameter that says nothing of its type takes it."""
+    """Nobody's value: only a first parameter that says nothing of its type takes it, and only a
+    function returns it that says nothing of what it returns, or never returns."""
 
 
 class SyncContextTask(Task[P, R]):
@@ -52,7 +53,20 @@ class TaskDecorator(Protocol):
 
     # The overloads overlap on purpose: an async function is also one that returns a coroutine, and
     # one that takes a context is also one that takes something. The first that fits counts. A first
-    # parameter without a type would fit a context as well, which it is not.
+    # parameter without a type would fit a context as well, which it is not, and a function that
+    # returns ``Any`` would fit a coroutine function: so both come first.
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[_Anything, P], _Anything], /
+    ) -> SyncTask[..., Any]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], _Anything], /
+    ) -> SyncContextTask[P, Any]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, _Anything], /
+    ) -> SyncTask[P, Any]: ...
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]], /
@@ -126,6 +140,18 @@ def _nothing() -> None:
 # As those of the decorator, and one for the options. A method, not an object that is called: with
 # that, editors would not show the texts of the options.
 @overload
+def task(
+    app: Fairlead, function: Callable[Concatenate[_Anything, P], _Anything], /
+) -> SyncTask[..., Any]: ...
+@overload
+def task(  # type: ignore[overload-overlap]
+    app: Fairlead, function: Callable[Concatenate[Context, P], _Anything], /
+) -> SyncContextTask[P, Any]: ...
+@overload
+def task(  # type: ignore[overload-overlap]
+    app: Fairlead, function: Callable[P, _Anything], /
+) -> SyncTask[P, Any]: ...
+@overload
 def task(  # type: ignore[overload-overlap]
     app: Fairlead, function: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]], /
 ) -> AsyncTask[..., R]: ...
@@ -176,6 +202,12 @@ def schedule(
     Workers write it when they start. Without a ``name`` it has the task's; ``args`` and
     ``kwargs`` are those of the calls. For other options of a call, pass what ``using`` returns:
     ``app.schedule(every="5m", name="poll-acme")(poll.using(tenant="acme"))``.
+
+    Args:
+        cron: A cron expression such as "0 2 * * *". Default: none; then every= or at=.
+        name: The name of the schedule. Default: that of the task.
+        args: What its tasks are called with by position. Default: nothing.
+        kwargs: What its tasks are called with by name. Default: nothing.
     """
     rule = rule_of(cron, when)
 

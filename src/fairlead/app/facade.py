@@ -157,6 +157,9 @@ class Fairlead:
         refused. So is a name that no worker has, if there are workers (``UnknownTask`` names the
         closest), unless ``strict=False``; where no worker is known at all it is accepted, unless
         ``strict=True``.
+
+        Args:
+            strict: False accepts a name that no worker has, True refuses it. Default: see above.
         """
         return NamedSender.of(name, self._clients, self._registry, self._priorities, strict=strict)
 
@@ -177,8 +180,11 @@ class Fairlead:
     ) -> list[Handle[R]]:
         """Enqueue calls, which may depend on each other, from sync code; 500 in one trip.
 
-        All are checked before any is written. ``timeout`` is for all of them together. With ``tx``
-        they are written in that transaction. ``aenqueue_many`` says what happens to refused ones.
+        All are checked before any is written. ``aenqueue_many`` says what happens to refused ones.
+
+        Args:
+            timeout: How long all of them together may take, a duration. Default: that of the calls.
+            tx: Your connection, session or Django alias: they are written there. Default: none.
         """
         return enqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
@@ -194,18 +200,24 @@ class Fairlead:
         All are checked before any is written, a cycle of dependencies among them too. If the
         broker refuses some (a full queue, for example), the error is raised once all were tried;
         the same calls may be enqueued again, and those that were accepted are recognized.
-        ``timeout`` is for all of them together, else the shortest ``enqueue_timeout`` of a call is;
-        without either each trip has the time limit of the app.
+        Without a ``timeout`` the shortest ``enqueue_timeout`` of a call is for all of them; without
+        either each trip has the time limit of the app. With ``tx`` they exist if and only if that
+        transaction commits.
 
-        With ``tx`` they are written in that transaction, and exist if and only if it commits.
+        Args:
+            timeout: How long all of them together may take, a duration. Default: that of the calls.
+            tx: Your connection, session or Django alias: they are written there. Default: none.
         """
         return await aenqueue_calls(self._clients, self._registry, calls, timeout, tx)
 
     def handle(self, id: str, tenant: str | None = None) -> Handle[Any]:
         """Return a handle for a task that was enqueued before, by its id.
 
-        An id that Fairlead made is enough, whatever the tenant; with ``tenant`` only a task of that
-        one is found. A chosen id belongs to its tenant: the default one, unless it is said.
+        An id that Fairlead made is enough, whatever the tenant. A chosen id belongs to its tenant,
+        which is the default one unless you say another.
+
+        Args:
+            tenant: Only a task of this tenant is found. Default: of any, if Fairlead made the id.
         """
         return handle_of(self._clients, *id_and_tenant(id, tenant))
 

@@ -69,7 +69,15 @@ def enqueue_flow(
 ) -> FlowHandle[Any]:
     """Enqueue calls that depend on each other as one unit from sync code: all of them or none.
 
-    ``aenqueue_flow`` says what the arguments mean.
+    It is checked in full before anything is written, and nothing of it runs before the last task is
+    there; see ``aenqueue_flow``.
+
+    Args:
+        id: An id of your own, which belongs to the tenant. Default: a new one.
+        tenant: Needed only where the calls belong to several. Default: that of the calls.
+        name: What people know the flow by. Default: none.
+        timeout: How long writing it may take, a duration. Default: as its calls or the app say.
+        tx: Your connection, session or Django alias: it is written there. Default: none.
     """
     whole: Flow[Any] = Flow(flow)
     look_up_now(app._clients, calls_in(whole))
@@ -119,12 +127,17 @@ async def aenqueue_flow(
 
     It is checked in full before anything is written: a cycle, options, arguments, and room in
     its queues for all of it. Nothing of it runs before the last task is there. With an ``id``
-    of your own, belonging to the tenant, the same flow enqueued again is recognized. ``tenant``
-    must be given only where the calls belong to several. ``timeout`` is for writing all of it;
-    without one the shortest ``enqueue_timeout`` of its calls is, or that of the app.
+    of your own the same flow enqueued again is recognized.
 
     With ``tx`` it is written in that transaction, up to 64 MiB of it, and exists if and only if
     that commits; room in its queues is looked for when a manager sends it to the broker.
+
+    Args:
+        id: An id of your own, which belongs to the tenant. Default: a new one.
+        tenant: Needed only where the calls belong to several. Default: that of the calls.
+        name: What people know the flow by. Default: none.
+        timeout: How long writing it may take, a duration. Default: as its calls or the app say.
+        tx: Your connection, session or Django alias: it is written there. Default: none.
     """
     whole: Flow[Any] = Flow(flow)
     await look_up(app._clients.current(), calls_in(whole))
@@ -137,7 +150,11 @@ async def aenqueue_flow(
 
 
 def flow(app: Fairlead, id: str, tenant: str = DEFAULT_TENANT) -> FlowHandle[Any]:
-    """Return a handle for a flow that was enqueued before, by its id."""
+    """Return a handle for a flow that was enqueued before, by its id.
+
+    Args:
+        tenant: The tenant that the flow belongs to. Default: "default".
+    """
     kind = FlowHandle if app._clients.ledger_url is None else LedgerFlowHandle
     return kind(app._clients, full_id(check_tenant(tenant), id), tenant)
 

@@ -21,8 +21,10 @@ __all__ = ("asgi", "ledger_of", "manager", "missing_extra")
 def asgi(app: Fairlead, settings: ApiSettings | None = None) -> Server:
     """Return the HTTP API of this app, to be mounted into an ASGI application or run by a server.
 
-    ``settings`` say who is let in; without any, only callers with tokens that use a name of
-    this machine. Needs ``pip install "fairlead[server]"``.
+    Needs ``pip install "fairlead[server]"``.
+
+    Args:
+        settings: Who is let in. Default: only callers with tokens that use a name of this machine.
     """
     try:
         from fairlead.api.http.server import Server
@@ -38,8 +40,10 @@ def asgi(app: Fairlead, settings: ApiSettings | None = None) -> Server:
 def manager(app: Fairlead, *, keep: Duration = "30d") -> Manager:
     """Return a queue manager: ``async with app.manager(): ...``. Needs a ledger.
 
-    As with ``fairlead manager`` there may be several: one leads. Rows are kept for ``keep``
-    after their task has ended.
+    As with ``fairlead manager`` there may be several: one leads.
+
+    Args:
+        keep: How long rows are kept after their task has ended, a duration. Default: "30d".
     """
     from fairlead.manager.manager import Manager
 

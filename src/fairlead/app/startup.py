@@ -35,6 +35,9 @@ def create_queue(settings: object = None) -> Fairlead:
     does not say, the variables USE_REDIS_QUEUE, REDIS_URL and REDIS_HEALTH_CHECK_TIMEOUT do, then
     the settings of Fairlead. Raises ``InvalidInput`` for names that are not known and values that
     are wrong.
+
+    Args:
+        settings: A mapping or an object with these. Default: the environment says all.
     """
     choice = queue_choice(settings)
     why = _obstacle(choice) if choice.use_redis else None

@@ -30,18 +30,26 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that keeps a task from running, or says why it does not have to."""
 
     code: str
-    text: str  # one sentence
+    """Which kind of reason it is, for programs."""
+    text: str
+    """The reason in one sentence."""
     fields: dict[str, Any] = {}
-    estimate: float | None = None  # seconds until it holds no longer, where that can be said
+    """The values that the sentence names."""
+    estimate: float | None = None
+    """Seconds until it holds no longer, where that can be said."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a task is not running; or that it is, or was."""
 
     id: str
-    state: State | None  # None: it is not known
-    reasons: tuple[Reason, ...]  # the most decisive first; at least one
-    estimate: float | None = None  # queued: seconds until it starts, if nothing else happens
+    """The id of the task."""
+    state: State | None
+    """Where it is now; None: it is not known."""
+    reasons: tuple[Reason, ...]
+    """Why, the most decisive first; at least one."""
+    estimate: float | None = None
+    """Seconds until a queued task starts, if nothing else happens."""
 
     @property
     def code(self) -> str:

@@ -306,7 +306,8 @@ class Broker(
         goes to the back of that level. That can be done 63 times with a task. Its content stays
         what it was, by which duplicates are known. What an order has no use for is ``unchanged``,
         and so is a task that stands otherwise than the order has ``seen`` it. A task of another
-        tenant than the order names is ``unknown``.
+        tenant than the order names is ``unknown``. Where a server is slow, those behind the first
+        may be ``later``: the call has done its share, and they are to be ordered again.
         """
         ...
 
@@ -314,6 +315,9 @@ class Broker(
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
     ) -> None:
         """Set limits, weights and pauses; they hold for the existing backlog from now on.
+
+        What is set for a tenant in all queues comes to them a part at a time, and to all of them
+        before this returns; if the caller goes away, ``tidy`` goes on with it.
 
         A ``Declaration`` is made unless the last one about the same queue, tenant or limiter was
         the same: so what is set at run time outlives it until it is changed, and an emptied broker

@@ -108,22 +108,34 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """How many tasks there are, by state; ``depth`` is all that wait."""
 
     depth: int = 0
-    ready: int = 0  # queued
+    """How many wait, for whatever: ready, scheduled, retrying or deferred."""
+    ready: int = 0
+    """How many are queued."""
     scheduled: int = 0
+    """How many are due later."""
     retrying: int = 0
+    """How many failed and are due again later."""
     deferred: int = 0
+    """How many wait for dependencies."""
     running: int = 0
+    """How many are on loan to a worker."""
     completed: int = 0
+    """How many completed ones are kept."""
     dead: int = 0
+    """How many dead ones are kept."""
     cancelled: int = 0
+    """How many cancelled ones are kept."""
 
 
 class TenantCounts(Counts, frozen=True, kw_only=True):
     """One tenant's part of a queue, and what keeps it from being served."""
 
     paused: bool = False
-    parked: Literal["", "tenant", "limiter"] = ""  # what it waits for room in
-    parked_at: str = ""  # which limiter
+    """True: none of the tenant's tasks are handed out."""
+    parked: Literal["", "tenant", "limiter"] = ""
+    """What the tenant waits for room in."""
+    parked_at: str = ""
+    """Which limiter that is."""
 
 
 class QueueCounts(Counts, frozen=True, kw_only=True):
@@ -135,19 +147,28 @@ class QueueCounts(Counts, frozen=True, kw_only=True):
     """
 
     paused: bool = False
+    """True: the queue hands out nothing."""
     oldest_at: float | None = None
+    """Unix seconds since when the oldest queued task waits; None: none does."""
     tenants: dict[str, TenantCounts] = {}
+    """The counts of each tenant, by name."""
     more_tenants: bool = False
+    """True: there are more tenants than are listed."""
 
 
 class LimiterState(msgspec.Struct, frozen=True, kw_only=True):
     """One named limiter: how many run under it, who waits for room, how its breaker stands."""
 
     used: int = 0
-    waiting: int = 0  # tenants whose next task waits for room, in all queues
-    state: CircuitState = ""  # empty: it has no breaker
-    failed: int = 0  # in a row
-    open_until: float | None = None  # open: when the first probe may go, unix seconds
+    """How many attempts run under it now."""
+    waiting: int = 0
+    """How many tenants' next tasks wait for room, in all queues."""
+    state: CircuitState = ""
+    """The state of its breaker; empty: it has none."""
+    failed: int = 0
+    """How many attempts failed in a row."""
+    open_until: float | None = None
+    """Unix seconds when the first probe may go, while it is open."""
 
 
 class Snapshot(Counts, frozen=True, kw_only=True):
@@ -156,13 +177,20 @@ class Snapshot(Counts, frozen=True, kw_only=True):
     Each queue is of one moment, with its tenants; several may have been read one after the other.
     """
 
-    now: float  # when the last of them was read
-    shutdown: bool = False  # the broker was closed: it takes in nothing more
-    redis_active: bool = False  # a Redis or Valkey server answered; False: it is in memory, or away
-    spooled: int = 0  # tasks and outcomes that this process keeps on disk until the broker has them
-    queues: dict[str, QueueCounts] = {}  # by name
-    limiters: dict[str, LimiterState] = {}  # by name
-    more_limiters: bool = False  # there are more than 1,000
+    now: float
+    """Unix seconds when the last of the counts was read."""
+    shutdown: bool = False
+    """True: the broker was closed, and takes in nothing more."""
+    redis_active: bool = False
+    """True: a Redis or Valkey server answered; False: it is in memory, or away."""
+    spooled: int = 0
+    """How many tasks and outcomes this process keeps on disk until the broker has them."""
+    queues: dict[str, QueueCounts] = {}
+    """The counts of each queue, by name."""
+    limiters: dict[str, LimiterState] = {}
+    """The state of each limiter, by name."""
+    more_limiters: bool = False
+    """True: there are more than 1,000."""
 
 
 #: What holds for a queue that nobody configured, by the names of a ``QueueChange``.
@@ -214,17 +242,28 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A worker as it described itself in its last heartbeat."""
 
-    incarnation: str  # its id: another one after each start
-    host: str = ""  # the name of its machine, or FAIRLEAD_HOST
+    incarnation: str
+    """The id of the worker, another one after each start."""
+    host: str = ""
+    """The name of its machine, or FAIRLEAD_HOST."""
     pid: int = 0
-    queues: tuple[str, ...] = ()  # that it serves
-    tasks: tuple[str, ...] = ()  # names of the tasks that it can run
-    concurrency: int = 0  # how many tasks it runs at a time
-    running: int = 0  # tasks that it runs now
+    """The id of its process on that machine."""
+    queues: tuple[str, ...] = ()
+    """The queues that it serves."""
+    tasks: tuple[str, ...] = ()
+    """The names of the tasks that it can run."""
+    concurrency: int = 0
+    """How many tasks it runs at a time."""
+    running: int = 0
+    """How many tasks it runs now."""
     started_at: float = 0.0
-    seen_at: float = 0.0  # its last heartbeat, by the broker's clock
-    order: StandingOrder = ""  # what an operator ordered: ``pause``, ``stop``, or nothing
-    details: dict[str, Any] = {}  # more that it tells of itself; ``state``, for example
+    """Unix seconds when it started, by the broker's clock."""
+    seen_at: float = 0.0
+    """Unix seconds of its last heartbeat, by the broker's clock."""
+    order: StandingOrder = ""
+    """What an operator ordered: "pause", "stop", or nothing."""
+    details: dict[str, Any] = {}
+    """What else it tells of itself, such as ``state``."""
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True):

@@ -296,10 +296,13 @@ class Alter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Altered(msgspec.Struct, frozen=True, kw_only=True):
-    """``done``; ``requested`` (cancel of a running task); ``unchanged``, ``state`` says why."""
+    """``done``; ``requested`` (cancel of a running task); ``unchanged``, ``state`` says why.
+
+    ``later``: nobody has looked at it, because the call had taken long enough; give it again.
+    """
 
     id: str
-    code: Literal["done", "requested", "unchanged", "unknown"]
+    code: Literal["done", "requested", "unchanged", "unknown", "later"]
     state: State | None = None
 
 

@@ -37,8 +37,11 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     """How many fell into each bucket of ``BUCKETS`` and above them, their sum and the largest."""
 
     counts: tuple[int, ...] = (0,) * (len(BUCKETS) + 1)
-    sum: float = 0.0  # seconds; each was rounded to a microsecond
+    """How many durations were at most as long as each bound of ``BUCKETS``, and above the last."""
+    sum: float = 0.0
+    """All durations together, in seconds; each was rounded to a microsecond."""
     largest: float = 0.0
+    """The longest duration, in seconds."""
 
     @property
     def count(self) -> int:
@@ -61,19 +64,32 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """One queue since it exists."""
 
-    enqueued: int = 0  # accepted, whatever became of them
-    started: int = 0  # attempts that began
+    enqueued: int = 0
+    """How many tasks were accepted, whatever became of them."""
+    started: int = 0
+    """How many attempts began."""
     completed: int = 0
-    failed: int = 0  # attempts that ended with an error, out of time, or with their process
-    retried: int = 0  # of these, the ones after which the task is tried again
+    """How many tasks were completed."""
+    failed: int = 0
+    """How many attempts ended with an error, out of time, or with their process."""
+    retried: int = 0
+    """Of these, the ones after which the task is tried again."""
     dead: int = 0
+    """How many tasks died."""
     cancelled: int = 0
-    fenced: int = 0  # outcomes that came too late
-    dropped: int = 0  # dead tasks that were forgotten before their time, for want of room
-    deferred: int = 0  # now
-    wait: Histogram = Histogram()  # from runnable (accepted, due, released, given back) to started
-    run: Histogram = Histogram()  # from started to settled, as workers measured
-    release: Histogram = Histogram()  # from the end of the last parent to queued
+    """How many tasks were cancelled."""
+    fenced: int = 0
+    """How many outcomes came too late."""
+    dropped: int = 0
+    """How many dead tasks were forgotten before their time, for want of room."""
+    deferred: int = 0
+    """How many wait for dependencies now."""
+    wait: Histogram = Histogram()
+    """Seconds from runnable (accepted, due, released, given back) to started."""
+    run: Histogram = Histogram()
+    """Seconds from started to settled, as workers measured."""
+    release: Histogram = Histogram()
+    """Seconds from the end of the last parent to queued."""
 
 
 COUNTERS = QueueStats.__struct_fields__[:9]
@@ -84,16 +100,24 @@ class TenantStats(msgspec.Struct, frozen=True, kw_only=True):
     """One tenant's part of a queue in this hour and the one before it."""
 
     enqueued: int = 0
+    """How many tasks were accepted, whatever became of them."""
     started: int = 0
+    """How many attempts began."""
     completed: int = 0
+    """How many tasks were completed."""
     dead: int = 0
+    """How many tasks died."""
     cancelled: int = 0
-    longest_wait: float = 0.0  # seconds from runnable to started
-    weight: float = 1.0  # as configured now
-    queued: int = 0  # tasks that wait for nothing but their turn, now
-    #: Lengths of its lines by priority, critical first. Tasks that were cancelled in a line count
-    #: until a fetch passes them.
+    """How many tasks were cancelled."""
+    longest_wait: float = 0.0
+    """The longest time from runnable to started, in seconds."""
+    weight: float = 1.0
+    """Its weight as configured now."""
+    queued: int = 0
+    """How many tasks wait for nothing but their turn, now."""
     lines: tuple[int, ...] = (0,) * len(LEVEL_NAMES)
+    """Lengths of its lines by priority, critical first. Tasks that were cancelled in a line count
+    until a fetch passes them."""
 
 
 TALLIED = TenantStats.__struct_fields__[:5]
@@ -103,10 +127,15 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """All queues; of tenants, where they were asked for, at most 1,000 in each."""
 
     now: float
+    """Unix seconds when it was read."""
     queues: dict[str, QueueStats] = {}
-    tenants: dict[str, dict[str, TenantStats]] = {}  # by queue and tenant
+    """The counts of each queue, by name."""
+    tenants: dict[str, dict[str, TenantStats]] = {}
+    """The counts of each tenant, by queue and tenant."""
     more_tenants: bool = False
-    orphans: int = 0  # dependents that were to be told of an end, but are not known
+    """True: there are more tenants than are listed."""
+    orphans: int = 0
+    """How many dependents were to be told of an end, but are not known."""
 
 
 class StatsReads(Protocol):

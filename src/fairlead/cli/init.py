@@ -29,7 +29,7 @@ app.declare_limiter("mail", rate=20, burst=5)  # what the mail server takes, fro
 
 @app.task(max_retries=3, limiters=["mail"])
 async def send_mail(to: str, subject: str = "Hello") -> str:
-    """Send a mail. What it raises is tried again, three times, ever later."""
+    """Send a mail. After an error it is tried again, up to three times."""
     await asyncio.sleep(0.1)  # your own code
     return f"{subject!r} sent to {to}"
 

@@ -32,9 +32,8 @@ __all__ = (
 )
 
 _MATCHED = 200  # tasks that one step gives orders about
-# Orders of one call, fewer than it takes: a task that ends where as many are kept as may be makes
-# room first, which is three times the work, and other clients wait for no call longer than 10 ms,
-# also on a slow machine.
+# Orders of one call, fewer than it takes: other clients wait for as long as it takes. A server that
+# can tell how long that is ends a call early; one that cannot carries them all out.
 _AT_ONCE = 10
 _CALLS = 5  # pages that one step reads
 _SPARE = 20  # pages beyond those that tasks can fill which are there when an act begins

@@ -198,6 +198,7 @@ class TaskCall(Part[R]):
     def __init__(self, bound: BoundTask, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.args, self.kwargs = args, kwargs
         self.id = _chosen_id(bound.options) if bound.is_named else new_id()
+        """The id that the task will have."""
         self._bound = bound
 
     @property

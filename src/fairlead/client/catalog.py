@@ -48,8 +48,11 @@ class KnownTask(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """The name of the task."""
     entries: tuple[TaskEntry, ...]
-    workers: int = 0  # that have it now
+    """What workers tell of it; several, if their releases differ."""
+    workers: int = 0
+    """How many workers have it now."""
 
     @property
     def current(self) -> TaskEntry:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.broker import Caller, Store
 from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
 from fairlead.broker.flows import FlowMember, FlowOrder, FlowRecord
+from fairlead.broker.orders import alter_all
 from fairlead.broker.records import (
     EventPage,
     Finding,
@@ -189,15 +190,7 @@ class Client:
 
     async def alter(self, orders: Sequence[Alter]) -> list[Altered]:
         """Cancel, requeue or delete tasks; one answer per order."""
-        answers: list[Altered] = []
-        for start in range(0, len(orders), MAX_STEP):
-            part = orders[start : start + MAX_STEP]
-            try:
-                answers += await self._caller.call(partial(self._store.alter, orders=part))
-            except BrokerError as error:
-                error.ids = tuple(order.id for order in part)
-                raise
-        return answers
+        return await alter_all(self._store, self._caller, orders)
 
     async def submit_flow(self, draft: Draft, limit: float | None = None) -> bool:
         """Enqueue a flow as one unit; False if one of this id exists already."""

@@ -98,19 +98,32 @@ def types_of(event: Event) -> tuple[str, ...]:
 class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened. What is not known, or says nothing, is empty or None."""
 
-    id: str  # where it stands in the stream: read on behind it with ``after``
-    type: str  # "task.completed"; "stream.gap": events before this place are missing
-    at: float  # unix seconds, by the broker's clock
+    id: str
+    """Where it stands in the stream: read on behind it with ``after``."""
+    type: str
+    """Such as "task.completed"; "stream.gap": events before this place are missing."""
+    at: float
+    """Unix seconds, by the broker's clock."""
     task_id: str = ""
-    task: str = ""  # the name of the task
+    """The id of the task that it is about; else empty, as all of these."""
+    task: str = ""
+    """The name of that task."""
     queue: str = ""
+    """The queue of that task."""
     tenant: str = ""
-    state: str = ""  # the state it went to
+    """The tenant of that task."""
+    state: str = ""
+    """The state that the task went to."""
     attempt: int = 0
-    duration_ms: float | None = None  # from the start of the attempt to this event
+    """The number of the attempt."""
+    duration_ms: float | None = None
+    """Milliseconds from the start of the attempt to this event."""
     reason: str = ""
-    flow: str = ""  # of events of flows, in the place of a task
-    worker: str = ""  # of task.started: who runs it; of events of workers, in the place of a task
+    """Why it happened, such as what a dead task died of."""
+    flow: str = ""
+    """The id of the flow that it is about, in the place of a task."""
+    worker: str = ""
+    """The worker that started the task, or that the event is about, in the place of a task."""
 
     @property
     def name(self) -> str:

@@ -40,16 +40,27 @@ class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
     """How far a flow is. Times are the broker's."""
 
     id: str
+    """The id of the flow."""
     tenant: str
+    """Whose flow it is."""
     name: str
-    state: State  # running, completed, dead or cancelled
-    total: int  # tasks
+    """The name that it was given; empty: none."""
+    state: State
+    """Running, completed, dead or cancelled."""
+    total: int
+    """How many tasks it has."""
     completed: int
+    """How many of them are completed."""
     dead: int
+    """How many of them are dead."""
     cancelled: int
-    progress: float  # the part of its tasks that have ended, 0 to 1
+    """How many of them are cancelled."""
+    progress: float
+    """The part of its tasks that have ended, 0 to 1."""
     committed_at: float
+    """Unix seconds when all of it was accepted."""
     finished_at: float | None
+    """Unix seconds when the last of it ended; None: it has not."""
 
 
 class FlowHandle(Generic[R]):
@@ -68,8 +79,11 @@ class FlowHandle(Generic[R]):
         duplicate: bool = False,
     ) -> None:
         self.id = id
+        """The id of the flow."""
         self.tenant = tenant
-        self.duplicate = duplicate  # the flow was there before, and this is it
+        """Whose flow it is."""
+        self.duplicate = duplicate
+        """True: the flow was there before, and this is it."""
         self._clients = clients
         self._handles = {call.id: handle for call, handle in handles}
         self._last = last
@@ -111,6 +125,9 @@ class FlowHandle(Generic[R]):
         """Wait for the end of the whole flow and return what its last task returned; for sync code.
 
         A list, if several of its tasks are last. Raises what ``aresult`` raises.
+
+        Args:
+            timeout: How long to wait, a duration; 0 does not wait. Default: no limit.
         """
         limit = wait_limit(timeout)
         refuse_to_block(limit, f"flow {self.id!r}")
@@ -121,6 +138,9 @@ class FlowHandle(Generic[R]):
 
         A list, if several of its tasks are last. Raises ``FlowFailed`` if a task is dead,
         ``FlowCancelled``, ``ResultGone`` and, after ``timeout``, ``ResultTimeout``.
+
+        Args:
+            timeout: How long to wait, a duration; 0 does not wait. Default: no limit.
         """
         return await self._result(self._clients.current(), wait_limit(timeout))
 

@@ -72,10 +72,15 @@ class Handle(Generic[R]):
         durability: Literal["committed", "spooled"] = "committed",
     ) -> None:
         self.id = id
-        self.tenant = tenant  # empty: not known, until the task was read
-        self.task = task  # the name of its task; empty for a handle that was made from an id
-        self.duplicate = duplicate  # the task was there before, and this is it
-        self.durability = durability  # what the broker promised when it accepted the task
+        """The id of the task."""
+        self.tenant = tenant
+        """Whose task it is; empty: not known, until the task was read."""
+        self.task = task
+        """The name of its task; empty for a handle that was made from an id."""
+        self.duplicate = duplicate
+        """True: the task was there before, and this is it."""
+        self.durability: Literal["committed", "spooled"] = durability
+        """What the broker promised when it accepted the task."""
         self._clients = clients
         self._returns = returns
 
@@ -106,7 +111,11 @@ class Handle(Generic[R]):
         return await self._state(self._clients.current())
 
     def info(self, *, arguments: bool = False) -> TaskInfo:
-        """Return all that is known of the task, from sync code; see ``ainfo``."""
+        """Return all that is known of the task, from sync code; see ``ainfo``.
+
+        Args:
+            arguments: True adds what the task was called with. Default: False.
+        """
         return self._clients.blocking(
             lambda client: self._info(client, arguments=arguments), "handle.info"
         )
@@ -116,6 +125,9 @@ class Handle(Generic[R]):
 
         With ``arguments`` also what it was called with. Raises ``ResultGone`` if the task is
         forgotten.
+
+        Args:
+            arguments: True adds what the task was called with. Default: False.
         """
         return await self._info(self._clients.current(), arguments=arguments)
 
@@ -136,6 +148,9 @@ class Handle(Generic[R]):
 
         Refused on the thread of a running event loop, which would stand still until then; with a
         timeout of 0, which only looks, it is allowed there too.
+
+        Args:
+            timeout: How long to wait, a duration; 0 does not wait. Default: no limit.
         """
         limit = wait_limit(timeout)
         refuse_to_block(limit, f"task {self.id!r}")
@@ -147,6 +162,9 @@ class Handle(Generic[R]):
         Raises ``TaskFailed``, ``TaskCancelled``, ``ResultGone`` if the broker no longer knows the
         task, and ``ResultTimeout`` after ``timeout``; the task itself goes on. A broker that cannot
         be reached is asked again until then. A timeout of 0 only looks.
+
+        Args:
+            timeout: How long to wait, a duration; 0 does not wait. Default: no limit.
         """
         return await self._result(self._clients.current(), wait_limit(timeout))
 

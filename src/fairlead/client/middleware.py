@@ -21,12 +21,18 @@ __all__ = ("AroundEnqueue", "Enqueuing", "through")
 class Enqueuing(msgspec.Struct, frozen=True, kw_only=True):
     """A task that is about to be enqueued. ``headers`` may be filled: they travel with it."""
 
-    task: str  # the name it is registered under
+    task: str
+    """The name that the task is registered under."""
     id: str
+    """The id that the task will have."""
     tenant: str
+    """Whose task it is."""
     queue: str
+    """The queue that it goes to."""
     correlation_id: str
-    headers: dict[str, str]  # in the attempts: ``ctx.headers``
+    """What joins it with other tasks."""
+    headers: dict[str, str]
+    """What travels with the task, to be changed; handlers read it as ``ctx.headers``."""
 
 
 #: Makes a context manager that is entered before a task is written and left afterwards.

@@ -50,19 +50,33 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of a schedule. Times are unix seconds, the broker's."""
 
     name: str
-    task: str  # the name it is registered under
+    """The name of the schedule."""
+    task: str
+    """The name that its task is registered under."""
     queue: str
+    """The queue of its tasks."""
     tenant: str
-    timing: Timing | None  # None: see ``problem``
+    """The tenant of its tasks."""
+    timing: Timing | None
+    """When it fires; None: see ``problem``."""
     args: tuple[Any, ...]
+    """What its tasks are called with by position."""
     kwargs: dict[str, Any]
+    """What its tasks are called with by name."""
     paused: bool
-    next_at: float | None  # the next slot; None: there is none any more
-    last_slot: float | None  # the last one fired
+    """True: it fires no slots until it is resumed."""
+    next_at: float | None
+    """Unix seconds of the next slot; None: there is none any more."""
+    last_slot: float | None
+    """Unix seconds of the last slot that was fired; None: none yet."""
     changed_at: float
-    declared: bool  # by a program, rather than created at run time
+    """Unix seconds when it was changed last."""
+    declared: bool
+    """True: by a program, rather than created at run time."""
     revision: int
-    problem: str = ""  # why it cannot be read here: a later release wrote it, for example
+    """A number that grows with each change."""
+    problem: str = ""
+    """Why it cannot be read here: a later release wrote it, for example."""
 
 
 class Declared(msgspec.Struct, frozen=True):

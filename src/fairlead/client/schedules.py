@@ -67,6 +67,9 @@ class Schedules:
         """Create a schedule for a task, or for ``task.call(...)``; ScheduleConflict if it exists.
 
         Give a cron expression, ``every=`` or ``at=``.
+
+        Args:
+            cron: A cron expression such as "0 2 * * *". Default: none; then every= or at=.
         """
         client = self._clients.current()
         [call] = await look_up(client, [_as_call(call)])
@@ -75,7 +78,11 @@ class Schedules:
     def create(
         self, name: str, call: _Call, cron: str | None = None, /, **when: Unpack[TimingOptions]
     ) -> ScheduleInfo:
-        """Create a schedule from sync code; see ``acreate``."""
+        """Create a schedule from sync code; see ``acreate``.
+
+        Args:
+            cron: A cron expression such as "0 2 * * *". Default: none; then every= or at=.
+        """
         [call] = look_up_now(self._clients, [_as_call(call)])
         spec = _new_spec(call, cron, when)
         return self._clients.blocking(
@@ -94,6 +101,10 @@ class Schedules:
 
         It holds from now on. A program that declares the schedule does not undo it, until what it
         declares is changed.
+
+        Args:
+            call: A task, or task.call(...), to be enqueued instead. Default: as it was.
+            cron: A cron expression such as "0 2 * * *". Default: as it was.
         """
         client = self._clients.current()
         [call] = await look_up(client, [_as_call(call)])
@@ -107,7 +118,12 @@ class Schedules:
         /,
         **when: Unpack[TimingOptions],
     ) -> ScheduleInfo:
-        """Change a schedule from sync code; see ``achange``."""
+        """Change a schedule from sync code; see ``achange``.
+
+        Args:
+            call: A task, or task.call(...), to be enqueued instead. Default: as it was.
+            cron: A cron expression such as "0 2 * * *". Default: as it was.
+        """
         [call] = look_up_now(self._clients, [_as_call(call)])
         change = _changer(call, cron, when, self._clients.priorities)
         return self._clients.blocking(
@@ -182,11 +198,19 @@ class Schedules:
         ]
 
     async def anext_runs(self, name: str, count: int = 5) -> Sequence[float]:
-        """Return the next slots, in unix seconds; of one that is paused, those it would have."""
+        """Return the next slots, in unix seconds; of one that is paused, those it would have.
+
+        Args:
+            count: How many slots at most. Default: 5.
+        """
         return await next_runs(self._clients.current(), name, count)
 
     def next_runs(self, name: str, count: int = 5) -> Sequence[float]:
-        """Return the next slots, from sync code; see ``anext_runs``."""
+        """Return the next slots, from sync code; see ``anext_runs``.
+
+        Args:
+            count: How many slots at most. Default: 5.
+        """
         return self._clients.blocking(
             lambda client: next_runs(client, name, count), "app.schedules.next_runs"
         )

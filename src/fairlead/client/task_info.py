@@ -26,27 +26,49 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    task: str  # the name it is registered under; empty if it was cancelled, which drops its body
+    """The id of the task."""
+    task: str
+    """The name it is registered under; empty if it was cancelled, which drops its body."""
     queue: str
+    """The queue it is in."""
     tenant: str
+    """Whose task it is."""
     state: State | OutboxState
+    """Where it is now."""
     priority: str
-    max_retries: int | None  # None: not known
-    attempts: int  # used up so far
-    reason: str  # why it is dead, or what became of the last attempt
-    error: ErrorInfo | None  # the last one: type, message, traceback
-    progress: Any  # the last value that a handler recorded, as plain data
-    cancelling: bool  # it runs, and cancel was asked for
-    waiting_for: tuple[str, ...]  # ids of unfinished dependencies
-    enqueued_at: float  # unix seconds, as all of these
-    due_at: float | None  # scheduled and retrying
+    """Its level, or what the app calls that."""
+    max_retries: int | None
+    """How many attempts may follow the first; None: not known."""
+    attempts: int
+    """How many attempts are used up so far."""
+    reason: str
+    """Why it is dead, or what became of the last attempt."""
+    error: ErrorInfo | None
+    """The last error: type, message, traceback."""
+    progress: Any
+    """The last value that a handler recorded, as plain data."""
+    cancelling: bool
+    """True: it runs, and cancel was asked for."""
+    waiting_for: tuple[str, ...]
+    """The ids of unfinished dependencies."""
+    enqueued_at: float
+    """Unix seconds when it was accepted."""
+    due_at: float | None
+    """Unix seconds when it is due, while it is scheduled or retrying."""
     deadline_at: float | None
-    started_at: float | None  # running
+    """Unix seconds after which no attempt may start; None: no deadline."""
+    started_at: float | None
+    """Unix seconds when the attempt began, while it is running."""
     finished_at: float | None
-    worker: str = ""  # running: the incarnation of the worker, as in ``app.workers()``
+    """Unix seconds when it ended; None: it has not."""
+    worker: str = ""
+    """The incarnation of the worker that runs it, as in ``app.workers()``."""
     args: tuple[Any, ...] | None = None
+    """What it was called with by position, where that was asked for."""
     kwargs: dict[str, Any] | None = None
-    encoded: str = ""  # the codec of what is missing here because it cannot be decoded
+    """What it was called with by name, where that was asked for."""
+    encoded: str = ""
+    """The codec of what is missing here because it cannot be decoded."""
 
     @property
     def attempt(self) -> int:

@@ -19,7 +19,9 @@ class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     """Part of a listing; ``cursor`` is None at its end. A page may be empty and not the last."""
 
     tasks: list[TaskInfo] = []
+    """The tasks of this page; there may be none although others follow."""
     cursor: str | None = None
+    """Where the next page begins; None: this is the last."""
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -26,11 +26,16 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     side, which may exceed ``max`` by that fraction. ``none`` leaves it as it is.
     """
 
-    initial: float = 1.0  # seconds before the first retry
+    initial: float = 1.0
+    """Seconds before the first retry. Default: 1."""
     factor: float = 2.0
-    max: float = 300.0  # seconds
+    """What each further delay is multiplied with. Default: 2."""
+    max: float = 300.0
+    """The longest delay, in seconds. Default: 300."""
     jitter: Jitter = "full"
-    spread: float = 0.1  # fraction of the delay, for plus_minus
+    """"full" (0 up to the delay), "plus_minus" (around it) or "none". Default: "full"."""
+    spread: float = 0.1
+    """How far "plus_minus" goes around the delay, as a fraction of it. Default: 0.1."""
 
     def __post_init__(self) -> None:
         _check_number("initial", self.initial, 0, _LONGEST)

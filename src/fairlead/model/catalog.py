@@ -57,26 +57,47 @@ class TaskEntry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """The name of the task."""
     version: Annotated[int, Meta(ge=1, le=MAX_VERSION)] = 1
-    summary: str = ""  # the first line of its docstring
+    """The version of its arguments."""
+    summary: str = ""
+    """The first line of its docstring."""
     queue: str = DEFAULT_QUEUE
+    """The queue of its calls."""
     tenant: str = DEFAULT_TENANT
-    priority: str = "normal"  # the level that it stands for; empty: each call's arguments decide
-    priority_label: str = ""  # what its app calls that level, if it has a name of its own for it
+    """The tenant of its calls."""
+    priority: str = "normal"
+    """The level that it stands for; empty: each call's arguments decide."""
+    priority_label: str = ""
+    """What its app calls that level, if it has a name of its own for it."""
     max_retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] = 0
+    """How many attempts may follow the first."""
     max_crashes: Annotated[int, Meta(ge=0, le=MAX_CRASHES)] | None = None
-    timeout: float | None = None  # None: no limit
-    retention: float | None = None  # None: that of its queue
+    """How many crashes in a row a call survives; None: as attempts do."""
+    timeout: float | None = None
+    """How long one attempt may take, in seconds; None: no limit."""
+    retention: float | None = None
+    """How long a completed call is kept, in seconds; None: as its queue says."""
     cost: Annotated[float, Meta(ge=MIN_COST, le=MAX_COST)] = 1.0
+    """What one dispatch takes from the tenant's share."""
     limiters: tuple[str, ...] = ()
-    unique: str = ""  # the key of calls that name none
+    """The names of the limiters that calls pass."""
+    unique: str = ""
+    """The unique key of calls that name none."""
     unique_until: Literal["", "started", "done"] = ""
+    """Until when a call holds its unique key."""
     unique_for: float | None = None
+    """How many seconds a call holds its unique key; None: see ``unique_until``."""
     isolation: str = ""
+    """Where its attempts run: "process", or empty."""
     takes_context: bool = False
+    """True: its first parameter is the context, which callers leave out."""
     parameters: tuple[Parameter, ...] | None = None
+    """What it takes; None: there was no room for that."""
     definitions: dict[str, Any] = {}
+    """Schemas that those of its parameters refer to."""
     is_cut: bool = False
+    """True: there was no room for the schemas of its parameters."""
 
 
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ class CodecError(FairleadError):
     def __init__(self, what: str, codec: str, why: str) -> None:
         super().__init__(f"{what} {why}")
         self.codec = codec
+        """The name of the codec."""
 
 
 class Codec(Protocol):
@@ -51,6 +52,7 @@ class Codec(Protocol):
     """
 
     name: str
+    """What stands in the data that it encoded, and finds it again."""
 
     def encode(self, data: bytes) -> bytes | None:
         """Return what is stored; None: the data as they are."""
@@ -154,6 +156,14 @@ class ZlibCodec:
         max_size: int = MAX_PLAIN,
         name: str = "zlib",
     ) -> None:
+        """Make a codec; options that are out of bounds raise ``InvalidOption``.
+
+        Args:
+            threshold: From how many bytes on a value is compressed. Default: 1,024.
+            level: How hard it tries, 0 (not at all) to 9. Default: 6.
+            max_size: How many bytes a value may have when it is decompressed. Default: 16 MiB.
+            name: What stands in the data, and finds it again. Default: "zlib".
+        """
         if type(level) is not int or not 0 <= level <= 9:
             raise InvalidOption("level", level, "a whole number from 0 to 9")
         if type(threshold) is not int or threshold < 0:

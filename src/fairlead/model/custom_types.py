@@ -21,8 +21,11 @@ _registered: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
 def register_type(kind: type, *, dump: Callable[[Any], Any], load: Callable[[Any], Any]) -> None:
     """Say how values of a class, and of its subclasses, are stored and read back.
 
-    ``dump`` gives something that can be stored, and ``load`` makes the value of it again where an
-    annotation asks for the class. A later call for the same class takes the place of the former.
+    A later call for the same class takes the place of the former.
+
+    Args:
+        dump: Makes something of a value that can be stored.
+        load: Makes the value of that again, where an annotation asks for the class.
     """
     if not isinstance(kind, type):
         raise InvalidInput(f"only a class can be registered, not {type(kind).__name__}")

@@ -31,9 +31,6 @@
         ├── ResultGone                  finished, but past its retention
         └── ResultTimeout (TimeoutError)
 
-    Signal                              raised *by handlers* to say how the attempt ended
-    ├── Retry, Snooze, Reject
-
 Errors say what happened in a sentence and carry the facts as fields.
 """
 
@@ -41,17 +38,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.model.durations import Duration, duration_rule, in_seconds
 from fairlead.model.safe_repr import one_line
 from fairlead.model.safe_repr import safe_repr as _show
 
 __all__ = (
     "Ambiguous", "BrokerError", "Conflict", "DependencyCycle", "FairleadError", "Fenced",
-    "FlowCancelled", "FlowFailed", "InvalidArgument", "InvalidCron", "InvalidInput",
-    "InvalidName", "InvalidOption", "NotSerializable", "OutOfOrder", "QueueFull", "QueueInUse",
-    "Refused", "Reject", "ResultGone", "ResultTimeout", "Retry", "ScheduleConflict", "Signal",
-    "Snooze", "TaskCancelled", "TaskError", "TaskFailed", "TooLarge", "UnknownDependency",
-    "UnknownPriority", "UnknownSchedule", "UnknownTask", "Unreachable",
+    "FlowCancelled", "FlowFailed", "InvalidArgument", "InvalidCron", "InvalidInput", "InvalidName",
+    "InvalidOption", "NotSerializable", "OutOfOrder", "QueueFull", "QueueInUse", "Refused",
+    "ResultGone", "ResultTimeout", "ScheduleConflict", "TaskCancelled", "TaskError", "TaskFailed",
+    "TooLarge", "UnknownDependency", "UnknownPriority", "UnknownSchedule", "UnknownTask",
+    "Unreachable",
 )  # fmt: skip
 
 _LONGEST_NAME = 80  # characters, where several names stand in one message
@@ -99,6 +95,7 @@ class InvalidArgument(InvalidInput):
         super().__init__(f"{field}{given} does not fit task {_show(task)}: it must be {rule}")
         self.task, self.field, self.rule, self.stored = task, field, rule, stored
         self.value = None if stored else value
+        """What was given; None where a worker found it stored."""
 
 
 class InvalidCron(InvalidInput):
@@ -180,6 +177,7 @@ class DependencyCycle(InvalidInput):
             nodes.insert(half, f"… {len(path) - _MOST_NODES:,} more …")
         super().__init__(f"dependencies form a cycle: {' -> '.join(nodes)}")
         self.path = tuple(path)
+        """The ids or tasks of the cycle; the first is also the last."""
 
 
 class UnknownDependency(InvalidInput):
@@ -199,6 +197,7 @@ class UnknownSchedule(InvalidInput):
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no schedule {_show(name)}")
         self.name = name
+        """The name that was asked for."""
 
 
 class ScheduleConflict(FairleadError):
@@ -207,6 +206,7 @@ class ScheduleConflict(FairleadError):
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"schedule {_show(name)} {why}")
         self.name = name
+        """The name that is taken."""
 
 
 class Conflict(FairleadError):
@@ -215,6 +215,7 @@ class Conflict(FairleadError):
     def __init__(self, id: str) -> None:
         super().__init__(f"task id {_show(id)} exists already with other content")
         self.id = id
+        """The id that is taken."""
 
 
 class BrokerError(FairleadError):
@@ -225,6 +226,7 @@ class BrokerError(FairleadError):
     """
 
     ids: tuple[str, ...] = ()
+    """The ids of the tasks that it is about, where they are known."""
     passes = False
 
     @property
@@ -266,7 +268,9 @@ class Refused(BrokerError):
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
         self.cause = cause
+        """The kind of refusal, for programs."""
         self.passes = cause in _PASSING
+        """True: it may work later."""
 
 
 class QueueFull(Refused):
@@ -282,6 +286,7 @@ class QueueFull(Refused):
         super().__init__("full", f"queue {queue!r} is full{whose} ({most})")
         self.queue, self.tenant, self.limit = queue, tenant, limit
         self.setting = setting or ("max_waiting" if tenant is None else "max_tenant_waiting")
+        """The setting that is reached."""
 
 
 class QueueInUse(Refused):
@@ -307,6 +312,7 @@ class TaskError(FairleadError):
     def __init__(self, id: str, message: str) -> None:
         super().__init__(message)
         self.id = id
+        """The id of the task."""
 
 
 class TaskFailed(TaskError):
@@ -358,38 +364,4 @@ class ResultTimeout(TaskError, TimeoutError):
     def __init__(self, id: str, timeout: float) -> None:
         super().__init__(id, f"task {_show(id)} was not finished within {timeout:g} s")
         self.timeout = timeout
-
-
-class Signal(Exception):
-    """Raised by a handler to say how its attempt ended; not an error."""
-
-
-class Retry(Signal):
-    """This attempt failed: try again after ``delay`` (default: the task's backoff)."""
-
-    def __init__(self, delay: Duration | None = None, message: str = "") -> None:
-        super().__init__(message or "the handler asked for a retry")
-        self.delay = None if delay is None else _delay(delay)
-
-
-class Snooze(Signal):
-    """Not now: run again after ``delay``, without using up an attempt."""
-
-    def __init__(self, delay: Duration) -> None:
-        self.delay = _delay(delay)
-        super().__init__(f"the handler asked to run again in {self.delay:g} s")
-
-
-class Reject(Signal):
-    """Never: the task is dead at once, with the reason ``rejected``."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-
-
-def _delay(value: object) -> float:
-    """The delay in seconds, refused where the handler gives it rather than where it is stored."""
-    number = in_seconds(value)
-    if number is None:
-        raise InvalidOption("delay", value, duration_rule())
-    return number
+        """How many seconds were waited."""

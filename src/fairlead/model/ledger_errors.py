@@ -57,6 +57,7 @@ class LedgerRefused(LedgerError):
         super().__init__(message)
         self.cause, self.code = cause, code
         self.passes = cause in _PASSING
+        """True: it may work later."""
 
 
 class LostLeadership(LedgerError):

@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 from fairlead.model.backoff import Backoff, RetryPolicy
-from fairlead.model.errors import Reject, Retry, Snooze
 from fairlead.model.message import ErrorInfo, Leased, run_limits
+from fairlead.model.signals import Reject, Retry, Snooze
 from fairlead.model.states import State
 
 __all__ = (

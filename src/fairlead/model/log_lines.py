@@ -51,17 +51,23 @@ _ENTRY = Struct("<IHH")  # the same in a log, behind the size of the lines
 class LogLine(msgspec.Struct, frozen=True, array_like=True):
     """A line that a handler kept with its task."""
 
-    at: float  # unix seconds, by the clock of the worker
+    at: float
+    """Unix seconds, by the clock of the worker."""
     attempt: int
+    """The attempt that wrote it."""
     text: str
+    """What it says."""
     fields: dict[str, Any] = {}
+    """What was given with it, as plain data."""
 
 
 class LogLines(msgspec.Struct, frozen=True):
     """The lines of a task, oldest first. ``dropped`` is how many older ones are gone."""
 
     lines: tuple[LogLine, ...] = ()
+    """The lines that are kept, oldest first."""
     dropped: int = 0
+    """How many older ones are not kept any more."""
 
     def __iter__(self) -> Iterator[LogLine]:
         return iter(self.lines)

@@ -238,8 +238,11 @@ class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):
     """An error as text. It is never turned back into an exception object."""
 
     type: str
+    """The name of the class of the exception."""
     message: str
+    """Its text."""
     traceback: str = ""
+    """Its traceback; empty: none."""
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,11 @@ __all__ = ("OutboxState",)
 class OutboxState(StrEnum):
     """States in front of those of ``State``: the broker does not know the task, or not yet."""
 
-    #: Nobody but the caller's transaction knows it: that is open, or was rolled back.
     UNCOMMITTED = "uncommitted"
-    #: Committed: a manager will send it to the broker when it is due.
+    """Nobody but the caller's transaction knows it: that is open, or was rolled back."""
     PENDING = "pending"
-    #: The broker was away: a spool on this machine has it, and sends it when it is back.
+    """Committed: a manager will send it to the broker when it is due."""
     SPOOLED = "spooled"
-    #: The broker will never take it; the error of its result says why.
+    """The broker was away: a spool on this machine has it, and sends it when it is back."""
     REFUSED = "refused"
+    """The broker will never take it; the error of its result says why."""

@@ -40,9 +40,13 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """The name of the parameter."""
     kind: ParameterKind = "positional_or_keyword"
+    """How it is given, as Python calls it."""
     required: bool = False
-    schema: dict[str, Any] = {}  # empty: any value
+    """True: it has no default."""
+    schema: dict[str, Any] = {}
+    """What values it takes, as a JSON schema; empty: any value."""
 
 
 def parameters_of(spec: TaskSpec) -> tuple[tuple[Parameter, ...], dict[str, Any]]:

@@ -89,7 +89,10 @@ def levels_of(numbers: object) -> dict[Priority, int]:
     if not isinstance(numbers, Mapping):
         raise InvalidOption("priorities", numbers, "a number for each label")
     for label, number in numbers.items():
-        if not isinstance(label, str) or type(number) is not int:
+        if not isinstance(label, str):
+            rule = "a text, where priorities have numbers, as in {'p1': 1, 'p2': 2}"
+            raise InvalidOption("label", label, rule)
+        if type(number) is not int:
             raise InvalidOption(f"priorities[{label!r}]", number, "a whole number for a label")
     ranks = sorted(set(numbers.values()))
     if not ranks:

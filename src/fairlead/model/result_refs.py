@@ -22,9 +22,13 @@ class Output:
 
     def __init__(self, id: str, *, task: str = "", tenant: str = "", known: bool = False) -> None:
         self.id = id
-        self.task = task  # its name, where that is known
+        """The id of the task that returns it."""
+        self.task = task
+        """The name of that task, where it is known."""
         self.tenant = tenant
-        self.known = known  # it was accepted once: made from a handle, not from a call
+        """Whose task that is."""
+        self.known = known
+        """True: the task was accepted once, as with a handle; False for a call."""
 
     def __bool__(self) -> NoReturn:
         raise InvalidInput(

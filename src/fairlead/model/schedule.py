@@ -92,16 +92,27 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a schedule is due, and what becomes of slots that were missed. Made by ``timing``."""
 
     kind: Literal["cron", "interval", "once"]
-    expression: str = ""  # cron, in its plain form
-    every: float = 0.0  # interval: seconds
-    at: float = 0.0  # once
+    """Whether it is a cron expression, an interval or one moment."""
+    expression: str = ""
+    """The cron expression, in its plain form; else empty."""
+    every: float = 0.0
+    """The interval in seconds; else 0."""
+    at: float = 0.0
+    """The one moment, in unix seconds; else 0."""
     tz: str = "UTC"
+    """The time zone of the expression."""
     gap: Gap = "after"
+    """What becomes of a time that the clocks leave out: "skip" or "after"."""
     fold: Fold = "first"
+    """Which one counts of a time that the clocks show twice: "first", "second" or "both"."""
     missed: Missed = "latest"
+    """What becomes of slots that were missed: "skip", "latest" or "all"."""
     max_missed: int = MAX_MISSED
+    """How many of them are made up for with "all", the newest."""
     start: float | None = None
+    """Unix seconds before which it fires nothing; None: no such bound."""
     end: float | None = None
+    """Unix seconds after which it fires nothing; None: no such bound."""
 
     def __str__(self) -> str:
         if self.kind == "cron":

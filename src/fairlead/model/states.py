@@ -13,11 +13,19 @@ __all__ = ("State",)
 class State(StrEnum):
     """Where a task is. One word per thing, everywhere."""
 
-    SCHEDULED = "scheduled"  # due later
-    DEFERRED = "deferred"  # waits for dependencies
+    SCHEDULED = "scheduled"
+    """Due later."""
+    DEFERRED = "deferred"
+    """Waits for dependencies."""
     QUEUED = "queued"
-    RUNNING = "running"  # on loan to a worker, started or about to be
-    RETRYING = "retrying"  # failed, due again later
+    """Waits for its turn."""
+    RUNNING = "running"
+    """On loan to a worker, started or about to be."""
+    RETRYING = "retrying"
+    """Failed, due again later."""
     COMPLETED = "completed"
-    DEAD = "dead"  # the dead-letter queue; a reason says why
+    """Its handler returned."""
+    DEAD = "dead"
+    """In the dead-letter queue; a reason says why."""
     CANCELLED = "cancelled"
+    """Stopped by somebody, before or while it ran."""

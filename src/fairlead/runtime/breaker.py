@@ -34,6 +34,14 @@ class Breaker:
         probes: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Make a breaker, which is closed.
+
+        Args:
+            failures: How many failures in a row open it. Default: 5.
+            cooldown: Seconds until it is tried again. Default: 30.
+            probes: How many attempts are let in then, and have to succeed. Default: 1.
+            clock: Seconds that grow, for tests. Default: ``time.monotonic``.
+        """
         _check_count("failures", failures)
         _check_count("probes", probes)
         _check_seconds("cooldown", cooldown)

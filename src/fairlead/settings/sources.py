@@ -117,6 +117,8 @@ class Sources:
             known = sorted([*known, SPOOL, *COMMAND_TABLES, *LIMIT_TABLES])
         close = closest(own, known)
         hint = f"did you mean {close}?" if close else f"it may have {', '.join(known)}"
+        if not table:
+            hint += f" (options of commands stand in [{'] or ['.join(sorted(COMMAND_TABLES))}])"
         where = f"the key {own!r} in [{table}]" if table else f"the key {own!r}"
         return self._wrong(f"has {where}, which Fairlead does not know; {hint}")
 

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from fairlead.model.errors import InvalidInput, Reject, Retry, Snooze
+from fairlead.model.errors import InvalidInput
+from fairlead.model.signals import Reject, Retry, Snooze
 from fairlead.telemetry.optional_packages import needed
 
 if TYPE_CHECKING:

@@ -43,7 +43,13 @@ class Kit:
         start: float | datetime | None = None,
         ledger: str | None = None,
     ) -> None:
-        """Prepare the kit for an app, or for a new one; ``start`` is the moment it begins at."""
+        """Prepare the kit for an app, or for a new one.
+
+        Args:
+            app: The app whose broker it replaces. Default: a new one.
+            start: The moment its clock begins at. Default: now.
+            ledger: The URL of a PostgreSQL as the record. Default: none.
+        """
         self.app = Fairlead("memory://") if app is None else app
         self.clock = ManualClock(start)
         self._ledger = ledger
@@ -99,9 +105,14 @@ class Kit:
     ) -> Drained:
         """Run all that is due now and all that comes of it; the number of attempts.
 
-        What handlers raise is raised here, unless ``raise_errors`` is false: the error itself, or
-        an ExceptionGroup of several. ``left`` of the answer says what did not run, and why. What
-        workers held that a test let die is given back, and run by another.
+        What handlers raise is raised here: the error itself, or an ExceptionGroup of several.
+        ``left`` of the answer says what did not run, and why. What workers held that a test let die
+        is given back, and run by another.
+
+        Args:
+            queues: The names of the queues to serve, in order. Default: all that there are.
+            limit: More attempts raise an error; None is no limit. Default: 10,000.
+            raise_errors: False keeps what handlers raise in ``app.exceptions``. Default: True.
         """
         attempts = 0
         while True:
@@ -120,7 +131,13 @@ class Kit:
         limit: int | None = _LIMIT,
         raise_errors: bool = True,
     ) -> Drained:
-        """Run all that is due, from sync code; see ``adrain``."""
+        """Run all that is due, from sync code; see ``adrain``.
+
+        Args:
+            queues: The names of the queues to serve, in order. Default: all that there are.
+            limit: More attempts raise an error; None is no limit. Default: 10,000.
+            raise_errors: False keeps what handlers raise in ``app.exceptions``. Default: True.
+        """
         _no_loop("drain", "adrain")
         return asyncio.run(self.adrain(queues=queues, limit=limit, raise_errors=raise_errors))
 
@@ -129,6 +146,9 @@ class Kit:
 
         Unlike ``clock.advance`` it is as if workers had been there all the time: a schedule fires
         every slot in its own time, and a retry runs when it is due.
+
+        Args:
+            raise_errors: False keeps what handlers raise in ``app.exceptions``. Default: True.
         """
         ends = self.clock.wall() + seconds("duration", duration)
         caller = Caller(f"kit:{new_id()}")
@@ -148,7 +168,11 @@ class Kit:
         )
 
     def elapse(self, duration: Duration, *, raise_errors: bool = True) -> Drained:
-        """Let time pass, from sync code; see ``aelapse``."""
+        """Let time pass, from sync code; see ``aelapse``.
+
+        Args:
+            raise_errors: False keeps what handlers raise in ``app.exceptions``. Default: True.
+        """
         _no_loop("elapse", "aelapse")
         return asyncio.run(self.aelapse(duration, raise_errors=raise_errors))
 
@@ -158,6 +182,10 @@ class Kit:
         ``fetched``: it has the task in hand. ``started``: it has begun, and the crash is charged to
         the task. ``finished``: the handler has ended, and the broker does not know. ``settled``:
         the broker knows. ``drain`` goes on with another worker.
+
+        Args:
+            task: Only workers with a task of this name die. Default: with any.
+            times: How often that happens. Default: 1.
         """
         self._broker.crashes.plan(at, task, times)
 
@@ -212,9 +240,20 @@ class Kit:
     ) -> RecordingContext:
         """A context for calling a handler directly: ``await send(kit.context(), "ada")``.
 
-        ``results`` are what dependencies returned, by the names of their tasks; ``resources`` what
-        a worker would have opened. What the handler reports is in ``reported``, what it leaves for
-        others in ``left``, and what it enqueues is enqueued.
+        What the handler reports is in ``reported``, what it leaves for others in ``left``, and what
+        it enqueues is enqueued.
+
+        Args:
+            task: The task, or a name for it. Default: "test".
+            id: The id of the task. Default: a new one.
+            attempt: The number of the attempt. Default: 1.
+            tenant: Whose task it is. Default: "default".
+            queue: The queue it came through. Default: "default".
+            headers: What ``ctx.headers`` has. Default: nothing.
+            correlation_id: What ``ctx.correlation_id`` is. Default: empty.
+            resources: What a worker would have opened, by name. Default: nothing.
+            results: What dependencies returned, by the names of their tasks. Default: nothing.
+            xcom: What other tasks left, by key. Default: nothing.
         """
         return new_context(
             self.app,

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Caller, Store
+from fairlead.broker.orders import alter_all
 from fairlead.broker.records import WorkerRecord
 from fairlead.broker.requests import MAX_EXCHANGE, MAX_STEP, Alter, Seen
 from fairlead.model.errors import BrokerError
@@ -159,7 +160,7 @@ class Referrer:
             Alter(id=id, action="run", seen=Seen(state=State.RETRYING, **self._down[id].seen))
             for id in ids
         ]
-        await self._caller.call(lambda call: self._store.alter(call, orders))
+        await alter_all(self._store, self._caller, orders)
         for id in ids:
             self._down.pop(id, None)
 

@@ -60,9 +60,13 @@ class Raised(NamedTuple):
     """An exception that a handler raised, or ran into; its traceback is in the task's record."""
 
     task_id: str
+    """The id of the task."""
     task: str
+    """The name it is registered under."""
     attempt: int
+    """The number of the attempt."""
     exception: BaseException
+    """What the handler raised."""
 
 
 class Runner:

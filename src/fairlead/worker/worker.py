@@ -225,8 +225,10 @@ class Worker:
 
         Needs no ``async with``, and is no good inside of it: a worker that runs is never done.
         Retries get their full backoff, whatever the jitter, so that two drains of the same tasks
-        do the same. More than ``limit`` attempts raise an error: a task that enqueues itself would
-        keep this going for ever. None is no limit.
+        do the same.
+
+        Args:
+            limit: More attempts raise an error; None is no limit. Default: 10,000.
         """
         if limit is not None:
             check_count("limit", limit, 0, _MOST_DRAINED)
@@ -309,8 +311,8 @@ class Worker:
     async def stop(self, *, drain: bool = False) -> None:
         """Run no more tasks, as when the block ends; return once nothing runs here.
 
-        With ``drain`` go on until nothing is queued where it fetches from. What is due later stays,
-        and so does what waits in a queue that is paused.
+        Args:
+            drain: True goes on until nothing is queued that it may fetch now. Default: False.
         """
         if self._life is None:
             raise InvalidInput(f"worker {self.incarnation!r} does not run: async with it first")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.broker import connect as open_store
 from fairlead.model.errors import Ambiguous, Unreachable
 from tests.broker.redis.harness import (
     Opener,
@@ -121,3 +122,21 @@ async def test_a_blocking_call_is_told_when_the_server_steps_down(connect: Opene
 
         with pytest.raises(Unreachable):
             await asyncio.wait_for(waiting, 5)
+
+
+def test_a_loop_that_ends_while_a_call_blocks_leaves_no_work_half_done(valkey: Running) -> None:
+    """A program that ends without closing its app: what is left would be destroyed, with a log."""
+    store = open_store(valkey.url)
+    waiting = set()
+
+    async def main() -> None:
+        waiting.add(asyncio.create_task(store.collect("worker", 0, 30)))
+        await blocked(valkey)
+        valkey.admin("CLIENT", "PAUSE", 300)  # for a while no call is answered
+
+    with asyncio.Runner() as runner:
+        runner.run(main())
+        loop = runner.get_loop()
+    left = asyncio.all_tasks(loop)
+    asyncio.run(store.close())
+    assert left == set()

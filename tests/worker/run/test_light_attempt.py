@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from fairlead.model.backoff import RetryPolicy
-from fairlead.model.errors import Retry, Snooze
 from fairlead.model.lifecycle import Settlement, State
+from fairlead.model.signals import Retry, Snooze
 from fairlead.worker.app_services import AppServices
 from fairlead.worker.run.context import Context
 from fairlead.worker.run.light_attempt import LightAttempt, LightAttempts

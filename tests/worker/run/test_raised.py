@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fairlead.model.backoff import RetryPolicy
-from fairlead.model.errors import Retry, Snooze
 from fairlead.model.lifecycle import State
+from fairlead.model.signals import Retry, Snooze
 from tests.worker.harness import AT_ONCE, NOW, Rig
 
 

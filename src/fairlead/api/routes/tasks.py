@@ -268,7 +268,8 @@ async def _order(request: Request, action: _Orders, level: int | None = None) ->
             ids=(message.id,),
         )
     await request.note(f"task.{action}", message.id, tenant=message.tenant)
-    return Ordered(id=message.id, code=answer.code, state=answer.state)
+    code: Literal["done", "requested"] = "requested" if answer.code == "requested" else "done"
+    return Ordered(id=message.id, code=code, state=answer.state)
 
 
 _ONE = "/tasks/{id}"

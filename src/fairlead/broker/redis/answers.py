@@ -50,11 +50,12 @@ _SETTLED: dict[int, Settled] = {
     ord("u"): "unknown",
     ord("l"): "full",
 }
-_ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown"]] = {
+_ALTERED: dict[int, Literal["done", "requested", "unchanged", "unknown", "later"]] = {
     ord("d"): "done",
     ord("r"): "requested",
     ord("n"): "unchanged",
     ord("u"): "unknown",
+    ord("l"): "later",
 }
 _TRANSFERRED: dict[str, Transferred] = {"m": "moved", "f": "fenced", "n": "full"}
 _ACCEPTED = {b"a%d" % digit: state for digit, state in enumerate(STATES) if state is not None}

@@ -239,7 +239,10 @@ class RedisBroker(Session):
         self, call: Call, changes: Sequence[Change], *, now: float | None = None
     ) -> None:
         checks.check_changes(changes)
-        await self.numbered("configure", call, now, encode.change_args(changes))
+        reply: bytes = await self.numbered("configure", call, now, encode.change_args(changes))
+        more = reply == b"1"
+        while more:
+            more = answers.moved(await self.own("apply_settings", now)).more
 
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None

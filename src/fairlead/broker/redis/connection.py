@@ -86,7 +86,7 @@ class Server:
         self._link: Link | None = None  # with it goes all that belongs to one loop
         self._idle: list[Wire] = []
         self._blocked: set[Wire] = set()
-        self._chores: set[asyncio.Task[None]] = set()
+        self.chores: set[asyncio.Task[None]] = set()
         self._owners: dict[str, Wire] = {}  # by incarnation: over which its bound calls go
 
     # --- calls -------------------------------------------------------------------------------
@@ -328,8 +328,8 @@ class Server:
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        self.chores.add(task)
+        task.add_done_callback(self.chores.discard)
         return task
 
     # --- loops, processes, the end -----------------------------------------------------------
@@ -348,7 +348,7 @@ class Server:
     def _leave(self) -> None:
         """Let go of what belongs to another loop, or to the process we were forked from."""
         link, wires, tasks = self._link, self._wires(), self._tasks()
-        self._link, self._idle, self._blocked, self._chores = None, [], set(), set()
+        self._link, self._idle, self._blocked, self.chores = None, [], set(), set()
         if link is None:
             return
         if os.getpid() != self._pid:
@@ -369,8 +369,8 @@ class Server:
             self._closed = True
             self._leave()
             return
-        if self._chores:
-            await asyncio.wait(self._chores, timeout=_TIDY_TIMEOUT)
+        if self.chores:
+            await asyncio.wait(self.chores, timeout=_TIDY_TIMEOUT)
         self._closed = True
         wires, tasks = self._wires(), self._tasks()
         link.close()
@@ -388,7 +388,7 @@ class Server:
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
         connecting = self._link.connecting if self._link is not None else None
-        return [*self._chores, *([] if connecting is None else [connecting])]
+        return [*self.chores, *([] if connecting is None else [connecting])]
 
 
 async def _hand_over(on_stray: OnStray, reply: Any) -> None:

@@ -31,7 +31,17 @@ KINDS: dict[str, str] = {
     **dict.fromkeys(
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
-            *("jobs", "gaps", "saved:", "ready:", "asleep:", "done:", "dead:", "lobby:"),
+            *(
+                "jobs",
+                "gaps",
+                "applying",
+                "saved:",
+                "ready:",
+                "asleep:",
+                "done:",
+                "dead:",
+                "lobby:",
+            ),
             *("held:", "handed", "offers:"),
             *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
             "trims",
@@ -96,6 +106,7 @@ class Keys:
         self.seen = f"{prefix}seen"
         self.xcom_ends = f"{prefix}xcom-ends"
         self.gaps = f"{prefix}gaps"  # tenants whose lines are mostly entries of tasks that are gone
+        self.applying = f"{prefix}applying"  # tenants that get new settings, queue by queue
         self.jobs = f"{prefix}jobs"  # ends that dependents have to be told of, in order
         # The rest of the hashes.
         self.unique = f"{prefix}unique"

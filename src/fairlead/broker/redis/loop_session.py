@@ -9,8 +9,11 @@ from typing import Any
 
 from fairlead.broker.redis.connection import Server, Value
 from fairlead.broker.requests import Call
+from fairlead.runtime.event_loop import outlasted
 
 __all__ = ("LoopSession",)
+
+OnStray = Callable[[Any], Coroutine[Any, Any, None]]
 
 _TURNS = 3  # of the loop, until all who were woken have heard of it
 _STEP, _STEPS = 0.002, 500  # seconds between two looks at who is still there, and how many looks
@@ -51,14 +54,13 @@ class LoopSession:
         *command: Value,
         seconds: float,
         is_whole: bool = False,
-        on_stray: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
+        on_stray: OnStray | None = None,
     ) -> Any:
         """Issue a blocking command, see ``Server.block``; None when it ends or all are woken.
 
         What it brings in the very moment in which it is given up goes to ``on_stray``.
         """
-        block = self.server.block(*command, seconds=seconds, is_whole=is_whole, on_stray=on_stray)
-        call = self.start(block)
+        call = self.start(self._freed(*command, seconds=seconds, is_whole=is_whole, stray=on_stray))
 
         def save(call: asyncio.Task[Any]) -> None:
             came = not call.cancelled() and call.exception() is None and call.result() is not None
@@ -76,6 +78,19 @@ class LoopSession:
         call.cancel()
         call.add_done_callback(save)
         return None
+
+    async def _freed(
+        self, *command: Value, seconds: float, is_whole: bool, stray: OnStray | None
+    ) -> Any:
+        """Issue it; when it is given up, end once the server knows."""
+        try:
+            return await self.server.block(
+                *command, seconds=seconds, is_whole=is_whole, on_stray=stray
+            )
+        except asyncio.CancelledError:
+            for chore in tuple(self.server.chores):
+                await outlasted(chore)
+            raise
 
     async def settle(self) -> None:
         """Let calls under way come to their end, for a while: those who wait were woken."""

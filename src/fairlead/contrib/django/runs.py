@@ -24,7 +24,7 @@ from fairlead.contrib.django.api import (
     task_finished,
     task_started,
 )
-from fairlead.model.errors import Reject, Retry, Snooze
+from fairlead.model.signals import Reject, Retry, Snooze
 from fairlead.worker.run.context import Context
 
 __all__ = ("UNKNOWN_WORKER", "enqueued_at", "handler_of", "task_as_said")

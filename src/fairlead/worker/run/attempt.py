@@ -18,14 +18,7 @@ from contextvars import Context as Variables
 from typing import Any, Protocol
 
 from fairlead.model.codecs import CodecError
-from fairlead.model.errors import (
-    InvalidArgument,
-    InvalidOption,
-    Reject,
-    Retry,
-    Snooze,
-    TaskCancelled,
-)
+from fairlead.model.errors import InvalidArgument, InvalidOption, TaskCancelled
 from fairlead.model.lifecycle import (
     Cancelled,
     Failed,
@@ -36,6 +29,7 @@ from fairlead.model.lifecycle import (
 )
 from fairlead.model.options import seconds
 from fairlead.model.packing import pack
+from fairlead.model.signals import Reject, Retry, Snooze
 from fairlead.worker.app_services import AroundRun
 from fairlead.worker.inflight import Kind, Stop
 from fairlead.worker.router import Assignment

@@ -71,9 +71,12 @@ class Context:
         headers: Mapping[str, str] = _NO_HEADERS,
         services: AppServices = NO_SERVICES,
     ) -> None:
-        self.task = task  # the name it is registered under
-        self.correlation_id = correlation_id  # inherited by everything that the handler enqueues
-        self.deadline: float | None = None  # unix seconds when the attempt is out of time
+        self.task = task
+        """The name that the task is registered under."""
+        self.correlation_id = correlation_id
+        """Joins the task with all that its handler enqueues, which inherits it."""
+        self.deadline: float | None = None
+        """Unix seconds when the attempt is out of time; None: no limit."""
         self._lease = lease
         self._writer = writer
         self._loop = loop
@@ -227,7 +230,11 @@ class Context:
         await self._on_loop(self._writer.write(write))
 
     async def alast_checkpoint(self, default: Any = None) -> Any:
-        """Return what was saved last, in this attempt or before, as plain data; or ``default``."""
+        """Return what was saved last, in this attempt or before, as plain data; or ``default``.
+
+        Args:
+            default: What to return if nothing was saved. Default: None.
+        """
         self._check()
         data = await self._on_loop(self._writer.checkpoint(self.id))
         return default if data is None else unpack(data, "the checkpoint", self._services.codecs)
@@ -237,7 +244,11 @@ class Context:
         self._wait("checkpoint", "acheckpoint", self.acheckpoint, value)
 
     def last_checkpoint(self, default: Any = None) -> Any:
-        """Return what was saved last, from a sync handler; see ``alast_checkpoint``."""
+        """Return what was saved last, from a sync handler; see ``alast_checkpoint``.
+
+        Args:
+            default: What to return if nothing was saved. Default: None.
+        """
         return self._wait("last_checkpoint", "alast_checkpoint", self.alast_checkpoint, default)
 
     async def aenqueue(self, call: Enqueueable[H]) -> H:

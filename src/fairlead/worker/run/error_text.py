@@ -10,6 +10,7 @@ from typing import Any
 
 from fairlead.model.errors import FairleadError
 from fairlead.model.message import ErrorInfo
+from fairlead.model.signals import Signal
 
 __all__ = ("describe", "stack_of_coroutine", "stack_of_thread", "without_traceback")
 
@@ -21,10 +22,8 @@ _CUT = "\n[...]\n"
 _OURS = frozenset(  # what calls handlers
     str(Path(__file__).with_name(name)) for name in ("executors.py", "light_attempt.py")
 )
-_PLAIN = (
-    "builtins",
-    FairleadError.__module__,
-)  # modules whose errors are known by their bare names
+#: Modules whose errors are known by their bare names.
+_PLAIN = ("builtins", FairleadError.__module__, Signal.__module__)
 
 
 def describe(error: BaseException, stack: str = "") -> ErrorInfo:

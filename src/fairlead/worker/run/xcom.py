@@ -27,7 +27,11 @@ class XCom:
         self._context = context
 
     async def apush(self, key: str, value: Any, *, ttl: Duration = _DAY) -> None:
-        """Leave a value of up to 64 KiB under a key of this tenant."""
+        """Leave a value of up to 64 KiB under a key of this tenant.
+
+        Args:
+            ttl: How long it is kept, in seconds or as a duration. Default: a day.
+        """
         where = f"xcom value {check_key('xcom key', key)!r}"
         codecs = self._context._services.codecs
         data = pack(value, where, MAX_XCOM, advice=TOO_LARGE, codecs=codecs)
@@ -35,16 +39,23 @@ class XCom:
         await self._context._push(key, data, life)
 
     async def apull(self, key: str, default: Any = None) -> Any:
-        """The value under a key of this tenant, as plain data; ``default`` if there is none.
+        """Return the value under a key of this tenant, as plain data.
 
         There is none once its TTL is over, unless this task depends on the one that wrote it.
+
+        Args:
+            default: What to return if there is none. Default: None.
         """
         where = f"xcom value {check_key('xcom key', key)!r}"
         data = await self._context._pull(key)
         return default if data is None else unpack(data, where, self._context._services.codecs)
 
     def push(self, key: str, value: Any, *, ttl: Duration = _DAY) -> None:
-        """``apush`` for sync handlers."""
+        """Leave a value of up to 64 KiB under a key of this tenant, from a sync handler.
+
+        Args:
+            ttl: How long it is kept, in seconds or as a duration. Default: a day.
+        """
 
         async def call() -> None:
             await self.apush(key, value, ttl=ttl)
@@ -52,5 +63,9 @@ class XCom:
         self._context._wait("xcom.push", "xcom.apush", call)
 
     def pull(self, key: str, default: Any = None) -> Any:
-        """``apull`` for sync handlers."""
+        """Return the value under a key of this tenant, from a sync handler; see ``apull``.
+
+        Args:
+            default: What to return if there is none. Default: None.
+        """
         return self._context._wait("xcom.pull", "xcom.apull", self.apull, key, default)

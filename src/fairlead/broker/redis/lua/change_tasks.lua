@@ -2,7 +2,7 @@
 --
 -- ARGV     clock, incarnation, number; three for each order: id, action (c, r, d; n: run; p and a level; with
 --          '@' and state, generation, attempts by '.': only if it still stands like this), tenant or ''
--- Returns  by RS: d done, r requested, n unchanged, u unknown; and the state it has now, or 0
+-- Returns  by RS: d done, r requested, n unchanged, u unknown, l not looked at: a later call may; and the state it has now, or 0
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine settle.cancel call.once
@@ -68,7 +68,9 @@ for place, id in ipairs(ids) do
   local task = find_task(id)
   local action, seen = match(ARGV[arg + 1], '^([^@]*)@?(.*)$')
   local _, _, buried = tombs.find(not task and action == 'd' and id or '')
-  if buried and (ARGV[arg + 2] == '' or ARGV[arg + 2] == buried) then
+  if place > 1 and enough() then
+    answers[place] = 'l0'
+  elseif buried and (ARGV[arg + 2] == '' or ARGV[arg + 2] == buried) then
     tombs.remove(buried, id)
     answers[place] = 'd0'
   elseif not task or (ARGV[arg + 2] ~= '' and ARGV[arg + 2] ~= task.fields.tenant) then

@@ -4,7 +4,7 @@
 --          tenant, queue or '', paused, weight, concurrency, rate, burst, or 'l', limiter,
 --          concurrency, rate, burst, failures, cooldown, probes. '' is left as it is, '-' lifts a limit.
 --          Before a change that a program declares stand 'd' and a digest of it
--- Returns  ''
+-- Returns  '1' if tenants have yet to be given what was set for them in all queues, see apply_settings; or ''
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine settings.configure call.once
@@ -29,4 +29,4 @@ while i <= #ARGV do
     i = i + 8
   end
 end
-return answer('')
+return answer(configure.apply_on() and '1' or '')

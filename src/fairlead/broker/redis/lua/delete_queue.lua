@@ -1,4 +1,5 @@
--- delete_queue: forget a queue that has nothing to run, with its settings and what it keeps, at most STEP tasks.
+-- delete_queue: forget a queue that has nothing to run, with its settings and what it keeps, at most STEP tasks, and as far as
+-- one call may take.
 --
 -- ARGV     clock, incarnation, number; the queue
 -- Returns  by RS: time, count, more; and why not, if it was refused: tasks that wait, that run, and
@@ -15,7 +16,11 @@ if queue then
   if waiting + running + pinned > 0 then
     return answer(concat({ exact(now), 0, 0, waiting, running, pinned }, '\30'))
   end
-  count = shelves.forget_finished(queue, STEP)
+  local PART, forgotten = 10, 0
+  repeat
+    forgotten = shelves.forget_finished(queue, min(PART, STEP - count))
+    count = count + forgotten
+  until forgotten == 0 or count >= STEP or enough()
   follow_up()
   more = queue.counts[COMPLETED] + queue.counts[CANCELLED] + queue.counts[DEAD] > 0
   if not more then remove_queue(queue) end

@@ -5,7 +5,7 @@
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine fair.head queue.gaps accept.duplicate accept.store flow_members.see_to documents.xcom
--- @include documents.documents workers.registered call.once
+-- @include documents.documents workers.registered settings.configure call.once
 local kept = once('tidy', tostring)
 if kept then return kept end
 local done = 0
@@ -55,6 +55,7 @@ for _, each in ipairs(done < STEP and firsts(flows.stages, STEP - done, now) or 
   flows.unstage(flows.read(each[2]))
   done = done + 1
 end
+local unset = done < STEP and configure.apply_on() -- if whoever changed them went away
 local silent = {}
 for _, each in ipairs(done < STEP and firsts(agenda('seen'), SILENT, now) or {}) do
   if #silent < STEP - done and not at_of(lease_ends, each[2]) then silent[#silent + 1] = each[2] end
@@ -72,4 +73,4 @@ for _, each in ipairs(done < STEP and firsts(agenda('tallies'), STEP - done, now
   done = done + 1
 end
 follow_up()
-return answer(concat({ exact(now), done, (done + held >= STEP or gaps or left) and 1 or 0 }, '\30'))
+return answer(concat({ exact(now), done, (done + held >= STEP or gaps or left or unset) and 1 or 0 }, '\30'))

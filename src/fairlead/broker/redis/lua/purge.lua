@@ -1,4 +1,4 @@
--- purge: cancel what waits in a queue, or one tenant's part of it, at most STEP tasks.
+-- purge: cancel what waits in a queue, or one tenant's part of it, at most STEP tasks, and as far as one call may take.
 --
 -- ARGV     clock, incarnation, number; the queue, the tenant or ''
 -- Returns  by RS: time, count, more
@@ -10,6 +10,8 @@ if kept then return kept end
 local count, looked = 0, 0
 local queue = read_queue(ARGV[4])
 
+local function goes_on() return count < STEP and looked < 2 * STEP and not (count > 0 and enough()) end
+
 local function cancel(task)
   finish(task, CANCELLED, 'purged')
   emit('cancelled', task, 'purged')
@@ -19,7 +21,7 @@ end
 -- Empty a tenant's lines from the front; entries of tasks that are gone count for something too.
 local function empty_lines(tenant)
   local level = level_of(tenant)
-  while level and count < STEP and looked < 2 * STEP do
+  while level and goes_on() do
     local entry = peek(line(tenant, level), STEP - count, true)
     local task = entry and task_at(entry)
     if not entry then set_length(tenant, level, 1) end
@@ -51,7 +53,7 @@ if queue then
 end
 for _, name in ipairs(names) do
   local tenant = queue.tenants[name]
-  if tenant and count < STEP and looked < 2 * STEP then
+  if tenant and goes_on() then
     if tenant[COUNT + QUEUED] > 0 then empty_lines(tenant) end
     local ids, sleep = {}, tenant[COUNT + SCHEDULED] + tenant[COUNT + DEFERRED] + tenant[COUNT + RETRYING] > 0
     for i, each in ipairs(sleep and count < STEP and firsts(agenda('asleep:' .. queue.name .. ':' .. name), STEP - count) or {}) do
@@ -63,7 +65,7 @@ for _, name in ipairs(names) do
       parent_edges.load(ids)
     end
     for _, id in ipairs(ids) do
-      if tasks[id] and WAITS[tasks[id].state] and looked < 2 * STEP then
+      if tasks[id] and WAITS[tasks[id].state] and goes_on() then
         if parent_edges.of(id) == '#' then looked = 2 * STEP end -- up to 1,000 parents have to be told
         cancel(tasks[id])
       end

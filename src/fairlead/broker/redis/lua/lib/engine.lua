@@ -1,7 +1,7 @@
 -- Everything that a verb which moves tasks needs, in the order of its layers: each uses those above it.
 --
 -- A call, what is stored, and what has changed:
--- @include call.split call.plan fast_path/exchange.look sorted_index.agenda task.record task.tasks task.read_ahead
+-- @include call.split call.plan call.enough fast_path/exchange.look sorted_index.agenda task.record task.tasks task.read_ahead task.load_new
 -- @include events.events call.run_plan stats.stats
 -- Queues and who may run:
 -- @include queue.queue queue.tenant settings.settings queue.line fair.ready limits.limits limits.breaker limits.limiter

@@ -105,15 +105,38 @@ local function reconsider(tenant)
   end
 end
 
--- The names of all queues.
-local function queue_names()
-  local names, cursor = {}, '0'
-  repeat
-    local page = call('HSCAN', prefix .. 'queues', cursor, 'COUNT', 1000)
-    cursor = page[1]
-    for i = 1, #page[2], 2 do names[#names + 1] = page[2][i] end
-  until cursor == '0'
-  return names
+local function give(tenant)
+  if not tenant then return end
+  apply_settings(tenant)
+  reconsider(tenant)
+end
+
+-- Of all queues there may be thousands, and a tenant may be known in each: what was set for it is given to it in a part of them
+-- by each call. 'applying' says which tenants are not through, and where among the queues each of them is.
+-- PAGE, MOST_SEEN, MOST_GIVEN: queues that are looked up together, that one call looks at, and in which it finds the tenant.
+local PAGE, MOST_SEEN, MOST_GIVEN = 10, 250, 10
+local function applying() return agenda('applying') end
+
+-- Go on with the first of them; whether there is more to do.
+function configure.apply_on()
+  local looked, given = 0, 0
+  while looked < MOST_SEEN and given < MOST_GIVEN and not (looked > 0 and enough()) do
+    local found = firsts(applying(), 1)[1]
+    if not found then return false end
+    local place, name = found[1], found[2]
+    local page = call('HSCAN', prefix .. 'queues', format('%.0f', place), 'COUNT', PAGE)
+    for i = 1, #page[2], 2 do
+      local queue = page[2][i]
+      looked = looked + 1
+      if call('HEXISTS', prefix .. 'tenants:' .. queue, name) == 1 then
+        given = given + 1
+        give(read_tenant(read_queue(queue), name))
+      end
+    end
+    if page[1] == '0' then drop(applying(), name) else set_at(applying(), name, tonumber(page[1])) end
+    if #page[2] == 0 then looked = looked + 1 end
+  end
+  return #firsts(applying(), 1) > 0
 end
 
 function configure.tenant(name, queue, values)
@@ -122,16 +145,7 @@ function configure.tenant(name, queue, values)
   if meta.settings == 0 then meta.settings = 1 end
   settings[field] = merged
   write('HSET', prefix .. 'tenant-settings', field, merged)
-  -- Of all queues there may be thousands: only those are read in which it is known.
-  for _, each in ipairs(queue == '' and queue_names() or { queue }) do
-    if queue ~= '' or call('HEXISTS', prefix .. 'tenants:' .. each, name) == 1 then
-      local tenant = read_tenant(read_queue(each, queue ~= ''), name)
-      if tenant then
-        apply_settings(tenant)
-        reconsider(tenant)
-      end
-    end
-  end
+  if queue == '' then set_at(applying(), name, 0) else give(read_tenant(read_queue(queue, true), name)) end
   row('configured', 0, queue, name, 0, 0, values[1] == '1' and 'paused' or '', '')
 end
 

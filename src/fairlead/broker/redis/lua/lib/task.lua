@@ -225,6 +225,7 @@ function read_ahead(ids)
   for i = 1, small_count do values[small[i]] = messages[i] or nil end
 end
 
+-- @part load_new
 -- The same for ids that are most likely new.
 function load_new(ids)
   local old = {}
@@ -254,10 +255,10 @@ local function shortened(value)
     .. sub(value, start + body)
 end
 
--- Eight values from place n + 1 of a list on: message, record, error, result, progress, checkpoint (false:
+-- Eight values from place behind + 1 of a list on: message, record, error, result, progress, checkpoint (false:
 -- none, or not asked for), what it waits for by US, how many wait for it; all false if it is unknown or past its
--- retention. Also how many bytes had to be read.
-function whole(id, found, behind, asked)
+-- retention. `ties`: what is stored in 'ties', if somebody has read that. Also how many bytes had to be read.
+function whole(id, found, behind, asked, ties)
   local task = find_task(id)
   for k = 1, 8 do found[behind + k] = false end
   if not task then return nil, nil, 0 end
@@ -265,7 +266,9 @@ function whole(id, found, behind, asked)
   local bytes = #value
   values[id] = nil
   found[behind + 1] = asked == 'all' and value or shortened(value)
-  found[behind + 2] = call('HGET', prefix .. 'records', id)
+  local record = raw[id]
+  if record == nil then record = call('HGET', prefix .. 'records', id) end
+  found[behind + 2] = record
   for k, name in ipairs(PARTS) do
     if ASKED[asked][k] and floor(task.parts / 2 ^ (k - 1)) % 2 == 1 then
       found[behind + 2 + k] = call('HGET', prefix .. name, id)
@@ -280,8 +283,9 @@ function whole(id, found, behind, asked)
   local names = {} -- without that of its flow, see flow_members.lay_members
   for _, each in ipairs(parents) do if sub(each, 1, 1) ~= '\30' then names[#names + 1] = each end end
   found[behind + 7] = concat(names, SEP)
-  local _, few = string.gsub(call('HGET', prefix .. 'ties', id) or '', '\29', '') -- see dependencies.dependents
-  found[behind + 8] = few > 0 and few or call('ZCARD', prefix .. 'after:' .. task.life .. ':' .. id)
+  ties = ties or call('HGET', prefix .. 'ties', id) or ''
+  local _, few = string.gsub(ties, '\29', '') -- see dependencies.dependents
+  found[behind + 8] = few > 0 and few or find(ties, 'd', 1, true) and call('ZCARD', prefix .. 'after:' .. task.life .. ':' .. id) or 0
   return task, names, bytes
 end
 

@@ -1,0 +1,70 @@
+"""Guards of work in steps: a call ends when it has taken long enough, and nothing is left out."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import LUA, Guard, Mutant
+
+__all__ = ("GUARDS",)
+
+_TESTS = "tests/broker/redis/test_short_steps.py::"
+
+
+def _lua(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
+    return Guard(name, protects, _TESTS + test, (Mutant(f"{LUA}{file}.lua", edits),))
+
+
+GUARDS: tuple[Guard, ...] = (
+    _lua(
+        "steps: orders",
+        "a call that has taken long enough carries out no more orders",
+        "test_orders_that_a_call_has_no_time_for_are_given_again",
+        "change_tasks",
+        ("  if place > 1 and enough() then\n", "  if false then\n"),
+    ),
+    Guard(
+        "steps: orders that are left",
+        "orders that a call did not come to are given again",
+        _TESTS + "test_orders_that_a_call_has_no_time_for_are_given_again",
+        (
+            Mutant(
+                "fairlead/broker/orders.py",
+                (('if answers[place].code == "later"] + left', "if False] + left"),),
+            ),
+        ),
+    ),
+    _lua(
+        "steps: purge",
+        "a call that has taken long enough cancels no more",
+        "test_a_purge_goes_on_with_the_next_call",
+        "purge",
+        (" and not (count > 0 and enough()) end", " end"),
+    ),
+    _lua(
+        "steps: deleted queue",
+        "a call that has taken long enough forgets no more",
+        "test_a_queue_is_deleted_in_as_many_calls_as_it_takes",
+        "delete_queue",
+        (" or count >= STEP or enough()", " or count >= STEP"),
+    ),
+    _lua(
+        "steps: reads",
+        "a call that has taken long enough reads no more tasks",
+        "test_a_read_goes_on_with_the_next_call",
+        "find",
+        (" or first > 3 and enough() then", " then"),
+    ),
+    _lua(
+        "steps: tenant everywhere",
+        "a call gives a tenant what was set for it in a few queues",
+        "test_a_tenant_is_paused_in_all_queues_a_few_in_each_call",
+        "lib/settings",
+        ("looked < MOST_SEEN and given < MOST_GIVEN", "true"),
+    ),
+    _lua(
+        "steps: tenant everywhere, alone",
+        "what was set for a tenant comes to all queues although its caller went away",
+        "test_tidy_gives_a_tenant_what_a_caller_did_not_stay_for",
+        "expire",
+        ("local unset = done < STEP and configure.apply_on()", "local unset = false"),
+    ),
+)
