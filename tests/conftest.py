@@ -13,6 +13,7 @@ from tests.support.apps import app  # noqa: F401 - a fixture for all
 from tests.support.fair import EXAMPLES
 from tests.support.forks import Forks, importing_from_the_end
 from tests.support.postgres import ledger, ledger_dsn, postgres  # noqa: F401 - fixtures for all
+from tests.support.processor_times import ProcessorTimes
 
 # One slow example on a busy machine is no bug; what hangs is ended by pytest's own timeout. The
 # examples are the same in every run, so that a change is to blame for a failure, not a draw.
@@ -35,9 +36,12 @@ _SLOW_PARAMETERS = {"redis", "cluster"}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--jobs", type=int, default=1, help="Run the tests in so many processes.")
+    parser.addoption("--processor-times", action="store_true", help="List who took how much.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("processor_times"):
+        config.pluginmanager.register(ProcessorTimes())
     jobs = config.getoption("jobs")
     if jobs > 1 and not config.getoption("usepdb"):
         config.pluginmanager.register(Forks(config, jobs))

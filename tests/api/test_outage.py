@@ -209,8 +209,8 @@ async def test_names_that_were_known_before_are_known_while_the_broker_is_away(
         async with other, other.worker(queues=["mail"]):
             async with asyncio.timeout(20):
                 new = {"task": "job", "strict": True}  # until the worker has told of it
-                while (await site.caller.post(f"{BASE}/tasks", json=new)).status_code != 201:
-                    pass
+                while (await site.caller.post(f"{BASE}/tasks", json=new)).status_code != 201:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
         await site.away()
         await site.submit(202, args=[1])
         answer = await site.caller.post(f"{BASE}/tasks", json={"task": "jbo"})

@@ -452,8 +452,8 @@ async def test_a_worker_that_came_is_known_to_all_calls_at_once(
         problem(await client.post(TASKS, json=strict), 422, "invalid")  # nobody is there
         async with shop.worker(queues=["other"]):
             async with asyncio.timeout(20):  # until the worker has told of it
-                while (await client.post(TASKS, json=strict)).status_code != 201:
-                    pass
+                while (await client.post(TASKS, json=strict)).status_code != 201:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
             id = await submitted(client, task="pay")
             assert (await client.get(f"{TASKS}/{id}")).json()["queue"] == "payments"
     await api.server.service.close()

@@ -42,6 +42,18 @@ def prints(root: Path) -> list[str]:
     return [*_calls(root, "print", outside="cli")]
 
 
+def shared_randomness(root: Path) -> list[str]:
+    """The generator that `random` shares is the program's. The demo's tenants are programs."""
+    return [
+        at(root, path, entry.line, "imports random: draw from runtime/randomness.py")
+        for path in files(root, "src", ".py")
+        if path.name != "randomness.py" and path.parent.name != "demo_tenants"
+        if "random" in path.read_text(encoding="utf-8")  # else no need to parse it
+        for entry in imports(root, path)
+        if entry.reaches("random")
+    ]
+
+
 def unreasoned_broad_handlers(root: Path) -> list[str]:
     """Whoever catches everything and lets it end there says why, on the same line."""
     found = []
@@ -116,6 +128,10 @@ def test_only_the_command_line_prints() -> None:
     assert prints(ROOT) == []
 
 
+def test_chance_has_a_generator_of_its_own() -> None:
+    assert shared_randomness(ROOT) == []
+
+
 def test_whoever_catches_everything_says_why() -> None:
     assert unreasoned_broad_handlers(ROOT) == []
 
@@ -137,6 +153,14 @@ def test_a_run_string_is_found_but_a_method_of_that_name_is_not(tmp_path: Path) 
         "src/fairlead/a.py:1: calls eval",
         "src/fairlead/a.py:2: calls exec",
     ]
+
+
+def test_a_use_of_the_shared_generator_is_found_but_not_in_a_program(tmp_path: Path) -> None:
+    plant(tmp_path, "src/fairlead/ledger/pool.py", "\nfrom random import uniform\n")
+    plant(tmp_path, "src/fairlead/runtime/randomness.py", "from random import Random\n")
+    plant(tmp_path, "src/fairlead/cli/demo_tenants/tasks.py", "import random\n")
+    (found,) = shared_randomness(tmp_path)
+    assert found.startswith("src/fairlead/ledger/pool.py:2: imports random")
 
 
 def test_a_print_is_found_outside_the_command_line(tmp_path: Path) -> None:

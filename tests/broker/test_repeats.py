@@ -111,7 +111,7 @@ async def test_the_time_limit_holds_while_others_are_before_it() -> None:
     verb, began = Verb(), time.monotonic()
     with pytest.raises(Unreachable, match="not sent"):
         await caller.call(verb, within(0.1))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5  # the one before it has thirty
     assert verb.calls == []
     stuck.cancel()
 

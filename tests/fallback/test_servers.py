@@ -99,6 +99,7 @@ async def test_a_program_starts_without_its_broker(program: Program, running: Ru
     assert sorted(program.ran) == list(range(6))
 
 
+@pytest.mark.serial
 async def test_a_connection_that_is_refused_costs_a_moment(
     program: Program, running: Running
 ) -> None:
@@ -110,6 +111,7 @@ async def test_a_connection_that_is_refused_costs_a_moment(
     assert program.fallback.state == "spooling"
 
 
+@pytest.mark.serial
 async def test_a_frozen_server_costs_a_second_once(program: Program, running: Running) -> None:
     await program.work.using(durability="committed").aenqueue(0)
     running.pause()

@@ -24,6 +24,7 @@ def servers() -> Iterator[tuple[Running, Running]]:
         yield main, bulk
 
 
+@pytest.mark.serial
 async def test_a_server_that_is_away_costs_the_others_nothing(
     servers: tuple[Running, Running], tmp_path: Path
 ) -> None:

@@ -111,18 +111,22 @@ async def test_one_bad_round_makes_no_outage(bench: Bench) -> None:
 
 
 async def test_a_silent_broker_costs_the_time_of_silence_once(bench: Bench) -> None:
+    tried = 0
+
     async def hang(call: Call, _: object) -> object:
+        nonlocal tried
+        tried += 1
         await asyncio.sleep((call.until or 0.0) - asyncio.get_running_loop().time())
         raise Ambiguous("there was no reply in time")
 
     bench.broker.enqueue = hang  # type: ignore[method-assign, assignment]
     began = time.monotonic()
     assert (await bench.client.submit(submit("a"))).durability == "spooled"
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
     assert bench.fallback.state == "spooling"
-    began = time.monotonic()
+    before = tried
     assert (await bench.client.submit(submit("b"))).durability == "spooled"
-    assert time.monotonic() - began < 0.15
+    assert tried == before
 
 
 async def test_a_caller_without_time_does_not_make_an_outage(bench: Bench) -> None:

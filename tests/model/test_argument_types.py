@@ -198,7 +198,7 @@ def test_a_pattern_is_never_run() -> None:
     check = _value({"type": "string", "pattern": "^(a+)+$"})
     began = time.monotonic()
     assert check("a" * 50_000 + "b") is None
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 10.0  # it would never end
 
 
 def test_schemas_that_refer_to_each_other_for_ever_end() -> None:

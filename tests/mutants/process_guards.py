@@ -52,6 +52,17 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "own chance",
+        "children of one process do not all wait the same pauses",
+        "tests/runtime/test_randomness.py::test_forked_children_draw_each_their_own",
+        (
+            Mutant(
+                "fairlead/runtime/randomness.py",
+                (("at_fork(after_in_child=generator.seed)", "at_fork()"),),
+            ),
+        ),
+    ),
+    Guard(
         "silent readers",
         "a reader that still reads does not lose its place to another",
         SUITE + "test_gaps.py::test_a_reader_that_is_silent_for_long_makes_room_for_another",

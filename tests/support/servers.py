@@ -27,6 +27,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fairlead.broker.redis.layout import NUMBERS_FIELD, pack_numbers, unpack_numbers
+from fairlead.broker.redis.scripts import libraries
 
 Kind = Literal["valkey", "redis"]
 
@@ -167,20 +168,23 @@ def server(
 
 
 @contextlib.contextmanager
-def shared(kind: Kind = "valkey") -> Iterator[Running]:
-    """A server as good as a new one, and sooner there: one for all tests of this process.
+def shared(kind: Kind = "valkey", *, functions: bool = True) -> Iterator[Running]:
+    """An empty server that knows all functions of this release, as if it had been used before.
 
-    Whoever kills it, stops it or sets it differently has it for itself: the next gets another.
+    One for all tests of this process: most of what a new one takes is to compile those functions.
+    With ``functions=False`` it knows none, and is as good as new. Whoever kills it, stops it or
+    sets it differently has it for itself: the next gets another.
     """
-    idle = _idle.setdefault(kind, [])
+    idle = _idle.setdefault((kind, functions), [])
     if not idle:
         ended = contextlib.ExitStack()
         running = ended.enter_context(server(kind))
+        _clear(running, functions)
         idle.append((running, _look(running), ended))
     running, look, ended = idle.pop()
     yield running
     try:
-        _clear(running)
+        _clear(running, functions)
         assert _look(running) == look
     except (redis.RedisError, OSError, AssertionError):
         ended.close()
@@ -188,7 +192,7 @@ def shared(kind: Kind = "valkey") -> Iterator[Running]:
         idle.append((running, look, ended))
 
 
-_idle: dict[Kind, list[tuple[Running, object, contextlib.ExitStack]]] = {}
+_idle: dict[tuple[Kind, bool], list[tuple[Running, object, contextlib.ExitStack]]] = {}
 
 
 def _look(running: Running) -> object:
@@ -198,13 +202,18 @@ def _look(running: Running) -> object:
         return running.pid, [client.execute_command(*each) for each in asked]
 
 
-def _clear(running: Running) -> None:
-    """Take everything out of a server, and everybody else."""
+def _clear(running: Running, functions: bool) -> None:
+    """Take all out of a server but the functions that it should know, and everybody else."""
+    wanted = {script.library: script.source for script in libraries()} if functions else {}
     with _hurried(running) as client:
         client.client_kill_filter(_type="normal", skipme=True)
         client.flushall()
-        client.function_flush()
         client.script_flush()
+        found = {each[1].decode() for each in client.execute_command("FUNCTION", "LIST")}
+        if found != wanted.keys():
+            client.function_flush()
+            for source in wanted.values():
+                client.execute_command("FUNCTION", "LOAD", source)
         client.config_resetstat()
         client.slowlog_reset()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -73,13 +74,15 @@ async def test_a_worker_beats_every_third_of_its_lease(rig: Rig) -> None:
     beat = rig.broker.beat
 
     async def counted(*args: Any, **kwargs: Any) -> Any:
-        beats.append(kwargs["lease"])
+        beats.append((asyncio.get_running_loop().time(), kwargs["lease"]))
         return await beat(*args, **kwargs)
 
     rig.broker.beat = counted  # type: ignore[method-assign]
-    async with rig.worker(lease=0.3):
-        await until(lambda: len(beats) >= 4, timeout=1.5)
-    assert set(beats) == {0.3}
+    async with rig.worker(lease=0.6):
+        await until(lambda: len(beats) >= 5)
+    assert {lease for _, lease in beats} == {0.6}
+    pauses = [after - before for (before, _), (after, _) in pairwise(beats[1:])]
+    assert min(pauses) == pytest.approx(0.2, abs=0.08)  # a busy machine makes some longer
 
 
 async def test_a_worker_describes_itself(rig: Rig) -> None:

@@ -250,7 +250,7 @@ async def test_a_worker_stops_in_time_although_the_broker_is_gone(
         async with asyncio.timeout(20):
             await worker.__aexit__(None, None, None)
 
-    assert time.monotonic() - began < (2.0 if rest == "nothing" else grace + 3.0)
+    assert time.monotonic() - began < (5.0 if rest == "nothing" else grace + 3.0)
     told = [
         vars(line)["component"]
         for line in caplog.records
@@ -270,7 +270,7 @@ async def test_a_fetch_that_is_being_repeated_does_not_hold_up_a_stop() -> None:
     began = time.monotonic()
     async with asyncio.timeout(20):
         await worker.__aexit__(None, None, None)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0  # the call has ten
 
 
 # -- what has not begun ------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, TypeVar
 
 from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
 from fairlead.runtime.component import within
+from fairlead.runtime.randomness import generator
 
 __all__ = (
     "LIMIT",
@@ -47,7 +47,7 @@ _LEAST = 0.05  # seconds that another round has at least after one that was refu
 def pause(failures: int) -> float:
     """How long to wait after so many failures in a row: full jitter, so that no crowd stays one."""
     longest = _FIRST_PAUSE * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
-    return random.random() * min(_LONGEST_PAUSE, longest)
+    return generator.random() * min(_LONGEST_PAUSE, longest)
 
 
 class Limit:

@@ -191,9 +191,6 @@ async def _supervise(
     from fairlead.runtime.component import serving
     from fairlead.runtime.systemd import notifying
     from fairlead.runtime.terminals import ends_with_terminal
-    from fairlead.telemetry.metrics_server import serving_metrics
-    from fairlead.worker.process.exporter import Exporter
-    from fairlead.worker.process.reloader import Reloader
     from fairlead.worker.process.status import StatusWriter
     from fairlead.worker.process.supervisor import Supervisor
 
@@ -207,11 +204,16 @@ async def _supervise(
     )
     async with AsyncExitStack() as stack:
         if port is not None:
+            from fairlead.telemetry.metrics_server import serving_metrics
+            from fairlead.worker.process.exporter import Exporter
+
             show = Exporter(supervisor).show
             await stack.enter_async_context(serving_metrics(show, host=host, port=port))
         await stack.enter_async_context(serving(StatusWriter(supervisor, plan.app)))
         if reload:
             from pathlib import Path
+
+            from fairlead.worker.process.reloader import Reloader
 
             reloader = Reloader(Path.cwd(), supervisor.renew)
             await stack.enter_async_context(serving(reloader))

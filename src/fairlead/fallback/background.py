@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from fairlead.model.errors import BrokerError
 from fairlead.model.outage import Ramp
 from fairlead.model.spool_errors import SpoolFailed
 from fairlead.runtime.component import within
+from fairlead.runtime.randomness import generator
 
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
@@ -40,7 +40,7 @@ class BackgroundLoop:
         fallback: Fallback,
         *,
         clock: Callable[[], float] = time.monotonic,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
     ) -> None:
         self._fallback = fallback
         self._clock = clock

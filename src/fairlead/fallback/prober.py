@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 
 from fairlead.broker import Caller, Store
@@ -11,6 +10,7 @@ from fairlead.broker.repeats import Limit
 from fairlead.fallback.outages import Outages
 from fairlead.model.errors import FairleadError
 from fairlead.runtime.ids import new_id
+from fairlead.runtime.randomness import generator
 
 __all__ = ("Prober",)
 
@@ -25,7 +25,7 @@ class Prober:
         outages: Outages,
         *,
         silence: float,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
     ) -> None:
         """A probe has ``silence`` seconds."""
         self._shard = shard

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from typing import TYPE_CHECKING, Any
 
 from fairlead.ledger.address import psycopg_of
 from fairlead.ledger.pool import Pool
 from fairlead.model.ledger_errors import LedgerError
+from fairlead.runtime.randomness import generator
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -73,7 +73,7 @@ class Listener:
                     raise
         except (LedgerError, psycopg.Error, OSError, TimeoutError) as error:
             log.debug("the listener of the ledger cannot connect", exc_info=error)
-            await asyncio.sleep(min(timeout, self._pause * random.uniform(0.5, 1.5)))
+            await asyncio.sleep(min(timeout, self._pause * generator.uniform(0.5, 1.5)))
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
             return False
         self._connection, self._pause = connection, 0.1

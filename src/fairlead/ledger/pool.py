@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +19,7 @@ from fairlead.ledger.address import Address, conninfo, psycopg_of
 from fairlead.ledger.errors import at_connect, is_collision, meaning
 from fairlead.ledger.statements import Statement
 from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerError, LedgerUnreachable
+from fairlead.runtime.randomness import generator
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -134,7 +134,7 @@ class Pool:
                     raise meaning(error, self._where, is_in_doubt=statement.writes) from error
             except TimeoutError as error:
                 raise self._given_up(statement.writes) from error
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            await asyncio.sleep(pause * generator.uniform(0.5, 1.5))
             pause *= 2
         raise AssertionError("unreachable")  # the last attempt returned or raised
 

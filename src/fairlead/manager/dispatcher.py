@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -35,6 +34,7 @@ from fairlead.model.errors import (
 from fairlead.model.ledger_errors import LedgerError, LostLeadership
 from fairlead.runtime import fault_injection
 from fairlead.runtime.component import within
+from fairlead.runtime.randomness import generator
 
 __all__ = ("Dispatcher",)
 
@@ -68,7 +68,7 @@ class Dispatcher:
         *,
         wake: asyncio.Event | None = None,
         batch: int = BATCH,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
     ) -> None:
         self._store = store
         self._ledger = ledger

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.comparison import Comparison
 from fairlead.manager.counts import Counts
 from fairlead.manager.leader_term import Term
+from fairlead.runtime.randomness import generator
 
 __all__ = ("KEEP", "STUCK", "Janitor")
 
@@ -42,7 +42,7 @@ class Janitor:
         *,
         stuck: float = STUCK,
         keep: float = KEEP,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
     ) -> None:
         self._ledger = ledger
         self._term = term

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
@@ -24,6 +23,7 @@ from fairlead.model.backoff import Backoff
 from fairlead.model.errors import BrokerError
 from fairlead.model.ledger_errors import LedgerError, LostLeadership
 from fairlead.runtime.component import within
+from fairlead.runtime.randomness import generator
 
 __all__ = ("Manager",)
 
@@ -52,7 +52,7 @@ class Manager:
         keep: float = KEEP,
         stuck: float = STUCK,
         limit: float = LIMIT,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
     ) -> None:
         self._store = store
         self._ledger = ledger

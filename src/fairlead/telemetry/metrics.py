@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
@@ -126,6 +125,8 @@ def text_of(accept: str, *shown: Exposition) -> tuple[bytes, str]:
 
 def add_counted(exposition: Exposition, counted: Counted) -> None:
     """Show what a process, or several together, enqueued and ran."""
+    from importlib.metadata import version  # here: it takes long to load
+
     exposition.add("fairlead_build_info", 1, version=version("fairlead"))
     for (task, level), count in counted.submitted.items():
         priority = LEVEL_NAMES[level] if level < len(LEVEL_NAMES) else OTHER

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from fairlead.broker.repeats import Limit, late
 from fairlead.model.errors import BrokerError, InvalidInput
 from fairlead.runtime.component import Outage
 from fairlead.runtime.ids import new_id
+from fairlead.runtime.randomness import generator
 from fairlead.worker.hook_calls import HookCalls
 
 __all__ = ("KIND", "Hook", "HookEvent", "HookEvents", "HookRunner")
@@ -97,7 +97,7 @@ class HookRunner:
         broker: Broker,
         hooks: Sequence[Hook],
         *,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
     ) -> None:
         self._broker = broker
         self._hooks = hooks

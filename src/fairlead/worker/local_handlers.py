@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +21,7 @@ from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased, Message
 from fairlead.model.registry import Registry
 from fairlead.runtime.event_loop import new_runner
+from fairlead.runtime.randomness import generator
 from fairlead.worker.app_services import AppServices, Enqueueable, H
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.router import Assignment, Router
@@ -69,7 +69,7 @@ class LocalHandlers:
             DependencyLoader(store, codecs),
             self._threads,
             patience=_PATIENCE,
-            dice=random.random,
+            dice=generator.random,
             exceptions=exceptions,
             over=lambda _kind: self._news.set(),
             services=AppServices(

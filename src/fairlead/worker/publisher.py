@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import traceback
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ from fairlead.broker import Broker, Caller
 from fairlead.broker.documents import DocumentChange
 from fairlead.model.catalog import KIND, digest_of
 from fairlead.runtime.component import every
+from fairlead.runtime.randomness import generator
 
 __all__ = ("TTL", "Publisher")
 
@@ -35,7 +35,7 @@ class Publisher:
         broker: Broker,
         incarnation: str,
         make: Callable[[], bytes] | bytes | None,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
     ) -> None:
         self._broker = broker
         self._caller = Caller(f"{incarnation}:catalog")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from fairlead.model.lifecycle import Outcome, Released, State, Unroutable
 from fairlead.model.message import Leased
 from fairlead.model.referral import Candidate, Pressure, Returns, TurnedDown, candidates
 from fairlead.runtime.component import Outage, within
+from fairlead.runtime.randomness import generator
 from fairlead.worker.inflight import Inflight
 
 __all__ = ("TAKES_OVER", "Referrer")
@@ -204,7 +204,7 @@ class Referrer:
         if began >= self._known_until:
             found = await self._store.workers()
             self._workers = [_candidate(each) for each in found if self._may_take(each)]
-            random.shuffle(self._workers)  # not all who ask should begin with the same one
+            generator.shuffle(self._workers)  # not all who ask should begin with the same one
             took = time.monotonic() - began
             self._known_until = began + max(_FRESH, _SHARE * took)
         return self._workers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from fairlead.model.errors import InvalidInput
 from fairlead.model.queue_order import QueueOrder
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import Component, serving
+from fairlead.runtime.randomness import generator
 from fairlead.worker.app_services import NO_SERVICES, AppServices
 from fairlead.worker.capacity import Capacity
 from fairlead.worker.coalescer import Coalescer
@@ -88,7 +88,7 @@ class Worker:
         lease: float | None = None,
         slots: int = 2,
         task_timeout: float | None = None,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
         exceptions: deque[Raised] | None = None,
         services: AppServices = NO_SERVICES,
         slot_plan: Callable[[], SlotPlan] | None = None,

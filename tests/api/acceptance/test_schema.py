@@ -112,14 +112,15 @@ def whole() -> schemathesis.BaseSchema:
 
 
 @pytest.fixture(scope="module")
-def orderly() -> Iterator[None]:
-    """Collect garbage between calls only.
+def orderly(whole: schemathesis.BaseSchema) -> Iterator[None]:
+    """Collect garbage between calls only, and not in what was imported before.
 
     Each call has an event loop of its own; what is left of it may log a traceback when it is
     collected, which parses source. Before Python 3.11.9 and 3.12.3 that is an error of the
     interpreter if it happens while Hypothesis is parsing source, too.
     """
     gc.collect()
+    gc.freeze()  # schemathesis is large, and would be looked through each time
     gc.disable()
     yield
     gc.enable()

@@ -49,7 +49,7 @@ async def test_a_wait_ends_in_time_although_the_wall_clock_is_set_back() -> None
 
     assert await broker.wait(["default"], 5.0) is True
 
-    assert 0.09 <= time.monotonic() - began < 1.0
+    assert 0.09 <= time.monotonic() - began < 4.0
     assert time.process_time() - used < 0.09  # it slept, rather than looking again and again
     assert ids(await live.exchange(1)) == ["t"]
     await broker.close()

@@ -14,7 +14,8 @@ from tests.support.servers import Running, shared
 
 @pytest.fixture
 def valkey() -> Iterator[Running]:
-    with shared() as running:
+    """A server that has not heard of us: calls load the functions that they need."""
+    with shared(functions=False) as running:
         yield running
 
 

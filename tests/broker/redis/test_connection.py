@@ -132,7 +132,7 @@ async def test_a_black_hole_is_noticed_and_left(
     began = time.monotonic()
     with pytest.raises(Ambiguous, match=r"no reply within 0\.2 s"):
         await broker.command("PING", patience=0)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 4  # without the limit it is the connection's patience, five
 
     between.heal()
     assert await broker.command("PING") == b"PONG"

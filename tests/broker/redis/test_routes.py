@@ -282,4 +282,4 @@ async def test_mail_of_one_server_comes_while_the_other_one_is_silent(
     assert await broker.collect("me", 0, 0.0) == []
     await c.settle(completed(lease))
     assert [mail.id for mail in await broker.collect("me", 0, 1.0)] == ["n"]
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5.0  # the silent ones would have ten

@@ -109,7 +109,7 @@ async def test_a_reply_that_stops_in_the_middle_is_silence(
     began = time.monotonic()
     with pytest.raises(Ambiguous, match="no reply within"):
         await call
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5.0
 
 
 async def test_a_request_that_stops_in_the_middle_is_silence(slow: Slow, connect: Opener) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from fairlead.api.live.hub import Hub
 from fairlead.api.live.selection import Selection, check_place, filter_of
 from fairlead.api.live.subscription import Ended, Subscription
 from fairlead.api.service import Service, headers_of
+from fairlead.runtime.randomness import generator
 
 __all__ = ("MAX_CLIENTS", "SentEvents")
 
@@ -114,7 +114,7 @@ class SentEvents:
             return
         ends = {"reason": subscription.ended or why, "id": subscription.resume}
         # Not all in one moment: when a server stops, all of its clients go to the others.
-        again = random.randint(_RETRY // 4, _RETRY)
+        again = generator.randint(_RETRY // 4, _RETRY)
         said = msgspec.json.encode({"type": "stream.end", "data": ends})
         last = b"retry: %d\nevent: stream.end\ndata: %s\n\n" % (again, said)
         with contextlib.suppress(TimeoutError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import random
 from collections.abc import Callable
 
 from fairlead.model.errors import InvalidInput
 from fairlead.runtime.process_memory import resident
+from fairlead.runtime.randomness import generator
 
 __all__ = ("Retirement",)
 
@@ -24,7 +24,7 @@ class Retirement:
         max_tasks: int = 0,
         max_rss: int = 0,
         max_age: float = 0.0,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] = generator.random,
         measure: Callable[[], int] = lambda: resident(os.getpid()),
     ) -> None:
         share = 1.0 + _SPREAD * dice()

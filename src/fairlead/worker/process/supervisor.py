@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +21,7 @@ import msgspec
 
 from fairlead.broker import Store
 from fairlead.runtime.component import within
+from fairlead.runtime.randomness import generator
 from fairlead.worker.process.child import Child
 from fairlead.worker.process.child_totals import ChildTotals
 from fairlead.worker.process.ipc import Plan, Refusal
@@ -189,7 +189,7 @@ class Supervisor:
             young = young + 1 if time.monotonic() - began < _YOUNG else 0
             if young > 1 or child.introduction is None:
                 pause = min(_FIRST_PAUSE * 2 ** min(young, 16), _LONGEST_PAUSE)
-                pause *= 0.75 + 0.5 * random.random()
+                pause *= 0.75 + 0.5 * generator.random()
                 log.warning("child restarts later", extra={"seconds": round(pause, 1)})
                 await within(pause, self._stopping)
 
