@@ -4,7 +4,7 @@
 -- at a time, and must leave every key and give every answer as the engine would: byte for byte, which
 -- tests/broker/redis/test_straight_*.py compare. Whatever is unusual is declined, before the first write, and left to the engine: a
 -- chosen id, limits, deadlines, caps on counts, watchers, results that somebody will read. Why: decisions 0042, 0044, 0046, 0048,
--- 0055, 0056, 0058 and 0064.
+-- 0055, 0056, 0058 and 0065.
 --
 --   enqueue         a call of plain tasks, before the engine wakes up, and runs of them inside of it
 --   enqueue_records the same for tasks with a delay, a unique key, or dependencies on others of the call
