@@ -130,6 +130,7 @@ async def test_what_has_ended_is_not_read_again_when_the_rest_goes_back(running:
     await broker.close()
 
 
+@pytest.mark.slow
 @MANY
 async def test_a_beat_compares_a_thousand_leases_in_a_short_call(
     running: Running, meter: Meter, many: int, each: int
@@ -229,6 +230,7 @@ async def test_what_limiters_are_told_of_is_shared_between_calls(running: Runnin
     await broker.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["snapshot", "stats", "workers", "tidy"])
 async def test_thousands_of_queues_and_workers_are_read_in_short_calls(
     running: Running, meter: Meter, read: str

@@ -22,7 +22,7 @@ FIRST = 20_000  # twice what a queue keeps of finished tasks
 EVENTS = 16 * 1024 * 1024 if FULL else 1024 * 1024  # bytes
 MOST = 320  # bytes of a task with a payload of 100
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(600 if FULL else 120)]
+pytestmark = [pytest.mark.serial, pytest.mark.slow, pytest.mark.timeout(600 if FULL else 120)]
 
 
 @pytest.fixture
