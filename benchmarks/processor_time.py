@@ -75,7 +75,7 @@ class Load:
 
 def measure(url: str, row: str) -> Figures:
     """In a process of its own: one row, once everything is open and loaded."""
-    from fairlead.runtime.event_loop import new_runner
+    import uvloop  # not by way of Fairlead: another checkout may have that elsewhere
 
     load, count = Load(url), ROWS[row]
     if row.startswith("enqueue"):
@@ -83,7 +83,7 @@ def measure(url: str, row: str) -> Figures:
         with _timed(count) as taken:
             load.sync(count)
         return taken[0]
-    with new_runner() as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(load.bulk(500, 500))
         if row.startswith("run"):
             runner.run(load.run())
