@@ -37,8 +37,11 @@ async def strict(request: pytest.FixtureRequest, valkey: Running) -> AsyncIterat
 async def test_jobs_run_strictly_by_number_and_then_as_they_came(strict: Fairlead) -> None:
     """5: (priority_value, seq); a label and its number are the same."""
     ran: list[str] = []
-    strict.task(name="job")(ran.append)
-    job = strict.registered("job")
+
+    @strict.task  # async: threads that begin in this order may run in another
+    async def job(text: str) -> None:
+        ran.append(text)
+
     labels = {"low": 10, "normal": 5, "high": 0}
     calls = [job.using(priority=label).call(f"{label}.{n}") for n in range(9) for label in labels]
     await strict.aenqueue_many(calls)
