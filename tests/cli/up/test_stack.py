@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
 import signal
@@ -146,6 +147,30 @@ async def test_a_process_that_dies_is_started_again_until_it_is_to_end(tmp_path:
         os.close(lifeline)
         os.close(alive)
     assert "worker   | ended with code 3; starts again in 0.5 s\n" in stream.getvalue()
+
+
+async def test_one_that_has_died_when_it_is_told_to_end_keeps_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text("print('here'); raise SystemExit(3)")
+    output, _ = released()
+    lifeline, alive = os.pipe()
+    process = PartProcess(
+        Part(name="worker", module="dies"),
+        output=output,
+        lifeline=lifeline,
+        environment=with_module_in(tmp_path),
+    )
+    try:
+        running = asyncio.create_task(process.run(lambda: True))
+        while not process.pid:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0)
+        # It has ended, and the loop has not heard of it: this holds the loop.
+        with contextlib.suppress(ChildProcessError):  # where a thread waits for it
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
+        process.end()
+        assert await running == 3
+    finally:
+        os.close(lifeline)
+        os.close(alive)
 
 
 async def test_one_that_dies_before_all_is_ready_is_not_tried_again(tmp_path: Path) -> None:

@@ -85,9 +85,11 @@ class PartProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        if self._process is not None and self.pid:
+        if self.pid:
+            # Not by the process's own `send_signal`: it looks whether the process has ended, and
+            # takes the exit code from under asyncio, which then reports 255.
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                os.kill(self.pid, number)
 
     async def _run_once(self) -> int:
         part = self.part
