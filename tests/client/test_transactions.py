@@ -173,7 +173,10 @@ def test_the_same_id_in_two_open_transactions_is_one_task(dsn: str, commits: boo
         thread = threading.Thread(target=second)
         thread.start()
         with psycopg.connect(dsn, autocommit=True) as watching:
-            waits = "select count(*) from pg_locks where not granted"
+            waits = (
+                "select count(*) from pg_stat_activity"
+                " where wait_event_type = 'Lock' and datname = current_database()"
+            )
             while watching.execute(waits).fetchone() == (0,):
                 assert thread.is_alive()
         if commits:

@@ -60,7 +60,10 @@ def test_of_two_transactions_with_one_id_the_second_waits_for_the_first(
             target=lambda: answers.extend(enqueue_at(ledger_dsn, given("a", "two")))
         )
         second.start()
-        waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+        waits = (
+            "select count(*) from pg_stat_activity"
+            " where wait_event_type = 'Lock' and datname = current_database()"
+        )
         while query(ledger_dsn, waits) == [(0,)]:
             assert second.is_alive()
         first.commit() if commits else first.rollback()

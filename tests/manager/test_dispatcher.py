@@ -225,10 +225,13 @@ async def test_over_shards_a_term_is_shut_out_of_each(bench: Bench, valkey: Runn
 
 
 async def locks(bench: Bench) -> list[tuple[object, ...]]:
-    """Who holds a lock on anything of ours."""
+    """Which client holds a lock on anything of ours, and what it did last."""
+    # Databases made from one template have the same numbers for their tables.
     return await bench.sql(
-        "select l.mode from pg_locks l join pg_class c on c.oid = l.relation"
-        " join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'fairlead'"
+        "select c.relname, l.mode, a.query from pg_locks l join pg_class c on c.oid = l.relation"
+        " join pg_namespace n on n.oid = c.relnamespace join pg_stat_activity a on a.pid = l.pid"
+        " join pg_database d on d.oid = l.database and d.datname = current_database()"
+        " where n.nspname = 'fairlead' and a.backend_type = 'client backend'"
         " and l.pid <> pg_backend_pid()"
     )
 
