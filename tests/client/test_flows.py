@@ -44,7 +44,7 @@ class Shop:
         self.broken: set[str] = set()
 
         @self.app.task(name="step")
-        def step(name: str) -> str:
+        async def step(name: str) -> str:
             if name in self.broken:
                 raise Reject("broken")
             self.done.append(name)
