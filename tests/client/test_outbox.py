@@ -84,7 +84,7 @@ def test_the_row_has_all_that_the_call_said(
     assert (stored.message.cost, stored.message.limiters) == (2.0, ("smtp",))
     body = Body.decode(stored.message.body)
     assert (body.timeout, body.max_retries, body.task_version) == (60.0, 2, 3)
-    assert Trace.decode(stored.message.trace).correlation_id == "request-7"
+    assert Trace.of(stored.message).correlation_id == "request-7"
 
 
 def test_the_same_again_is_a_duplicate_and_another_content_a_conflict(
@@ -270,7 +270,7 @@ def test_middleware_is_around_sync_enqueues_and_statements_stay_on_the_thread(
     assert set(threads) == {threading.get_ident()}
     assert tasks_in(dsn) == ids
     for row in rows(dsn):
-        assert Trace.decode(submission_in(row).message.trace).headers == {"who": "me"}
+        assert Trace.of(submission_in(row).message).headers == {"who": "me"}
 
 
 async def test_middleware_is_around_async_enqueues(app: Fairlead, dsn: str) -> None:
@@ -284,7 +284,7 @@ async def test_middleware_is_around_async_enqueues(app: Fairlead, dsn: str) -> N
         await opened.commit()
     assert seen == [handle.id]
     (row,) = rows(dsn)
-    assert Trace.decode(submission_in(row).message.trace).headers == {"who": "me"}
+    assert Trace.of(submission_in(row).message).headers == {"who": "me"}
 
 
 def test_middleware_that_raises_keeps_the_task_from_being_written(
@@ -426,4 +426,4 @@ def test_middleware_is_around_each_call_of_a_flow(
     assert seen == [two.id, one.id]
     (data,) = tx.execute("select draft from fairlead.flows").fetchone() or (b"",)
     for each in decode_draft(data).submissions:
-        assert Trace.decode(each.message.trace).headers == {"who": "me"}
+        assert Trace.of(each.message).headers == {"who": "me"}

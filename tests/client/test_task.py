@@ -198,7 +198,7 @@ async def test_a_tenant_that_has_too_much_is_told_which_limit_it_is(app: Fairlea
 
 
 async def origin(app: Fairlead, id: str) -> str:
-    return Trace.decode((await stored(app, id)).message.trace).correlation_id
+    return Trace.of((await stored(app, id)).message).correlation_id
 
 
 async def test_a_task_is_its_own_origin_unless_something_is_said(app: Fairlead) -> None:

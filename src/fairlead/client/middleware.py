@@ -89,7 +89,7 @@ class _Passing:
 
 async def _enter(around: Sequence[AroundEnqueue], submission: Submission) -> _Passing:
     message = submission.message
-    origin = Trace.decode(message.trace).correlation_id
+    origin = Trace.of(message).correlation_id
     view = Enqueuing(
         task=Body.decode(message.body).task,
         id=message.id,

@@ -80,7 +80,7 @@ class Template:
         if self._codecs is not None:
             arguments = self._codecs.encode(arguments, "the arguments", MAX_BODY)
         body = self._before + encode(arguments) + self._after
-        return self._filled(id, body, b"\x92%b\x80" % encode(id))
+        return self._filled(id, body)
 
     def note_types(self, args: tuple[Any, ...]) -> None:
         """Remember that arguments of these types, by position only, fit as they are."""
@@ -102,9 +102,10 @@ class Template:
         """
         found = self.found
         inherited = found.correlation_id or correlation_id.get()
-        origin = check_key("correlation id", inherited) if inherited else id
+        trace = b""
+        if inherited:
+            trace = Trace(correlation_id=check_key("correlation id", inherited)).encode()
         body = BodyFrame(self._body, results_of or ()).around(arguments)
-        trace = Trace(correlation_id=origin).encode()
         made = self._filled(id, body, trace, depends_on, results_of is not None, fence)
         if found.at is None:
             return made
@@ -114,7 +115,7 @@ class Template:
         self,
         id: str,
         body: bytes,
-        trace: bytes,
+        trace: bytes = b"",
         depends_on: tuple[Dependency, ...] = (),
         uses_results: bool = False,
         fence: LeaseRef | None = None,

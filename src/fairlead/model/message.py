@@ -210,7 +210,10 @@ def task_name(body: bytes) -> str:
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Where a task came from: travels with it, is not part of its content."""
+    """Where a task came from: travels with it, is not part of its content.
+
+    A message whose task came from nowhere and has no headers has none: its correlation is its id.
+    """
 
     correlation_id: str
     headers: dict[str, str] = {}
@@ -220,10 +223,10 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return _encode(self)
 
     @classmethod
-    def decode(cls, data: bytes) -> Trace:
-        """The trace of a message; an empty one for a message that has none."""
+    def of(cls, message: Message) -> Trace:
+        """The trace of a message, which may not have been stored."""
         try:
-            return read_trace(data) if data else cls(correlation_id="")
+            return read_trace(message.trace) if message.trace else cls(correlation_id=message.id)
         except UNREADABLE as error:
             raise InvalidInput(f"not a stored trace: {type(error).__name__}") from None
 

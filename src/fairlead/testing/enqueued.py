@@ -60,7 +60,7 @@ def enqueued_task(
         tenant=message.tenant,
         priority=priorities.name(message.level),
         delay=submission.delay,
-        headers=dict(Trace.decode(message.trace).headers),
+        headers=dict(Trace.of(message).headers),
         schedule=schedule,
     )
 

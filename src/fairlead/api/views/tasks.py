@@ -13,7 +13,7 @@ from fairlead.broker.records import TaskRecord
 from fairlead.model.codecs import CodecError
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
-from fairlead.model.message import Body, Trace, task_name
+from fairlead.model.message import Body, Message, Trace, task_name
 from fairlead.model.packing import unpack, unpack_arguments
 from fairlead.model.priorities import Priorities
 from fairlead.model.result_refs import Output
@@ -142,7 +142,7 @@ def view_of(
         cancelling=record.cancelling,
         waiting_for=record.waiting_for[:100],
         flow=record.flow,
-        correlation_id=_correlation(message.trace),
+        correlation_id=_correlation(message),
         enqueued_at=moment(record.enqueued_at or None),
         due_at=moment(record.due_at or None),
         deadline_at=moment(record.deadline_at or None),
@@ -195,9 +195,9 @@ def _stored(data: bytes, what: str = "the progress") -> Any:
         return None
 
 
-def _correlation(trace: bytes) -> str:
+def _correlation(message: Message) -> str:
     try:
-        return Trace.decode(trace).correlation_id
+        return Trace.of(message).correlation_id
     except InvalidInput:
         return ""
 
