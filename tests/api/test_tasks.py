@@ -95,7 +95,8 @@ async def test_all_options_of_a_task_are_taken() -> None:
         assert (await client.get(f"{TASKS}/order-7?tenant=acme")).json() == seen
         problem(await client.get(f"{TASKS}/order-7"), 404, "not-found")
         id = await submitted(client, delay=60)
-        assert (await client.get(f"{TASKS}/{id}")).json()["state"] == "scheduled"
+        seen = (await client.get(f"{TASKS}/{id}")).json()
+        assert (seen["state"], seen["correlation_id"]) == ("scheduled", id)
 
 
 async def test_an_idempotency_key_is_the_id_of_the_task() -> None:
