@@ -94,36 +94,37 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        directions: list[asyncio.Task[None]] = []
+        pair = _Pair(writer)
+        self._pairs.add(pair)
         try:
             if self._path:
-                there = await asyncio.open_unix_connection(self._path)
+                replies, pair.server = await asyncio.open_unix_connection(self._path)
             else:
-                there = await asyncio.open_connection("127.0.0.1", self._port)
-        except OSError:
-            writer.transport.abort()
-            return
-        pair = _Pair(writer, there[1])
-        self._pairs.add(pair)
-        directions = [
-            asyncio.create_task(self._upward(reader, pair)),
-            asyncio.create_task(self._downward(there[0], pair)),
-        ]
-        try:
+                replies, pair.server = await asyncio.open_connection("127.0.0.1", self._port)
+            directions = [
+                asyncio.create_task(self._upward(reader, pair, pair.server)),
+                asyncio.create_task(self._downward(replies, pair)),
+            ]
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:
+            pass  # there is no server: the client is told so by the reset
         finally:
             for direction in directions:
                 direction.cancel()
             pair.reset()
             self._pairs.discard(pair)
 
-    async def _upward(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
+    async def _upward(
+        self, reader: asyncio.StreamReader, pair: _Pair, server: asyncio.StreamWriter
+    ) -> None:
         async for command in _frames(reader):
             fault = None
             if self._matching(command):
                 self.seen += 1
                 fault = next((f for f in self._faults if f.number == self.seen), None)
             pair.asked.append(fault)
-            await self._pass(command, self._up, pair.server)
+            await self._pass(command, self._up, server)
 
     async def _downward(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         async for reply in _frames(reader):
@@ -160,12 +161,13 @@ class Proxy:
 class _Pair:
     """The two halves of one connection, and the commands that still await their replies."""
 
-    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
-        self.client, self.server = client, server
+    def __init__(self, client: asyncio.StreamWriter) -> None:
+        self.client = client
+        self.server: asyncio.StreamWriter | None = None  # until it has been reached
         self.asked: deque[Fault | None] = deque()
 
     def reset(self) -> None:
-        for writer in (self.client, self.server):
+        for writer in filter(None, (self.client, self.server)):
             sock = writer.get_extra_info("socket")
             if sock is not None and sock.family != socket.AF_UNIX:
                 with contextlib.suppress(OSError):
@@ -185,10 +187,15 @@ async def proxy(
         yield made
     finally:
         await made.refuse()
+        await _turns()  # what was accepted by then becomes a pair
         made.cut()
         made.heal()
-        for _ in range(3):  # the connections' own tasks end after their transports
-            await asyncio.sleep(0)
+        await _turns()  # the connections' own tasks end after their transports
+
+
+async def _turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 def _named(name: bytes) -> Matches:
