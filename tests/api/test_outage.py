@@ -17,7 +17,9 @@ from fairlead.api.auth.token_cache import _STALE, TokenCache
 from fairlead.api.auth.token_store import revoke_token
 from fairlead.api.http.problems import BrokerAway
 from fairlead.api.service import Service
+from fairlead.broker.records import Parts
 from fairlead.client import Client
+from fairlead.client.task_reader import TaskReader
 from fairlead.fallback.fallback import Fallback
 from tests.api.app import Api, problem
 from tests.support.patience import patient
@@ -104,6 +106,23 @@ async def test_a_task_is_201_when_the_broker_has_it_and_202_when_the_disk_has_it
         assert (await site.submit(200, id="two"))["state"] == "queued"
         assert (await site.submit(201, durability="committed"))["durability"] == "committed"
         assert (await site.api.app.asnapshot()).ready == 4
+
+
+async def test_a_task_that_is_sent_while_it_is_looked_up_is_not_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as site:
+        await site.away()
+        path = f"{BASE}/tasks/{(await site.submit(202))['id']}"
+
+        async def asked_too_early(reader: TaskReader, id: str, parts: Parts) -> None:
+            """The broker does not know it; it gets it before that is heard."""
+            await site.back()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TaskReader, "one", asked_too_early)
+            problem(await site.caller.get(path), 503, "spooled")
+        assert (await site.caller.get(path)).status_code == 200
 
 
 async def test_a_batch_tells_of_each_task_where_it_is(tmp_path: Path) -> None:

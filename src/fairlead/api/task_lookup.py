@@ -45,6 +45,8 @@ async def found_task(
     ``patience`` is for routes that have none themselves, because they wait.
     """
     id = task_id(request)
+    # Asked before the broker, which may get it in between: neither would know it then.
+    is_spooled = request.service.is_spooled(id)
     if patience is None:
         record = await request.client.reader.one(id, parts)
     else:
@@ -54,7 +56,7 @@ async def found_task(
         except TimeoutError:
             raise BrokerAway("the broker did not answer in time", retry_after=2.0) from None
     own = request.tenant(request.query.tenant)
-    if record is None and request.service.is_spooled(id):
+    if record is None and is_spooled:
         detail = "the task is kept on the disk of this server until the broker has it"
         raise Spooled(detail, ids=(id,), retry_after=2.0)
     if record is None or (own is not None and record.message.tenant != own):
