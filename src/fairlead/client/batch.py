@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from fairlead.broker import call_limit
 from fairlead.broker.requests import Durability, LeaseRef, Receipt, Submission
-from fairlead.client.call import BoundTask, CallOptions, TaskCall
+from fairlead.client.call import BoundTask, CallOptions, TaskCall, bounds_of
 from fairlead.client.clients import Clients
 from fairlead.client.errors import error_of, raise_for
 from fairlead.client.handle import Handle
@@ -79,13 +79,14 @@ def limit_of(calls: Iterable[TaskCall[Any]], timeout: Duration | None = None) ->
 
     What was said of all of them counts, otherwise the shortest that one of them has.
     """
-    said = (call.enqueue_timeout for call in calls)
+    said = (bound.enqueue_timeout for bound in bounds_of(calls))
     return call_limit(timeout) or min((each for each in said if each is not None), default=None)
 
 
 def durability_of(calls: Iterable[TaskCall[Any]]) -> Durability:
     """What calls need that are enqueued together: as much as one of them does."""
-    return "committed" if any(call.durability == "committed" for call in calls) else "spooled"
+    needs_broker = any(bound.durability == "committed" for bound in bounds_of(calls))
+    return "committed" if needs_broker else "spooled"
 
 
 def enqueue_calls(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import (
     Any,
     Literal,
@@ -45,7 +45,7 @@ from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.result_refs import Output
 from fairlead.runtime.ids import new_id
 
-__all__ = ("CallOptions", "BoundTask", "TaskCall")
+__all__ = ("CallOptions", "BoundTask", "TaskCall", "bounds_of")
 
 R = TypeVar("R", covariant=True)
 
@@ -303,6 +303,11 @@ class TaskCall(Part[R]):
 
     def __repr__(self) -> str:
         return f"<TaskCall {self.spec.name} {self.id}>"
+
+
+def bounds_of(calls: Iterable[TaskCall[Any]]) -> set[BoundTask]:
+    """What calls were made of: of many, as a rule, one."""
+    return {call._bound for call in calls}
 
 
 def _stated(options: CallOptions) -> Options:
