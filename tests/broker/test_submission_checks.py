@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.broker.submission_checks import MAX_ENVELOPE, MAX_TRACE, check_message
+from fairlead.broker.requests import MAX_TENANTS, Submission
+from fairlead.broker.submission_checks import (
+    MAX_ENVELOPE,
+    MAX_TRACE,
+    check_message,
+    check_submissions,
+)
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.message import Body, Message
 from fairlead.model.options import Options, resolved
@@ -183,6 +189,24 @@ def test_the_largest_arguments_fit_with_their_envelope() -> None:
     assert len(arguments) == MAX_BODY
     body = Body(task="x" * 200, arguments=arguments, timeout=1.5, retention=1.5, max_retries=1_000)
     check_message(message(body=body.encode()))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"queue": "a b"}, {"tenant": ""}, {"level": 9}, {"cost": 0}, {"flags": -1}]
+)
+def test_what_passed_in_another_call_lets_nothing_else_pass(changes: dict[str, Any]) -> None:
+    good, bad = Submission(message=message()), Submission(message=message(**changes))
+    for _ in range(2):
+        check_submissions([good])
+        with pytest.raises(InvalidInput):
+            check_submissions([bad])
+
+
+def test_a_call_has_tasks_of_so_many_tenants() -> None:
+    batch = [Submission(message=message(tenant=f"t{n}")) for n in range(MAX_TENANTS + 1)]
+    check_submissions(batch[1:])
+    with pytest.raises(TooLarge, match="tenants"):
+        check_submissions(batch)
 
 
 @given(

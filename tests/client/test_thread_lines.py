@@ -143,6 +143,16 @@ def test_a_refusal_is_the_same_error(app: Fairlead) -> None:
         enqueue()
 
 
+def test_a_task_that_the_socket_does_not_take_at_once_is_sent_in_parts(app: Fairlead) -> None:
+    @app.task
+    def keep(text: str) -> None: ...
+
+    for n in range(MANY):
+        keep.enqueue(f"{n}" * 900_000)
+    assert lines(app) == 1
+    assert app.snapshot().ready == MANY
+
+
 def test_what_was_enqueued_is_counted(app: Fairlead) -> None:
     app.counters.begin()
     enqueue = task(app)

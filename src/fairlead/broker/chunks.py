@@ -21,22 +21,23 @@ class Room:
         self._tenant = ""  # of the item before
         self._bytes = self._extras = 0
 
-    def __call__(self, batch: list[Submission], item: Submission) -> bool:
+    def takes(self, batch: list[Submission], item: Submission) -> bool:
         """Return whether the item may follow; to be asked for all of a batch but the first."""
         message = item.message
         if len(batch) == 1:
             self._tenants = set()
             self._tenant = ""
             self._bytes = self._extras = 0
-            self([], batch[0])
+            self.takes([], batch[0])
         if message.tenant is not self._tenant:
             self._tenant = message.tenant
             self._tenants.add(message.tenant)
         self._bytes += len(message.body)
         is_late = item.delay or item.at is not None or item.deadline is not None
-        if is_late or item.unique is not None or item.depends_on:
-            is_special = is_late or item.unique is not None
-            self._extras += bool(is_special) + len(item.depends_on)
+        if is_late or item.unique is not None:
+            self._extras += 1
+        if item.depends_on:
+            self._extras += len(item.depends_on)
         return (
             self._bytes <= _MAX_BYTES
             and len(self._tenants) <= MAX_TENANTS
@@ -48,7 +49,7 @@ def chunks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
     """Return parts that one call each can take, in order."""
     room, chunk = Room(), list[Submission]()
     for submission in submissions:
-        if chunk and not (room(chunk, submission) and len(chunk) < MAX_ENQUEUE):
+        if chunk and not (room.takes(chunk, submission) and len(chunk) < MAX_ENQUEUE):
             yield chunk
             chunk = []
         chunk.append(submission)

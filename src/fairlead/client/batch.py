@@ -38,8 +38,8 @@ def submissions_of(
     submissions = []
     spec: TaskSpec | None = None  # of the call before, which is registered
     for index, call in enumerate(made):
-        if spec is not None and type(call) is TaskCall and call.spec is spec and fence is None:
-            plain = call.plain()
+        if spec is not None and type(call) is TaskCall and fence is None:
+            plain = call.plain(spec)
             if plain is not None:
                 submissions.append(plain)
                 continue

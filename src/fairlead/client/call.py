@@ -241,10 +241,15 @@ class TaskCall(Part[R]):
         """Return another call, with an id of its own, to which these options apply as well."""
         return TaskCall(self._bound.using(options).for_call(), self.args, self.kwargs)
 
-    def plain(self) -> Submission | None:
-        """Return what the broker gets, if the call is plainly right; None: ask ``submission``."""
-        ready = self._bound.ready
-        return None if ready is None else ready.plain(self.id, self.args, self.kwargs)
+    def plain(self, spec: TaskSpec) -> Submission | None:
+        """Return what the broker gets, if this is plainly a right call of that task.
+
+        None: ask ``submission``.
+        """
+        bound = self._bound
+        if bound.ready is None or bound.spec is not spec:
+            return None
+        return bound.ready.plain(self.id, self.args, self.kwargs)
 
     def submission(
         self, fence: LeaseRef | None = None, after: Sequence[TaskCall[Any]] = ()

@@ -170,7 +170,8 @@ class Clients:
             if receipt is not None:
                 if receipt.code == "conflict" and self.codecs is not None:
                     return self._recognized(submission, receipt)
-                count_accepted(self.counters, (submission,), (receipt,))
+                if self.counters.on:
+                    count_accepted(self.counters, (submission,), (receipt,))
                 return receipt
         return self.sync(lambda client: client.submit(submission, limit, durability))
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ("SubmitPath", "count_accepted", "counted", "dated")
 
-_at = attrgetter("at")
+_at, _depends_on = attrgetter("at"), attrgetter("depends_on")
 
 
 class SubmitPath:
@@ -50,7 +50,7 @@ class SubmitPath:
         # The line remembers what the broker has accepted, in case that it loses it.
         self._line = None if self._submitter is None else self._submitter.line()
         self._batcher: Batcher[Submission, Receipt] = Batcher(
-            self._flush, limit=MAX_ENQUEUE, fits=Room(), again=undone, late=late
+            self._flush, limit=MAX_ENQUEUE, fits=Room().takes, again=undone, late=late
         )
         self.submit = self._batcher.submit  # one task, until a moment of the loop's clock
 
@@ -91,7 +91,7 @@ class SubmitPath:
     ) -> list[Receipt]:
         """Enqueue tasks that may depend on each other; return their receipts in the order given."""
         submissions = dated(submissions)  # all at once: so none goes before one ahead of it
-        if not any(submission.depends_on for submission in submissions):
+        if not any(map(_depends_on, submissions)):
             return await self._submit(submissions, limit, durability)
         todo = ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}

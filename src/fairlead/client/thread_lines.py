@@ -114,13 +114,14 @@ class _Line:
             line = self._opened(seconds)
             if line is None:
                 return None
+            seconds = until - time.monotonic()
         self._number += 1
         call = Call(self._incarnation, self._number)
         lost: Ambiguous | None = None
         self.busy = True
         try:
             try:
-                receipt = line.enqueue(call, submission, until - time.monotonic())
+                receipt = line.enqueue(call, submission, seconds)
             except Ambiguous as error:
                 lost, receipt = error, None
             if receipt is None:

@@ -202,7 +202,7 @@ class Drainer:
         room, chunk, ids = Room(), list[_Item](), set[str]()
         taken: list[Submission] = []
         for item in items:
-            fits = not taken or room(taken, item.submission)
+            fits = not taken or room.takes(taken, item.submission)
             if not (fits and ids.isdisjoint(d.id for d in item.submission.depends_on)):
                 await self._send_chunk(shard, chunk)
                 chunk, taken, ids = [], [], set()

@@ -156,7 +156,7 @@ class _Lane:
         self.shard = shard
         self._line = NumberedEnqueuer(fallback, shard)
         self.batcher: Batcher[Submission, Receipt] = Batcher(
-            self._flush, limit=MAX_ENQUEUE, fits=Room(), late=late, extra=_EXTRA
+            self._flush, limit=MAX_ENQUEUE, fits=Room().takes, late=late, extra=_EXTRA
         )
 
     async def enter(self, submissions: list[Submission], until: float) -> list[Receipt]:

@@ -63,8 +63,10 @@ _ACCEPTED = {b"a%d" % digit: state for digit, state in enumerate(STATES) if stat
 
 def receipts(reply: bytes, ids: Sequence[str]) -> list[Receipt]:
     """One receipt for each id that was sent, or was sent when the number was used first."""
-    texts, ids = _answers(reply, ids)
     accepted = _ACCEPTED.get
+    if len(ids) == 1 and (state := accepted(reply)) is not None:
+        return [Receipt(id=ids[0], code="accepted", state=state)]
+    texts, ids = _answers(reply, ids)
     return [
         Receipt(id=id, code="accepted", state=state)
         if (state := accepted(text)) is not None

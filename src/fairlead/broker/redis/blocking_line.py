@@ -12,27 +12,25 @@ import contextlib
 import select
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hiredis
 
-from fairlead.broker.redis import answers, encode
+from fairlead.broker.redis import answers
 from fairlead.broker.redis.address import Address, Place
 from fairlead.broker.redis.login import check_login, commands, why_not
+from fairlead.broker.redis.packed_submissions import PackedSubmissions, beginning
 from fairlead.broker.redis.scripts import load
+from fairlead.broker.redis.session import Session, not_text
 from fairlead.broker.redis.wire import ReplyError, pack
 from fairlead.broker.requests import Call, Receipt, Submission
-from fairlead.model.errors import Ambiguous, InvalidInput
-
-if TYPE_CHECKING:
-    from fairlead.broker.redis.session import Session
-
 from fairlead.broker.submission_checks import check_submissions
+from fairlead.model.errors import Ambiguous
 
 __all__ = ("BlockingLine",)
 
 _SILENCE = 5.0  # seconds without a byte after which the connection is given up
-_PIECE = 65_536  # bytes read at once
+_PIECE = 4_096  # bytes read at once: replies to one task are short
 _NOTHING_YET = object()
 
 
@@ -47,7 +45,7 @@ class BlockingLine:
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(notEnoughData=_NOTHING_YET)
         self._news: select.poll
-        self._timeout = -1.0  # of the socket; not set yet
+        self._script = load("enqueue", session.lua, reads=True)
 
     @property
     def is_open(self) -> bool:
@@ -58,32 +56,33 @@ class BlockingLine:
         first = commands(address.login, address.db)
         until = time.monotonic() + seconds
         try:
-            self._socket = _connected(place, seconds)
-            self._socket.sendall(b"".join(pack(command) for command in first))
-            replies = [self._read(self._socket, until) for _ in first]
+            connection = self._socket = _connected(place, seconds)
+            # Unlike one with a time limit, it is not asked each time whether it may be written to.
+            connection.setblocking(False)
+            self._news = select.poll()
+            self._news.register(connection, select.POLLIN)
+            self._send(connection, b"".join(pack(command) for command in first), until)
+            replies = [self._read(connection, seconds, until) for _ in first]
             check_login(place, first, replies)
         except BaseException as error:
             self.close()
             if isinstance(error, (OSError, ValueError, hiredis.ProtocolError)):
                 raise why_not(place, error, seconds) from error
             raise
-        self._news = select.poll()
-        self._news.register(self._socket, select.POLLIN)
 
     def enqueue(self, call: Call, submission: Submission, seconds: float) -> Receipt | None:
         session = self._session
         if session.is_closed or self._is_lost():
             return None
         check_submissions((submission,))
-        script = load("enqueue", session.lua, reads=True)
-        args = encode.submission_args((submission,))
-        head = ("FCALL", script.function, 1, session.keys.prefix, "", call.incarnation, call.number)
+        script, head = self._script, ("", call.incarnation, call.number)
         try:
-            packed = pack((*head, *args))
+            rest = PackedSubmissions((submission,))
+            first = beginning(rest.count, script.function, session.keys.prefix, head)
         except UnicodeEncodeError:
-            raise InvalidInput("a text of the call has lone surrogates: it is no text") from None
+            raise not_text() from None
         began = session.steady()
-        reply = self._ask(packed, seconds)
+        reply = self._ask(first + rest.tail, seconds)
         if reply.__class__ is ReplyError:
             self.close()  # it may be the wrong server by now
             return None
@@ -106,11 +105,10 @@ class BlockingLine:
     def _ask(self, packed: bytes, seconds: float) -> Any:
         connection = self._socket
         assert connection is not None  # noqa: S101 - it was looked at before
+        until = time.monotonic() + seconds
         try:
-            until = time.monotonic() + seconds
-            self._wait_for(connection, seconds)
-            connection.sendall(packed)
-            return self._read(connection, until)
+            self._send(connection, packed, until)
+            return self._read(connection, seconds, until)
         except BaseException as error:
             self.close()  # what comes later must not be taken for the answer to another call
             if isinstance(error, (OSError, hiredis.ProtocolError)):
@@ -119,26 +117,44 @@ class BlockingLine:
                 ) from error
             raise
 
-    def _read(self, connection: socket.socket, until: float) -> Any:
-        """Read one reply."""
+    def _send(self, connection: socket.socket, packed: bytes, until: float) -> None:
+        try:
+            sent = connection.send(packed)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(packed):  # a large one
+            rest = memoryview(packed)[sent:]
+            room = select.poll()
+            room.register(connection, select.POLLOUT)
+            while rest:
+                _wait_for(room, until - time.monotonic())
+                with contextlib.suppress(BlockingIOError):
+                    rest = rest[connection.send(rest) :]
+
+    def _read(self, connection: socket.socket, seconds: float, until: float) -> Any:
+        """Read one reply, of which the first bytes have ``seconds``."""
         reader = self._reader
         while (reply := reader.gets()) is _NOTHING_YET:
-            data = connection.recv(_PIECE)
-            if not data:
+            _wait_for(self._news, seconds)
+            try:
+                data = connection.recv(_PIECE)
+            except BlockingIOError:  # it was woken for nothing
+                data = None
+            if data:
+                reader.feed(data)
+            elif data is not None:
                 raise ConnectionResetError("the server closed it")
-            reader.feed(data)
-            self._wait_for(connection, max(until - time.monotonic(), 0.001))
+            seconds = until - time.monotonic()
         return reply
-
-    def _wait_for(self, connection: socket.socket, seconds: float) -> None:
-        """Let no step take longer than that, nor than a server may be silent."""
-        timeout = min(seconds, _SILENCE)
-        if timeout != self._timeout:
-            connection.settimeout(timeout)
-            self._timeout = timeout
 
     def __del__(self) -> None:
         self.close()
+
+
+def _wait_for(news: select.poll, seconds: float) -> None:
+    """Let no step take longer than that, nor than a server may be silent."""
+    if not news.poll(max(min(seconds, _SILENCE), 0.001) * 1000):
+        raise TimeoutError("timed out")
 
 
 def _connected(place: Place, seconds: float) -> socket.socket:

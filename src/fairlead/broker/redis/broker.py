@@ -26,7 +26,8 @@ from fairlead.broker.redis import (
 )
 from fairlead.broker.redis.decode import worker_bytes
 from fairlead.broker.redis.layout import STATES
-from fairlead.broker.redis.session import Session
+from fairlead.broker.redis.packed_submissions import PackedSubmissions
+from fairlead.broker.redis.session import Session, not_text
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.requests import (
     LEASE,
@@ -83,21 +84,23 @@ class RedisBroker(Session):
         self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
     ) -> list[Receipt]:
         ids = [submission.message.id for submission in submissions]
-        if isinstance(submissions, encode.PackedSubmissions):
-            packed, args = submissions, submissions.args
-        else:
+        packed = submissions if isinstance(submissions, PackedSubmissions) else None
+        if packed is None:
             check_submissions(submissions)
-            packed, args = None, encode.submission_args(submissions)
         if self.is_closed:
             self.clock(now)
             return [Receipt(id=id, code="closed") for id in ids]
-        return answers.receipts(await self.numbered("enqueue", call, now, args, packed), ids)
+        try:
+            packed = packed or PackedSubmissions(submissions)
+        except UnicodeEncodeError:
+            raise not_text() from None
+        return answers.receipts(await self.numbered("enqueue", call, now, tail=packed), ids)
 
     def packed(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
         """Return the same, with all done that can be before their call; see ``packed_for``."""
         check_submissions(submissions)
         try:
-            return encode.PackedSubmissions(submissions)
+            return PackedSubmissions(submissions)
         except UnicodeEncodeError:
             return submissions  # the call says what is wrong
 

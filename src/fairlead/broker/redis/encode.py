@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from fairlead.broker.redis.decode import blob, encode_error
 from fairlead.broker.redis.layout import DIGITS, SIZES
-from fairlead.broker.redis.wire import Value, pack
+from fairlead.broker.redis.wire import Value
 from fairlead.broker.requests import (
     Alter,
     Change,
@@ -33,7 +33,6 @@ from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Message, shares_head
 
 __all__ = (
-    "PackedSubmissions",
     "change_args",
     "edges",
     "exchange_args",
@@ -138,21 +137,6 @@ def submission_args(
             add((message.id, packed))
         args[place] += 1  # type: ignore[operator]
     return args
-
-
-class PackedSubmissions(list[Submission]):
-    """Submissions that were checked and packed, for a call that is to be made soon."""
-
-    def __init__(self, submissions: Iterable[Submission]) -> None:
-        super().__init__(submissions)
-        self.args = submission_args(self)
-        # As a command of its own; what is in front is that of the call it is for.
-        _, _, self.tail = pack(tuple(self.args)).partition(b"\r\n")
-
-    def command(self, first: tuple[Value, ...]) -> bytes:
-        """Return the command that begins with these, and goes on with the submissions."""
-        _, _, head = pack(first).partition(b"\r\n")
-        return b"*%d\r\n%b%b" % (len(first) + len(self.args), head, self.tail)
 
 
 def options(item: Submission, elsewhere: Mapping[str, str] = _NOWHERE) -> str:

@@ -24,11 +24,11 @@ from fairlead.broker.records import Hello
 from fairlead.broker.redis.address import Address, parse
 from fairlead.broker.redis.connection import FirstTry, Server, Value
 from fairlead.broker.redis.discovery import Ask
-from fairlead.broker.redis.encode import PackedSubmissions
 from fairlead.broker.redis.functions import run_on
 from fairlead.broker.redis.handshake import Facts, examine, warn_about
 from fairlead.broker.redis.keys import Keys
 from fairlead.broker.redis.loop_session import LoopSession
+from fairlead.broker.redis.packed_submissions import PackedSubmissions, beginning
 from fairlead.broker.redis.scripts import Script, load
 from fairlead.broker.redis.server_errors import ScriptError
 from fairlead.broker.redis.wire import ReplyError, pack
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fairlead.broker.redis.blocking_line import BlockingLine
     from fairlead.broker.redis.hand_off import Taker
 
-__all__ = ("Session",)
+__all__ = ("Session", "not_text")
 
 _EVENT_BYTES = 16 * 1024 * 1024
 _LONGEST_INCARNATION = 255  # bytes; a record has one byte for its length
@@ -127,14 +127,14 @@ class Session:
         args: Sequence[Value],
         call: Call | None = None,
         *,
-        head: tuple[Value, ...] = (),
+        head: tuple[str, str, int] | tuple[()] = (),
         tail: PackedSubmissions | None = None,
         writes: bool = False,
     ) -> Any:
         """Run a verb's script with ``head`` and ``args``, and return its reply.
 
-        ``tail`` are the same ``args``, packed. ``writes``: this call of a verb that usually reads
-        changes something.
+        ``tail`` stands for ``args`` where they are packed. ``writes``: this call of a verb that
+        usually reads changes something.
         """
         script = load(verb, self.lua, reads=not (writes or self.test_clock))
         until = None if call is None else call.until
@@ -145,22 +145,27 @@ class Session:
         if session is not None and not is_bound and (until is not None or self.patience):
             wire = session.server.ready()
         if session is None or wire is None:
+            args = args if tail is None else tail.args
             return await self._run_on(verb, script, (*head, *args), call, until)
         session.calls += 1
         began, clock = self.steady(), session.loop.time()
         if until is None:
             until = clock + self.patience
         try:
-            begin = ("FCALL", script.function, 1, self.keys.prefix, *head)
-            packed = pack((*begin, *args)) if tail is None else tail.command(begin)
+            if tail is None or not head:
+                packed = pack(("FCALL", script.function, 1, self.keys.prefix, *head, *args))
+            else:
+                first = beginning(tail.count, script.function, self.keys.prefix, head)
+                packed = first + tail.tail
             reply = await wire.send(packed, clock, until)
         except Ambiguous as error:
             reply = error
         except UnicodeEncodeError:
-            raise _not_text() from None
+            raise not_text() from None
         finally:
             session.calls -= 1
         if reply.__class__ is ReplyError or reply.__class__ is Ambiguous:
+            args = args if tail is None else tail.args
             return await self._run_on(verb, script, (*head, *args), call, until, (wire, reply))
         session.server.heard()
         if script.writes_time:
@@ -201,7 +206,7 @@ class Session:
         except ScriptError as error:
             raise _meaning(error, verb, call) from None
         except UnicodeEncodeError:
-            raise _not_text() from None
+            raise not_text() from None
         finally:
             session.calls -= 1
         if script.writes_time:
@@ -213,10 +218,10 @@ class Session:
         verb: str,
         call: Call,
         now: float | None,
-        args: Sequence[Value],
+        args: Sequence[Value] = (),
         tail: PackedSubmissions | None = None,
     ) -> Any:
-        """Run the script of a verb that takes a number; ``tail`` are the arguments, packed."""
+        """Run the script of a verb that takes a number; ``tail`` stands for packed arguments."""
         name = call.incarnation
         if len(name) > _LONGEST_INCARNATION // 4 and len(name.encode()) > _LONGEST_INCARNATION:
             raise InvalidOption("incarnation", name, f"at most {_LONGEST_INCARNATION} bytes long")
@@ -350,7 +355,8 @@ class Session:
                     del self._sessions[session.loop]
 
 
-def _not_text() -> InvalidInput:
+def not_text() -> InvalidInput:
+    """Return the error of a text that cannot be sent."""
     return InvalidInput("a text of the call has lone surrogates: it is no text")
 
 

@@ -1,0 +1,62 @@
+"""Submissions that are packed at once are what the client library makes of their arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.broker.redis.encode import submission_args
+from fairlead.broker.redis.packed_submissions import PackedSubmissions, beginning
+from fairlead.broker.redis.wire import pack
+from fairlead.broker.requests import LeaseRef, Submission
+from fairlead.model.lifecycle import Settlement, State
+from fairlead.model.message import Message
+from fairlead.model.options import Dependency, Unique
+
+HEAD = ("t1.5", "ärger", 12_345)
+
+
+def one(id: str, body: bytes = b"b", *, special: Any = None, **fields: Any) -> Submission:
+    message = Message(id=id, body=body, **{"queue": "mail", "tenant": "acme"} | fields)
+    return Submission(message=message, **special or {})
+
+
+def alike(count: int, **fields: Any) -> list[Submission]:
+    return [one(f"{n:032x}", b"b" * n, **fields) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [],
+        alike(1),
+        alike(1, queue="other"),
+        alike(300),
+        [one("a" * 128, b"\0\r\n" * 5_000, trace=b"trace" * 100)],
+        [*alike(3), *alike(12, level=1), *alike(1, tenant="umlaut-ä"), *alike(2)],
+        [each for n in range(30) for each in alike(1, cost=1.0 + n % 3)],
+        [*alike(2), one("x", extra=(1, b"2")), *alike(2)],
+        [*alike(2), one("x", special={"delay": 1.0}), *alike(2)],
+        [one("x", special={"at": 1.0})],
+        [one("x", special={"deadline": 1.0})],
+        [one("x", special={"depends_on": (Dependency("y"),)})],
+        [one("x", special={"unique": Unique(key="k")})],
+        [one("x", special={"fence": LeaseRef("p", "i", 1)})],
+        [one("x", special={"ended": Settlement(id="x", token=0, to=State.COMPLETED)})],
+    ],
+)
+def test_the_command_is_the_same(batch: list[Submission]) -> None:
+    args = submission_args(batch)
+    for _ in range(2):  # the second time the head is remembered
+        packed = PackedSubmissions(batch)
+        assert (packed, packed.args) == (batch, args)
+        command = beginning(packed.count, "f", "key", HEAD) + packed.tail
+        assert command == pack(("FCALL", "f", 1, "key", *HEAD, *args))
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        PackedSubmissions([one("x", special={"unique": Unique(key="\ud800")})])
+    with pytest.raises(UnicodeEncodeError):
+        beginning(1, "f", "key", ("", "\ud800", 1))
