@@ -51,7 +51,7 @@ def test_the_command_is_the_same(batch: list[Submission]) -> None:
     for _ in range(2):  # the second time the head is remembered
         packed = PackedSubmissions(batch)
         assert (packed, packed.args) == (batch, args)
-        command = beginning(packed.count, "f", "key", HEAD) + packed.tail
+        command = beginning(packed.length, "f", "key", HEAD) + packed.tail
         assert command == pack(("FCALL", "f", 1, "key", *HEAD, *args))
 
 

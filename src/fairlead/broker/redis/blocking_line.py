@@ -78,7 +78,7 @@ class BlockingLine:
         script, head = self._script, ("", call.incarnation, call.number)
         try:
             rest = PackedSubmissions((submission,))
-            first = beginning(rest.count, script.function, session.keys.prefix, head)
+            first = beginning(rest.length, script.function, session.keys.prefix, head)
         except UnicodeEncodeError:
             raise not_text() from None
         began = session.steady()

@@ -40,18 +40,18 @@ class PackedSubmissions(list[Submission]):
     Raises UnicodeEncodeError for a text that is none.
     """
 
-    __slots__ = ("count", "tail")
+    __slots__ = ("length", "tail")
 
     def __init__(self, submissions: Sequence[Submission]) -> None:
         super().__init__(submissions)
         parts: list[bytes] = []
-        self.count = _add_plain(parts, submissions)
-        if self.count:
+        self.length = _add_plain(parts, submissions)
+        if self.length:
             parts.append(b"\r\n")
             self.tail = b"".join(parts)
         else:
             args = self.args
-            self.count = len(args)
+            self.length = len(args)
             self.tail = b"\r\n" + pack(tuple(args)).partition(b"\r\n")[2]
 
     @property
@@ -63,7 +63,7 @@ class PackedSubmissions(list[Submission]):
 def beginning(count: int, function: str, key: str, head: tuple[str, str, int]) -> bytes:
     """Return how the command begins that calls a function with this head, and so much more.
 
-    ``PackedSubmissions`` have ``count`` and ``tail``, which is the rest.
+    ``PackedSubmissions`` have ``length`` and ``tail``, which is the rest.
     """
     clock, incarnation, call = head
     number = str(call).encode()

@@ -155,7 +155,7 @@ class Session:
             if tail is None or not head:
                 packed = pack(("FCALL", script.function, 1, self.keys.prefix, *head, *args))
             else:
-                first = beginning(tail.count, script.function, self.keys.prefix, head)
+                first = beginning(tail.length, script.function, self.keys.prefix, head)
                 packed = first + tail.tail
             reply = await wire.send(packed, clock, until)
         except Ambiguous as error:
