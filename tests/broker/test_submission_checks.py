@@ -194,12 +194,12 @@ def test_the_largest_arguments_fit_with_their_envelope() -> None:
 @pytest.mark.parametrize(
     "changes", [{"queue": "a b"}, {"tenant": ""}, {"level": 9}, {"cost": 0}, {"flags": -1}]
 )
-def test_what_passed_in_another_call_lets_nothing_else_pass(changes: dict[str, Any]) -> None:
+def test_a_batch_with_one_that_is_wrong_is_refused(changes: dict[str, Any]) -> None:
     good, bad = Submission(message=message()), Submission(message=message(**changes))
-    for _ in range(2):
-        check_submissions([good])
+    check_submissions([good])
+    for batch in ([bad], [good, bad]):
         with pytest.raises(InvalidInput):
-            check_submissions([bad])
+            check_submissions(batch)
 
 
 def test_a_call_has_tasks_of_so_many_tenants() -> None:

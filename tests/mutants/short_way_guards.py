@@ -39,19 +39,11 @@ GUARDS: tuple[Guard, ...] = (
         ("        and message.level is like.level\n", ""),
     ),
     _guard(
-        "checks: call before",
-        "what passed in another call lets nothing else pass",
-        "tests/broker/test_submission_checks.py::"
-        "test_what_passed_in_another_call_lets_nothing_else_pass[changes2]",
-        "broker/submission_checks.py",
-        ("all(map(is_, head_fields(first), _passed))", "len(_passed) > 0"),
-    ),
-    _guard(
         "packed: head",
         "a task is sent with its own head, whatever the one before it had",
         "tests/broker/redis/test_packed_submissions.py::test_the_command_is_the_same[batch5]",
         "broker/redis/packed_submissions.py",
-        ("if fields != (fields := head_fields(message)):", "if not head:"),
+        ("elif not shares_head(message, like):", "elif not head:"),
     ),
     _guard(
         "tasks of one moment",

@@ -9,14 +9,13 @@ import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import is_
 from typing import get_args
 
 from fairlead.broker.checks import check_settlement
 from fairlead.broker.requests import MAX_ENQUEUE, MAX_TENANTS, Submission
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
-from fairlead.model.message import LEVEL_NAMES, Message, head_fields, shares_head
+from fairlead.model.message import LEVEL_NAMES, Message, shares_head
 from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import MAX_COST, MAX_DEPENDENCIES, MAX_LIMITERS, MIN_COST
 from fairlead.model.packing import MAX_BODY
@@ -49,22 +48,14 @@ _check_tenant = lru_cache(maxsize=8_192)(check_tenant)
 _check_limiter = lru_cache(maxsize=1_024)(check_limiter)
 
 
-_passed: tuple[object, ...] = (object(),) * 7  # the head of the last message of all batches
-
-
 def check_submissions(submissions: Sequence[Submission]) -> None:
     """Refuse a batch that breaks the rules of the verb."""
-    global _passed  # noqa: PLW0603 - calls of one task come again and again
     if len(submissions) > MAX_ENQUEUE:
         raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
-    first = submissions[0].message if submissions else None
-    known = first is not None and all(map(is_, head_fields(first), _passed))
-    like = first if known else None
+    like: Message | None = None
     for submission in submissions:
         check_submission(submission, like)
         like = submission.message
-    if like is not None and not (known and like is first):
-        _passed = head_fields(like)
     if len(submissions) > MAX_TENANTS:
         tenants = {submission.message.tenant for submission in submissions}
         if len(tenants) > MAX_TENANTS:
@@ -122,7 +113,7 @@ def check_message(message: Message, like: Message | None = None) -> None:
     there, which calls of one task share, nothing more is asked.
     """
     id, body, trace = message.id, message.body, message.trace
-    if like is not message and (like is None or not shares_head(message, like)):
+    if like is None or not shares_head(message, like):
         _check_head(message)
     if type(id) is not str or not (
         (len(id) <= _LONGEST_ID and id.isascii() and id.encode().isalnum())  # quicker, for most

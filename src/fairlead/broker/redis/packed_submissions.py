@@ -13,7 +13,7 @@ from fairlead.broker.redis.encode import head_of, submission_args
 from fairlead.broker.redis.layout import SIZES
 from fairlead.broker.redis.wire import Value, pack
 from fairlead.broker.requests import Submission
-from fairlead.model.message import head_fields
+from fairlead.model.message import Message, head_fields, shares_head
 
 __all__ = ("PackedSubmissions", "beginning")
 
@@ -83,7 +83,8 @@ def _add_plain(parts: list[bytes], submissions: Sequence[Submission]) -> int:
     pack_sizes, sizes = SIZES.pack, _sizes
     count = in_run = place = 0
     run = b""  # the head of the run that is being written
-    fields, head = _last
+    head = b""
+    like: Message | None = None  # the message before
     for item in submissions:
         message = item.message
         if (
@@ -97,9 +98,14 @@ def _add_plain(parts: list[bytes], submissions: Sequence[Submission]) -> int:
             or item.ended is not None
         ):
             return 0
-        # Equal will do, unlike where they are checked: what passed and is equal is sent alike.
-        if fields != (fields := head_fields(message)):
+        if like is None:
+            # Equal will do, unlike where they are checked: what passed and is equal is sent alike.
+            fields = head_fields(message)
+            head = _last[1] if fields == _last[0] else head_of(message)
+            _last = fields, head
+        elif not shares_head(message, like):
             head = head_of(message)
+        like = message
         if head is not run:
             if in_run:
                 parts[place] = _run_count(in_run)
@@ -112,7 +118,6 @@ def _add_plain(parts: list[bytes], submissions: Sequence[Submission]) -> int:
         count += 2
     if in_run:
         parts[place] = _run_count(in_run)
-    _last = fields, head
     return count
 
 
