@@ -130,8 +130,9 @@ PIP = if [ -x $(BIN)/pip ]; then set -- $(BIN)/python -m pip; \
     set -- "$$@" install $(PIP_FLAGS)
 
 # Most of what pip does is to read the lists of all versions, one project after the other. All that
-# the tools need is in constraints.txt: two install it at once, and the last sees that it is whole.
-HALF = awk 'NR % 2 == $(1)' constraints.txt > $(VENV)/.half$(1); "$$@" --no-deps -r $(VENV)/.half$(1)
+# the tools need is in constraints.txt, with what builds the package: two install it at once, and the
+# last looks for nothing. A test sees that the list is whole.
+HALF = awk 'NR % 2 == $(1)' constraints.txt > $(VENV)/.half$(1) && "$$@" --no-deps -r $(VENV)/.half$(1)
 
 $(VENV)/.core: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead" >&2
@@ -147,5 +148,6 @@ $(VENV)/.docs: $(VENV)/.core
 
 $(VENV)/.dev: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead with the tools for tests and checks" >&2
-	@$(PIP); { $(call HALF,0); } & { $(call HALF,1); }; wait; "$$@" -c constraints.txt -e ".[dev]"
+	@$(PIP); { $(call HALF,0); } & { $(call HALF,1); }; one=$$?; wait $$! && [ $$one = 0 ] \
+	    && "$$@" --no-deps --no-build-isolation -e .
 	@touch $(VENV)/.core $@
