@@ -67,4 +67,11 @@ GUARDS: tuple[Guard, ...] = (
         "expire",
         ("local unset = done < STEP and configure.apply_on()", "local unset = false"),
     ),
+    _lua(
+        "steps: tenant everywhere, elsewhere",
+        "on a server that was started again a tenant is given its settings from the first queue on",
+        "test_a_tenant_is_given_it_everywhere_although_the_server_is_started_again",
+        "lib/settings",
+        ("if not run or call('HGET', prefix .. 'meta', 'run') == run then", "if true then"),
+    ),
 )

@@ -5,6 +5,7 @@ Judged on a server for which that is so at once: each call does the least that i
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from fairlead.model.errors import Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.fair import LiveClient
 from tests.support.long_way import clockless_lua, slow_lua
-from tests.support.servers import Running, shared
+from tests.support.servers import Running, server, shared
 from tests.support.store import submit
 
 MANY = 40
@@ -204,3 +205,24 @@ async def test_tidy_gives_a_tenant_what_a_caller_did_not_stay_for(
     while (await broker.tidy()).more:
         pass
     assert await runnable(broker) == {"b"}
+
+
+async def test_a_tenant_is_given_it_everywhere_although_the_server_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By then the server keeps its queues in another order: places in the old one mean nothing."""
+    with server(aof=True) as running:
+        broker = Counted(running.url)
+        await known_everywhere(broker)
+        change = TenantChange(tenant="a", paused=True)
+        monkeypatch.setattr(broker, "own", None)
+        with pytest.raises(TypeError):
+            await broker.configure(LiveClient(broker).call(), [change])
+        monkeypatch.undo()
+        for _ in range(QUEUES // 30):
+            assert (await broker.tidy()).more
+        await asyncio.to_thread(running.restart)
+        while (await broker.tidy()).more:
+            pass
+        assert await runnable(broker) == {"b"}
+        await broker.close()
