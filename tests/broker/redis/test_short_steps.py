@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.requests import Alter, Fetch, TenantChange
+from fairlead.broker.requests import Alter, Fetch, QueueChange, TenantChange
 from fairlead.client.client import Client as AppClient
 from fairlead.model.errors import Unreachable
 from fairlead.model.lifecycle import State
@@ -226,3 +226,20 @@ async def test_a_tenant_is_given_it_everywhere_although_the_server_is_started_ag
             pass
         assert await runnable(broker) == {"b"}
         await broker.close()
+
+
+async def test_who_sets_something_else_does_not_finish_what_others_have_set(
+    broker: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that begins waits for its own declarations, not for those of all tenants."""
+    await known_everywhere(broker)
+    call = LiveClient(broker).call
+    monkeypatch.setattr(broker, "own", None)
+    with pytest.raises(TypeError):
+        await broker.configure(call(), [TenantChange(tenant="a", paused=True)])
+    monkeypatch.undo()
+    await broker.configure(call(), [])
+    await broker.configure(call(), [QueueChange(queue="q.0", warn_depth=5)])
+    await broker.configure(call(), [TenantChange(tenant="b", queue="q.0", weight=2.0)])
+    assert broker.calls["apply_settings"] == 0
+    assert (await broker.tidy()).more
