@@ -126,11 +126,14 @@ async def test_a_queue_is_deleted_in_as_many_calls_as_it_takes(slow: Counted) ->
     assert (await slow.snapshot()).queues == {}
 
 
-async def test_a_read_goes_on_with_the_next_call(slow: Counted) -> None:
+async def test_a_read_goes_on_with_the_next_call(running: Running, slow: Counted) -> None:
     names = await filled(slow, 100)
+    running.admin("CONFIG", "RESETSTAT")
     records = await slow.find([*names, "unknown"])
     assert [record and record.message.id for record in records] == [*names, None]
     assert slow.calls["find"] > 2
+    reads = running.admin("INFO", "commandstats")["cmdstat_hmget"]["calls"]
+    assert reads < 5 * slow.calls["find"], "nothing is read for the next call"
 
 
 async def test_many_tasks_are_read_with_few_commands(running: Running, broker: Counted) -> None:
