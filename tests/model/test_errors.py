@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from typing import Any
@@ -172,6 +173,17 @@ def test_an_error_says_it_on_one_line_and_carries_the_facts(
     assert len(str(error).splitlines()) == 1
     assert {name: getattr(error, name) for name in fields} == fields
     assert vars(error) == fields
+
+
+@pytest.mark.parametrize(("error", "fields"), SAMPLES, ids=lambda v: type(v).__name__)
+def test_another_process_can_raise_it_again(error: BaseException, fields: dict[str, Any]) -> None:
+    """Or a process pool breaks, and ``multiprocessing.Pool`` waits for ever."""
+    error.add_note("in call 3")
+    again = copy.copy(error)  # as pickle makes one
+    assert type(again) is type(error)
+    assert (str(again), again.args) == (str(error), error.args)
+    assert vars(again) == {**fields, "__notes__": ["in call 3"]}
+    del error.__notes__
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ Errors say what happened in a sentence and carry the facts as fields.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from fairlead.model.exception_copies import copied
 from fairlead.model.safe_repr import one_line
 from fairlead.model.safe_repr import safe_repr as _show
 
@@ -58,6 +60,9 @@ _MOST_NODES = 12  # of a cycle, half of them from either end
 
 class FairleadError(Exception):
     """The root of all errors that Fairlead raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copied(self)
 
 
 class InvalidInput(FairleadError, ValueError):

@@ -234,7 +234,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 _decode_message = msgspec.msgpack.Decoder(Message).decode
 #: ``Body.decode`` for those who mind its call: raises one of ``UNREADABLE``.
 read_body = msgspec.msgpack.Decoder(Body).decode
-read_trace = msgspec.msgpack.Decoder(Trace).decode  # the same for ``Trace.decode``
+read_trace = msgspec.msgpack.Decoder(Trace).decode  # for those that are stored
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):

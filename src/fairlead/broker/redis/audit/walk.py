@@ -284,7 +284,7 @@ def _text(shard: Shard, raw: bytes) -> str | None:
 def _put_together(shard: Shard) -> None:
     """Make tasks of messages and records, and give the parts that all checks need a name."""
     for name, value in shard.hash("meta").items():
-        if name != "generation":
+        if name not in ("generation", "run"):  # which are texts
             try:
                 shard.meta |= (
                     unpack_numbers(value) if name == NUMBERS_FIELD else {name: float(value)}
