@@ -6,5 +6,3 @@ is imported here: the libraries of the server are optional, and tokens do withou
 """
 
 from __future__ import annotations
-
-__all__ = ()

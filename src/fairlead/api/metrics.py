@@ -27,8 +27,6 @@ from fairlead.model.message import LEVEL_NAMES, LEVELS
 from fairlead.telemetry.counters import OTHER
 from fairlead.telemetry.metrics import Exposition, Labels, add_counted, text_of
 
-__all__ = ("MOUNTS", "BrokerMetrics")
-
 T = TypeVar("T")
 
 _FRESH = 1.0  # seconds for which what was read is shown again

@@ -27,8 +27,6 @@ from fairlead.client import Client, Clients
 from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import BrokerError, FairleadError
 
-__all__ = ("Service", "headers_of", "mutates")
-
 _log = logging.getLogger("fairlead.api")
 
 _WARM_UP = 5.0  # seconds

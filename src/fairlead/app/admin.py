@@ -40,15 +40,6 @@ if TYPE_CHECKING:
     from fairlead.app.facade import Fairlead
     from fairlead.fallback.fallback import Fallback
 
-__all__ = (
-    "aconfigure_limiter", "aconfigure_queue", "aconfigure_tenant", "adelete_queue", "ahistory",
-    "alimiter_settings", "apage", "apurge", "aqueue_settings", "asnapshot", "astats",
-    "atask_history", "atenant_settings", "aworkers", "configure_limiter", "configure_queue",
-    "configure_tenant", "declare_limiter", "declare_queue", "declare_tenant", "delete_queue",
-    "events", "history", "limiter_settings", "page", "purge", "queue_settings", "snapshot",
-    "stats", "task_history", "tenant_settings", "workers",
-)  # fmt: skip
-
 
 async def aconfigure_queue(app: Fairlead, name: str, /, **settings: Unpack[QueueSettings]) -> None:
     """Set limits, pause and retention of a queue; what is not named stays as it is."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fairlead.worker.runner import Raised
     from fairlead.worker.worker import Worker
 
-__all__ = ("Drained", "Left", "drain", "drained")
-
 _EXPLAINED = 100  # tasks that are looked at one by one
 _COUNTS = {  # where a snapshot counts what is not finished
     State.QUEUED: "ready",

@@ -28,8 +28,6 @@ from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
 if TYPE_CHECKING:
     from fairlead.app.facade import Fairlead
 
-__all__ = ("aenqueue_flow", "enqueue_flow", "flow")
-
 R = TypeVar("R")
 
 _PAGE = 100  # members that are read in one call

@@ -5,5 +5,3 @@ name, and what commands share is in `common/`.
 """
 
 from __future__ import annotations
-
-__all__ = ()

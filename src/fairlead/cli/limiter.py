@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fairlead.broker.requests import LimiterChange
     from fairlead.client import Client
 
-__all__ = ("limiter",)
-
 _SET = ("concurrency", "rate", "burst", "failures", "cooldown", "probes")
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from fairlead.broker.requests import TenantChange
     from fairlead.client import Client
 
-__all__ = ("tenant",)
-
 _WIDEST = 40  # characters of a name
 _QUEUE = click.option("--queue", help="Only in this queue; it goes before what is set for all.")
 _SET = ("weight", "concurrency", "rate", "burst", "paused")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from fairlead.broker.records import WorkerRecord
     from fairlead.broker.requests import WorkerOrder
 
-__all__ = ("workers",)
-
 _LONGEST = 60  # characters of a host or a state
 _LONGEST_ERROR = 300
 _AT_ONCE = 20  # orders: where a broker fails, each takes its time

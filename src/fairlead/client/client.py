@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
     from fairlead.fallback.submitter import Submitter
 
-__all__ = ("Client",)
-
 
 class Client:
     """Enqueues, orders, reads and waits. One per event loop: its calls are numbered in one line."""

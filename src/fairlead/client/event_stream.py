@@ -28,8 +28,6 @@ from fairlead.model.events import Event, EventId
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.runtime.component import Outage
 
-__all__ = ("NOW", "OLDEST", "POLL", "EventReader", "EventStream", "Heard", "HeardPage", "described")
-
 NOW = "now"
 OLDEST = "oldest"
 POLL = 5.0  # seconds that one call waits for the next event

@@ -17,8 +17,6 @@ from fairlead.model.errors import BrokerError, Unreachable
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
 
-__all__ = ("FailFastCaller", "fail_fast_store")
-
 T = TypeVar("T")
 
 

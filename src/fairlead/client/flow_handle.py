@@ -25,8 +25,6 @@ from fairlead.model.lifecycle import State
 from fairlead.model.options import Duration
 from fairlead.model.outbox_state import OutboxState
 
-__all__ = ("FlowHandle", "FlowInfo")
-
 R = TypeVar("R", covariant=True)
 S = TypeVar("S")
 

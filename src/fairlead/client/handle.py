@@ -42,15 +42,6 @@ from fairlead.model.packing import unpack_as
 from fairlead.model.registry import TaskSpec
 from fairlead.model.result_refs import Output
 
-__all__ = (
-    "Handle",
-    "explained",
-    "handle_for",
-    "refuse_to_block",
-    "until_answered",
-    "wait_limit",
-)
-
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 

@@ -28,16 +28,6 @@ from fairlead.model.priorities import Priorities
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
 
-__all__ = (
-    "HISTORY_STATES",
-    "HistoryPage",
-    "HistorySelection",
-    "HistoryTask",
-    "TaskHistory",
-    "history_of",
-    "read_history",
-)
-
 Source = Literal["ledger", "broker"]
 
 #: States of a row of the ledger: those of the broker, and what comes before and beside them.

@@ -15,8 +15,6 @@ from fairlead.model.events import EventId
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
 
-__all__ = ("LedgerLag", "read_lag")
-
 
 class LedgerLag(msgspec.Struct, frozen=True, kw_only=True):
     """What waits between the two."""

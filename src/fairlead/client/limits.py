@@ -26,12 +26,6 @@ from fairlead.model.options import Duration, seconds
 from fairlead.model.rates import RATE_RULE, Rate, in_rate
 from fairlead.settings import configured_limits
 
-__all__ = (
-    "DeclaredLimits", "LimiterSettings", "QueueSettings", "TenantSettings", "limiter_change",
-    "limiter_settings", "queue_change", "queue_settings", "raise_first", "tenant_change",
-    "tenant_settings",
-)  # fmt: skip
-
 _SWITCHES = ("paused", "charge_run_time", "strict_priorities")
 _DURATIONS = ("keep_completed", "keep_dead", "cooldown")
 _COUNTS = (

@@ -21,17 +21,6 @@ from fairlead.model.errors import (
 from fairlead.model.names import check_schedule
 from fairlead.model.schedule import MAX_MISSED, ScheduleSpec, Timing, next_slot, slots
 
-__all__ = (
-    "carry_out",
-    "declare",
-    "next_runs",
-    "over",
-    "read",
-    "replacement",
-    "revise",
-    "same_times",
-)
-
 _TRIES = 5  # at a change, while others change the same schedule
 _MOST_RUNS = 1_000
 

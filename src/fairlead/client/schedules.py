@@ -45,8 +45,6 @@ from fairlead.model.priorities import Priorities
 from fairlead.model.schedule import ScheduleSpec, TimingOptions, next_slot
 from fairlead.runtime.ids import new_id
 
-__all__ = ("Schedules",)
-
 T = TypeVar("T", bound=Sender[..., Any])
 _Call = TaskCall[Any] | Sender[..., Any]
 _C = TypeVar("_C", TaskCall[Any] | Sender[..., Any], TaskCall[Any] | Sender[..., Any] | None)

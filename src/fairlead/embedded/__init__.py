@@ -5,5 +5,3 @@ Start with ``valkey`` and ``postgres``, which decide who starts and who joins; `
 """
 
 from __future__ import annotations
-
-__all__ = ()

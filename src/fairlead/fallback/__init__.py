@@ -6,5 +6,3 @@ way out, ``background`` runs it, ``local_tasks`` runs tasks here meanwhile. ``re
 """
 
 from __future__ import annotations
-
-__all__ = ()

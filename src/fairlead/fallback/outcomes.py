@@ -38,8 +38,6 @@ from fairlead.model.outage import Moment, elapsed, remaining
 from fairlead.model.spool_errors import SpoolFailed
 from fairlead.spool import Entry, Kind, Record, Rejection, Spool
 
-__all__ = ("KeptOutcome", "Outcomes", "due", "settle_left")
-
 log = logging.getLogger("fairlead.fallback")
 
 _VERSION = 1

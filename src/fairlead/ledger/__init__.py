@@ -5,5 +5,3 @@ brings the schema up to date. Nothing here speaks to a broker.
 """
 
 from __future__ import annotations
-
-__all__ = ()

@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ("Statement", "statement", "statements")
-
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _OPTIONAL = re.compile(r"-- @(\w+)$")
 _COMMENT = re.compile(r"^--")

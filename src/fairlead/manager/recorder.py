@@ -39,8 +39,6 @@ from fairlead.model.ledger_errors import LedgerError
 if TYPE_CHECKING:
     from fairlead.manager.leader_term import Term
 
-__all__ = ("Recorded", "Recorder")
-
 _BATCH = 10_000  # events of one transaction; the more, the fewer rows are written twice
 _PAGE = 1_000  # events of one call
 _ROOM = 32 * 1024 * 1024  # bytes of bodies of one transaction; the rest comes with the next one

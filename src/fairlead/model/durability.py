@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ("CLAIM",)
-
 CLAIM = (
     "An accepted task survives the death of any client or worker, and that of the server as far as "
     "its append-only file goes."

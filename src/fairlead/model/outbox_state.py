@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ("OutboxState",)
-
 
 class OutboxState(StrEnum):
     """States in front of those of ``State``: the broker does not know the task, or not yet."""

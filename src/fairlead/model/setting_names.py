@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ("FILE", "LEDGER", "REQUIRE", "VARIABLE")
-
 FILE = "fairlead.toml"
 VARIABLE = "FAIRLEAD_URL"
 LEDGER = "FAIRLEAD_LEDGER"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fairlead.model.durations import Duration, duration_rule, in_seconds
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("Reject", "Retry", "Signal", "Snooze")
-
 
 class Signal(Exception):
     """Raised by a handler to say how its attempt ended; not an error."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ("State",)
-
 
 class State(StrEnum):
     """Where a task is. One word per thing, everywhere."""

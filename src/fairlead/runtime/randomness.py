@@ -11,7 +11,5 @@ from random import Random
 
 from fairlead.runtime.process_hooks import at_fork
 
-__all__ = ("generator",)
-
 generator = Random()
 at_fork(after_in_child=generator.seed)  # or all children would draw the same

@@ -21,8 +21,6 @@ from fairlead.settings.keys import (
     closest_variable,
 )
 
-__all__ = ("Found", "Sources")
-
 _log = logging.getLogger("fairlead")
 _told: set[str] = set()  # variables of this process that were warned of
 

@@ -33,17 +33,6 @@ from fairlead.runtime.ids import new_id
 from fairlead.runtime.private_folders import make_private
 from fairlead.spool import files
 
-__all__ = (
-    "LOCK",
-    "QUARANTINE",
-    "ProcessFolder",
-    "Owner",
-    "failure",
-    "is_owner",
-    "owner_of",
-    "owners",
-)
-
 QUARANTINE = "quarantine"
 
 LOCK = "lock"

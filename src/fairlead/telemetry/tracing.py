@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
-__all__ = ("SENT_AT", "Attempt", "Sending", "Traceable", "trace")
-
 SENT_AT = "fairlead-sent-at"  # a header: unix seconds of the enqueue
 _RECENT = 3_600.0  # seconds; what begins later is no part of the trace that enqueued it
 _MAX_STATE = 512  # characters of the header tracestate, as W3C asks for at least

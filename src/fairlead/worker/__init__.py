@@ -5,5 +5,3 @@ Nothing is imported here: a program that enqueues loads no worker.
 """
 
 from __future__ import annotations
-
-__all__ = ()

@@ -39,8 +39,6 @@ from fairlead.worker.run.log_buffer import LogBuffer
 from fairlead.worker.run.progress_writer import Writes
 from fairlead.worker.run.threads import Threads
 
-__all__ = ("Raised", "Runner")
-
 log = logging.getLogger("fairlead.worker")
 
 _LONGEST_ERROR = 500  # characters of its text in a line

@@ -24,8 +24,6 @@ from fairlead.broker.documents import Document, DocumentChange
 from fairlead.client import Client
 from fairlead.model.errors import BrokerError
 
-__all__ = ("TokenCache",)
-
 _log = logging.getLogger("fairlead.api")
 
 _FRESH = 1.0  # seconds after which a token is read anew, beside the request that uses it

@@ -9,8 +9,6 @@ from fairlead.broker.documents import MAX_DOCUMENTS, Document, DocumentChange
 from fairlead.client import Client
 from fairlead.model.errors import FairleadError, TooLarge
 
-__all__ = ("TokenView", "create_token", "list_tokens", "revoke_token")
-
 _AFTER = 7 * 86_400.0  # seconds that a token is listed after it has expired
 _PAGE = 500
 

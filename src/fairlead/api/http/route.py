@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fairlead.api.service import Service
     from fairlead.client import Client
 
-__all__ = ("SCOPES", "Access", "Headers", "Reply", "Request", "Route", "Scope")
-
 #: ``read``: states, counts and settings. ``submit``: new tasks, and the results of one's own.
 #: ``manage``: changes of what exists. ``payload``: arguments and results of tasks.
 Scope = Literal["read", "submit", "manage", "payload"]

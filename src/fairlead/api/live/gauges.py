@@ -16,8 +16,6 @@ from fairlead.client import Client
 from fairlead.client.event_info import EventFilter
 from fairlead.model.errors import BrokerError
 
-__all__ = ("DEPTH", "FIGURES", "METRICS", "Gauges")
-
 DEPTH = "queue.depth"
 METRICS = "system.metrics"
 FIGURES = frozenset((DEPTH, METRICS))

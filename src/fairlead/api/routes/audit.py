@@ -14,8 +14,6 @@ from fairlead.api.views.paging import Limit, about, for_operators
 from fairlead.api.views.timestamps import moment
 from fairlead.broker.documents import Note
 
-__all__ = ("ROUTES", "AuditEntry", "AuditPage")
-
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One change. Nothing of the arguments or results of tasks is in it."""

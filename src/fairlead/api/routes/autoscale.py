@@ -30,8 +30,6 @@ from fairlead.broker.records import QueueCounts, WorkerRecord
 from fairlead.broker.stats import QueueStats
 from fairlead.model.names import check_queue
 
-__all__ = ("ROUTES", "Autoscale", "QueueSignal", "desired_workers")
-
 _RUN_SECONDS = 1.0  # of a queue in which nothing has ended yet
 _CONCURRENCY = 10  # of a worker, where none serves the queue and nobody says
 

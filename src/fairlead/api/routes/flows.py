@@ -19,8 +19,6 @@ from fairlead.broker.records import TaskRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
 
-__all__ = ("ROUTES", "FlowAltered", "FlowEdge", "FlowNode", "FlowView")
-
 _MOST_NODES = 1_000
 _MOST_CHECKED = 20_000  # members that are looked at before an order of a tenant
 

@@ -15,8 +15,6 @@ from fairlead.fallback.fallback import Fallback
 from fairlead.model.errors import BrokerError
 from fairlead.model.outage import BrokerState
 
-__all__ = ("ROUTES", "Health", "HealthFinding")
-
 Status = Literal["ok", "warn", "fail"]
 _WORST: tuple[Status, ...] = ("fail", "warn")
 

@@ -23,8 +23,6 @@ from fairlead.client.history import (
     read_history,
 )
 
-__all__ = ("ROUTES",)
-
 T = TypeVar("T")
 
 HistoryState = Literal[

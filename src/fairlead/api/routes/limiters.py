@@ -17,8 +17,6 @@ from fairlead.broker.records import LimiterState
 from fairlead.broker.requests import LimiterChange
 from fairlead.model.names import check_limiter
 
-__all__ = ("ROUTES", "BreakerView", "LimiterPage", "LimiterPatch", "LimiterView")
-
 _MOST = 1_000_000
 _Count = Annotated[int, Meta(ge=1, le=_MOST)]
 

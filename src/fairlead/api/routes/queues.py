@@ -18,17 +18,6 @@ from fairlead.broker.records import QueueCounts, Snapshot
 from fairlead.broker.requests import MAX_STEP, QueueChange
 from fairlead.model.names import check_queue
 
-__all__ = (
-    "ROUTES",
-    "Purged",
-    "QueueDeleted",
-    "QueueDetail",
-    "QueueLimits",
-    "QueuePage",
-    "QueuePatch",
-    "QueueView",
-)
-
 _LARGEST = 2**53 - 1  # what every reader of JSON can tell exactly
 _LONGEST = 3_650 * 86_400.0  # seconds
 _MOST = 1_000_000

@@ -25,8 +25,6 @@ from fairlead.model.names import check_schedule
 from fairlead.model.schedule import ScheduleSpec, Timing, TimingOptions, next_slot
 from fairlead.runtime.ids import new_id
 
-__all__ = ("ROUTES", "SchedulePage", "SchedulePut", "ScheduleView")
-
 _WHEN = ("every", "at", "tz", "gap", "fold", "missed", "max_missed", "start", "end")
 _Moment = datetime | float | int
 

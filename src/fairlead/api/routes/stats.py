@@ -14,8 +14,6 @@ from fairlead.api.views.timestamps import moment
 from fairlead.broker.stats import BUCKETS, COUNTERS, HISTOGRAMS, TALLIED, Histogram, QueueStats
 from fairlead.model.names import check_queue
 
-__all__ = ("ROUTES", "Bucket", "HistogramPage", "QueueFigures", "StatsPage", "Times")
-
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """How long something took, in seconds; a percentile is the end of its bucket, at most twice."""

@@ -11,8 +11,6 @@ from fairlead.api.http.route import Request, Route
 from fairlead.api.views.paging import Cursor, Limit, about, named_page
 from fairlead.client.catalog import KnownTask, known_task, known_tasks
 
-__all__ = ("ROUTES", "TaskParameter", "TaskType", "TaskTypePage")
-
 
 class TaskParameter(msgspec.Struct, frozen=True, kw_only=True):
     """One parameter of a task."""

@@ -44,8 +44,6 @@ from fairlead.broker.records import TaskRecord
 from fairlead.broker.requests import Alter
 from fairlead.model.lifecycle import FINAL, State
 
-__all__ = ("ROUTES", "Whose")
-
 T = TypeVar("T")
 
 _LEAST = 0.1  # seconds that are left for the last call

@@ -13,8 +13,6 @@ from fairlead.api.views.paging import PageQuery, about, for_operators, named_pag
 from fairlead.api.views.timestamps import moment
 from fairlead.broker.records import WorkerRecord
 
-__all__ = ("ROUTES", "RunningTask", "WorkerDetail", "WorkerOrdered", "WorkerPage", "WorkerView")
-
 _MOST_NOW = 100  # tasks that a worker says it runs
 
 Order = Literal["pause", "resume", "stop"]

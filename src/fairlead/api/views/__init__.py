@@ -4,5 +4,3 @@ Start with ``tasks``; ``paging`` has what all answers share, ``redaction`` field
 """
 
 from __future__ import annotations
-
-__all__ = ()

@@ -16,23 +16,6 @@ from fairlead.broker.records import Counts, QueueCounts, TenantCounts
 from fairlead.broker.stats import Histogram, QueueStats, TenantStats
 from fairlead.client import Client
 
-__all__ = (
-    "MAX_QUEUES",
-    "Part",
-    "QueueRead",
-    "TenantQueue",
-    "TenantView",
-    "Throttle",
-    "busiest",
-    "known_in",
-    "parts_of",
-    "queue_of",
-    "read_queues",
-    "shares_in",
-    "tenant_views",
-    "view_of",
-)
-
 MAX_QUEUES = 20  # that are read for one answer, those with most work first
 _MAX_TENANTS = 2_000  # that are read for one answer, and those of one more queue
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_queue
 
-__all__ = ("KINDS", "Keys")
-
 #: The same in every layout, so that each release finds what any other wrote, and can refuse it. The
 #: digit is part of the name.
 _FAMILY = "fl1"

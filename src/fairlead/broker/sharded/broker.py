@@ -61,8 +61,6 @@ from fairlead.broker.sharded.servers import joined_hello, register
 from fairlead.broker.sharded.session import Line, Session
 from fairlead.broker.sharded.shard_store import ShardStore
 
-__all__ = ("ShardedBroker",)
-
 T = TypeVar("T")
 H = TypeVar("H")
 

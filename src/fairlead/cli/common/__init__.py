@@ -5,5 +5,3 @@ Start with ``commands``. Which broker, app or tasks a command means: ``broker_op
 """
 
 from __future__ import annotations
-
-__all__ = ()

@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from fairlead.broker.records import Settings, Snapshot
     from fairlead.client import Client
 
-__all__ = (
-    "check_settable",
-    "check_shown",
-    "every_setting",
-    "naming_schedules",
-    "new_option",
-    "tenants_in",
-)
-
 T = TypeVar("T")
 
 #: The option of commands that set something for a name.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fairlead.broker.records import TaskRecord
     from fairlead.client import Client, PageSelection
 
-__all__ = ("TaskQuery", "each_once", "filter_options", "hint_of", "query_of", "state_option")
-
 F = Callable[..., Any]
 
 state_option: Callable[[F], F] = click.option(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fairlead.broker.records import QueueCounts
     from fairlead.client import Client, Snapshot, WorkerRecord
 
-__all__ = ("list_", "show")
-
 _COUNTS = ("ready", "scheduled", "retrying", "deferred", "running", "dead", "completed")
 _TENANTS = 20  # that are shown, those with most tasks first
 _WIDEST = 40  # characters of a tenant

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fairlead.broker.requests import Deleted, Moved
     from fairlead.client import Client
 
-__all__ = ("delete", "purge")
-
 
 @click.command(
     cls=Command,

@@ -16,8 +16,6 @@ from fairlead.cli.common.limit_options import limit_options, said_limits, settin
 if TYPE_CHECKING:
     from fairlead.client import Client
 
-__all__ = ("limit", "pause", "resume")
-
 _NAMES = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 
 

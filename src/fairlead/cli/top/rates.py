@@ -10,8 +10,6 @@ from fairlead.broker.stats import Histogram, QueueStats
 from fairlead.cli.common.known_names import check_shown
 from fairlead.client import Client, Stats
 
-__all__ = ("Figures", "Look", "QueueFigures", "compared", "read")
-
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """A broker at one moment."""

@@ -4,5 +4,3 @@ Start with ``supervisor`` and ``child``. ``supervisor_link`` is the child's end 
 """
 
 from __future__ import annotations
-
-__all__ = ()

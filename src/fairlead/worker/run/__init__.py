@@ -4,5 +4,3 @@ Start with ``attempt``, which all kinds share, then ``executors``. ``context`` i
 """
 
 from __future__ import annotations
-
-__all__ = ()

@@ -43,8 +43,6 @@ from fairlead.worker.run.executors import Attempt, ExecutionEnv
 if TYPE_CHECKING:
     from fairlead.worker.worker import Worker
 
-__all__ = ("SlotAttempt", "SlotProcesses", "serve_attempts")
-
 log = logging.getLogger("fairlead.worker")
 
 _LAST_WORDS = 0.1  # seconds in which a message of a process that has ended arrives
