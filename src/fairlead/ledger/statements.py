@@ -25,11 +25,6 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     writes: bool  # so a lost connection leaves doubt
 
     @property
-    def is_fenced(self) -> bool:
-        """Whether only the leader's term gets it to do something."""
-        return "term" in self.parameters
-
-    @property
     def is_prepared(self) -> bool:
         """Whether one plan is good for all parameters, so that the server may keep it."""
         return "-- @" not in self.text
