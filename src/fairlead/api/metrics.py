@@ -91,7 +91,7 @@ class BrokerMetrics:
         hello, snapshot, stats, workers, kept = await asyncio.gather(
             _within(_PATIENCE, client.now()),
             _within(_PATIENCE, client.snapshot(tenants=False)),
-            _within(_PATIENCE, client.stats(None, tenants=False)),
+            _within(_PATIENCE, client.store.stats(None, tenants=False)),
             _within(_PATIENCE, client.workers()),
             _within(_PATIENCE, read_lag(client, ledger)),
         )
@@ -156,7 +156,7 @@ class _Tenants:
     async def _all(self, client: Client, queues: list[str]) -> dict[str, dict[str, TenantStats]]:
         found = {}
         for queue in queues:
-            found.update((await client.stats(queue, tenants=True)).tenants)
+            found.update((await client.store.stats(queue, tenants=True)).tenants)
         return found
 
 

@@ -243,7 +243,7 @@ class Service:
 
     async def has_tokens(self) -> bool:
         """Whether there is any token."""
-        return bool((await self.client().documents(KIND, limit=1)).documents)
+        return bool((await self.client().store.documents(KIND, limit=1)).documents)
 
     async def close(self) -> None:
         """Finish what is outstanding; the app's broker stays open."""

@@ -198,7 +198,7 @@ async def astats(app: Fairlead, queue: str | None = None, *, tenants: bool = Fal
         tenants: True adds what each tenant got in this hour and the last. Default: False.
     """
     name = queue if queue is None else check_queue(queue)
-    return await app._clients.current().stats(name, tenants=tenants)
+    return await app._clients.current().store.stats(name, tenants=tenants)
 
 
 def stats(app: Fairlead, queue: str | None = None, *, tenants: bool = False) -> Stats:
@@ -209,7 +209,9 @@ def stats(app: Fairlead, queue: str | None = None, *, tenants: bool = False) -> 
         tenants: True adds what each tenant got in this hour and the last. Default: False.
     """
     name = queue if queue is None else check_queue(queue)
-    return app._clients.blocking(lambda client: client.stats(name, tenants=tenants), "app.stats")
+    return app._clients.blocking(
+        lambda client: client.store.stats(name, tenants=tenants), "app.stats"
+    )
 
 
 def events(

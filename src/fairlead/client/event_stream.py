@@ -281,11 +281,11 @@ class EventReader:
         The call confirms what the last one returned, if the reader has a name.
         """
         if self._from_now and self._next is None:
-            page = await self._client.events(latest=True)
+            page = await self._client.store.events(latest=True)
             self._since = page.now
             self._began = frozenset(() if page.last is None else places_of(page.last))
         else:
-            page = await self._client.events(
+            page = await self._client.store.events(
                 after=self._next, reader=self._reader, limit=_LIMIT, timeout=timeout
             )
         last = page.last
@@ -311,7 +311,7 @@ class EventReader:
 
     async def confirm(self, place: EventId) -> None:
         """Keep a place for the named reader, without reading on."""
-        await self._client.events(after=place, reader=self._reader, limit=1)
+        await self._client.store.events(after=place, reader=self._reader, limit=1)
 
     async def follow(self, timeout: float = POLL) -> HeardPage:
         """``read``; raises ``Refused`` if the broker was closed, where it would not wait."""

@@ -305,7 +305,7 @@ def _returned(handler: Callable[..., Any]) -> Any:
 
 async def explained(client: Client, id: str, tenant: str) -> Explanation:
     """What there is to say of a task of this tenant; of any, if that is empty."""
-    standing = await client.standing(id)
+    standing = await client.store.standing(id)
     if standing is not None and tenant not in ("", standing.record.message.tenant):
         standing = None
     return explain(id, standing, await client.workers())

@@ -31,7 +31,7 @@ async def read_lag(client: Client, ledger: Ledger | None) -> LedgerLag | None:
     lag = await ledger.lag()
     places = await ledger.places()
     try:
-        latest = await client.events(latest=True)
+        latest = await client.store.events(latest=True)
     except BrokerError:
         behind = None
     else:

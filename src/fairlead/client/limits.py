@@ -146,17 +146,17 @@ def _checked(settings: Mapping[str, Any], known: type, where: str) -> dict[str, 
 
 async def queue_settings(client: Client, name: str) -> QueueSettings:
     """Return what is in force for a queue, whether it was set or is the default."""
-    (change,) = (await client.settings(check_queue(name))).queues
+    (change,) = (await client.store.settings(check_queue(name))).queues
     return cast(QueueSettings, _said(change))
 
 
 async def tenant_settings(client: Client, name: str, queue: str | None) -> TenantSettings:
     """Return what is set for a tenant: in one queue, or for all of them."""
     where = None if queue is None else check_queue(queue)
-    page = await client.settings(where, tenant=check_tenant(name))
+    page = await client.store.settings(where, tenant=check_tenant(name))
     found = list(page.tenants)
     while page.cursor is not None:
-        page = await client.settings(where, tenant=name, cursor=page.cursor)
+        page = await client.store.settings(where, tenant=name, cursor=page.cursor)
         found += page.tenants
     said = [_said(change) for change in found if change.queue == where]
     return cast(TenantSettings, said[0] if said else {})
@@ -164,7 +164,7 @@ async def tenant_settings(client: Client, name: str, queue: str | None) -> Tenan
 
 async def limiter_settings(client: Client, name: str) -> LimiterSettings:
     """Return what is in force for a limiter; nothing if it was never set."""
-    found = (await client.settings(limiter=check_limiter(name))).limiters
+    found = (await client.store.settings(limiter=check_limiter(name))).limiters
     return cast(LimiterSettings, _said(found[0]) if found else {})
 
 

@@ -99,7 +99,7 @@ async def redeem_code(client: Client, text: str) -> Token | None:
     given = _opened(text)
     if given is None:
         return None
-    found = (await client.documents(_KIND, [given.id])).documents
+    found = (await client.store.documents(_KIND, [given.id])).documents
     if not found:
         return None
     stored = msgspec.json.decode(found[0].value, type=SignInCode)

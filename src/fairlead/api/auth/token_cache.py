@@ -175,7 +175,7 @@ class TokenCache:
             began = self._clock()
             try:
                 async with asyncio.timeout(self._limit):
-                    page = await self._client().documents(KIND, cursor=cursor, limit=_PAGE)
+                    page = await self._client().store.documents(KIND, cursor=cursor, limit=_PAGE)
             except (BrokerError, TimeoutError):
                 return
             for document in page.documents:
@@ -191,7 +191,7 @@ class TokenCache:
         began = self._clock()
         try:
             async with asyncio.timeout(self._limit):
-                page = await self._client().documents(KIND, [id])
+                page = await self._client().store.documents(KIND, [id])
         except (BrokerError, TimeoutError):
             return  # it is as old as it is; whoever needs it newer is told
         finally:

@@ -121,7 +121,7 @@ class Gauges:
             return None
         client = self._client()
         found = whole or await client.snapshot(tenants=False)
-        stats = (await client.stats(None, tenants=False)).queues.values()
+        stats = (await client.store.stats(None, tenants=False)).queues.values()
         workers = await client.workers()
         counted = (
             found.now,

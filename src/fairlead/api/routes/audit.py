@@ -50,7 +50,7 @@ async def _audit(request: Request) -> AuditPage:
     query: AuditQuery = request.query
     notes: list[Note] = []
     for trail in (AUDIT, TENANTS_AUDIT):  # their numbers are of one line
-        notes += await request.client.notes(trail, before=query.before, limit=query.limit)
+        notes += await request.client.store.notes(trail, before=query.before, limit=query.limit)
     notes = sorted(notes, key=lambda note: -note.number)[: query.limit]
     more = len(notes) == query.limit and notes[-1].number > 1
     return AuditPage(

@@ -101,7 +101,7 @@ async def _autoscale(request: Request) -> Autoscale:
     queue = None if query.queue is None else check_queue(query.queue)
     counts, stats, workers = await asyncio.gather(
         request.client.snapshot(queue, tenants=False),
-        request.client.stats(queue),
+        request.client.store.stats(queue),
         request.client.workers(),
     )
     if queue is not None and queue not in counts.queues:

@@ -101,7 +101,9 @@ async def _get(request: Request) -> FlowView:
     members: list[FlowMember] = []
     while len(members) < query.limit:
         start, most = query.cursor + len(members), query.limit - len(members)
-        part = await request.client.graph(record.id, start, min(most, MAX_MEMBERS))
+        part = await request.client.store.graph(
+            record.id, start=start, limit=min(most, MAX_MEMBERS)
+        )
         if not part:
             break
         members += part
@@ -227,7 +229,7 @@ async def _check_members(request: Request, record: FlowRecord, own: str) -> None
             rule=f"at most {_MOST_CHECKED:,} tasks, or a token that is not bound to a tenant",
         )
     start = 0
-    while ids := await request.client.members(record.id, start, MAX_MEMBERS):
+    while ids := await request.client.store.members(record.id, start=start, limit=MAX_MEMBERS):
         start += len(ids)
         for task in await request.client.find(ids):
             if task is not None and task.message.tenant != own:

@@ -52,7 +52,7 @@ async def _health(request: Request) -> Health:
         if service.outage:
             raise TimeoutError  # others have asked, and go on to
         async with asyncio.timeout(service.settings.patience):
-            now, found = await request.client.now(), await request.client.diagnose()
+            now, found = await request.client.now(), await request.client.store.diagnose()
     except (BrokerError, TimeoutError) as error:
         # Without the words of the error, which may name the address of the broker.
         text = f"the broker does not answer ({type(error).__name__})"

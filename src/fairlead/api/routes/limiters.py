@@ -90,7 +90,7 @@ async def _get(request: Request) -> LimiterView:
 
 async def _set(request: Request, name: str) -> LimiterChange | None:
     """What is set for a limiter, if anything is."""
-    found = (await request.client.settings(limiter=name)).limiters
+    found = (await request.client.store.settings(limiter=name)).limiters
     return found[0] if found else None
 
 

@@ -142,7 +142,7 @@ async def _get(request: Request) -> QueueDetail:
         raise _unknown(name)
     limits = None
     if request.access.tenant is None:
-        (change,) = (await request.client.settings(name)).queues
+        (change,) = (await request.client.store.settings(name)).queues
         said = said_of(change)
         limits = QueueLimits(**{field: said[field] for field in QueueLimits.__struct_fields__})
     view = _view(request, found, name, queue, single=True)

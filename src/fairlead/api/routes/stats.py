@@ -99,7 +99,7 @@ async def _stats(request: Request) -> StatsPage:
     if request.access.tenant is not None:
         return await _own(request, request.access.tenant, query)
     queue = None if query.queue is None else check_queue(query.queue)
-    found = await request.client.stats(queue)
+    found = await request.client.store.stats(queue)
     if queue is not None and queue not in found.queues:
         raise NotFound(f"there is no queue {queue!r}")
     page, cursor = named_page(found.queues, query.limit, query.cursor)
@@ -122,7 +122,7 @@ async def _own(request: Request, tenant: str, query: StatsQuery) -> StatsPage:
     page, cursor = named_page(held, query.limit, query.cursor)
     figures = []
     for name, _ in page:
-        found = (await request.client.stats(name, tenant=tenant)).tenants.get(name, {})
+        found = (await request.client.store.stats(name, tenant=tenant)).tenants.get(name, {})
         if tenant in found:
             own = found[tenant]
             counts: dict[str, Any] = {field: getattr(own, field) for field in TALLIED}
@@ -152,7 +152,7 @@ async def _histograms(request: Request) -> HistogramPage:
     for_operators(request, "histograms are of all tenants together, and")
     query: StatsQuery = request.query
     queue = None if query.queue is None else check_queue(query.queue)
-    found = await request.client.stats(queue)
+    found = await request.client.store.stats(queue)
     page, cursor = named_page(found.queues, query.limit, query.cursor)
     return HistogramPage(
         now=moment(found.now),

@@ -205,7 +205,7 @@ async def _until_final(request: Request, id: str, wait: float) -> None:
 async def explanation(request: Request) -> ExplanationView:
     """Why a task is not running."""
     id = task_id(request)
-    standing = await request.client.standing(id)
+    standing = await request.client.store.standing(id)
     own = request.tenant(request.query.tenant)
     if standing is None or (own is not None and standing.record.message.tenant != own):
         raise NotFound("there is no such task", field="id", value=request.path["id"])

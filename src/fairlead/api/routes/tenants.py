@@ -187,7 +187,7 @@ def _started_by(read: QueueRead, tenant: str) -> int:
 
 async def _set(request: Request, tenant: str) -> TenantChange | None:
     """What is set for a tenant in all queues, if anything is."""
-    found = (await request.client.settings(tenant=tenant)).tenants
+    found = (await request.client.store.settings(tenant=tenant)).tenants
     return found[0] if found else None
 
 

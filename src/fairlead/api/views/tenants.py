@@ -118,7 +118,7 @@ async def read_queues(client: Client, queues: Sequence[str], own: str | None) ->
             break
         counts, stats = await asyncio.gather(
             client.snapshot(queue, tenants=own is None, tenant=own),
-            client.stats(queue, tenants=own is None, tenant=own),
+            client.store.stats(queue, tenants=own is None, tenant=own),
         )
         if queue not in counts.queues or queue not in stats.queues:
             continue  # it is gone
@@ -136,7 +136,7 @@ async def shares_in(client: Client, queues: Sequence[str], tenant: str) -> dict[
     for queue in queues:
         if told >= _MAX_TENANTS:
             break
-        tenants = (await client.stats(queue, tenants=True)).tenants.get(queue, {})
+        tenants = (await client.store.stats(queue, tenants=True)).tenants.get(queue, {})
         told += len(tenants)
         if tenant in tenants:
             found[queue] = shares_of(tenants)[tenant]

@@ -127,7 +127,7 @@ async def _one(
         known |= {each.queue for page in await every_setting(client) for each in page.queues}
         check_shown("queue", name, known)
     whole = await client.snapshot(name)
-    (change,) = (await client.settings(name)).queues
+    (change,) = (await client.store.settings(name)).queues
     settings = {field: getattr(change, field) for field in change.__struct_fields__}
     del settings["queue"], settings["paused"]
     counts = whole.queues.get(name) or QueueCounts()

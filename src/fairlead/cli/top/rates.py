@@ -55,7 +55,7 @@ async def read(client: Client, queue: str | None) -> Look:
         snapshot = await client.snapshot(queue, tenants=False)
     return Look(
         snapshot=snapshot,
-        stats=await client.stats(queue),
+        stats=await client.store.stats(queue),
         tenants=await tenant_views(client, queue),
         workers=[
             worker for worker in await client.workers() if queue is None or queue in worker.queues
