@@ -76,6 +76,5 @@ ROUTES = (
         scope="manage",
         summary="Show who changed what, the latest first.",
         query=AuditQuery,
-        answer=AuditPage,
     ),
 )

@@ -171,7 +171,6 @@ ROUTES = (
         scope="read",
         summary="Show how many workers each queue should have.",
         query=AutoscaleQuery,
-        answer=Autoscale,
         problems=(NotFound,),
     ),
 )

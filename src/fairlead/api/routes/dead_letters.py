@@ -255,7 +255,6 @@ ROUTES = (
         scope="read",
         summary="List dead tasks with what they died of, in pages.",
         query=DeadLetterQuery,
-        answer=DeadLetterPage,
     ),
     Route(
         method="GET",
@@ -264,7 +263,6 @@ ROUTES = (
         scope="read",
         summary="Group dead tasks by name and error, in bounded pages.",
         query=DeadLetterFilter,
-        answer=DeadLetterGroups,
     ),
     Route(
         method="POST",

@@ -248,7 +248,6 @@ ROUTES = (
         scope="read",
         summary="Show a flow: how far it is, its tasks and what they wait for.",
         query=FlowQuery,
-        answer=FlowView,
         problems=(NotFound,),
     ),
     Route(
@@ -258,7 +257,6 @@ ROUTES = (
         scope="manage",
         summary="Cancel what waits of a flow, and ask what runs to stop.",
         query=FlowOwner,
-        answer=FlowAltered,
         problems=(NotFound, Conflicting),
         patience=20.0,
     ),
@@ -269,7 +267,6 @@ ROUTES = (
         scope="manage",
         summary="Put what failed of a flow back to work, and what ended because of it.",
         query=FlowOwner,
-        answer=FlowAltered,
         problems=(NotFound, Conflicting),
         patience=20.0,
     ),

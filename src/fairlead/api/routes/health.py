@@ -94,7 +94,6 @@ ROUTES = (
         handler=_health,
         scope="read",
         summary="Show what the broker and its server say of themselves.",
-        answer=Health,
         when_away=True,
     ),
 )

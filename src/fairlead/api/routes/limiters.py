@@ -157,7 +157,6 @@ ROUTES = (
         scope="read",
         summary="List named limiters and how their breakers stand.",
         query=PageQuery,
-        answer=LimiterPage,
     ),
     Route(
         method="GET",
@@ -165,7 +164,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one limiter.",
-        answer=LimiterView,
         problems=(NotFound,),
     ),
     Route(
@@ -175,7 +173,6 @@ ROUTES = (
         scope="manage",
         summary="Set limits and breaker of a limiter; a new name makes one.",
         body=LimiterPatch,
-        answer=LimiterView,
     ),
     Route(
         method="POST",
@@ -183,7 +180,6 @@ ROUTES = (
         handler=_close,
         scope="manage",
         summary="Close an open breaker now, as if nothing had failed.",
-        answer=LimiterView,
         problems=(NotFound, Conflicting),
     ),
 )

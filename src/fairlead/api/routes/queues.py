@@ -272,7 +272,6 @@ ROUTES = (
         scope="read",
         summary="List queues by name, with how many tasks they hold.",
         query=PageQuery,
-        answer=QueuePage,
     ),
     Route(
         method="GET",
@@ -280,7 +279,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one queue.",
-        answer=QueueDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -290,7 +288,6 @@ ROUTES = (
         scope="manage",
         summary="Set limits, pause and retention of a queue; a new name makes a queue.",
         body=QueuePatch,
-        answer=QueueDetail,
     ),
     Route(
         method="DELETE",
@@ -298,7 +295,6 @@ ROUTES = (
         handler=_delete,
         scope="manage",
         summary="Forget a queue in which nothing waits or runs, its settings and what it keeps.",
-        answer=QueueDeleted,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -307,7 +303,6 @@ ROUTES = (
         handler=_pause,
         scope="manage",
         summary="Lend nothing more of a queue until it is resumed.",
-        answer=QueueDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -316,7 +311,6 @@ ROUTES = (
         handler=_resume,
         scope="manage",
         summary="Go on with a queue that was paused.",
-        answer=QueueDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -326,7 +320,6 @@ ROUTES = (
         scope="manage",
         summary="Cancel what waits in a queue, or one tenant's part of it, in bounded steps.",
         query=PurgeQuery,
-        answer=Purged,
         problems=(NotFound,),
     ),
 )

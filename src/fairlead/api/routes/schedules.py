@@ -333,7 +333,6 @@ ROUTES = (
         scope="read",
         summary="List schedules by name, with the next five runs of each.",
         query=SchedulesQuery,
-        answer=SchedulePage,
     ),
     Route(
         method="GET",
@@ -341,7 +340,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one schedule.",
-        answer=ScheduleView,
         problems=(NotFound,),
     ),
     Route(
@@ -369,7 +367,6 @@ ROUTES = (
         handler=_pause,
         scope="manage",
         summary="Fire no more slots until it is resumed.",
-        answer=ScheduleView,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -378,7 +375,6 @@ ROUTES = (
         handler=_resume,
         scope="manage",
         summary="Go on with the next slot; those that passed are not made up for.",
-        answer=ScheduleView,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -387,7 +383,6 @@ ROUTES = (
         handler=_run,
         scope="manage",
         summary="Enqueue its task at once, beside its slots; takes the scope submit as well.",
-        answer=Accepted,
         status=201,
         problems=(NotFound, Full),
     ),

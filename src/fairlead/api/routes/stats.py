@@ -188,7 +188,6 @@ ROUTES = (
         scope="read",
         summary="Show what was counted in queues, and how long it took.",
         query=StatsQuery,
-        answer=StatsPage,
         problems=(NotFound,),
     ),
     Route(
@@ -198,6 +197,5 @@ ROUTES = (
         scope="read",
         summary="Show the histograms of waits, runs and releases.",
         query=StatsQuery,
-        answer=HistogramPage,
     ),
 )

@@ -56,6 +56,5 @@ ROUTES = (
         scope="read",
         summary="List tasks by state, queue, tenant, name, error and time, in pages.",
         query=TaskQuery,
-        answer=TaskPage,
     ),
 )

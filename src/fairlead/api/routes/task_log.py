@@ -49,7 +49,6 @@ ROUTES = (
         scope="payload",
         summary="The lines that handlers kept with a task: ctx.log.",
         query=Whose,
-        answer=LogView,
         problems=(NotFound, Conflicting),
     ),
 )

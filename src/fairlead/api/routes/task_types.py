@@ -115,7 +115,6 @@ ROUTES = (
         scope="read",
         summary="List the tasks that workers have, by name.",
         query=TaskTypesQuery,
-        answer=TaskTypePage,
     ),
     Route(
         method="GET",
@@ -123,7 +122,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one task that workers have, with the schemas of its parameters.",
-        answer=TaskType,
         problems=(NotFound,),
     ),
 )

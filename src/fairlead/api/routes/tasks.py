@@ -297,7 +297,6 @@ ROUTES = (
         scope="read",
         summary="All that is known of a task; payload and result with the scope payload.",
         query=Whose,
-        answer=TaskView,
         problems=(NotFound,),
     ),
     Route(
@@ -307,7 +306,6 @@ ROUTES = (
         scope="payload",
         summary="The arguments of a task, in full.",
         query=Whose,
-        answer=Payload,
         problems=(NotFound,),
     ),
     Route(
@@ -329,7 +327,6 @@ ROUTES = (
         scope="read",
         summary="Why a task is not running, the most decisive reason first.",
         query=Whose,
-        answer=ExplanationView,
         problems=(NotFound,),
     ),
     Route(
@@ -339,7 +336,6 @@ ROUTES = (
         scope="manage",
         summary="Cancel a task, or ask for it if it runs.",
         query=Whose,
-        answer=Ordered,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -349,7 +345,6 @@ ROUTES = (
         scope="manage",
         summary="Put a dead task back to work, with all its attempts.",
         query=Whose,
-        answer=Ordered,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -359,7 +354,6 @@ ROUTES = (
         scope="manage",
         summary="Make a scheduled or retrying task due now.",
         query=Whose,
-        answer=Ordered,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -370,7 +364,6 @@ ROUTES = (
         summary="Change the priority of a task that waits.",
         query=Whose,
         body=TaskPatch,
-        answer=Ordered,
         problems=(NotFound, Conflicting),
     ),
     Route(

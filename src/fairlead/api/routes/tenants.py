@@ -39,16 +39,6 @@ from fairlead.broker.requests import TenantChange
 from fairlead.broker.stats import Histogram, TenantStats
 from fairlead.model.names import check_queue, check_tenant
 
-__all__ = (
-    "ROUTES",
-    "TenantDetail",
-    "TenantLimits",
-    "TenantPage",
-    "TenantPatch",
-    "TenantQueue",
-    "TenantView",
-)
-
 Sort = Literal["name", "depth", "in_flight", "started", "longest_wait"]
 
 
@@ -263,7 +253,6 @@ ROUTES = (
         scope="read",
         summary="List tenants: share against weight, waits, what keeps them, what they run.",
         query=TenantsQuery,
-        answer=TenantPage,
     ),
     Route(
         method="GET",
@@ -272,7 +261,6 @@ ROUTES = (
         scope="read",
         summary="Show one tenant and its part of each queue.",
         query=TenantQuery,
-        answer=TenantDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -282,7 +270,6 @@ ROUTES = (
         scope="manage",
         summary="Set weight, limits and pause of a tenant, in one queue or in all.",
         body=TenantPatch,
-        answer=TenantDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -292,7 +279,6 @@ ROUTES = (
         scope="manage",
         summary="Lend nothing more of a tenant until it is resumed.",
         query=PauseQuery,
-        answer=TenantDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -302,7 +288,6 @@ ROUTES = (
         scope="manage",
         summary="Go on with a tenant that was paused.",
         query=PauseQuery,
-        answer=TenantDetail,
         problems=(NotFound,),
     ),
 )

@@ -185,7 +185,6 @@ ROUTES = (
         scope="read",
         summary="List workers, with what each runs.",
         query=PageQuery,
-        answer=WorkerPage,
     ),
     Route(
         method="GET",
@@ -193,7 +192,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one worker.",
-        answer=WorkerDetail,
         problems=(NotFound,),
     ),
     _ordering("pause", _pause, "Let a worker finish what it runs and take nothing new."),
