@@ -1,6 +1,6 @@
 """What a module offers, its names say: others import nothing that begins with an underscore.
 
-`__all__` is for modules that pass on names of others, and tells the truth.
+`__all__` is for modules that pass on many names of others, and tells the truth.
 """
 
 import ast

@@ -18,7 +18,8 @@ from fairlead.broker.repeats import LIMIT
 from fairlead.broker.routes import shown_url, with_routes
 from fairlead.broker.shards import with_shards
 from fairlead.broker.time_limit import call_limit, split_limit
-from fairlead.broker.topology import EMBEDDED, MEMORY, scheme_of, topology_of
+from fairlead.broker.topology import MEMORY, scheme_of, topology_of
+from fairlead.embedded.options import SCHEME as EMBEDDED
 from fairlead.model.errors import InvalidOption
 
 if TYPE_CHECKING:

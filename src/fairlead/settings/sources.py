@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from fairlead.model.errors import InvalidInput
 from fairlead.model.safe_repr import safe_repr
+from fairlead.model.setting_names import FILE
 from fairlead.settings.keys import (
     COMMAND_TABLES,
-    FILE,
     KEYS,
     LIMIT_TABLES,
     SPOOL,
