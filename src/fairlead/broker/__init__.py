@@ -12,7 +12,7 @@ from fairlead.broker.clock import Clock
 from fairlead.broker.inspector import Inspector
 from fairlead.broker.namespace import with_namespace
 from fairlead.broker.numbered_calls import Caller
-from fairlead.broker.parts import Parts, destination_of, parts_of
+from fairlead.broker.parts import destination_of, parts_of
 from fairlead.broker.protocol import Broker
 from fairlead.broker.repeats import LIMIT
 from fairlead.broker.routes import shown_url, with_routes
@@ -31,7 +31,6 @@ __all__ = (
     "Caller",
     "Clock",
     "Inspector",
-    "Parts",
     "Store",
     "address_of",
     "call_limit",
