@@ -66,7 +66,7 @@ def connect(
     that ``is_default``, which nobody named, whoever starts it is warned.
 
     ``shards`` spreads queues over shards of that server or cluster: the shard of each queue by its
-    name, shard ``0`` for all others; ``fairlead.broker.sharded`` says what holds between them. The
+    name, shard ``0`` for all others; docs/internals/shards.md says what holds between them. The
     URL may say them itself, see ``fairlead.broker.shards``. ``routes`` leads queues or priorities
     to other servers, see ``fairlead.broker.routes``.
 

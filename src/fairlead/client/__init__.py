@@ -4,8 +4,6 @@ A call goes from ``task.py`` over ``template.py`` (``call.py``, if it has option
 ``client.py`` to the broker, and comes back as what ``handle.py`` has. Begin with ``task.py``.
 """
 
-from __future__ import annotations
-
 from fairlead.broker.explanation import Explanation, Reason
 from fairlead.broker.records import Snapshot, TaskRecord, WorkerRecord
 from fairlead.broker.requests import Receipt

@@ -90,6 +90,9 @@ class HistoryTask(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: float | None = None
 
 
+_AS_IN_THE_ROW = set(HistoryTask.__struct_fields__) & set(TaskRow.__struct_fields__)
+
+
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
     """Part of a listing; ``cursor`` is None at its end.
 
@@ -169,28 +172,8 @@ async def _row_history(ledger: Ledger, row: TaskRow, priorities: Priorities) -> 
 
 
 def _of_row(row: TaskRow, priorities: Priorities) -> HistoryTask:
-    return HistoryTask(
-        id=row.id,
-        task=row.name,
-        queue=row.queue,
-        tenant=row.tenant,
-        state=row.state,
-        priority=priorities.name(row.level),
-        attempts=row.attempts,
-        worker=row.worker,
-        reason=row.reason,
-        error_type=row.error_type,
-        error=row.error,
-        flow=row.flow,
-        stands_for=row.stands_for,
-        recoveries=row.recoveries,
-        created_at=row.created_at,
-        due_at=row.due_at,
-        deadline_at=row.deadline_at,
-        updated_at=row.updated_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-    )
+    same: dict[str, Any] = {name: getattr(row, name) for name in _AS_IN_THE_ROW}
+    return HistoryTask(task=row.name, priority=priorities.name(row.level), **same)
 
 
 def _cursor(row: TaskRow) -> str:

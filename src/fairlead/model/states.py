@@ -3,8 +3,6 @@
 Which may follow which: ``lifecycle.TRANSITIONS``.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -5,8 +5,6 @@ that calls ``random.seed(0)`` would have a whole fleet wait the same pauses, and
 in the background would change what a seeded program draws.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from fairlead.runtime.process_hooks import at_fork

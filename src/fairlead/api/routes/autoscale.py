@@ -1,14 +1,6 @@
 """How many workers there should be: a signal for autoscalers, such as KEDA's ``metrics-api``.
 
-The number of workers that a queue should have is::
-
-    desired = ceil((running + backlog * run_seconds / target) / concurrency)
-
-``running`` and ``backlog`` (tasks that could run now) are of this moment, ``run_seconds`` is the
-mean time of an attempt since the queue exists (1 if none has ended), ``target`` the seconds within
-which what waits should have begun, and ``concurrency`` the slots of one worker: the mean of those
-that serve the queue now, unless it is given. It is at least 1 while anything waits or runs, and
-within ``min`` and ``max``. A paused queue needs workers only for what still runs.
+docs/reference/http-api-management.md has the formula, and what each part of it is.
 """
 
 from __future__ import annotations
