@@ -45,7 +45,7 @@ async def test_more_notes_than_one_call_takes_are_written_in_order(client: Clien
 
 async def test_a_worker_is_ordered(client: Client) -> None:
     assert await client.order_worker("w1", "pause")
-    assert [each.order for each in await client.workers()] == ["pause"]
+    assert [each.order for each in await client.store.workers()] == ["pause"]
     assert not await client.order_worker("nobody", "stop")
 
 

@@ -48,7 +48,7 @@ LONG = "x" * 100_000
 CLASSES: dict[str, type[BaseException]] = {
     name: cls
     for name, cls in inspect.getmembers(errors, inspect.isclass)
-    if cls.__module__ == errors.__name__
+    if cls.__module__ == errors.__name__ and issubclass(cls, BaseException)
 }
 
 #: One of each, with the fields that it must carry.

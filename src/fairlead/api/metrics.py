@@ -90,9 +90,9 @@ class BrokerMetrics:
         ledger = self._ledger()
         hello, snapshot, stats, workers, kept = await asyncio.gather(
             _within(_PATIENCE, client.now()),
-            _within(_PATIENCE, client.snapshot(tenants=False)),
+            _within(_PATIENCE, client.store.snapshot(tenants=False)),
             _within(_PATIENCE, client.store.stats(None, tenants=False)),
-            _within(_PATIENCE, client.workers()),
+            _within(_PATIENCE, client.store.workers()),
             _within(_PATIENCE, read_lag(client, ledger)),
         )
         up = hello is not None

@@ -348,12 +348,12 @@ def task_history(app: Fairlead, id: str, tenant: str = DEFAULT_TENANT) -> TaskHi
 
 async def aworkers(app: Fairlead) -> list[WorkerRecord]:
     """Return the workers of this broker that were heard of in the last 15 seconds."""
-    return await app._clients.current().workers()
+    return await app._clients.current().store.workers()
 
 
 def workers(app: Fairlead) -> list[WorkerRecord]:
     """Return the workers that were heard of lately, from sync code; see ``aworkers``."""
-    return app._clients.blocking(lambda client: client.workers(), "app.workers")
+    return app._clients.blocking(lambda client: client.store.workers(), "app.workers")
 
 
 async def _snapshot(
@@ -365,10 +365,10 @@ async def _snapshot(
     and ``redis_active`` is False. Of one queue that is not known.
     """
     if fallback is None:
-        return await client.snapshot(queue, tenants=tenants)
+        return await client.store.snapshot(queue, tenants=tenants)
     if fallback.state != "spooling":
         try:
-            found = await client.snapshot(queue, tenants=tenants)
+            found = await client.store.snapshot(queue, tenants=tenants)
         except BrokerError as error:
             if not leads_to_spool(error):
                 raise
@@ -387,5 +387,5 @@ async def _purge(client: Client, queue: str | None, tenant: str | None) -> int:
 
 async def _with_work(client: Client) -> list[str]:
     """The queues in which something waits; a purge of the others would do nothing."""
-    found = await client.snapshot(tenants=False)
+    found = await client.store.snapshot(tenants=False)
     return [name for name, queue in found.queues.items() if queue.depth]

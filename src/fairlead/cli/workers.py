@@ -200,7 +200,7 @@ async def _give(
     import asyncio
 
     client = app._clients.current()
-    known = [worker.incarnation for worker in await client.workers()]
+    known = [worker.incarnation for worker in await client.store.workers()]
     done: dict[str, str | FairleadError] = {}
     for asked_for in known if ids is None else ids:
         fitting = [asked_for] if asked_for in known else _meant(asked_for, known)

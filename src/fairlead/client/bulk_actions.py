@@ -93,7 +93,7 @@ class Changes:
 
 async def begin(client: Client, queue: str | None) -> BulkPlace:
     """Return where an act begins that is about this queue, or about all."""
-    found = await client.snapshot(queue, tenants=False)
+    found = await client.store.snapshot(queue, tenants=False)
     there = sum(
         each.depth + each.running + each.completed + each.dead + each.cancelled
         for each in found.queues.values()

@@ -15,9 +15,7 @@ from fairlead.broker.orders import alter_all
 from fairlead.broker.records import (
     Page,
     Parts,
-    Snapshot,
     TaskRecord,
-    WorkerRecord,
 )
 from fairlead.broker.repeats import LIMIT, Limit
 from fairlead.broker.requests import (
@@ -33,7 +31,7 @@ from fairlead.broker.requests import (
     Submission,
     WorkerOrder,
 )
-from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
+from fairlead.broker.schedules import Scheduled, ScheduleOrder
 from fairlead.broker.thread_line import ThreadLine, thread_line_of
 from fairlead.client.catalog import Catalogs
 from fairlead.client.errors import about
@@ -227,10 +225,6 @@ class Client:
             answers += await self._caller.call(partial(self.store.plan, orders=part))
         return answers
 
-    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRecord]:
-        """The schedules of these names, or all."""
-        return await self.store.schedules(names)
-
     async def now(self) -> float:
         """The broker's time."""
         return (await self.store.hello()).now
@@ -280,19 +274,9 @@ class Client:
         """What the broker knows of these tasks; None where it knows nothing."""
         return await self.reader.many(ids, parts)
 
-    async def snapshot(
-        self, queue: str | None = None, *, tenants: bool = True, tenant: str | None = None
-    ) -> Snapshot:
-        """The counts of one queue or of all, with tenants, with one of them, or without."""
-        return await self.store.snapshot(queue, tenants=tenants, tenant=tenant)
-
     async def page(self, selection: PageSelection) -> Page:
         """Part of a listing of tasks; bounded, with a cursor to read on."""
         return await self.reader.page(selection)
-
-    async def workers(self) -> list[WorkerRecord]:
-        """The workers that were heard of lately."""
-        return await self.store.workers()
 
     async def order_worker(self, incarnation: str, order: WorkerOrder) -> bool:
         """Order a worker to pause or to stop, or to resume; False if it is unknown."""

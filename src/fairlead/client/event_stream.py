@@ -320,7 +320,7 @@ class EventReader:
         page = await self.read(timeout)
         is_empty = not page.heard and not page.gap  # a page with anything in it must not get lost
         if timeout > _AT_ONCE and is_empty and clock() - began < _AT_ONCE:
-            if (await self._client.snapshot(DEFAULT_QUEUE, tenants=False)).shutdown:
+            if (await self._client.store.snapshot(DEFAULT_QUEUE, tenants=False)).shutdown:
                 raise Refused("closed", "the broker was closed while waiting for events")
             await asyncio.sleep(_PAUSE)
         return page

@@ -308,7 +308,7 @@ async def explained(client: Client, id: str, tenant: str) -> Explanation:
     standing = await client.store.standing(id)
     if standing is not None and tenant not in ("", standing.record.message.tenant):
         standing = None
-    return explain(id, standing, await client.workers())
+    return explain(id, standing, await client.store.workers())
 
 
 def wait_limit(timeout: Duration | None) -> float | None:

@@ -136,7 +136,7 @@ async def history_of(ledger: Ledger | None, client: Client, id: str) -> TaskHist
     record = await client.reader.one(id, "info")
     if record is None:
         return None
-    workers = {each.incarnation: each for each in await client.workers()}
+    workers = {each.incarnation: each for each in await client.store.workers()}
     attempts, changes = record_attempts(record, workers)
     task = _of_record(record, client.priorities)
     return TaskHistory(task=task, attempts=attempts, changes=changes, source="broker")

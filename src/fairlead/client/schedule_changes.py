@@ -28,7 +28,7 @@ log = logging.getLogger("fairlead.client")
 
 
 async def read(client: Client, name: str) -> ScheduleRecord:
-    found = await client.schedules([check_schedule(name)])
+    found = await client.store.schedules([check_schedule(name)])
     if not found:
         raise UnknownSchedule(name)
     return found[0]
@@ -114,7 +114,7 @@ async def declare(client: Client, declared: Iterable[Declared]) -> int:
 
 async def _differing(client: Client, wanted: Mapping[str, Declared]) -> list[ScheduleOrder]:
     """What has to be written, so that the broker knows what the program declares."""
-    stored = {record.name: record for record in await client.schedules(list(wanted))}
+    stored = {record.name: record for record in await client.store.schedules(list(wanted))}
     orders = []
     for name, each in wanted.items():
         record = stored.get(name)

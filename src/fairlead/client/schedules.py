@@ -183,7 +183,7 @@ class Schedules:
         """Return all schedules, by name."""
         return [
             info_of(record, self._clients.codecs)
-            for record in await self._clients.current().schedules()
+            for record in await self._clients.current().store.schedules()
         ]
 
     def list(self) -> list[ScheduleInfo]:
@@ -191,7 +191,7 @@ class Schedules:
         return [
             info_of(record, self._clients.codecs)
             for record in self._clients.blocking(
-                lambda client: client.schedules(), "app.schedules.list"
+                lambda client: client.store.schedules(), "app.schedules.list"
             )
         ]
 

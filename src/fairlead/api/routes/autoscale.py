@@ -92,9 +92,9 @@ async def _autoscale(request: Request) -> Autoscale:
     query: AutoscaleQuery = request.query
     queue = None if query.queue is None else check_queue(query.queue)
     counts, stats, workers = await asyncio.gather(
-        request.client.snapshot(queue, tenants=False),
+        request.client.store.snapshot(queue, tenants=False),
         request.client.store.stats(queue),
-        request.client.workers(),
+        request.client.store.workers(),
     )
     if queue is not None and queue not in counts.queues:
         raise NotFound(f"there is no queue {queue!r}")

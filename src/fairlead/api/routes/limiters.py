@@ -69,7 +69,7 @@ class LimiterPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 async def _list(request: Request) -> LimiterPage:
     for_operators(request, "limiters are")
     query: PageQuery = request.query
-    found = await request.client.snapshot(tenants=False)
+    found = await request.client.store.snapshot(tenants=False)
     page, cursor = named_page(found.limiters, query.limit, query.cursor)
     changes = await asyncio.gather(*(_set(request, name) for name, _ in page))
     return LimiterPage(
@@ -95,7 +95,7 @@ async def _set(request: Request, name: str) -> LimiterChange | None:
 
 
 async def _state(request: Request, name: str) -> LimiterState:
-    found = (await request.client.snapshot(tenants=False)).limiters.get(name)
+    found = (await request.client.store.snapshot(tenants=False)).limiters.get(name)
     if found is None:
         raise NotFound(f"there is no limiter {name!r}")
     return found
@@ -130,7 +130,7 @@ async def _patch(request: Request) -> LimiterView:
     said = said_of(request.body)
     await request.client.configure([LimiterChange(name=name, **said)])
     await request.note("limiter.configure", name, **said)
-    found = (await request.client.snapshot(tenants=False)).limiters.get(name)
+    found = (await request.client.store.snapshot(tenants=False)).limiters.get(name)
     # Without any limit it is none.
     return _view(name, found or LimiterState(), await _set(request, name))
 

@@ -151,7 +151,7 @@ async def _get(request: Request) -> QueueDetail:
 
 async def _snapshot(request: Request, queue: str | None) -> Snapshot:
     tenant = request.access.tenant
-    return await request.client.snapshot(queue, tenants=queue is not None, tenant=tenant)
+    return await request.client.store.snapshot(queue, tenants=queue is not None, tenant=tenant)
 
 
 def _visible(request: Request, found: Snapshot) -> dict[str, QueueCounts]:
@@ -193,7 +193,7 @@ async def _existing(request: Request) -> str:
     """The queue of the path, if there is one; for operators."""
     for_operators(request, "queues are")
     name = check_queue(request.path["queue"])
-    if name not in (await request.client.snapshot(name, tenants=False)).queues:
+    if name not in (await request.client.store.snapshot(name, tenants=False)).queues:
         raise _unknown(name)
     return name
 
@@ -230,7 +230,7 @@ async def _purge(request: Request) -> Purged:
     name = check_queue(request.path["queue"])
     asked: PurgeQuery = request.query
     tenant = request.tenant(asked.tenant)
-    found = await request.client.snapshot(name, tenants=False, tenant=tenant)
+    found = await request.client.store.snapshot(name, tenants=False, tenant=tenant)
     queue = found.queues.get(name)
     part = queue if queue is None or tenant is None else queue.tenants.get(tenant)
     if queue is None or (part is None and request.access.tenant is not None):

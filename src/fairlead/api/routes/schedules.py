@@ -98,7 +98,7 @@ async def _list(request: Request) -> SchedulePage:
     now = await request.client.now()
     found = {
         record.name: record
-        for record in await request.client.schedules()
+        for record in await request.client.store.schedules()
         if tenant is None or _tenant_of(record) == tenant
     }
     page, cursor = named_page(found, query.limit, query.cursor)
@@ -117,7 +117,7 @@ async def _get(request: Request) -> ScheduleView:
 async def _record(request: Request) -> ScheduleRecord:
     """The schedule of the path. Raises ``NotFound``, also for one of another tenant."""
     name = check_schedule(request.path["name"])
-    found = await request.client.schedules([name])
+    found = await request.client.store.schedules([name])
     if not found:
         raise _unknown(name)
     return _checked(request, found[0])
@@ -206,7 +206,7 @@ async def _put(request: Request) -> Reply:
     rule = _rule(body)
     submission = await submission_of(request, body)
     spec = ScheduleSpec(timing=rule, template=template_for(body.task, submission))
-    new = not await request.client.schedules([name])
+    new = not await request.client.store.schedules([name])
     if new:
         await _create(request, name, spec)
     else:

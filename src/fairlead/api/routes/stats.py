@@ -115,7 +115,7 @@ async def _stats(request: Request) -> StatsPage:
 async def _own(request: Request, tenant: str, query: StatsQuery) -> StatsPage:
     """A tenant's part: only of queues in which anything of it is known, and nothing of others."""
     queue = None if query.queue is None else check_queue(query.queue)
-    known = await request.client.snapshot(queue, tenants=False, tenant=tenant)
+    known = await request.client.store.snapshot(queue, tenants=False, tenant=tenant)
     held = {name: each for name, each in known.queues.items() if tenant in each.tenants}
     if queue is not None and queue not in held:
         raise NotFound(f"there is no queue {queue!r}")

@@ -209,7 +209,7 @@ async def explanation(request: Request) -> ExplanationView:
     own = request.tenant(request.query.tenant)
     if standing is None or (own is not None and standing.record.message.tenant != own):
         raise NotFound("there is no such task", field="id", value=request.path["id"])
-    found = explain(id, standing, await request.client.workers())
+    found = explain(id, standing, await request.client.store.workers())
     told = list(found.reasons)
     if request.access.tenant is not None:
         parents = await request.client.find([waits.id for waits in standing.waits_for])

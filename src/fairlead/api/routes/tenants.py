@@ -112,7 +112,7 @@ async def _list(request: Request) -> TenantPage:
     query: TenantsQuery = request.query
     own = request.access.tenant
     asked = None if query.queue is None else check_queue(query.queue)
-    found = await request.client.snapshot(asked, tenants=False, tenant=own)
+    found = await request.client.store.snapshot(asked, tenants=False, tenant=own)
     names, others = busiest(found.queues, own)
     reads = await read_queues(request.client, names, own)
     parts: dict[str, list[Part]] = {} if own is None else {own: []}
@@ -143,7 +143,7 @@ async def _get(request: Request) -> TenantDetail:
     tenant = _named(request)
     query: TenantQuery = request.query
     operator = request.access.tenant is None
-    found = await request.client.snapshot(tenants=False, tenant=tenant)
+    found = await request.client.store.snapshot(tenants=False, tenant=tenant)
     held = {name: each for name, each in found.queues.items() if tenant in each.tenants}
     change = await _set(request, tenant)
     if operator and not held and change is None:

@@ -74,7 +74,7 @@ class WorkerOrdered(msgspec.Struct, frozen=True, kw_only=True):
 async def _list(request: Request) -> WorkerPage:
     for_operators(request, "workers are")
     query: PageQuery = request.query
-    found = {worker.incarnation: worker for worker in await request.client.workers()}
+    found = {worker.incarnation: worker for worker in await request.client.store.workers()}
     page, cursor = named_page(found, query.limit, query.cursor)
     return WorkerPage(
         workers=[WorkerView(**_fields(worker)) for _, worker in page],
@@ -92,7 +92,7 @@ async def _get(request: Request) -> WorkerDetail:
 async def _worker(request: Request) -> WorkerRecord:
     for_operators(request, "workers are")
     id = request.path["id"]
-    for worker in await request.client.workers():
+    for worker in await request.client.store.workers():
         if worker.incarnation == id:
             return worker
     raise NotFound("there is no such worker, or it was not heard of in the last 15 seconds")

@@ -117,7 +117,7 @@ async def read_queues(client: Client, queues: Sequence[str], own: str | None) ->
         if told >= _MAX_TENANTS:
             break
         counts, stats = await asyncio.gather(
-            client.snapshot(queue, tenants=own is None, tenant=own),
+            client.store.snapshot(queue, tenants=own is None, tenant=own),
             client.store.stats(queue, tenants=own is None, tenant=own),
         )
         if queue not in counts.queues or queue not in stats.queues:
@@ -191,7 +191,7 @@ def view_of(tenant: str, parts: Sequence[Part]) -> TenantView:
 async def tenant_views(client: Client, queue: str | None) -> list[TenantView]:
     """Return the tenants that have or had work in one queue, or in the busiest of all."""
     if queue is None:
-        names, _ = busiest((await client.snapshot(tenants=False)).queues, None)
+        names, _ = busiest((await client.store.snapshot(tenants=False)).queues, None)
     else:
         names = [queue]
     parts: dict[str, list[Part]] = {}

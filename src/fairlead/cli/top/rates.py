@@ -49,16 +49,18 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read(client: Client, queue: str | None) -> Look:
     """Look at one queue, or at all."""
-    snapshot = await client.snapshot(tenants=False)
+    snapshot = await client.store.snapshot(tenants=False)
     if queue is not None:
         check_shown("queue", queue, snapshot.queues)
-        snapshot = await client.snapshot(queue, tenants=False)
+        snapshot = await client.store.snapshot(queue, tenants=False)
     return Look(
         snapshot=snapshot,
         stats=await client.store.stats(queue),
         tenants=await tenant_views(client, queue),
         workers=[
-            worker for worker in await client.workers() if queue is None or queue in worker.queues
+            worker
+            for worker in await client.store.workers()
+            if queue is None or queue in worker.queues
         ],
     )
 
