@@ -43,15 +43,6 @@ from fairlead.model.exception_copies import copied
 from fairlead.model.safe_repr import one_line
 from fairlead.model.safe_repr import safe_repr as _show
 
-__all__ = (
-    "Ambiguous", "BrokerError", "Conflict", "DependencyCycle", "FairleadError", "Fenced",
-    "FlowCancelled", "FlowFailed", "InvalidArgument", "InvalidCron", "InvalidInput", "InvalidName",
-    "InvalidOption", "NotSerializable", "OutOfOrder", "QueueFull", "QueueInUse", "Refused",
-    "ResultGone", "ResultTimeout", "ScheduleConflict", "TaskCancelled", "TaskError", "TaskFailed",
-    "TooLarge", "UnknownDependency", "UnknownPriority", "UnknownSchedule", "UnknownTask",
-    "Unreachable",
-)  # fmt: skip
-
 _LONGEST_NAME = 80  # characters, where several names stand in one message
 _LONGEST_ERROR = 500  # characters of a dead task's error
 _MOST_NAMES = 20

@@ -14,27 +14,6 @@ from msgspec import Meta
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = (
-    "LEVELS",
-    "LEVEL_NAMES",
-    "MAX_CRASHES",
-    "UNREADABLE",
-    "VERSION",
-    "Body",
-    "BodyFrame",
-    "ErrorInfo",
-    "Leased",
-    "Message",
-    "Trace",
-    "encode",
-    "read_body",
-    "read_trace",
-    "run_flags",
-    "run_limits",
-    "shares_head",
-    "task_name",
-)
-
 VERSION = 1
 LEVELS = ("critical", "high", "normal", "low")  # the priorities of an app that names no others
 #: The names of all levels; a message's level is an index into these. Apps with more than four

@@ -8,8 +8,6 @@ from fairlead.model.durations import Duration, duration_rule, in_seconds
 from fairlead.model.errors import InvalidOption
 from fairlead.model.exception_copies import copied
 
-__all__ = ("Reject", "Retry", "Signal", "Snooze")
-
 
 class Signal(Exception):
     """Raised by a handler to say how its attempt ended; not an error."""

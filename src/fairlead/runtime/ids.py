@@ -8,8 +8,6 @@ import time
 
 from fairlead.runtime.process_hooks import at_fork
 
-__all__ = ("new_id",)
-
 _VARIANT = 0x2 << 62
 _RANDOM = (1 << 62) - 1
 _MANY = struct.Struct("256Q")  # drawn at once: a draw is a system call, whatever its size

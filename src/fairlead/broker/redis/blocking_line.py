@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 from fairlead.broker.submission_checks import check_submissions
 
-__all__ = ("BlockingLine",)
-
 _SILENCE = 5.0  # seconds without a byte after which the connection is given up
 _PIECE = 65_536  # bytes read at once
 _NOTHING_YET = object()
