@@ -112,8 +112,8 @@ ifneq ($(shell \
 $(VENV)/.made: FORCE
 endif
 
-# The pip of the interpreter outside installs into the environment, which is made without one: that
-# would take longer than all the rest of it. A pip before 22.3 cannot do that, and makes a copy.
+# The pip of the interpreter outside installs the one of constraints.txt into the environment: later
+# ones take half as long for all that follows. A pip before 22.3 cannot do that, and makes a copy.
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "error: $(PYTHON) was not found; install Python 3.11 or newer, or name one: PYTHON=python3.12 make" >&2; exit 1; }
@@ -121,17 +121,20 @@ $(VENV)/.made:
 	    echo "error: Fairlead needs Python 3.11 or newer and $(PYTHON) is $$($(PYTHON) --version 2>&1); name another: PYTHON=python3.12 make" >&2; exit 1; }
 	@echo "setup: virtual environment in $(VENV) ($$($(PYTHON) --version))" >&2
 	@$(PYTHON) -m venv --without-pip --clear $(VENV)
-	@$(PYTHON) -m pip --python $(BIN)/python --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
-	    echo "error: $(PYTHON) has no pip; install it (Debian and Ubuntu: apt install python3-pip) and run make again" >&2; exit 1; }
+	@said=$$($(PYTHON) -m pip --python $(BIN)/python install $(PIP_FLAGS) --no-deps -c constraints.txt pip 2>&1) \
+	    || $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { echo "$$said" >&2; \
+	    echo "error: $(PYTHON) has no pip that works; install it (Debian and Ubuntu: apt install python3-pip) and run make again" >&2; exit 1; }
 	@printf '%s\n' "$(MADE_WITH)" "$(MADE_IN)" > $@
 
+# Some other tools make environments without a pip.
 PIP = if [ -x $(BIN)/pip ]; then set -- $(BIN)/python -m pip; \
     else set -- "$$(sed -n 1p $(VENV)/.made)" -m pip --python $(BIN)/python; fi; \
     set -- "$$@" install $(PIP_FLAGS)
 
 # Most of what pip does is to read the lists of all versions, one project after the other. All that
-# the tools need is in constraints.txt: two install it at once, and the last sees that it is whole.
-HALF = awk 'NR % 2 == $(1)' constraints.txt > $(VENV)/.half$(1); "$$@" --no-deps -r $(VENV)/.half$(1)
+# the tools need is in constraints.txt, with what builds the package: two install it at once, and the
+# last looks for nothing. A test sees that the list is whole.
+HALF = awk '!/^pip=/ && NR % 2 == $(1)' constraints.txt > $(VENV)/.half$(1) && "$$@" --no-deps -r $(VENV)/.half$(1)
 
 $(VENV)/.core: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead" >&2
@@ -147,5 +150,6 @@ $(VENV)/.docs: $(VENV)/.core
 
 $(VENV)/.dev: $(VENV)/.made $(INPUTS)
 	@echo "setup: installing fairlead with the tools for tests and checks" >&2
-	@$(PIP); { $(call HALF,0); } & { $(call HALF,1); }; wait; "$$@" -c constraints.txt -e ".[dev]"
+	@$(PIP); { $(call HALF,0); } & { $(call HALF,1); }; one=$$?; wait $$! && [ $$one = 0 ] \
+	    && "$$@" --no-deps --no-build-isolation -e .
 	@touch $(VENV)/.core $@

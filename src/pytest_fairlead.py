@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from fairlead import Fairlead
     from fairlead.testing import Kit, ManualClock
 
-__all__ = ("fairlead_app", "fairlead_clock", "fairlead_kit", "fairlead_target")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Learn which app is to be tested."""

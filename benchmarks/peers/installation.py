@@ -94,7 +94,7 @@ class Installer:
         make = [base, "-m", "venv", "--clear", str(folder)]
         pip = [python, "-m", "pip"]
         if self._works(base, "-m", "pip", "--version"):
-            # The pip of the interpreter outside, as in the Makefile: a copy takes long to make.
+            # The pip of the interpreter outside: a copy takes long to make.
             make, pip = [*make, "--without-pip"], [base, "-m", "pip", "--python", python]
         flags = ("--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1")
         self._processes.run(make, within=_WITHIN)

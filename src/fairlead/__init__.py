@@ -185,8 +185,9 @@ __all__ = (
     "ResultTimeout",
 )
 
-#: Where each name is defined. A name is loaded when it is first used, so that nobody waits for a
-#: part that the program does not need; the command line is the one that notices.
+#: Where each name is defined; what is not here is one of ``fairlead.model.errors``. A name is
+#: loaded when it is first used, so that nobody waits for a part that the program does not need;
+#: the command line is the one that notices.
 _PLACES: dict[str, tuple[str, ...]] = {
     "fairlead.app": ("Fairlead", "create_queue"),
     "fairlead.client": (
@@ -216,38 +217,6 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "fairlead.model.backoff": ("Backoff",),
     "fairlead.model.codecs": ("Codec", "CodecError", "ZlibCodec"),
     "fairlead.model.custom_types": ("register_type",),
-    "fairlead.model.errors": (
-        "Ambiguous",
-        "BrokerError",
-        "Conflict",
-        "DependencyCycle",
-        "FairleadError",
-        "Fenced",
-        "FlowCancelled",
-        "FlowFailed",
-        "InvalidArgument",
-        "InvalidCron",
-        "InvalidInput",
-        "InvalidName",
-        "InvalidOption",
-        "NotSerializable",
-        "OutOfOrder",
-        "QueueFull",
-        "QueueInUse",
-        "Refused",
-        "ResultGone",
-        "ResultTimeout",
-        "ScheduleConflict",
-        "TaskCancelled",
-        "TaskError",
-        "TaskFailed",
-        "TooLarge",
-        "UnknownDependency",
-        "UnknownPriority",
-        "UnknownSchedule",
-        "UnknownTask",
-        "Unreachable",
-    ),
     "fairlead.model.ledger_errors": (
         "LedgerAmbiguous",
         "LedgerError",
@@ -274,9 +243,9 @@ _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(_MODULES[name]), name)
+    found: object = getattr(import_module(_MODULES.get(name, "fairlead.model.errors")), name)
     globals()[name] = found  # it is not asked for again
     return found
 

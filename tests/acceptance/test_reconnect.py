@@ -34,7 +34,7 @@ class Holes(Proxy):
     def lose(self) -> None:
         """From now on nothing passes through the connections there are, and nobody is told."""
         for pair in self._pairs:
-            self._lost |= {pair.client, pair.server}
+            self._lost |= {each for each in (pair.client, pair.server) if each is not None}
 
     async def end(self) -> None:
         self._over.set()

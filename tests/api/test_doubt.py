@@ -35,7 +35,7 @@ def failing(real: Any, after: int) -> Any:
 
 
 async def noted(api: Api) -> list[str]:
-    return [note.value.decode() for note in await api.server.service.client().notes(AUDIT)]
+    return [note.value.decode() for note in await api.server.service.client().store.notes(AUDIT)]
 
 
 async def test_a_change_that_cannot_be_shown_any_more_was_made(

@@ -44,7 +44,7 @@ async def test_neither_logs_nor_trail_nor_problems_have_them(
         await ask("GET", f"{TASKS}?token={token}")
         wrong = {"authorization": f"Bearer fl_0123456789ab_{secret}"}
         await ask("GET", TASKS, headers=wrong)
-    notes = [note.value.decode() for note in await api.server.service.client().notes(AUDIT)]
+    notes = [note.value.decode() for note in await api.server.service.client().store.notes(AUDIT)]
     assert len(notes) == 2
     logged = [record.getMessage() for record in caplog.records if record.name != "httpx"]
     everything = "\n".join([*logged, *notes, *said])

@@ -299,7 +299,7 @@ async def test_orders_are_done_once_and_noted() -> None:
         answer = await client.post(f"{TASKS}/{later}/run")
         assert (answer.status_code, answer.json()["state"]) == (200, "queued")
         problem(await client.post(f"{TASKS}/{later}/run"), 409, "conflict")
-        notes = await api.server.service.client().notes(AUDIT)
+        notes = await api.server.service.client().store.notes(AUDIT)
         lines = [msgspec.json.decode(note.value, type=AuditLine) for note in notes]
         assert [(line.action, line.target) for line in lines] == [
             ("task.run", later),

@@ -6,9 +6,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.architecture.source import ROOT, files
 from tests.architecture.test_texts import LINK
@@ -84,3 +87,49 @@ def test_one_file_names_the_home_of_the_project() -> None:
     texts = [*ROOT.glob("*.*"), *files(ROOT, "docs", ".md"), *files(ROOT, "tools", "")]
     named = [path.name for path in texts if path.is_file() and home in path.read_text()]
     assert named == ["pyproject.toml"]
+
+
+def test_constraints_name_all_that_the_tools_need() -> None:
+    """The Makefile installs them as they stand there, and looks for nothing that is missing."""
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    extras = project()["optional-dependencies"]
+    pins = [
+        Requirement(line)
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    for python in ("3.11", "3.12", "3.13"):
+        at = {"python_version": python, "python_full_version": f"{python}.9", "extra": ""}
+        pinned = {canonicalize_name(pin.name): pin for pin in pins if applies(pin, at)}
+        wanted = [*map(Requirement, (*project()["dependencies"], *extras["dev"], *built))]
+        seen: set[tuple[str, str]] = set()
+        while wanted:
+            need = wanted.pop()
+            name = canonicalize_name(need.name)
+            if not applies(need, at):
+                continue
+            if name == "fairlead":
+                wanted += [Requirement(each) for extra in need.extras for each in extras[extra]]
+                continue
+            assert name in pinned, f"{need} on Python {python}"
+            version = str(pinned[name].specifier).removeprefix("==")
+            assert need.specifier.contains(version, prereleases=True), f"{need}: {version}"
+            asked = {(name, extra) for extra in {"", *need.extras}} - seen
+            seen |= asked
+            wanted += [each for _, extra in asked for each in needs(name, version, extra)]
+
+
+def applies(need: Requirement, at: dict[str, str]) -> bool:
+    return need.marker is None or need.marker.evaluate(at)
+
+
+def needs(name: str, version: str, extra: str) -> Iterator[Requirement]:
+    """What an installed package needs (with an extra), if it is the one that is pinned."""
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:  # for another Python or another machine
+        return
+    if found.version == version:
+        for each in map(Requirement, found.requires or ()):
+            if each.marker is None or each.marker.evaluate({"extra": extra}):
+                yield each

@@ -1,4 +1,7 @@
-"""What a module offers is written down: `__all__` is a tuple, and it tells the truth."""
+"""What a module offers, its names say: others import nothing that begins with an underscore.
+
+`__all__` is for modules that pass on many names of others, and tells the truth.
+"""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -6,21 +9,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import ROOT, at, files, plant, tree
+from tests.architecture.source import ROOT, at, files, imports, plant, tree
 
 
-def undeclared_surfaces(root: Path) -> list[str]:
-    """Every module but `__main__` has an `__all__`: a tuple of names that the module binds."""
+def private_imports(root: Path) -> list[str]:
+    """Names with an underscore that a module takes from another one of the package."""
+    return [
+        at(root, path, found.line, f"imports {found.name}, which {found.module} keeps to itself")
+        for path in files(root, "src", ".py")
+        for found in imports(root, path)
+        if found.reaches("fairlead")
+        and found.name is not None
+        and found.name.startswith("_")
+        and not found.name.startswith("__")
+    ]
+
+
+def untrue_surfaces(root: Path) -> list[str]:
+    """Where there is an `__all__`, it is a tuple of names that the module binds, each once."""
     found = []
     for path in files(root, "src", ".py"):
-        if path.name == "__main__.py":
-            continue
         body = tree(path).body
+        if "__all__" not in (bound := set(_bound(body))):
+            continue
         names = _declared(body)
         if names is None:
             found.append(at(root, path, 1, "__all__ is not a tuple of strings"))
             continue
-        known = set(_bound(body)) | _submodules(path)
+        known = bound | _submodules(path)
         found += [
             at(root, path, 1, f"__all__ names {name}, which does not exist")
             for name in names
@@ -123,8 +139,12 @@ def _submodules(path: Path) -> set[str]:
     return {entry.stem for entry in path.parent.iterdir() if entry.suffix in {"", ".py"}}
 
 
-def test_each_module_declares_what_it_offers() -> None:
-    assert undeclared_surfaces(ROOT) == []
+def test_no_module_takes_what_another_keeps_to_itself() -> None:
+    assert private_imports(ROOT) == []
+
+
+def test_each_surface_that_is_declared_exists() -> None:
+    assert untrue_surfaces(ROOT) == []
 
 
 def test_the_package_offers_exactly_what_it_imports() -> None:
@@ -134,7 +154,6 @@ def test_the_package_offers_exactly_what_it_imports() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "def fetch(): ...\n",
         "__all__ = ['fetch']\ndef fetch(): ...\n",
         "__all__ = (fetch.__name__,)\n",
         "__all__ = ('fetch', *more)\ndef fetch(): ...\n",
@@ -142,7 +161,7 @@ def test_the_package_offers_exactly_what_it_imports() -> None:
 )
 def test_a_surface_that_is_no_tuple_of_strings_is_found(tmp_path: Path, text: str) -> None:
     plant(tmp_path, "src/fairlead/client/client.py", text)
-    assert undeclared_surfaces(tmp_path) == [
+    assert untrue_surfaces(tmp_path) == [
         "src/fairlead/client/client.py:1: __all__ is not a tuple of strings"
     ]
 
@@ -150,7 +169,7 @@ def test_a_surface_that_is_no_tuple_of_strings_is_found(tmp_path: Path, text: st
 def test_a_surface_that_promises_too_much_or_twice_is_found(tmp_path: Path) -> None:
     name = "src/fairlead/client/client.py"
     plant(tmp_path, name, "__all__ = ('fetch', 'gone', 'fetch')\ndef fetch(): ...\n")
-    assert undeclared_surfaces(tmp_path) == [
+    assert untrue_surfaces(tmp_path) == [
         f"{name}:1: __all__ names gone, which does not exist",
         f"{name}:1: __all__ names fetch twice",
     ]
@@ -169,12 +188,23 @@ def test_every_way_to_bind_a_name_counts(tmp_path: Path) -> None:
         "try:\n    class K: ...\nexcept ImportError:\n    D = None\n",
     )
     plant(tmp_path, "src/fairlead/client/result.py", "__all__ = ()\n")
-    assert undeclared_surfaces(tmp_path) == []
+    assert untrue_surfaces(tmp_path) == []
 
 
-def test_a_program_needs_no_surface(tmp_path: Path) -> None:
-    plant(tmp_path, "src/fairlead/__main__.py", "raise SystemExit(0)\n")
-    assert undeclared_surfaces(tmp_path) == []
+def test_a_private_name_that_is_imported_is_found(tmp_path: Path) -> None:
+    name = "src/fairlead/client/client.py"
+    plant(
+        tmp_path,
+        name,
+        "from __future__ import annotations\n"
+        "from os import _exit\n"
+        "from fairlead import __version__\n"
+        "from fairlead.client.call import Call\n"
+        "from .call import _checked\n",
+    )
+    assert private_imports(tmp_path) == [
+        f"{name}:5: imports _checked, which fairlead.client.call keeps to itself"
+    ]
 
 
 def test_a_front_door_that_hides_or_invents_a_name_is_found(tmp_path: Path) -> None:

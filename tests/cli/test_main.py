@@ -13,7 +13,8 @@ import pytest
 
 from fairlead import cli as package
 from fairlead.cli.common.commands import Command, Group
-from fairlead.cli.main import SECTIONS, cli, exit_code, run
+from fairlead.cli.common.exit_codes import exit_code
+from fairlead.cli.main import SECTIONS, cli, run
 from fairlead.model.errors import (
     Ambiguous,
     FairleadError,

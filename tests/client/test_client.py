@@ -70,7 +70,7 @@ async def test_a_lost_reply_is_asked_again_and_nothing_is_enqueued_twice(
     counting.failures = [Ambiguous("the reply was lost")]
     assert (await client.submit(submission())).code == "accepted"
     assert [call.number for call in counting.calls] == [1, 1]
-    assert (await client.snapshot()).depth == 1
+    assert (await client.store.snapshot()).depth == 1
 
 
 async def test_a_batch_whose_reply_never_came_may_be_enqueued_again(
@@ -92,7 +92,7 @@ async def test_everyone_in_a_failed_call_hears_of_it(client: Client, counting: C
         *(client.submit(submission(), 0.2) for _ in range(3)), return_exceptions=True
     )
     assert all(isinstance(answer, Unreachable) for answer in answers)
-    assert (await client.snapshot()).depth == 0
+    assert (await client.store.snapshot()).depth == 0
 
 
 @pytest.mark.parametrize("limit", [None, 5.0])
@@ -204,7 +204,7 @@ async def test_purge_goes_on_until_nothing_is_left(client: Client) -> None:
     await client.submit_many([submission() for _ in range(many)])
     await client.submit_many([submission(tenant="other") for _ in range(3)])
     assert await client.purge("default", "acme") == many
-    assert (await client.snapshot()).depth == 3
+    assert (await client.store.snapshot()).depth == 3
     assert await client.purge("default") == 3
 
 

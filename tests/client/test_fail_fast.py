@@ -29,8 +29,8 @@ async def test_no_call_is_tried_while_the_broker_is_away(bench: Bench) -> None:
     # The broker would answer to all of these: only enqueues fail.
     for call in (
         client.reader.one("before", "info"),
-        client.stats(None),
-        client.standing("before"),
+        client.store.stats(None),
+        client.store.standing("before"),
         client.alter([Alter(id="before", action="cancel", tenant="acme")]),
         client.configure([TenantChange(tenant="acme", weight=2)]),
     ):

@@ -48,9 +48,10 @@ def test_the_ledger_is_the_arguments_the_environments_or_the_files(
 
 
 def test_the_errors_of_the_ledger_are_offered() -> None:
-    for name in ledger_errors.__all__:
-        assert name in fairlead.__all__
-        assert issubclass(getattr(ledger_errors, name), fairlead.FairleadError)
+    for name, kind in vars(ledger_errors).items():
+        if isinstance(kind, type) and kind.__module__ == ledger_errors.__name__:
+            assert name in fairlead.__all__
+            assert issubclass(kind, fairlead.FairleadError)
 
 
 async def test_an_app_without_a_ledger_says_how_to_get_one() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 from datetime import timedelta
 from typing import Any
@@ -30,6 +31,8 @@ def test_a_signal_is_a_sentence_and_carries_the_facts(
 ) -> None:
     assert str(signal) == text
     assert vars(signal) == fields
+    again = copy.copy(signal)  # as pickle makes one
+    assert (type(again), str(again), vars(again)) == (type(signal), text, fields)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,17 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "who gives, in one call",
+        "a task that ends without ever having run is not taken for one of the tenant that gives",
+        _NEIGHBORS + "test_what_is_cancelled_is_kept_although_another_holds_all_the_room",
+        (
+            lua(
+                "lib/retention.lua",
+                ("(task and to_record(task) or latest[id] or", "(latest[id] or"),
+            ),
+        ),
+    ),
+    Guard(
         "the largest gives",
         "of two tenants that keep much the one with more gives first",
         _NEIGHBORS + "test_of_two_that_keep_much_the_one_that_keeps_more_gives_first",

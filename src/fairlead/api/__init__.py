@@ -4,7 +4,3 @@
 `live/` streams of events, `page/` the status page; `service` is what all requests share. Nothing
 is imported here: the libraries of the server are optional, and tokens do without them.
 """
-
-from __future__ import annotations
-
-__all__ = ()

@@ -32,8 +32,6 @@ from fairlead.model.errors import (
     Unreachable,
 )
 
-__all__ = ("Line", "Piece", "Stopped")
-
 #: ``in_doubt``: it may have been accepted, or not; its id tells. ``stopped``: neither this one nor
 #: any behind it was looked at.
 Code = Literal["accepted", "duplicate", "refused", "in_doubt", "stopped"]

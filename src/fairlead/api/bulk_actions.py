@@ -24,8 +24,6 @@ from fairlead.client.error_groups import kind_of
 from fairlead.model.errors import BrokerError
 from fairlead.model.lifecycle import State
 
-__all__ = ("Act", "ActStep", "Tally", "act")
-
 NDJSON = "application/x-ndjson"
 _SAMPLES = 10
 

@@ -24,8 +24,6 @@ from fairlead.model.errors import BrokerError, InvalidArgument, UnknownTask
 from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry, TaskSpec
 
-__all__ = ("KnownTasks",)
-
 _MOST = 2_000  # combinations of a task and plain options that are remembered
 _PLAIN = frozenset({"tenant", "queue", "priority"})  # options that many calls share
 _FRESH = 5.0  # seconds that what is known is good for

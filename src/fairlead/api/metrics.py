@@ -27,8 +27,6 @@ from fairlead.model.message import LEVEL_NAMES, LEVELS
 from fairlead.telemetry.counters import OTHER
 from fairlead.telemetry.metrics import Exposition, Labels, add_counted, text_of
 
-__all__ = ("MOUNTS", "BrokerMetrics")
-
 T = TypeVar("T")
 
 _FRESH = 1.0  # seconds for which what was read is shown again
@@ -92,9 +90,9 @@ class BrokerMetrics:
         ledger = self._ledger()
         hello, snapshot, stats, workers, kept = await asyncio.gather(
             _within(_PATIENCE, client.now()),
-            _within(_PATIENCE, client.snapshot(tenants=False)),
-            _within(_PATIENCE, client.stats(None, tenants=False)),
-            _within(_PATIENCE, client.workers()),
+            _within(_PATIENCE, client.store.snapshot(tenants=False)),
+            _within(_PATIENCE, client.store.stats(None, tenants=False)),
+            _within(_PATIENCE, client.store.workers()),
             _within(_PATIENCE, read_lag(client, ledger)),
         )
         up = hello is not None
@@ -158,7 +156,7 @@ class _Tenants:
     async def _all(self, client: Client, queues: list[str]) -> dict[str, dict[str, TenantStats]]:
         found = {}
         for queue in queues:
-            found.update((await client.stats(queue, tenants=True)).tenants)
+            found.update((await client.store.stats(queue, tenants=True)).tenants)
         return found
 
 

@@ -14,8 +14,6 @@ from collections import OrderedDict
 from fairlead.broker.schedules import ScheduleRecord
 from fairlead.model.schedule import Timing, slots
 
-__all__ = ("RUNS", "NextRuns")
-
 RUNS = 5
 _BUDGET = 0.1  # seconds for one page
 _REMEMBERED = 2_000  # timings

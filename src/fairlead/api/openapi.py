@@ -29,8 +29,6 @@ from fairlead.api.http.problems import (
 from fairlead.api.http.route import SCOPES, Route
 from fairlead.api.route_table import BASE, ROUTES
 
-__all__ = ("described", "document")
-
 _PROBLEM = "application/problem+json"
 # What is of another tenant is not found, on whatever route it is asked for.
 _ALWAYS = (BadRequest, Unauthorized, Forbidden, NotFound, TooManyRequests, BrokerAway)

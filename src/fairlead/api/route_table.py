@@ -10,8 +10,6 @@ from fairlead.api import routes
 from fairlead.api.http.mount import Mount
 from fairlead.api.http.route import Route
 
-__all__ = ("BASE", "MOUNTS", "ROUTES")
-
 BASE = "/api/v1"
 
 #: Modules that have MOUNTS.

@@ -14,8 +14,6 @@ from fairlead.api.http.header_limits import HeadLimits
 from fairlead.api.http.server import Server
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("address", "listen", "serve")
-
 _KEEP_ALIVE = 75  # seconds that a connection may be idle between two requests
 _BACKLOG = 2_048
 _UNREAD = 60_000  # milliseconds that what was written may wait for a client to take it

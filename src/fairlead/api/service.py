@@ -27,8 +27,6 @@ from fairlead.client import Client, Clients
 from fairlead.ledger.ledger import Ledger
 from fairlead.model.errors import BrokerError, FairleadError
 
-__all__ = ("Service", "headers_of", "mutates")
-
 _log = logging.getLogger("fairlead.api")
 
 _WARM_UP = 5.0  # seconds
@@ -245,7 +243,7 @@ class Service:
 
     async def has_tokens(self) -> bool:
         """Whether there is any token."""
-        return bool((await self.client().documents(KIND, limit=1)).documents)
+        return bool((await self.client().store.documents(KIND, limit=1)).documents)
 
     async def close(self) -> None:
         """Finish what is outstanding; the app's broker stays open."""

@@ -8,8 +8,6 @@ import msgspec
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("LOOPBACK", "ApiSettings")
-
 _ORIGIN = re.compile(r"https?://[^/\s?#@]+/?", re.IGNORECASE)  # as browsers send it
 _HOST = re.compile(r"[^/\s?#@]+")
 

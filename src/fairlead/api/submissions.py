@@ -15,16 +15,6 @@ from fairlead.client import CallOptions, TaskCall, error_of
 from fairlead.model.errors import InvalidName, UnknownDependency
 from fairlead.model.lifecycle import State
 
-__all__ = (
-    "Accepted",
-    "NewTask",
-    "accepted",
-    "check_dependencies",
-    "durability_of",
-    "foreign_dependencies",
-    "submission_of",
-)
-
 _SHARES = ("cost", "limiters")  # decide about what others get
 _Seconds = float | int | str  # seconds, or text such as "5m"
 

@@ -12,8 +12,6 @@ from fairlead.client import PageSelection
 from fairlead.client.task_pages import has_error, has_name
 from fairlead.model.lifecycle import State
 
-__all__ = ("TaskFilter", "matches", "selection_of", "state_of")
-
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is left out does not matter. Moments are RFC 3339; they are about ``enqueued_at``."""

@@ -13,8 +13,6 @@ from fairlead.broker.records import Parts, TaskRecord
 from fairlead.model.errors import InvalidName
 from fairlead.model.names import DEFAULT_TENANT, full_id
 
-__all__ = ("found_task", "is_foreign", "stored_id", "task_id", "told_to_caller")
-
 _MOST_LOOKED_UP = 500  # dependencies of the tasks of one answer; of more, nothing is told
 
 

@@ -40,15 +40,6 @@ if TYPE_CHECKING:
     from fairlead.app.facade import Fairlead
     from fairlead.fallback.fallback import Fallback
 
-__all__ = (
-    "aconfigure_limiter", "aconfigure_queue", "aconfigure_tenant", "adelete_queue", "ahistory",
-    "alimiter_settings", "apage", "apurge", "aqueue_settings", "asnapshot", "astats",
-    "atask_history", "atenant_settings", "aworkers", "configure_limiter", "configure_queue",
-    "configure_tenant", "declare_limiter", "declare_queue", "declare_tenant", "delete_queue",
-    "events", "history", "limiter_settings", "page", "purge", "queue_settings", "snapshot",
-    "stats", "task_history", "tenant_settings", "workers",
-)  # fmt: skip
-
 
 async def aconfigure_queue(app: Fairlead, name: str, /, **settings: Unpack[QueueSettings]) -> None:
     """Set limits, pause and retention of a queue; what is not named stays as it is."""
@@ -207,7 +198,7 @@ async def astats(app: Fairlead, queue: str | None = None, *, tenants: bool = Fal
         tenants: True adds what each tenant got in this hour and the last. Default: False.
     """
     name = queue if queue is None else check_queue(queue)
-    return await app._clients.current().stats(name, tenants=tenants)
+    return await app._clients.current().store.stats(name, tenants=tenants)
 
 
 def stats(app: Fairlead, queue: str | None = None, *, tenants: bool = False) -> Stats:
@@ -218,7 +209,9 @@ def stats(app: Fairlead, queue: str | None = None, *, tenants: bool = False) -> 
         tenants: True adds what each tenant got in this hour and the last. Default: False.
     """
     name = queue if queue is None else check_queue(queue)
-    return app._clients.blocking(lambda client: client.stats(name, tenants=tenants), "app.stats")
+    return app._clients.blocking(
+        lambda client: client.store.stats(name, tenants=tenants), "app.stats"
+    )
 
 
 def events(
@@ -355,12 +348,12 @@ def task_history(app: Fairlead, id: str, tenant: str = DEFAULT_TENANT) -> TaskHi
 
 async def aworkers(app: Fairlead) -> list[WorkerRecord]:
     """Return the workers of this broker that were heard of in the last 15 seconds."""
-    return await app._clients.current().workers()
+    return await app._clients.current().store.workers()
 
 
 def workers(app: Fairlead) -> list[WorkerRecord]:
     """Return the workers that were heard of lately, from sync code; see ``aworkers``."""
-    return app._clients.blocking(lambda client: client.workers(), "app.workers")
+    return app._clients.blocking(lambda client: client.store.workers(), "app.workers")
 
 
 async def _snapshot(
@@ -372,10 +365,10 @@ async def _snapshot(
     and ``redis_active`` is False. Of one queue that is not known.
     """
     if fallback is None:
-        return await client.snapshot(queue, tenants=tenants)
+        return await client.store.snapshot(queue, tenants=tenants)
     if fallback.state != "spooling":
         try:
-            found = await client.snapshot(queue, tenants=tenants)
+            found = await client.store.snapshot(queue, tenants=tenants)
         except BrokerError as error:
             if not leads_to_spool(error):
                 raise
@@ -394,5 +387,5 @@ async def _purge(client: Client, queue: str | None, tenant: str | None) -> int:
 
 async def _with_work(client: Client) -> list[str]:
     """The queues in which something waits; a purge of the others would do nothing."""
-    found = await client.snapshot(tenants=False)
+    found = await client.store.snapshot(tenants=False)
     return [name for name, queue in found.queues.items() if queue.depth]

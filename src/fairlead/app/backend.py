@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
     from fairlead.fallback.local_tasks import Finished, Handlers
 
-__all__ = ("Opened", "check_arguments", "open_clients")
-
 
 class Opened(NamedTuple):
     """The clients of an app, and where its broker is."""

@@ -18,8 +18,6 @@ from fairlead.worker.run.context import Context
 if TYPE_CHECKING:
     from fairlead.app.facade import Fairlead
 
-__all__ = ("TaskDecorator", "TaskRegistrar", "defaults_of", "schedule", "task")
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T", bound=Sender[..., Any])

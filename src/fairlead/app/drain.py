@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fairlead.worker.runner import Raised
     from fairlead.worker.worker import Worker
 
-__all__ = ("Drained", "Left", "drain", "drained")
-
 _EXPLAINED = 100  # tasks that are looked at one by one
 _COUNTS = {  # where a snapshot counts what is not finished
     State.QUEUED: "ready",
@@ -140,7 +138,7 @@ async def _run_all(new_worker: Callable[[], Awaitable[Worker]], limit: int | Non
 
 async def drained(client: Client, attempts: int, queues: Sequence[str] | None) -> Drained:
     """Return what a drain of these queues, or of all, has to tell."""
-    snapshot = await client.snapshot(tenants=False)
+    snapshot = await client.store.snapshot(tenants=False)
     counts = {state: getattr(snapshot, name) for state, name in _COUNTS.items()}
     found: dict[tuple[object, ...], Left] = {}
     seen = 0

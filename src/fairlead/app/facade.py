@@ -48,8 +48,6 @@ from fairlead.worker.run.lifespan import Lifespan
 if TYPE_CHECKING:
     from fairlead.worker.runner import Raised
 
-__all__ = ("Fairlead",)
-
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[[], Any])
 H = TypeVar("H", bound=Callable[[EventInfo], Any])

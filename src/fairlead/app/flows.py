@@ -28,8 +28,6 @@ from fairlead.model.names import DEFAULT_TENANT, check_tenant, full_id
 if TYPE_CHECKING:
     from fairlead.app.facade import Fairlead
 
-__all__ = ("aenqueue_flow", "enqueue_flow", "flow")
-
 R = TypeVar("R")
 
 _PAGE = 100  # members that are read in one call
@@ -199,7 +197,7 @@ def _handle_of(
 async def _stored(client: Client, draft: Draft) -> list[str]:
     """The ids of the tasks of the flow that was there before, which stand for those of this one."""
     ids: list[str] = []
-    while part := await client.members(draft.id, len(ids), _PAGE):
+    while part := await client.store.members(draft.id, start=len(ids), limit=_PAGE):
         ids += part
     if len(ids) != len(draft.calls):
         raise Conflict(draft.id)

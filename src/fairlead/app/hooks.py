@@ -15,8 +15,6 @@ from fairlead.model.names import check_key
 from fairlead.model.options import seconds
 from fairlead.worker.hooks import Hook
 
-__all__ = ("HookOptions", "Hooks")
-
 F = TypeVar("F", bound=Callable[[EventInfo], Any])
 
 _TIMEOUT = 60.0

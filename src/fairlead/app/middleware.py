@@ -11,8 +11,6 @@ from fairlead.client import Enqueuing
 from fairlead.model.errors import InvalidInput
 from fairlead.worker.run.context import Context
 
-__all__ = ("EnqueueMiddleware", "RunMiddleware", "context_manager_of")
-
 A = TypeVar("A")
 RunMiddleware = TypeVar(
     "RunMiddleware",

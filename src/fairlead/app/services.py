@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
     from fairlead.manager.manager import Manager
 
-__all__ = ("asgi", "ledger_of", "manager", "missing_extra")
-
 
 def asgi(app: Fairlead, settings: ApiSettings | None = None) -> Server:
     """Return the HTTP API of this app, to be mounted into an ASGI application or run by a server.

@@ -16,8 +16,6 @@ from fairlead.runtime.portal import portal
 from fairlead.settings import configured
 from fairlead.settings.queue_choice import QueueChoice, queue_choice
 
-__all__ = ("create_queue",)
-
 _MORE = 0.5  # seconds
 
 _log = logging.getLogger("fairlead")

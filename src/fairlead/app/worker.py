@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from fairlead.fallback.local_tasks import Finished, Handlers
     from fairlead.worker.worker import Worker
 
-__all__ = ("local_handlers_of", "task_limit", "worker", "worker_of")
-
 _log = logging.getLogger("fairlead.worker")
 
 

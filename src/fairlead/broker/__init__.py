@@ -12,13 +12,14 @@ from fairlead.broker.clock import Clock
 from fairlead.broker.inspector import Inspector
 from fairlead.broker.namespace import with_namespace
 from fairlead.broker.numbered_calls import Caller
-from fairlead.broker.parts import Parts, destination_of, parts_of
+from fairlead.broker.parts import destination_of, parts_of
 from fairlead.broker.protocol import Broker
 from fairlead.broker.repeats import LIMIT
 from fairlead.broker.routes import shown_url, with_routes
 from fairlead.broker.shards import with_shards
 from fairlead.broker.time_limit import call_limit, split_limit
-from fairlead.broker.topology import EMBEDDED, MEMORY, scheme_of, topology_of
+from fairlead.broker.topology import MEMORY, scheme_of, topology_of
+from fairlead.embedded.options import SCHEME as EMBEDDED
 from fairlead.model.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ __all__ = (
     "Caller",
     "Clock",
     "Inspector",
-    "Parts",
     "Store",
     "address_of",
     "call_limit",
@@ -66,7 +66,7 @@ def connect(
     that ``is_default``, which nobody named, whoever starts it is warned.
 
     ``shards`` spreads queues over shards of that server or cluster: the shard of each queue by its
-    name, shard ``0`` for all others; ``fairlead.broker.sharded`` says what holds between them. The
+    name, shard ``0`` for all others; docs/internals/shards.md says what holds between them. The
     URL may say them itself, see ``fairlead.broker.shards``. ``routes`` leads queues or priorities
     to other servers, see ``fairlead.broker.routes``.
 

@@ -47,27 +47,6 @@ from fairlead.model.names import (
     check_tenant,
 )
 
-__all__ = (
-    "CAPS",
-    "changed_breaker",
-    "changed_limit",
-    "check_changes",
-    "check_exchange",
-    "check_lease",
-    "check_limit",
-    "check_orders",
-    "check_plan",
-    "check_reader",
-    "check_settings",
-    "check_settlement",
-    "check_slots",
-    "check_worker_order",
-    "check_writes",
-    "other_verb",
-    "refuse_now",
-    "too_many_readers",
-)
-
 _ACTIONS = ("cancel", "requeue", "delete", "run", "prioritize")
 _PLANS = ("create", "put", "pause", "resume", "skip", "delete")
 #: Limits of a queue that None lifts.

@@ -7,8 +7,6 @@ from typing import cast
 
 from fairlead.broker.requests import MAX_ENQUEUE, MAX_TENANTS, Submission
 
-__all__ = ("Room", "chunks", "packed_for")
-
 _MAX_BYTES = 8 * 1024 * 1024  # of bodies in one call
 _MAX_EXTRAS = 100  # dependencies, and tasks with a delay, a deadline or a unique key
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ("Clock",)
-
 #: Counts on while the machine sleeps, which ``time.monotonic`` does not everywhere.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 

@@ -11,8 +11,6 @@ from fairlead.broker.requests import Receipt, Submission
 from fairlead.model.options import Dependency
 from fairlead.model.topological_sort import topological_sort
 
-__all__ = ("depending", "ordered", "redirected")
-
 
 def ordered(submissions: Sequence[Submission]) -> list[Submission]:
     """The submissions, each behind those it depends on."""

@@ -17,25 +17,6 @@ from fairlead.broker.requests import MAX_PAGE, MAX_STEP, Call
 from fairlead.model.errors import InvalidOption, Refused, TooLarge
 from fairlead.model.names import check_key
 
-__all__ = (
-    "MAX_DOCUMENT",
-    "MAX_DOCUMENTS",
-    "MAX_NOTES",
-    "MAX_TRAILS",
-    "MAX_TRAIL_BYTES",
-    "Document",
-    "DocumentChange",
-    "DocumentChanged",
-    "DocumentPage",
-    "DocumentVerbs",
-    "Note",
-    "check_document_changes",
-    "check_document_page",
-    "check_notes",
-    "check_trail",
-    "too_many_trails",
-)
-
 MAX_DOCUMENT = 64 * 1024  # bytes of one document, or of one note
 MAX_DOCUMENTS = 10_000  # of one kind
 MAX_NOTES = 10_000  # that a trail keeps

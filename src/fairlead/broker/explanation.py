@@ -20,8 +20,6 @@ from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.message import Body
 from fairlead.model.safe_repr import one_line
 
-__all__ = ("Explanation", "Reason", "explain")
-
 _LONGEST = 120  # characters of an error that are repeated
 _PASSING = frozenset(("deadline",))  # say something, but keep nothing from running
 

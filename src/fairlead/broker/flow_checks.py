@@ -7,8 +7,6 @@ from fairlead.broker.submission_checks import check_flow_id, check_submissions
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
 from fairlead.model.names import check_key, check_queue, check_tenant
 
-__all__ = ("check_flow_order", "check_members", "check_part")
-
 _ACTIONS = ("cancel", "retry")
 
 

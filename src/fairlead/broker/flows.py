@@ -15,24 +15,6 @@ import msgspec
 from fairlead.broker.requests import Call, Moved, Submission
 from fairlead.model.lifecycle import State
 
-__all__ = (
-    "FLOW_PATIENCE",
-    "MAX_EDGES",
-    "MAX_FLOW",
-    "MAX_FLOWS_KEPT",
-    "MAX_MEMBERS",
-    "MAX_MEMBERS_KEPT",
-    "MAX_SHARES",
-    "MAX_SHOWN_EDGES",
-    "FlowMember",
-    "FlowOrder",
-    "FlowPart",
-    "FlowRecord",
-    "FlowVerbs",
-    "Share",
-    "Staged",
-)
-
 FLOW_PATIENCE = 600.0  # seconds after which a flow that was not committed is removed
 MAX_FLOW = 200_000  # members of one flow
 MAX_MEMBERS = 500  # members in one part, and in one answer of the verb of that name

@@ -21,8 +21,6 @@ from fairlead.broker.standing import StandingReads
 from fairlead.broker.stats import StatsReads
 from fairlead.model.lifecycle import State
 
-__all__ = ("Inspector",)
-
 
 class Inspector(StatsReads, StandingReads, Protocol):
     """Reads for people: bounded, never needed to run tasks."""

@@ -15,18 +15,6 @@ import msgspec
 from fairlead.model.errors import InvalidName, InvalidOption, Refused
 from fairlead.model.names import check_key
 
-__all__ = (
-    "LEADERSHIP",
-    "MAX_HOLDER",
-    "MAX_LEADERS",
-    "MAX_LEADERSHIP",
-    "MIN_LEADERSHIP",
-    "Leadership",
-    "LeadershipVerbs",
-    "check_leadership",
-    "too_many_leaders",
-)
-
 LEADERSHIP = 10.0  # seconds that one call holds a name
 MIN_LEADERSHIP, MAX_LEADERSHIP = 1.0, 300.0
 MAX_LEADERS = 100  # names that are held at a time

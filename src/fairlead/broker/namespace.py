@@ -11,8 +11,6 @@ from urllib.parse import unquote
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_namespace
 
-__all__ = ("split_namespace", "with_namespace")
-
 _OPTION = "namespace="
 
 

@@ -11,8 +11,6 @@ from fairlead.broker.repeats import LIMIT, Limit, Rounds, late, repeated
 from fairlead.broker.requests import Call
 from fairlead.model.errors import BrokerError, InvalidOption
 
-__all__ = ("Caller",)
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ from fairlead.broker.protocol import Broker
 from fairlead.broker.requests import MAX_STEP, Alter, Altered
 from fairlead.model.errors import BrokerError
 
-__all__ = ("alter_all",)
-
 
 async def alter_all(store: Broker, caller: Caller, orders: Sequence[Alter]) -> list[Altered]:
     """Give orders until each has been looked at; return one answer per order, none ``later``.

@@ -10,8 +10,6 @@ from fairlead.broker.requests import SHARD
 if TYPE_CHECKING:
     from fairlead.broker import Store
 
-__all__ = ("Parts", "destination_of", "parts_of")
-
 
 class Parts(NamedTuple):
     """Where tasks go: the stores by name, and which of them takes a queue and level."""

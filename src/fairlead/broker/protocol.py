@@ -69,8 +69,6 @@ from fairlead.broker.waits import WaitVerbs
 from fairlead.model.events import EventId
 from fairlead.model.lifecycle import Settlement
 
-__all__ = ("Broker",)
-
 
 class Broker(
     WaitVerbs,

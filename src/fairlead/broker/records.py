@@ -23,30 +23,6 @@ from fairlead.model.lifecycle import State
 from fairlead.model.limits import CircuitState
 from fairlead.model.message import ErrorInfo, Message
 
-__all__ = (
-    "BODY_BEGIN",
-    "DEFAULTS",
-    "MAX_HEADS",
-    "MAX_OLDEST",
-    "Counts",
-    "EventPage",
-    "Finding",
-    "Hello",
-    "Library",
-    "LimiterState",
-    "Mended",
-    "Page",
-    "Parts",
-    "QueueCounts",
-    "Settings",
-    "ShardLayout",
-    "Snapshot",
-    "TaskRecord",
-    "TenantCounts",
-    "WorkerRecord",
-)
-
-
 #: What is read of a task: ``all`` of it; its ``result`` (and its error), but neither progress nor
 #: checkpoint; ``info``: progress and error, but neither result nor checkpoint. Where not all was
 #: asked for, the body is its beginning. ``log``: what its attempts left, checkpoint and lines.

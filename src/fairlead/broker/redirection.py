@@ -12,8 +12,6 @@ from fairlead.model.message import Body
 from fairlead.model.packing import pack_arguments, unpack_arguments
 from fairlead.model.result_refs import Output, with_results
 
-__all__ = ("redirected",)
-
 
 def redirected(body: bytes, new: Mapping[str, str]) -> bytes:
     """The body with other ids of those whose results it reads: in its arguments, and by name.

@@ -22,18 +22,6 @@ from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, U
 from fairlead.runtime.component import within
 from fairlead.runtime.randomness import generator
 
-__all__ = (
-    "LIMIT",
-    "Insistence",
-    "Limit",
-    "OtherConnection",
-    "Rounds",
-    "late",
-    "pause",
-    "repeated",
-    "undone",
-)
-
 T = TypeVar("T")
 
 LIMIT = 10.0  # seconds that a call may take, unless its caller says otherwise

@@ -17,8 +17,6 @@ from fairlead.model.errors import InvalidName, InvalidOption
 from fairlead.model.message import LEVEL_NAMES
 from fairlead.model.names import check_queue
 
-__all__ = ("Route", "check_routes", "shown_url", "split_routes", "with_routes")
-
 _OPTION = "routes"
 _RULE = 'a table such as {"queue:reports": "redis://bulk", "priority:low": "redis://bulk"}'
 _KEYS = "queue:NAME, priority:LEVEL or drain:NAME"

@@ -16,19 +16,6 @@ from fairlead.broker.requests import Call, Firing, Submission
 from fairlead.model.message import Message, Trace
 from fairlead.model.schedule import SCHEDULE_HEADER, SLOT_HEADER, ScheduleSpec, slot_id, stamp
 
-__all__ = (
-    "CLAIM",
-    "MAX_SCHEDULES",
-    "MAX_SPEC",
-    "ScheduleOrder",
-    "ScheduleRecord",
-    "ScheduleVerbs",
-    "Scheduled",
-    "Ticked",
-    "firing_of",
-    "submission_of",
-)
-
 CLAIM = 5.0  # seconds until a due schedule is handed to somebody else
 MAX_SCHEDULES = 10_000  # of one shard
 MAX_SPEC = 64 * 1024  # bytes of one schedule

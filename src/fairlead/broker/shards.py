@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_queue
 
-__all__ = ("check_shard", "split_shards", "with_shards")
-
 _SHARD = re.compile(r"[A-Za-z0-9_]{1,32}\Z")
 
 _OPTION = "shards"

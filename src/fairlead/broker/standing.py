@@ -19,8 +19,6 @@ from fairlead.model.limits import (
     room_at,
 )
 
-__all__ = ("MAX_AHEAD", "MAX_SHOWN", "Room", "Standing", "StandingReads", "Waits", "room_of")
-
 MAX_AHEAD = 10_000  # tasks of its own tenant in front of it that are counted
 MAX_SHOWN = 20  # of the tasks that it waits for
 

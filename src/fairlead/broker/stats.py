@@ -10,23 +10,6 @@ import msgspec
 
 from fairlead.model.message import LEVEL_NAMES
 
-__all__ = (
-    "BUCKETS",
-    "COUNTERS",
-    "HISTOGRAMS",
-    "HOUR",
-    "MAX_TALLIES",
-    "TALLIED",
-    "Histogram",
-    "QueueStats",
-    "Stats",
-    "StatsReads",
-    "TenantStats",
-    "bucket",
-    "last_minute",
-    "micros",
-)
-
 #: Upper ends of the buckets of a histogram, in seconds; the last bucket has none.
 BUCKETS: tuple[float, ...] = tuple(0.001 * 2**n for n in range(24))
 HOUR = 3_600.0  # what is kept of tenants is kept by the hour

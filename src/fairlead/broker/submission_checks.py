@@ -20,15 +20,6 @@ from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import MAX_COST, MAX_DEPENDENCIES, MAX_LIMITERS, MIN_COST
 from fairlead.model.packing import MAX_BODY
 
-__all__ = (
-    "MAX_ENVELOPE",
-    "MAX_TRACE",
-    "check_flow_id",
-    "check_message",
-    "check_submission",
-    "check_submissions",
-)
-
 MAX_ENVELOPE = 4 * 1024  # bytes of a body around its arguments
 MAX_TRACE = 16 * 1024  # bytes
 

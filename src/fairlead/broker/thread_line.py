@@ -13,8 +13,6 @@ from fairlead.broker.requests import Call, Receipt, Submission
 if TYPE_CHECKING:
     from fairlead.broker import Store
 
-__all__ = ("ThreadLine", "thread_line_of")
-
 
 class ThreadLine(Protocol):
     """One connection, for one thread. It is not opened anew: there is another line then."""

@@ -7,8 +7,6 @@ from urllib.parse import unquote_plus
 from fairlead.model.durations import LEAST_LIMIT, Duration, duration_rule, limit_in_seconds
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("call_limit", "split_limit")
-
 _OPTION = "timeout="
 
 

@@ -23,17 +23,6 @@ from fairlead.embedded.options import parse_embedded
 from fairlead.model.errors import InvalidOption
 from fairlead.model.message import LEVEL_NAMES
 
-__all__ = (
-    "EMBEDDED",
-    "LEVELS_SUFFIX",
-    "MEMORY",
-    "SERVERS",
-    "Server",
-    "Topology",
-    "scheme_of",
-    "topology_of",
-)
-
 MEMORY = "memory"
 SERVERS = frozenset(
     {

@@ -11,8 +11,6 @@ from typing import Literal, Protocol
 
 from fairlead.broker.requests import LEASE, LeaseRef
 
-__all__ = ("TransferVerbs", "Transferred")
-
 #: ``moved``: it is another's loan now, who has mail of it. ``fenced``: it was not the caller's any
 #: more. ``full``: the other has no room for it, or is not there; it is still the caller's.
 Transferred = Literal["moved", "fenced", "full"]

@@ -13,8 +13,6 @@ from fairlead.broker.checks import check_lease
 from fairlead.broker.requests import Call, Taken
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("Takes", "WaitVerbs", "Woken")
-
 #: Called when there may be something to fetch.
 Woken = Callable[[], None]
 

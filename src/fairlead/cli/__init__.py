@@ -3,7 +3,3 @@
 Start with `main`, which lists all commands. `fairlead NAME` is in the file or the folder of that
 name, and what commands share is in `common/`.
 """
-
-from __future__ import annotations
-
-__all__ = ()

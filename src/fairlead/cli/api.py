@@ -16,8 +16,6 @@ from fairlead.model.errors import InvalidInput
 if TYPE_CHECKING:
     import socket
 
-__all__ = ("api",)
-
 
 @click.command(
     cls=ConfiguredCommand,

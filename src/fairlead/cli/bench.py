@@ -6,8 +6,6 @@ import click
 
 from fairlead.cli.common.commands import Command
 
-__all__ = ("bench",)
-
 
 @click.command(
     cls=Command,

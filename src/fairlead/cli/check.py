@@ -12,8 +12,6 @@ from fairlead.cli.common.output import plain, print_json, tasks
 if TYPE_CHECKING:
     from fairlead.worker.process.status import Status
 
-__all__ = ("check",)
-
 _OK, _WRONG, _CUT_OFF, _NOBODY = 0, 1, 3, 4
 
 

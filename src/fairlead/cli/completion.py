@@ -6,8 +6,6 @@ import click
 
 from fairlead.cli.common.commands import Command
 
-__all__ = ("completion",)
-
 _VARIABLE = "_FAIRLEAD_COMPLETE"  # click looks for it under this name
 
 

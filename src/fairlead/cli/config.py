@@ -10,8 +10,6 @@ from fairlead.cli.common.commands import Command, json_option, talk
 from fairlead.cli.common.exit_codes import FAILURE, OK
 from fairlead.cli.common.output import print_json
 
-__all__ = ("config",)
-
 
 @click.command(
     cls=Command,

@@ -11,8 +11,6 @@ from fairlead.model.errors import FairleadError
 from fairlead.settings.keys import COMMAND_TABLES, KEYS, Key, closest
 from fairlead.settings.sources import Sources
 
-__all__ = ("settings_report",)
-
 _EMBEDDED = "embedded://"  # what an app uses for which no broker is named
 
 

@@ -14,8 +14,6 @@ from fairlead.cli.common.output import plain, print_json
 if TYPE_CHECKING:
     pass
 
-__all__ = ("db",)
-
 
 @click.group(
     cls=Group,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fairlead.client import Client
     from fairlead.client.bulk_actions import Action
 
-__all__ = ("dlq",)
-
 _AT_ONCE = 200  # dead letters of one read, so that it never takes long
 _WIDEST = 40  # characters of a name
 _LONGEST = 100  # characters of an error

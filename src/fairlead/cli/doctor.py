@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fairlead.broker import Store
     from fairlead.broker.records import Finding, Mended, Snapshot, TaskRecord, WorkerRecord
 
-__all__ = ("doctor",)
-
 _CODES = {"ok": 0, "warn": 1, "fail": 2}
 _MOST_QUEUES = 50  # that are listed one by one
 _MOST_FINDINGS = 100  # of the audit that are shown

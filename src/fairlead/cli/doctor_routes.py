@@ -8,8 +8,6 @@ from fairlead.broker.sharded.servers import KIND
 from fairlead.broker.topology import LEVELS_SUFFIX, topology_of, with_shard
 from fairlead.model.errors import FairleadError
 
-__all__ = ("former_servers",)
-
 _PATIENCE = 2.0  # seconds for a server to say whether it has tasks
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.client import EventInfo
 
-__all__ = ("events",)
-
 _WIDEST = 60  # characters of a name or a reason
 
 

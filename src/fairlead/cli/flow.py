@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.client import FlowInfo, TaskInfo
 
-__all__ = ("flow",)
-
 _tenant = click.option("--tenant", default=DEFAULT_TENANT, help="Whose flow it is.")
 
 

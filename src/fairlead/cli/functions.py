@@ -14,8 +14,6 @@ from fairlead.cli.common.output import print_json
 if TYPE_CHECKING:
     from fairlead.broker import Store
 
-__all__ = ("functions",)
-
 
 @click.group(
     cls=Group,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.client.history import HistoryPage, HistoryTask
 
-__all__ = ("history",)
-
 _WIDEST = 40  # characters of a name, an id or a queue
 _LONGEST_ERROR = 100
 

@@ -13,8 +13,6 @@ from fairlead.cli.common.exit_codes import OK
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ("init",)
-
 _TASKS = '''\
 """The tasks of this project. Run them with: fairlead up tasks:app --reload"""
 

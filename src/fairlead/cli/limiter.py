@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fairlead.broker.requests import LimiterChange
     from fairlead.client import Client
 
-__all__ = ("limiter",)
-
 _SET = ("concurrency", "rate", "burst", "failures", "cooldown", "probes")
 
 
@@ -123,7 +121,7 @@ def set_(name: str, new: bool, url: str | None, **said: Any) -> int:
     change = limiter_change(name, **settings)
 
     async def configure(client: Client) -> None:
-        known = (await client.snapshot(tenants=False)).limiters
+        known = (await client.store.snapshot(tenants=False)).limiters
         check_settable("limiter", name, known, new=new)
         await client.configure([change])
         await note(client, "limiter.configure", name, **settings)
@@ -170,7 +168,7 @@ async def _all(client: Client) -> dict[str, tuple[LimiterState, LimiterChange | 
     """How all limiters stand, and what is set for each."""
     from fairlead.cli.common.known_names import every_setting
 
-    states = (await client.snapshot(tenants=False)).limiters
+    states = (await client.store.snapshot(tenants=False)).limiters
     said = {each.name: each for page in await every_setting(client) for each in page.limiters}
     return {name: (state, said.get(name)) for name, state in states.items()}
 

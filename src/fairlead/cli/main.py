@@ -27,8 +27,6 @@ from fairlead.model.errors import (
 )
 from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerRefused, LedgerUnreachable
 
-__all__ = ("SECTIONS", "cli", "exit_code", "main", "run")
-
 _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     (Unreachable, "check the address and that the server runs"),
     (Ambiguous, "look whether it was done before you try again"),

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.ledger.ledger import Ledger
 
-__all__ = ("manager",)
-
 _RUN = "run"
 _SILENT = 15.0  # seconds after which a leader that publishes nothing is not one
 _COUNTED = 10_000  # rows that are due are counted up to here

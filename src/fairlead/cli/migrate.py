@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fairlead.broker import Store
     from fairlead.broker.records import ShardLayout
 
-__all__ = ("migrate",)
-
 _WAYS = {
     "nothing": "nothing to do",
     "convert": "can be converted: --yes does it",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fairlead.client import ScheduleInfo
     from fairlead.model.schedule import TimingOptions
 
-__all__ = ("schedule",)
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 

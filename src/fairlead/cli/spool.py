@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from fairlead.broker import Store
     from fairlead.spool import Kind, Record, SpoolLimits
 
-__all__ = ("spool",)
-
 _SILENCE = 5.0  # seconds for a reply: whoever drains by hand waits for a slow broker
 _LONGEST = 60  # characters of a name in a list
 _MOST = 10_000  # rejected records that are forgotten at a time

@@ -14,8 +14,6 @@ from fairlead.model.fairness_stats import jain
 if TYPE_CHECKING:
     from fairlead.broker.stats import Histogram, Stats, TenantStats
 
-__all__ = ("stats",)
-
 _SHARES = (0.5, 0.95, 0.99)
 _TENANTS = 20  # that are listed, the busiest first
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from fairlead.broker.requests import TenantChange
     from fairlead.client import Client
 
-__all__ = ("tenant",)
-
 _WIDEST = 40  # characters of a name
 _QUEUE = click.option("--queue", help="Only in this queue; it goes before what is set for all.")
 _SET = ("weight", "concurrency", "rate", "burst", "paused")
@@ -245,19 +243,19 @@ async def _read(client: Client, queue: str | None) -> list[TenantView]:
     from fairlead.api.views.tenants import tenant_views
 
     if queue is not None:
-        check_shown("queue", queue, (await client.snapshot(tenants=False)).queues)
+        check_shown("queue", queue, (await client.store.snapshot(tenants=False)).queues)
     return await tenant_views(client, queue)
 
 
 async def _is_known(client: Client, name: str) -> bool:
     """Whether anything is known of a tenant, though it may have no work now."""
-    snapshot = await client.snapshot(tenants=False, tenant=name)
+    snapshot = await client.store.snapshot(tenants=False, tenant=name)
     return name in tenants_in(snapshot)
 
 
 async def _known(client: Client) -> set[str]:
     """The tenants that have work, or for which something is set."""
-    known = tenants_in(await client.snapshot())
+    known = tenants_in(await client.store.snapshot())
     return known | {each.tenant for page in await every_setting(client) for each in page.tenants}
 
 
@@ -266,7 +264,7 @@ async def _one(client: Client, name: str) -> tuple[list[Part], list[TenantChange
     from fairlead.model.names import check_tenant
 
     check_tenant(name)
-    snapshot = await client.snapshot(tenants=False, tenant=name)
+    snapshot = await client.store.snapshot(tenants=False, tenant=name)
     names, _ = busiest(snapshot.queues, name)
     reads = await read_queues(client, names, name)
     parts = [part for read in reads for of, part in parts_of(read, name) if of == name]

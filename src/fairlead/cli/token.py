@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fairlead.api.auth.tokens import Token
     from fairlead.client import Client
 
-__all__ = ("token",)
-
 
 @click.group(
     cls=Group,

@@ -15,8 +15,6 @@ from fairlead.cli.common.configured_command import ConfiguredCommand
 if TYPE_CHECKING:
     from fairlead.worker.process.ipc import Plan
 
-__all__ = ("worker",)
-
 _CHILD = (sys.executable, "-m", "fairlead.cli.worker_child")
 
 

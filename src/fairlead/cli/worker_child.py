@@ -40,8 +40,6 @@ from fairlead.worker.process.subprocess_reaper import end_programs, when_alone
 from fairlead.worker.process.supervisor_link import SupervisorLink
 from fairlead.worker.worker import Worker
 
-__all__ = ("main",)
-
 log = logging.getLogger("fairlead.worker")
 
 _ALONE = 10.0  # seconds that a child without a supervisor may take to end

@@ -18,8 +18,6 @@ from fairlead.worker.process.ipc import Channel, Refusal, SlotPlan, framed, rece
 from fairlead.worker.process.subprocess_reaper import die_with_parent, when_alone
 from fairlead.worker.run.isolated_process import serve_attempts
 
-__all__ = ("main",)
-
 
 def main(fd: int) -> int:
     """Run attempts as the worker says; the exit code."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from fairlead.broker.records import WorkerRecord
     from fairlead.broker.requests import WorkerOrder
 
-__all__ = ("workers",)
-
 _LONGEST = 60  # characters of a host or a state
 _LONGEST_ERROR = 300
 _AT_ONCE = 20  # orders: where a broker fails, each takes its time
@@ -202,7 +200,7 @@ async def _give(
     import asyncio
 
     client = app._clients.current()
-    known = [worker.incarnation for worker in await client.workers()]
+    known = [worker.incarnation for worker in await client.store.workers()]
     done: dict[str, str | FairleadError] = {}
     for asked_for in known if ids is None else ids:
         fitting = [asked_for] if asked_for in known else _meant(asked_for, known)

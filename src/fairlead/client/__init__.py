@@ -4,21 +4,11 @@ A call goes from ``task.py`` over ``template.py`` (``call.py``, if it has option
 ``client.py`` to the broker, and comes back as what ``handle.py`` has. Begin with ``task.py``.
 """
 
-from __future__ import annotations
-
 from fairlead.broker.explanation import Explanation, Reason
 from fairlead.broker.records import Snapshot, TaskRecord, WorkerRecord
-from fairlead.broker.requests import Receipt, Submission
+from fairlead.broker.requests import Receipt
 from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
-from fairlead.client.attempts import Attempt, StateChange
-from fairlead.client.batch import (
-    FencedEnqueuer,
-    aenqueue_calls,
-    enqueue_calls,
-    handles_of,
-    limit_of,
-    prepared,
-)
+from fairlead.client.batch import FencedEnqueuer, aenqueue_calls, enqueue_calls
 from fairlead.client.call import BoundTask, CallOptions, TaskCall
 from fairlead.client.catalog import KnownTask, check_arguments, known_tasks
 from fairlead.client.client import Client
@@ -30,17 +20,8 @@ from fairlead.client.event_stream import EventStream
 from fairlead.client.flow import Flow, Part
 from fairlead.client.flow_handle import FlowHandle, FlowInfo
 from fairlead.client.handle import Handle
-from fairlead.client.history import HistoryPage, HistoryTask, TaskHistory
-from fairlead.client.ledger_handle import LedgerFlowHandle, LedgerHandle
-from fairlead.client.limits import (
-    LimiterSettings,
-    QueueSettings,
-    TenantSettings,
-    limiter_change,
-    queue_change,
-    tenant_change,
-)
-from fairlead.client.middleware import AroundEnqueue, Enqueuing
+from fairlead.client.limits import limiter_change, queue_change, tenant_change
+from fairlead.client.middleware import Enqueuing
 from fairlead.client.schedule_spec import ScheduleInfo
 from fairlead.client.schedules import Schedules
 from fairlead.client.task import AsyncTask, NamedSender, Sender, SyncTask, Task
@@ -49,9 +30,7 @@ from fairlead.client.task_pages import TaskPage
 from fairlead.client.task_reader import PageSelection
 
 __all__ = (
-    "AroundEnqueue",
     "AsyncTask",
-    "Attempt",
     "CallOptions",
     "FencedEnqueuer",
     "Client",
@@ -65,17 +44,11 @@ __all__ = (
     "FlowInfo",
     "Handle",
     "Histogram",
-    "HistoryPage",
-    "HistoryTask",
     "BoundTask",
     "KnownTask",
-    "LedgerFlowHandle",
-    "LedgerHandle",
-    "LimiterSettings",
     "NamedSender",
     "PageSelection",
     "Part",
-    "QueueSettings",
     "QueueStats",
     "Reason",
     "Receipt",
@@ -83,18 +56,14 @@ __all__ = (
     "Schedules",
     "Sender",
     "Snapshot",
-    "StateChange",
     "Stats",
-    "Submission",
     "SyncTask",
     "Task",
     "TaskCall",
-    "TaskHistory",
     "TaskInfo",
     "TaskOptions",
     "TaskPage",
     "TaskRecord",
-    "TenantSettings",
     "TenantStats",
     "WorkerRecord",
     "aenqueue_calls",
@@ -102,11 +71,8 @@ __all__ = (
     "declared",
     "enqueue_calls",
     "error_of",
-    "handles_of",
     "known_tasks",
-    "limit_of",
     "limiter_change",
-    "prepared",
     "queue_change",
     "raise_for",
     "tenant_change",

@@ -12,8 +12,6 @@ from fairlead.ledger.rows import TaskRow
 from fairlead.ledger.task_log import LogEntry
 from fairlead.model.lifecycle import FINAL
 
-__all__ = ("Attempt", "StateChange", "attempts_of", "changes_of", "record_attempts")
-
 #: How an attempt ended, by the kind of the event that ended it.
 _OUTCOMES = {
     "completed": "completed",

@@ -19,18 +19,6 @@ from fairlead.client.task_pages import found_tasks
 from fairlead.client.task_reader import PageSelection
 from fairlead.model.lifecycle import FINAL, State
 
-__all__ = (
-    "STATES",
-    "VERBS",
-    "Action",
-    "BulkPlace",
-    "Changes",
-    "BulkAction",
-    "bulk_step",
-    "begin",
-    "order_for",
-)
-
 _MATCHED = 200  # tasks that one step gives orders about
 # Orders of one call, fewer than it takes: other clients wait for as long as it takes. A server that
 # can tell how long that is ends a call early; one that cannot carries them all out.
@@ -105,7 +93,7 @@ class Changes:
 
 async def begin(client: Client, queue: str | None) -> BulkPlace:
     """Return where an act begins that is about this queue, or about all."""
-    found = await client.snapshot(queue, tenants=False)
+    found = await client.store.snapshot(queue, tenants=False)
     there = sum(
         each.depth + each.running + each.completed + each.dead + each.cancelled
         for each in found.queues.values()

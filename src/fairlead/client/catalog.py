@@ -22,16 +22,6 @@ from fairlead.model.registry import TaskSpec
 if TYPE_CHECKING:
     from fairlead.client.client import Client
 
-__all__ = (
-    "DOUBTED",
-    "Catalogs",
-    "KnownTask",
-    "check_arguments",
-    "closest_names",
-    "known_task",
-    "known_tasks",
-)
-
 _FRESH = 5.0  # seconds that a reading is good for
 DOUBTED = 1.0  # seconds, if it would mean a refusal: a worker may have come meanwhile
 _MOST = 1_000  # documents that are read

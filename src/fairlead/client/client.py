@@ -9,18 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.documents import DocumentChange, DocumentChanged, DocumentPage, Note
-from fairlead.broker.flows import FlowMember, FlowOrder, FlowRecord
+from fairlead.broker.documents import DocumentChange, DocumentChanged
+from fairlead.broker.flows import FlowOrder, FlowRecord
 from fairlead.broker.orders import alter_all
 from fairlead.broker.records import (
-    EventPage,
-    Finding,
     Page,
     Parts,
-    Settings,
-    Snapshot,
     TaskRecord,
-    WorkerRecord,
 )
 from fairlead.broker.repeats import LIMIT, Limit
 from fairlead.broker.requests import (
@@ -36,9 +31,7 @@ from fairlead.broker.requests import (
     Submission,
     WorkerOrder,
 )
-from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord
-from fairlead.broker.standing import Standing
-from fairlead.broker.stats import Stats
+from fairlead.broker.schedules import Scheduled, ScheduleOrder
 from fairlead.broker.thread_line import ThreadLine, thread_line_of
 from fairlead.client.catalog import Catalogs
 from fairlead.client.errors import about
@@ -50,7 +43,6 @@ from fairlead.client.task_reader import PageSelection, TaskReader
 from fairlead.client.waiter import Waiter
 from fairlead.model.codecs import Codecs
 from fairlead.model.errors import Ambiguous, BrokerError, QueueInUse
-from fairlead.model.events import EventId
 from fairlead.model.priorities import DEFAULT, Priorities
 from fairlead.runtime.ids import new_id
 from fairlead.telemetry.counters import Counters
@@ -59,11 +51,12 @@ if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
     from fairlead.fallback.submitter import Submitter
 
-__all__ = ("Client",)
-
 
 class Client:
-    """Enqueues, orders, reads and waits. One per event loop: its calls are numbered in one line."""
+    """Enqueues, orders, reads and waits. One per event loop: its calls are numbered in one line.
+
+    What is read as it is in the broker, such as counters and documents, is read of its ``store``.
+    """
 
     def __init__(
         self,
@@ -88,12 +81,12 @@ class Client:
         self.limit, self.priorities = limit, priorities
         self._fallback = fallback
         if fallback is None:
-            self._store, self._caller = store, Caller(self.incarnation, limit=limit)
+            self.store, self._caller = store, Caller(self.incarnation, limit=limit)
         else:
-            self._store = fail_fast_store(store, fallback)
+            self.store = fail_fast_store(store, fallback)
             self._caller = FailFastCaller(self.incarnation, fallback, limit=limit)
         self._path = SubmitPath(store, self._caller, self.counters, fallback)
-        self.reader = TaskReader(self._store, codecs)
+        self.reader = TaskReader(self.store, codecs)
         self.recognized = self.reader.recognized
         self.waiter = Waiter(store, self.incarnation)
         self.catalogs = Catalogs(store)
@@ -149,7 +142,7 @@ class Client:
         ``limit`` is how many seconds are left of it, ``after`` what came of it so far.
         """
         caller, within = Caller(call.incarnation, first=call.number), Limit(self._until(limit))
-        enqueue = partial(self._store.enqueue, submissions=[submission])
+        enqueue = partial(self.store.enqueue, submissions=[submission])
         try:
             if after is None:
                 return (await caller.call(enqueue, within))[0]
@@ -160,7 +153,7 @@ class Client:
 
     def thread_line(self) -> ThreadLine | None:
         """Return a line for a thread to where the calls of this client go; None: not now."""
-        return thread_line_of(self._store)
+        return thread_line_of(self.store)
 
     async def submit_many(
         self,
@@ -190,12 +183,12 @@ class Client:
 
     async def alter(self, orders: Sequence[Alter]) -> list[Altered]:
         """Cancel, requeue or delete tasks; one answer per order."""
-        return await alter_all(self._store, self._caller, orders)
+        return await alter_all(self.store, self._caller, orders)
 
     async def submit_flow(self, draft: Draft, limit: float | None = None) -> bool:
         """Enqueue a flow as one unit; False if one of this id exists already."""
         try:
-            new = await send(self._store, self._caller, self._around, draft, self._in_all(limit))
+            new = await send(self.store, self._caller, self._around, draft, self._in_all(limit))
             if new and self.counters.on:
                 self.counters.submitted(counted(draft.submissions))
             return new
@@ -206,87 +199,49 @@ class Client:
     async def alter_flow(self, order: FlowOrder) -> bool:
         """Cancel a flow, or retry its failed part; False if there was nothing to do."""
         before = await self.flow(order.flow)
-        moved = await self._caller.call(lambda call: self._store.alter_flow(call, order))
+        moved = await self._caller.call(lambda call: self.store.alter_flow(call, order))
         if before is None or moved is None:
             return False
         more, touched = moved.more, moved.count > 0
         for _ in range(math.ceil(before.total / MAX_STEP) + 1):  # workers would go on with it too
             if not more:
                 break
-            more = (await self._store.deliver()).more
+            more = (await self.store.deliver()).more
         return touched or await self.flow(order.flow) != before
 
     async def flow(self, id: str) -> FlowRecord | None:
         """How far a flow is; None if the broker does not know it."""
-        return (await self._store.flows([id]))[0]
-
-    async def members(self, flow: str, start: int, limit: int) -> list[str]:
-        """Ids of a flow's tasks from some place on."""
-        return await self._store.members(flow, start=start, limit=limit)
-
-    async def graph(self, flow: str, start: int, limit: int) -> list[FlowMember]:
-        """A flow's tasks from some place on, and what each depends on."""
-        return await self._store.graph(flow, start=start, limit=limit)
+        return (await self.store.flows([id]))[0]
 
     async def configure(self, changes: Sequence[Change]) -> None:
         """Set limits, weights and pauses."""
-        await self._caller.call(lambda call: self._store.configure(call, changes))
-
-    async def settings(
-        self,
-        queue: str | None = None,
-        *,
-        tenant: str | None = None,
-        limiter: str | None = None,
-        cursor: str | None = None,
-    ) -> Settings:
-        """A page of what is set, or what is for those that are named."""
-        return await self._store.settings(queue, tenant=tenant, limiter=limiter, cursor=cursor)
+        await self._caller.call(lambda call: self.store.configure(call, changes))
 
     async def plan(self, orders: Sequence[ScheduleOrder]) -> list[Scheduled]:
         """Create, change or delete schedules; one answer per order."""
         answers: list[Scheduled] = []
         for start in range(0, len(orders), MAX_STEP):
             part = orders[start : start + MAX_STEP]
-            answers += await self._caller.call(partial(self._store.plan, orders=part))
+            answers += await self._caller.call(partial(self.store.plan, orders=part))
         return answers
-
-    async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRecord]:
-        """The schedules of these names, or all."""
-        return await self._store.schedules(names)
 
     async def now(self) -> float:
         """The broker's time."""
-        return (await self._store.hello()).now
+        return (await self.store.hello()).now
 
     async def write_documents(self, changes: Sequence[DocumentChange]) -> list[DocumentChanged]:
         """Write or delete documents; one answer per change."""
         answers: list[DocumentChanged] = []
         for start in range(0, len(changes), MAX_STEP):
             part = changes[start : start + MAX_STEP]
-            answers += await self._caller.call(partial(self._store.write_documents, changes=part))
+            answers += await self._caller.call(partial(self.store.write_documents, changes=part))
         return answers
-
-    async def documents(
-        self,
-        kind: str,
-        names: Sequence[str] | None = None,
-        *,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> DocumentPage:
-        """The documents of these names, or a page of all of a kind."""
-        return await self._store.documents(kind, names, cursor=cursor, limit=limit)
 
     async def note(self, trail: str, values: Sequence[bytes]) -> None:
         """Append notes to a trail."""
         for start in range(0, len(values), MAX_STEP):
             part = values[start : start + MAX_STEP]
-            await self._caller.call(partial(self._store.note, trail=trail, values=part))
-
-    async def notes(self, trail: str, *, before: int | None = None, limit: int = 100) -> list[Note]:
-        """Notes of a trail, the latest first."""
-        return await self._store.notes(trail, before=before, limit=limit)
+            await self._caller.call(partial(self.store.note, trail=trail, values=part))
 
     async def purge(self, queue: str, tenant: str | None = None) -> int:
         """Cancel all that waits in a queue, or one tenant's part of it; how many there were."""
@@ -298,7 +253,7 @@ class Client:
 
     async def purge_some(self, queue: str, tenant: str | None = None) -> Moved:
         """Cancel up to 50 tasks that wait in a queue, or in one tenant's part of it."""
-        return await self._caller.call(lambda call: self._store.purge(call, queue, tenant))
+        return await self._caller.call(lambda call: self.store.purge(call, queue, tenant))
 
     async def delete_queue(self, queue: str) -> int:
         """Forget a queue, its settings and what it keeps; how many finished tasks there were."""
@@ -310,7 +265,7 @@ class Client:
 
     async def delete_some_of_queue(self, queue: str) -> Deleted:
         """Forget up to 50 finished tasks of a queue, and the queue with the last of them."""
-        deleted = await self._caller.call(lambda call: self._store.delete_queue(call, queue))
+        deleted = await self._caller.call(lambda call: self.store.delete_queue(call, queue))
         if deleted.refused:
             raise QueueInUse(queue, deleted.waiting, deleted.running, deleted.pinned)
         return deleted
@@ -319,52 +274,14 @@ class Client:
         """What the broker knows of these tasks; None where it knows nothing."""
         return await self.reader.many(ids, parts)
 
-    async def snapshot(
-        self, queue: str | None = None, *, tenants: bool = True, tenant: str | None = None
-    ) -> Snapshot:
-        """The counts of one queue or of all, with tenants, with one of them, or without."""
-        return await self._store.snapshot(queue, tenants=tenants, tenant=tenant)
-
-    async def stats(
-        self, queue: str | None, *, tenants: bool = False, tenant: str | None = None
-    ) -> Stats:
-        """What was counted, of one queue or of all."""
-        return await self._store.stats(queue, tenants=tenants, tenant=tenant)
-
-    async def standing(self, id: str) -> Standing | None:
-        """Where a task stands; None if the broker does not know it."""
-        return await self._store.standing(id)
-
     async def page(self, selection: PageSelection) -> Page:
         """Part of a listing of tasks; bounded, with a cursor to read on."""
         return await self.reader.page(selection)
 
-    async def workers(self) -> list[WorkerRecord]:
-        """The workers that were heard of lately."""
-        return await self._store.workers()
-
-    async def diagnose(self) -> list[Finding]:
-        """What the store says of itself and of its server."""
-        return await self._store.diagnose()
-
-    async def events(
-        self,
-        *,
-        after: EventId | None = None,
-        reader: str | None = None,
-        limit: int = 500,
-        timeout: float = 0.0,
-        latest: bool = False,
-    ) -> EventPage:
-        """A page of the broker's events; see its protocol."""
-        return await self._store.events(
-            after=after, reader=reader, limit=limit, timeout=timeout, latest=latest
-        )
-
     async def order_worker(self, incarnation: str, order: WorkerOrder) -> bool:
         """Order a worker to pause or to stop, or to resume; False if it is unknown."""
         return await self._caller.call(
-            lambda call: self._store.order_worker(call, incarnation, order)
+            lambda call: self.store.order_worker(call, incarnation, order)
         )
 
     async def close(self) -> None:

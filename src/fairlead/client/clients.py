@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from fairlead.fallback.outcomes import Outcomes
     from fairlead.ledger.ledger import Ledger
 
-__all__ = ("Clients",)
-
 T = TypeVar("T")
 
 _PACKAGE = str(Path(__file__).parents[1])

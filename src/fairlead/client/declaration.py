@@ -22,8 +22,6 @@ from fairlead.model.registry import MAX_VERSION, TaskBreaker, TaskSpec
 from fairlead.model.sizes import in_bytes, size_rule
 from fairlead.runtime.process_memory import can_measure
 
-__all__ = ("TaskOptions", "declared", "name_of")
-
 _Errors = type[BaseException] | Sequence[type[BaseException]]
 _POLICY = ("max_retries", "backoff", "retry_on", "give_up_on", "backoff_for")
 

@@ -11,8 +11,6 @@ from fairlead.broker.records import TaskRecord
 from fairlead.model.message import task_name
 from fairlead.model.safe_repr import one_line
 
-__all__ = ("ErrorKind", "kind_of", "normalized")
-
 _LONGEST = 300  # characters of a message that are looked at
 # Each is one pass without going back: messages are written by whoever enqueues tasks.
 _QUOTED = re.compile(r"'[^']{0,300}'|\"[^\"]{0,300}\"|`[^`]{0,300}`")

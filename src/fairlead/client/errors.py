@@ -18,20 +18,6 @@ from fairlead.model.errors import (
     UnknownDependency,
 )
 
-__all__ = (
-    "APP",
-    "APP_OPTIONS",
-    "HANDLE",
-    "OPTIONS",
-    "TASK",
-    "about",
-    "check_options",
-    "error_of",
-    "no_attribute",
-    "no_option",
-    "raise_for",
-)
-
 
 def about(error: BrokerError, submission: Submission) -> None:
     """Say which task an error is about: the caller has no handle, and may have no id."""

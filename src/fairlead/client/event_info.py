@@ -27,18 +27,6 @@ from fairlead.model.priorities import Priorities
 if TYPE_CHECKING:
     from fairlead.client.event_stream import Heard
 
-__all__ = (
-    "EVENT_TYPES",
-    "GAP",
-    "EventDetails",
-    "EventFilter",
-    "EventInfo",
-    "event_filter",
-    "event_text",
-    "parse_event_text",
-    "types_of",
-)
-
 K = TypeVar("K")
 V = TypeVar("V")
 

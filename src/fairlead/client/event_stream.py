@@ -28,8 +28,6 @@ from fairlead.model.events import Event, EventId
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.runtime.component import Outage
 
-__all__ = ("NOW", "OLDEST", "POLL", "EventReader", "EventStream", "Heard", "HeardPage", "described")
-
 NOW = "now"
 OLDEST = "oldest"
 POLL = 5.0  # seconds that one call waits for the next event
@@ -283,11 +281,11 @@ class EventReader:
         The call confirms what the last one returned, if the reader has a name.
         """
         if self._from_now and self._next is None:
-            page = await self._client.events(latest=True)
+            page = await self._client.store.events(latest=True)
             self._since = page.now
             self._began = frozenset(() if page.last is None else places_of(page.last))
         else:
-            page = await self._client.events(
+            page = await self._client.store.events(
                 after=self._next, reader=self._reader, limit=_LIMIT, timeout=timeout
             )
         last = page.last
@@ -313,7 +311,7 @@ class EventReader:
 
     async def confirm(self, place: EventId) -> None:
         """Keep a place for the named reader, without reading on."""
-        await self._client.events(after=place, reader=self._reader, limit=1)
+        await self._client.store.events(after=place, reader=self._reader, limit=1)
 
     async def follow(self, timeout: float = POLL) -> HeardPage:
         """``read``; raises ``Refused`` if the broker was closed, where it would not wait."""
@@ -322,7 +320,7 @@ class EventReader:
         page = await self.read(timeout)
         is_empty = not page.heard and not page.gap  # a page with anything in it must not get lost
         if timeout > _AT_ONCE and is_empty and clock() - began < _AT_ONCE:
-            if (await self._client.snapshot(DEFAULT_QUEUE, tenants=False)).shutdown:
+            if (await self._client.store.snapshot(DEFAULT_QUEUE, tenants=False)).shutdown:
                 raise Refused("closed", "the broker was closed while waiting for events")
             await asyncio.sleep(_PAUSE)
         return page

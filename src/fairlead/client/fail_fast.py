@@ -17,8 +17,6 @@ from fairlead.model.errors import BrokerError, Unreachable
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
 
-__all__ = ("FailFastCaller", "fail_fast_store")
-
 T = TypeVar("T")
 
 
@@ -60,10 +58,10 @@ class _FailFastStore:
             return verb
 
         @wraps(verb)
-        def present(*args: Any, **options: Any) -> Any:
+        async def present(*args: Any, **options: Any) -> Any:
             if not (args and isinstance(args[0], Call)):
                 _check_present(self._fallback)
-            return verb(*args, **options)
+            return await verb(*args, **options)
 
         return present
 

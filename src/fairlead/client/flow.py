@@ -13,9 +13,6 @@ from fairlead.model.errors import DependencyCycle, InvalidInput, TooLarge
 from fairlead.model.options import MAX_DEPENDENCIES
 from fairlead.model.topological_sort import topological_sort
 
-__all__ = ("Flow", "Part", "Parts", "Plan", "calls_in", "plan_of")
-
-
 R = TypeVar("R", covariant=True)
 S = TypeVar("S")
 

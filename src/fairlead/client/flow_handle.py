@@ -25,8 +25,6 @@ from fairlead.model.lifecycle import State
 from fairlead.model.options import Duration
 from fairlead.model.outbox_state import OutboxState
 
-__all__ = ("FlowHandle", "FlowInfo")
-
 R = TypeVar("R", covariant=True)
 S = TypeVar("S")
 
@@ -238,7 +236,9 @@ class FlowHandle(Generic[R]):
         own: list[TaskInfo] = []
         others: list[TaskInfo] = []  # for the sake of another
         start = 0
-        while len(own) < most and (ids := await client.members(self.id, start, _PAGE)):
+        while len(own) < most and (
+            ids := await client.store.members(self.id, start=start, limit=_PAGE)
+        ):
             start += len(ids)
             for record in await client.find(ids):
                 if record is not None and record.state is State.DEAD:

@@ -36,8 +36,6 @@ from fairlead.model.options import Dependency
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
 
-__all__ = ("Draft", "drafted", "send")
-
 _MAX_BYTES = 4 * 1024 * 1024  # of bodies in one part
 _MAX_EDGES = 2_000  # in one part
 _TRIES = 3  # if somebody else writes a flow of the same chosen id

@@ -42,15 +42,6 @@ from fairlead.model.packing import unpack_as
 from fairlead.model.registry import TaskSpec
 from fairlead.model.result_refs import Output
 
-__all__ = (
-    "Handle",
-    "explained",
-    "handle_for",
-    "refuse_to_block",
-    "until_answered",
-    "wait_limit",
-)
-
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
@@ -320,10 +311,10 @@ def _returned(handler: Callable[..., Any]) -> Any:
 
 async def explained(client: Client, id: str, tenant: str) -> Explanation:
     """What there is to say of a task of this tenant; of any, if that is empty."""
-    standing = await client.standing(id)
+    standing = await client.store.standing(id)
     if standing is not None and tenant not in ("", standing.record.message.tenant):
         standing = None
-    return explain(id, standing, await client.workers())
+    return explain(id, standing, await client.store.workers())
 
 
 def wait_limit(timeout: Duration | None) -> float | None:

@@ -28,16 +28,6 @@ from fairlead.model.priorities import Priorities
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
 
-__all__ = (
-    "HISTORY_STATES",
-    "HistoryPage",
-    "HistorySelection",
-    "HistoryTask",
-    "TaskHistory",
-    "history_of",
-    "read_history",
-)
-
 Source = Literal["ledger", "broker"]
 
 #: States of a row of the ledger: those of the broker, and what comes before and beside them.
@@ -100,6 +90,9 @@ class HistoryTask(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: float | None = None
 
 
+_AS_IN_THE_ROW = set(HistoryTask.__struct_fields__) & set(TaskRow.__struct_fields__)
+
+
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
     """Part of a listing; ``cursor`` is None at its end.
 
@@ -143,7 +136,7 @@ async def history_of(ledger: Ledger | None, client: Client, id: str) -> TaskHist
     record = await client.reader.one(id, "info")
     if record is None:
         return None
-    workers = {each.incarnation: each for each in await client.workers()}
+    workers = {each.incarnation: each for each in await client.store.workers()}
     attempts, changes = record_attempts(record, workers)
     task = _of_record(record, client.priorities)
     return TaskHistory(task=task, attempts=attempts, changes=changes, source="broker")
@@ -179,28 +172,8 @@ async def _row_history(ledger: Ledger, row: TaskRow, priorities: Priorities) -> 
 
 
 def _of_row(row: TaskRow, priorities: Priorities) -> HistoryTask:
-    return HistoryTask(
-        id=row.id,
-        task=row.name,
-        queue=row.queue,
-        tenant=row.tenant,
-        state=row.state,
-        priority=priorities.name(row.level),
-        attempts=row.attempts,
-        worker=row.worker,
-        reason=row.reason,
-        error_type=row.error_type,
-        error=row.error,
-        flow=row.flow,
-        stands_for=row.stands_for,
-        recoveries=row.recoveries,
-        created_at=row.created_at,
-        due_at=row.due_at,
-        deadline_at=row.deadline_at,
-        updated_at=row.updated_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-    )
+    same: dict[str, Any] = {name: getattr(row, name) for name in _AS_IN_THE_ROW}
+    return HistoryTask(task=row.name, priority=priorities.name(row.level), **same)
 
 
 def _cursor(row: TaskRow) -> str:

@@ -36,8 +36,6 @@ from fairlead.model.outbox_state import OutboxState
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
 
-__all__ = ("LedgerFlowHandle", "LedgerHandle", "handle_of")
-
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 

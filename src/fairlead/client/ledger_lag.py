@@ -15,8 +15,6 @@ from fairlead.model.events import EventId
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
 
-__all__ = ("LedgerLag", "read_lag")
-
 
 class LedgerLag(msgspec.Struct, frozen=True, kw_only=True):
     """What waits between the two."""
@@ -33,7 +31,7 @@ async def read_lag(client: Client, ledger: Ledger | None) -> LedgerLag | None:
     lag = await ledger.lag()
     places = await ledger.places()
     try:
-        latest = await client.events(latest=True)
+        latest = await client.store.events(latest=True)
     except BrokerError:
         behind = None
     else:

@@ -26,12 +26,6 @@ from fairlead.model.options import Duration, seconds
 from fairlead.model.rates import RATE_RULE, Rate, in_rate
 from fairlead.settings import configured_limits
 
-__all__ = (
-    "DeclaredLimits", "LimiterSettings", "QueueSettings", "TenantSettings", "limiter_change",
-    "limiter_settings", "queue_change", "queue_settings", "raise_first", "tenant_change",
-    "tenant_settings",
-)  # fmt: skip
-
 _SWITCHES = ("paused", "charge_run_time", "strict_priorities")
 _DURATIONS = ("keep_completed", "keep_dead", "cooldown")
 _COUNTS = (
@@ -152,17 +146,17 @@ def _checked(settings: Mapping[str, Any], known: type, where: str) -> dict[str, 
 
 async def queue_settings(client: Client, name: str) -> QueueSettings:
     """Return what is in force for a queue, whether it was set or is the default."""
-    (change,) = (await client.settings(check_queue(name))).queues
+    (change,) = (await client.store.settings(check_queue(name))).queues
     return cast(QueueSettings, _said(change))
 
 
 async def tenant_settings(client: Client, name: str, queue: str | None) -> TenantSettings:
     """Return what is set for a tenant: in one queue, or for all of them."""
     where = None if queue is None else check_queue(queue)
-    page = await client.settings(where, tenant=check_tenant(name))
+    page = await client.store.settings(where, tenant=check_tenant(name))
     found = list(page.tenants)
     while page.cursor is not None:
-        page = await client.settings(where, tenant=name, cursor=page.cursor)
+        page = await client.store.settings(where, tenant=name, cursor=page.cursor)
         found += page.tenants
     said = [_said(change) for change in found if change.queue == where]
     return cast(TenantSettings, said[0] if said else {})
@@ -170,7 +164,7 @@ async def tenant_settings(client: Client, name: str, queue: str | None) -> Tenan
 
 async def limiter_settings(client: Client, name: str) -> LimiterSettings:
     """Return what is in force for a limiter; nothing if it was never set."""
-    found = (await client.settings(limiter=check_limiter(name))).limiters
+    found = (await client.store.settings(limiter=check_limiter(name))).limiters
     return cast(LimiterSettings, _said(found[0]) if found else {})
 
 

@@ -15,8 +15,6 @@ from fairlead.model.errors import InvalidInput, TooLarge
 from fairlead.model.message import Body, Trace
 from fairlead.model.safe_repr import safe_repr
 
-__all__ = ("AroundEnqueue", "Enqueuing", "through")
-
 
 class Enqueuing(msgspec.Struct, frozen=True, kw_only=True):
     """A task that is about to be enqueued. ``headers`` may be filled: they travel with it."""

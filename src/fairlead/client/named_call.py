@@ -43,8 +43,6 @@ from fairlead.model.registry import Registry, TaskSpec
 if TYPE_CHECKING:
     from fairlead.client.client import Client
 
-__all__ = ("NamedCall", "look_up", "look_up_now", "placeholder", "spec_of")
-
 T = TypeVar("T")
 
 _PLAIN = frozenset((str, int, float, bool, type(None), bytes, list, dict))

@@ -27,8 +27,6 @@ from fairlead.model.errors import Conflict
 from fairlead.model.message import task_name
 from fairlead.runtime.portal import portal
 
-__all__ = ("awrite_flow", "awrite_tasks", "write_flow", "write_tasks")
-
 #: Yields statements with their parameter, is sent their rows, and returns the receipts.
 _Steps = Generator[tuple[str, str], Rows, list[Receipt]]
 

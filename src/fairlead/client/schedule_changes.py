@@ -21,17 +21,6 @@ from fairlead.model.errors import (
 from fairlead.model.names import check_schedule
 from fairlead.model.schedule import MAX_MISSED, ScheduleSpec, Timing, next_slot, slots
 
-__all__ = (
-    "carry_out",
-    "declare",
-    "next_runs",
-    "over",
-    "read",
-    "replacement",
-    "revise",
-    "same_times",
-)
-
 _TRIES = 5  # at a change, while others change the same schedule
 _MOST_RUNS = 1_000
 
@@ -39,7 +28,7 @@ log = logging.getLogger("fairlead.client")
 
 
 async def read(client: Client, name: str) -> ScheduleRecord:
-    found = await client.schedules([check_schedule(name)])
+    found = await client.store.schedules([check_schedule(name)])
     if not found:
         raise UnknownSchedule(name)
     return found[0]
@@ -125,7 +114,7 @@ async def declare(client: Client, declared: Iterable[Declared]) -> int:
 
 async def _differing(client: Client, wanted: Mapping[str, Declared]) -> list[ScheduleOrder]:
     """What has to be written, so that the broker knows what the program declares."""
-    stored = {record.name: record for record in await client.schedules(list(wanted))}
+    stored = {record.name: record for record in await client.store.schedules(list(wanted))}
     orders = []
     for name, each in wanted.items():
         record = stored.get(name)

@@ -29,20 +29,6 @@ from fairlead.model.schedule import (
     timing,
 )
 
-__all__ = (
-    "Amendment",
-    "Declared",
-    "ScheduleInfo",
-    "altered",
-    "amended",
-    "declaration",
-    "info_of",
-    "rule_of",
-    "spec_of",
-    "template_for",
-    "template_of",
-)
-
 _MOMENTS = ("cron", "every", "at")
 
 

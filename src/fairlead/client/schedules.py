@@ -45,8 +45,6 @@ from fairlead.model.priorities import Priorities
 from fairlead.model.schedule import ScheduleSpec, TimingOptions, next_slot
 from fairlead.runtime.ids import new_id
 
-__all__ = ("Schedules",)
-
 T = TypeVar("T", bound=Sender[..., Any])
 _Call = TaskCall[Any] | Sender[..., Any]
 _C = TypeVar("_C", TaskCall[Any] | Sender[..., Any], TaskCall[Any] | Sender[..., Any] | None)
@@ -185,7 +183,7 @@ class Schedules:
         """Return all schedules, by name."""
         return [
             info_of(record, self._clients.codecs)
-            for record in await self._clients.current().schedules()
+            for record in await self._clients.current().store.schedules()
         ]
 
     def list(self) -> list[ScheduleInfo]:
@@ -193,7 +191,7 @@ class Schedules:
         return [
             info_of(record, self._clients.codecs)
             for record in self._clients.blocking(
-                lambda client: client.schedules(), "app.schedules.list"
+                lambda client: client.store.schedules(), "app.schedules.list"
             )
         ]
 

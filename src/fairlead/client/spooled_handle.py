@@ -17,8 +17,6 @@ from fairlead.model.ledger_errors import TaskRefused
 from fairlead.model.lifecycle import State
 from fairlead.model.outbox_state import OutboxState
 
-__all__ = ("SpooledHandle",)
-
 R = TypeVar("R", covariant=True)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5  # seconds between two looks at the spool

@@ -22,18 +22,6 @@ from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import Message, task_name
 from fairlead.model.options import Dependency, Unique, UniqueUntil
 
-__all__ = (
-    "MAX_DRAFT",
-    "batches",
-    "content_of",
-    "decode_draft",
-    "decode_submission",
-    "encode_draft",
-    "encode_submission",
-    "flow_text",
-    "tasks_text",
-)
-
 MAX_DRAFT = 64 * 1024 * 1024  # bytes of a flow
 _MAX_BYTES = 8 * 1024 * 1024  # of bodies in one statement
 _VERSION = 1

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
     from fairlead.fallback.submitter import Submitter
 
-__all__ = ("SubmitPath", "count_accepted", "counted", "dated")
-
 _at, _depends_on = attrgetter("at"), attrgetter("depends_on")
 
 

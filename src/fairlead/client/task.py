@@ -22,8 +22,6 @@ from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.runtime.ids import new_id
 
-__all__ = ("AsyncTask", "NamedSender", "Sender", "SyncTask", "Task")
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

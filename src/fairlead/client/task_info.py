@@ -16,8 +16,6 @@ from fairlead.model.outbox_state import OutboxState
 from fairlead.model.packing import unpack, unpack_arguments
 from fairlead.model.priorities import DEFAULT, Priorities
 
-__all__ = ("TaskInfo", "has_whole_body", "info_in_ledger", "info_of")
-
 
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of a task but its result. Times are the broker's.

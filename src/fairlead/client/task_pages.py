@@ -12,8 +12,6 @@ from fairlead.client.task_info import TaskInfo, has_whole_body, info_of
 from fairlead.client.task_reader import PageSelection
 from fairlead.model.message import task_name
 
-__all__ = ("Found", "TaskPage", "found_tasks", "has_error", "has_name", "read_page")
-
 
 class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
     """Part of a listing; ``cursor`` is None at its end. A page may be empty and not the last."""

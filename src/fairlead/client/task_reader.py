@@ -18,8 +18,6 @@ from fairlead.model.lifecycle import State
 from fairlead.model.names import check_queue, check_tenant
 from fairlead.runtime.batcher import Batcher
 
-__all__ = ("MOST_WITH_ARGUMENTS", "PageSelection", "TaskReader")
-
 _MAX_FIND = 500  # ids in one read, so that it never takes long
 _MAX_WHOLE = 20  # the same, where each may bring a MiB or two
 

@@ -24,8 +24,6 @@ from fairlead.runtime.process_hooks import at_exit
 if TYPE_CHECKING:
     from fairlead.client.client import Client
 
-__all__ = ("ThreadLines",)
-
 T = TypeVar("T")
 
 _FEW = 3  # calls of a thread that go over the portal: many threads end soon

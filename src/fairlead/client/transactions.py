@@ -13,8 +13,6 @@ from typing import Any, ClassVar, TypeAlias
 from fairlead.model.errors import InvalidOption
 from fairlead.model.ledger_errors import LedgerRefused
 
-__all__ = ("Connection", "Rows", "Transaction", "transaction_of")
-
 #: What ``tx=`` takes. There is no common type: psycopg ``Connection`` or ``AsyncConnection``,
 #: SQLAlchemy ``Session``, ``Connection``, ``AsyncSession``, ``AsyncConnection`` or scoped sessions,
 #: asyncpg ``Connection`` (also from a pool), psycopg2 ``connection``, or the alias of a Django

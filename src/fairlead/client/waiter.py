@@ -13,8 +13,6 @@ from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.runtime.batcher import Batcher
 
-__all__ = ("Waiter",)
-
 _COLLECT = 10.0  # seconds of one collecting call, and between two renewals of the watches
 _PAUSE = 0.5  # seconds before it is asked again whether it is closed
 _MAX_WATCH = 500  # ids in one call

@@ -2,5 +2,3 @@
 
 Nothing else imports them; ``examples/`` has a program for each.
 """
-
-__all__ = ()

@@ -15,8 +15,6 @@ from fairlead.model.errors import InvalidInput
 from fairlead.worker.config import slot_plan_of
 from fairlead.worker.run.context import Context
 
-__all__ = ("FlaskFairlead", "get_app")
-
 _VARIABLE = "FLASK_APP"  # names the program, for the processes of a worker too
 _NAME = "fairlead"  # of the extension, and of the group of commands
 

@@ -14,8 +14,6 @@ from fairlead.model.errors import InvalidInput
 if TYPE_CHECKING:
     from fairlead.api.http.server import Server
 
-__all__ = ("get_app", "lifespan")
-
 _NAME = "fairlead"  # in the state of each request
 
 #: What ``lifespan=`` of Starlette and FastAPI takes.

@@ -3,7 +3,3 @@
 Start with ``valkey`` and ``postgres``, which decide who starts and who joins; ``valkey_server`` and
 ``postgres_server`` run the programs, ``directory`` has the locks between processes.
 """
-
-from __future__ import annotations
-
-__all__ = ()

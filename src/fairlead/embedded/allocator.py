@@ -16,8 +16,6 @@ from pathlib import Path
 
 from fairlead.runtime.programs import waiting
 
-__all__ = ("FILE", "find_allocator", "loaded_by")
-
 FILE = "libjemalloc.so.2"
 
 _LDCONFIG = Path("/sbin/ldconfig")

@@ -32,8 +32,6 @@ try:
 except ImportError:  # Windows, where find_binary refuses before anything is locked
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ("Directory", "Holder", "LockFile", "State")
-
 _LONGEST_SOCKET = 103  # bytes; macOS has room for so many, Linux for four more
 _LARGEST_LOG = 5 * 1024 * 1024  # bytes, looked at when a server starts
 _LOG_LINES = 12  # at the end of the log, that an error repeats

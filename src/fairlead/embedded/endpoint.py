@@ -7,8 +7,6 @@ from urllib.parse import quote
 
 import msgspec
 
-__all__ = ("Endpoint",)
-
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """How to connect. Showing it shows neither the password nor the URL that contains it."""

@@ -27,8 +27,6 @@ import select
 import signal
 import sys
 
-__all__ = ("main",)
-
 _GRACE = 5.0  # seconds between asking the server to end and making it
 
 

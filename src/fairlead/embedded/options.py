@@ -9,17 +9,6 @@ from urllib.parse import parse_qsl, unquote
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = (
-    "DEFAULT_PATH",
-    "KNOWN",
-    "SCHEME",
-    "Fsync",
-    "Options",
-    "check_fsync",
-    "check_timeout",
-    "parse_embedded",
-)
-
 Fsync = Literal["everysec", "always"]
 
 DEFAULT_PATH = ".fairlead"

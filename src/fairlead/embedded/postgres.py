@@ -39,8 +39,6 @@ from fairlead.embedded.valkey_server import check_system
 from fairlead.model.errors import FairleadError, InvalidOption, Refused, Unreachable
 from fairlead.runtime.process_hooks import at_fork, at_the_end
 
-__all__ = ("EmbeddedPostgres",)
-
 _SOCKET = ".s.PGSQL.5432"
 _LONGEST_SOCKET = 103  # bytes; macOS has room for so many, Linux for four more
 _LARGEST_LOG = 5 * 1024 * 1024  # bytes, looked at when a server starts

@@ -29,11 +29,6 @@ try:
 except ImportError:  # Windows, where check_system refuses before an account is looked for
     pwd = None  # type: ignore[assignment]
 
-__all__ = (
-    "USER", "Account", "answers", "closed_to", "end", "find_programs", "forget", "initialize",
-    "is_ready", "launch", "service_account", "usable_programs",
-)  # fmt: skip
-
 log = logging.getLogger("fairlead.embedded")
 
 USER = "fairlead"  # the superuser; the directory of the socket is what keeps others out

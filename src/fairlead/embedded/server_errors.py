@@ -5,8 +5,6 @@ from __future__ import annotations
 from fairlead.embedded.directory import Directory, Holder
 from fairlead.model.errors import Refused, Unreachable
 
-__all__ = ("busy", "died", "loading", "not_launched", "silent", "stray", "unlocked")
-
 
 def busy(directory: Directory, timeout: float) -> Unreachable:
     return Unreachable(

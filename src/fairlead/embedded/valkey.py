@@ -50,8 +50,6 @@ from fairlead.model.errors import FairleadError, InvalidOption
 from fairlead.runtime.identity import is_same
 from fairlead.runtime.process_hooks import at_fork, at_the_end
 
-__all__ = ("EmbeddedValkey",)
-
 _PAUSE = 0.005  # seconds between two questions to a server that starts: it cannot call back
 _CHANGE_IN = 10.0  # seconds to wait for another process's start or stop before leaving
 

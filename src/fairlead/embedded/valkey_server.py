@@ -23,17 +23,6 @@ from fairlead.model.errors import Refused
 from fairlead.runtime.identity import is_same, machine
 from fairlead.runtime.programs import waiting
 
-__all__ = (
-    "Answer",
-    "ask",
-    "check_system",
-    "end",
-    "find_binary",
-    "is_bundled",
-    "launch",
-    "listens",
-)
-
 log = logging.getLogger("fairlead.embedded")
 
 _ANSWER_IN = 1.0  # seconds that a server has for a reply; a healthy one takes a millisecond

@@ -4,7 +4,3 @@ Start with ``fallback``, which puts the parts together: ``submitter`` is the way
 way out, ``background`` runs it, ``local_tasks`` runs tasks here meanwhile. ``recent_enqueues`` and
 ``replay`` send again what a failover lost. What is decided is decided in ``fairlead.model.outage``.
 """
-
-from __future__ import annotations
-
-__all__ = ()

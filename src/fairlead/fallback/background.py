@@ -22,8 +22,6 @@ from fairlead.runtime.randomness import generator
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
 
-__all__ = ("BackgroundLoop",)
-
 _ADOPTION = 10.0  # seconds between two looks at what dead processes left; half of them by dice
 _AGAIN = 1.0  # seconds until the next pass, if the last one left something
 _TROUBLE = 5.0  # seconds after an error that nobody expected

@@ -19,15 +19,6 @@ from fairlead.model.message import Message
 from fairlead.model.options import Dependency, Unique, UniqueUntil
 from fairlead.model.outage import Moment, elapsed, remaining
 
-__all__ = (
-    "Doubted",
-    "LaterVersion",
-    "SpooledTask",
-    "decode_submission",
-    "encode_submission",
-    "moment_now",
-)
-
 _VERSION = 1
 _ENDED = 2  # with an end: a release that does not know it must not run it
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ("DrainBackoff",)
-
 _SHARD = 5.0  # seconds before a shard is tried again that refuses everything
 _FIRST, _LONGEST = 8.0, 60.0  # seconds before a task is tried again; longer than that of its shard
 _IN_A_ROW = 2  # different tasks that a shard refuses before it counts as refusing everything

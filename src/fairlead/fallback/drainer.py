@@ -34,8 +34,6 @@ from fairlead.spool import Kind, Record, Rejection
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
 
-__all__ = ("Drainer",)
-
 _BATCH = 256  # records in a step
 _HELD = 1.0  # seconds before a queue that was full is tried again
 _REST, _LONGEST_REST = 20.0, 30.0  # times the cost of reading again what was left; seconds

@@ -41,8 +41,6 @@ from fairlead.runtime.process_hooks import at_fork
 from fairlead.spool import Entry, Kind, Spool, SpoolLimits
 from fairlead.telemetry.counters import SpoolFigures
 
-__all__ = ("Fallback", "FallbackOptions")
-
 log = logging.getLogger("fairlead.fallback")
 
 _AT_CLOSE = 1.0  # seconds that a close waits for what is being sent

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 
 from fairlead.broker.requests import Submission
 
-__all__ = ("Latency", "transfer_time")
-
 _UP, _DOWN = 0.2, 0.02  # weights of the last call, if it took longer than others or not
 _FORGET = 1.001  # by which the shortest time is forgotten with each call
 _FRESH = 2.0  # seconds for which it says something

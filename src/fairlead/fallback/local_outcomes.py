@@ -17,8 +17,6 @@ from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Message
 from fairlead.spool import Kind, Spool
 
-__all__ = ("LocalOutcomes", "encode_end", "end_here", "is_taken")
-
 _PAGE = 256  # records in a read
 _MOST, _MOST_BYTES = 10_000, 16 * 1024 * 1024  # ends that handles can read, and their results
 _REASON = "local"  # of what was completed here: so it is told from what a worker completed

@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-__all__ = ("Candidate", "LocalQueue")
-
 
 class Candidate(NamedTuple):
     """A task in the spool. Those of one tenant go by level, then in the order of their calls."""

@@ -32,8 +32,6 @@ from fairlead.spool import Entry, Kind, Record
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
 
-__all__ = ("Finished", "Handlers", "LocalTasks", "MakeHandlers")
-
 _PAGE, _PAGES = 256, 8  # records in a read, and reads in a step
 _WINDOW = 1_000  # tasks that are looked at ahead of those that run
 _AGAIN = 1.0  # seconds after the disk did not take a record

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-__all__ = ("LaterRecordsWarning", "LogSummary")
-
 
 class LaterRecordsWarning:
     """Says once that there are records of a later release."""

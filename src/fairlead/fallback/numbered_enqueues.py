@@ -24,8 +24,6 @@ from fairlead.runtime.ids import new_id
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
 
-__all__ = ("LINKED", "Doubt", "NumberedEnqueuer", "last_number", "recall")
-
 LINKED = ""  # in the place of a shard: calls that may concern several
 
 _TRIES = 2  # rounds of a call

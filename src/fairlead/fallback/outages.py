@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 from fairlead.model.outage import BrokerState, Outage, worst
 
-__all__ = ("Outages", "leads_to_spool")
-
 log = logging.getLogger("fairlead.fallback")
 
 # Causes of ``Refused`` that do not pass by themselves, and yet say nothing about the task.

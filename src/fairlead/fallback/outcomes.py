@@ -5,12 +5,8 @@ answered for it. If the worker's process dies first, its spool is adopted, and t
 what is left in the name of the dead worker. The broker checks id, incarnation and token as ever, so
 an outcome is applied at most once, and ``fenced`` if the task was given to somebody else meanwhile.
 
-**Numbers.** A reply may have been lost: then the outcome was applied, and a second try under
-another number would be called ``fenced``. So each outcome is kept with the number of the exchange
-that carries it, and its place there. The adopter repeats that exchange, and is told what the worker
-was not. It does not help where the broker has carried out a later exchange of the dead worker
-already (the process died in the moment between a reply and its note in the spool), or has forgotten
-the worker, an hour after its last call: then an outcome that was applied is counted as fenced.
+Each outcome is kept with the number of the exchange that carries it, and the adopter repeats that
+exchange: decision 0039 says why.
 """
 
 from __future__ import annotations
@@ -37,8 +33,6 @@ from fairlead.model.lifecycle import Settlement
 from fairlead.model.outage import Moment, elapsed, remaining
 from fairlead.model.spool_errors import SpoolFailed
 from fairlead.spool import Entry, Kind, Record, Rejection, Spool
-
-__all__ = ("KeptOutcome", "Outcomes", "due", "settle_left")
 
 log = logging.getLogger("fairlead.fallback")
 

@@ -12,8 +12,6 @@ from fairlead.model.errors import FairleadError
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.randomness import generator
 
-__all__ = ("Prober",)
-
 
 class Prober:
     """Asks one shard. A probe writes and reads: a call without tasks that is numbered."""

@@ -16,8 +16,6 @@ import msgspec
 
 from fairlead.broker.requests import Receipt, Submission
 
-__all__ = ("Acknowledged", "RecentEnqueues")
-
 _SECONDS = 60.0
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_TASKS = 200_000

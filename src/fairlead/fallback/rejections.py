@@ -15,8 +15,6 @@ from fairlead.spool import Kind, Record, Rejection, Spool
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
 
-__all__ = ("Rejections",)
-
 _PAGE = 1_000  # records in one read
 _TOO_OLD = "too_old"  # the spool itself rejected it
 

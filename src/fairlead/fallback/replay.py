@@ -24,8 +24,6 @@ from fairlead.model.spool_errors import SpoolFailed, SpoolFull
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
 
-__all__ = ("Replayer",)
-
 log = logging.getLogger("fairlead.fallback")
 
 _PIECE = 500  # tasks that are written into the spool at once, about

@@ -12,8 +12,6 @@ from fairlead.broker.dependency_order import depending
 from fairlead.broker.requests import Submission
 from fairlead.model.options import Dependency
 
-__all__ = ("SpooledIds",)
-
 _MOST_ENDS = 100_000  # refused tasks, and those that others stand for, that are remembered
 
 

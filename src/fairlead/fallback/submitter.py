@@ -22,8 +22,6 @@ from fairlead.model.errors import Ambiguous, BrokerError, InvalidInput, Unreacha
 from fairlead.model.spool_errors import SpoolFailed, SpoolFull
 from fairlead.runtime.batcher import Batcher, own_copy
 
-__all__ = ("Submitter",)
-
 _LEAST = 0.02  # seconds that a call to the broker has, however late its caller is
 _EARLY = 0.01  # seconds that a timer may be early
 _EXTRA = 1.0  # seconds beyond its time that a call may take for the disk

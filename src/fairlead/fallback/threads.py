@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from fairlead.runtime.native_threads import are_threads_patched
 
-__all__ = ("in_thread",)
-
 T = TypeVar("T")
 
 

@@ -3,7 +3,3 @@
 Start with ``ledger``; ``queries`` has one method for each named statement in ``sql/``, ``migrator``
 brings the schema up to date. Nothing here speaks to a broker.
 """
-
-from __future__ import annotations
-
-__all__ = ()

@@ -11,8 +11,6 @@ import msgspec
 from fairlead.embedded.options import DEFAULT_PATH, SCHEME
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("Address", "conninfo", "parse_address", "psycopg_of")
-
 _RULE = "postgresql://user@host/database, or embedded://PATH for a server of one's own"
 _CONNECT_IN = 5  # seconds
 

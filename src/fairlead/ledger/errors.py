@@ -17,8 +17,6 @@ from fairlead.model.ledger_errors import (
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ("at_connect", "is_collision", "meaning")
-
 # Two transactions came into each other's way: the same again, a moment later, is likely to do.
 _COLLISIONS = frozenset({"40001", "40P01", "55P03"})
 

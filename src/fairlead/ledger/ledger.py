@@ -18,8 +18,6 @@ from fairlead.ledger.queries import Queries
 from fairlead.ledger.record_writer import TransactionQueries
 from fairlead.ledger.statements import Statement
 
-__all__ = ("Ledger",)
-
 
 class Ledger(Queries):
     """PostgreSQL as the record of tasks; one for each event loop.

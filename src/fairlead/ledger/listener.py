@@ -14,8 +14,6 @@ from fairlead.runtime.randomness import generator
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-__all__ = ("Listener",)
-
 log = logging.getLogger("fairlead.ledger")
 
 _LEAST = 2.0  # seconds for a connection

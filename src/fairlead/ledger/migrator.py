@@ -24,8 +24,6 @@ from fairlead.model.ledger_errors import LedgerRefused, LedgerUnreachable
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
-__all__ = ("Migration", "SchemaStatus", "check_schema", "migrate", "migrations", "schema_status")
-
 _LOCK = 0x666C_6D69  # "flmi": whoever migrates holds this advisory lock
 _LOCK_IN = 60.0  # seconds to wait for another process that migrates
 _ANSWER_IN = 15.0  # seconds for what takes milliseconds

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg_pool import AsyncConnectionPool
 
-__all__ = ("Answer", "Executor", "Pool")
-
 _TRIES = 5
 _FIRST_PAUSE = 0.02  # seconds, doubled each time, with jitter
 _CHECK_IN = 2.0  # seconds for a sign of life, which takes a round trip

@@ -25,8 +25,6 @@ from fairlead.ledger.rows import (
 from fairlead.ledger.statements import statement
 from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
 
-__all__ = ("Queries",)
-
 R = TypeVar("R", bound=msgspec.Struct)
 
 _FEW = 10_000  # rows that may be sorted for a page

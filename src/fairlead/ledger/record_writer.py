@@ -21,8 +21,6 @@ from fairlead.runtime import fault_injection
 if TYPE_CHECKING:
     from fairlead.ledger.ledger import Ledger
 
-__all__ = ("Record", "TransactionQueries", "write_record")
-
 #: Of the columns of the table ``incoming_1``, in their order.
 _TYPES = (
     "text", "text", "text", "text", "text", "int2", "text",

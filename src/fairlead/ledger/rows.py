@@ -8,12 +8,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = (
-    "ClaimedFlow", "ClaimedTask", "Lag", "LastEvent", "LeadershipRow", "Moved", "ParentRow",
-    "Place", "Standing", "StatusRow", "TaskRow", "UnfinishedFlow", "UnfinishedTask",
-    "WorkerRow", "made", "moment",
-)  # fmt: skip
-
 R = TypeVar("R", bound=msgspec.Struct)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ("Statement", "statement", "statements")
-
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _OPTIONAL = re.compile(r"-- @(\w+)$")
 _COMMENT = re.compile(r"^--")
@@ -25,11 +23,6 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     parameters: frozenset[str]
     writes: bool  # so a lost connection leaves doubt
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether only the leader's term gets it to do something."""
-        return "term" in self.parameters
 
     @property
     def is_prepared(self) -> bool:

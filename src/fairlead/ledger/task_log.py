@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ("MAX_ERROR", "MAX_LOG", "LogEntry", "is_full", "pack_log", "unpack_log")
-
 MAX_LOG = 64 * 1024  # bytes of one row; what happens after that is in the row's state only
 MAX_ERROR = 2 * 1024  # bytes of the text of one error
 _HEAD = 4

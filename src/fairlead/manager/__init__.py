@@ -5,8 +5,6 @@ Any number of managers may run. One of them leads, by a lease at the broker; the
 it does meanwhile. Start with ``manager``, which runs them.
 """
 
-from __future__ import annotations
-
 from fairlead.manager.manager import Manager
 
 __all__ = ("Manager",)

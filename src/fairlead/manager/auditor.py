@@ -15,8 +15,6 @@ from fairlead.manager.comparison import WAITING, Comparison, Seen
 from fairlead.manager.counts import Counts
 from fairlead.manager.leader_term import Term
 
-__all__ = ("Auditor",)
-
 UNCHECKED = 60.0  # seconds after which rows are compared again
 _AT_ONCE = 500  # rows, and tasks of a page of the broker
 _INTERVAL = 5.0  # seconds between two looks, if there is nothing to do

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from fairlead.broker.records import Hello
 
-__all__ = ("identity_of",)
-
 _AWAY = "?"  # a shard that was never heard of
 
 

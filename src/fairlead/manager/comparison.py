@@ -19,8 +19,6 @@ from fairlead.broker.records import TaskRecord
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.leader_term import Term
 
-__all__ = ("WAITING", "Compared", "Comparison", "Seen")
-
 #: States of rows that the broker has and no worker runs.
 WAITING = ("queued", "scheduled", "retrying", "deferred")
 

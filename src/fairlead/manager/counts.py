@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ("Counts",)
-
 
 class Counts:
     """Numbers that grow, and facts that are replaced. One for each role and process."""

@@ -13,8 +13,6 @@ from fairlead.ledger.rows import ParentRow
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.options import Dependency
 
-__all__ = ("UNFINISHED", "Parents", "parents_in", "with_parents")
-
 #: States of a row whose task has not ended.
 UNFINISHED = frozenset(
     {"pending", "claimed", "scheduled", "deferred", "queued", "running", "retrying"}

@@ -36,8 +36,6 @@ from fairlead.runtime import fault_injection
 from fairlead.runtime.component import within
 from fairlead.runtime.randomness import generator
 
-__all__ = ("Dispatcher",)
-
 BATCH = 500  # rows that are claimed at a time
 _POLL = 5.0  # seconds after which it looks, though nothing woke it
 _LEAST = 0.01  # seconds

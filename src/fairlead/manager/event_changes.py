@@ -15,8 +15,6 @@ import msgspec
 from fairlead.model.events import Event
 from fairlead.model.message import LEVEL_NAMES
 
-__all__ = ("FINAL", "FlowChange", "Folded", "TaskChange", "cut", "fold", "subject")
-
 FINAL = frozenset(("completed", "dead", "cancelled"))
 
 #: Kinds that say something of a task and leave it in the state that it is in.

@@ -30,8 +30,6 @@ from fairlead.model.ledger_errors import LostLeadership
 from fairlead.model.options import Dependency
 from fairlead.runtime import fault_injection
 
-__all__ = ("FlowDispatcher", "ended", "remaining", "states_in_parts")
-
 _AT_ONCE = 5_000  # ids in one question
 
 log = logging.getLogger("fairlead.manager")

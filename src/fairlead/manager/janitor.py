@@ -12,8 +12,6 @@ from fairlead.manager.counts import Counts
 from fairlead.manager.leader_term import Term
 from fairlead.runtime.randomness import generator
 
-__all__ = ("KEEP", "STUCK", "Janitor")
-
 KEEP = 30 * 86_400.0  # seconds that rows are kept whose task has ended
 STUCK = 300.0  # seconds after which a running row is looked at
 _INTERVAL = 30.0  # seconds on average

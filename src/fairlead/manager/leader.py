@@ -18,8 +18,6 @@ from fairlead.model.errors import BrokerError
 from fairlead.model.ledger_errors import LedgerRefused
 from fairlead.runtime import fault_injection
 
-__all__ = ("RENEWAL", "TTL", "Leader", "new_holder")
-
 TTL = 10.0  # seconds that the broker keeps the leadership for one who is not heard of
 RENEWAL = 3.0  # seconds between two renewals
 _MARGIN = 2.0  # seconds before the end of the lease at which a leader stops for want of a renewal

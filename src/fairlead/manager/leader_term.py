@@ -13,8 +13,6 @@ from fairlead.broker.requests import Call
 from fairlead.model.errors import OutOfOrder
 from fairlead.model.ledger_errors import LostLeadership
 
-__all__ = ("LINE", "Term", "lost")
-
 T = TypeVar("T")
 
 #: The incarnation of all managers. One name, so that the number of a later term shuts out what is

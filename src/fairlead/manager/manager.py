@@ -25,8 +25,6 @@ from fairlead.model.ledger_errors import LedgerError, LostLeadership
 from fairlead.runtime.component import within
 from fairlead.runtime.randomness import generator
 
-__all__ = ("Manager",)
-
 _PAUSES = Backoff(initial=0.2, factor=2.0, max=5.0, jitter="plus_minus", spread=0.2)
 _STEADY = 10.0  # seconds without trouble after which it begins anew
 _FINISHING = 3.0  # seconds that a batch in hand has when the manager stops

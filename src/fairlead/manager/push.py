@@ -12,8 +12,6 @@ from fairlead.broker.requests import Receipt, Submission
 from fairlead.manager.dependencies import Parents, with_parents
 from fairlead.model.backoff import Backoff
 
-__all__ = ("BACKOFF", "Failures", "Sent", "Settlement", "batches", "fate", "resolved")
-
 #: What a task waits that was refused for now: from about a second to a minute.
 BACKOFF = Backoff(initial=1.0, factor=2.0, max=50.0, jitter="plus_minus", spread=0.2)
 _PASSING = frozenset({"queue_full", "tenant_full", "tenant_bytes", "closed"})

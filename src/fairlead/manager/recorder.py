@@ -6,9 +6,7 @@ compared with where this step began, so of two recorders at one place only one w
 never counted twice, whatever dies when.
 
 Before the auditor or the janitor sends a task again that the broker does not know, they call
-``catch_up``. Everything that happened before they asked the broker is in the row then, and a row
-that such an event moved is left alone, because its last event is another. So no event that is older
-than the moment at which a row became pending again comes after it.
+``catch_up``; docs/internals/manager.md says why that is enough.
 """
 
 from __future__ import annotations
@@ -38,8 +36,6 @@ from fairlead.model.ledger_errors import LedgerError
 
 if TYPE_CHECKING:
     from fairlead.manager.leader_term import Term
-
-__all__ = ("Recorded", "Recorder")
 
 _BATCH = 10_000  # events of one transaction; the more, the fewer rows are written twice
 _PAGE = 1_000  # events of one call

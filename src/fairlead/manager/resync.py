@@ -20,8 +20,6 @@ from fairlead.manager.comparison import WAITING
 from fairlead.manager.event_changes import cut
 from fairlead.manager.task_details import find_in_batches
 
-__all__ = ("Resynced", "resync")
-
 _PAGE = 500
 
 

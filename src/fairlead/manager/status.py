@@ -12,8 +12,6 @@ from fairlead.manager.counts import Counts
 from fairlead.manager.leader_term import Term, lost
 from fairlead.model.ledger_errors import LedgerError
 
-__all__ = ("GENERATION", "StatusWriter")
-
 _INTERVAL = 1.0  # seconds between two writes, at least
 _PATIENCE = 30.0  # seconds that a leader has without a ledger
 _HEARTBEAT = 5.0  # seconds after which it is written though nothing has changed

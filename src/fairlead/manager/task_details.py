@@ -22,8 +22,6 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
 from fairlead.model.options import Dependency
 
-__all__ = ("Details", "find_in_batches", "found_details", "row_of")
-
 _AT_ONCE = 500  # ids of one call
 _LARGE_AT_ONCE = 20  # ids of one call that may bring a MiB each, and checkpoints as large
 _MAX_NAME = 1_024  # bytes

@@ -2,5 +2,3 @@
 
 Start with ``lifecycle``, what follows from an outcome, and ``message``, what a task is.
 """
-
-__all__: tuple[str, ...] = ()

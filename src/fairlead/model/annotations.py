@@ -12,8 +12,6 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-__all__ = ("Annotation", "plain_kinds")
-
 _NONE = type(None)
 _ALIKE: dict[Any, frozenset[type]] = {
     str: frozenset({str}),

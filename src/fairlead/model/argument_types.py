@@ -18,8 +18,6 @@ from fairlead.model.parameters import REFERENCE, Parameter, parameters_of
 from fairlead.model.registry import TaskSpec
 from fairlead.model.safe_repr import one_line
 
-__all__ = ("Misfit", "check_types", "misfit")
-
 _MOST_PARTS = 10_000
 _DEEPEST = 100  # levels of schemas inside of schemas
 _MOST_NAMES = 20

@@ -10,8 +10,6 @@ import msgspec
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("Backoff", "Jitter", "RetryPolicy")
-
 _LONGEST = 1e9  # seconds, about 31 years: what lies beyond is a slip, not a plan
 _STEEPEST = 1e6
 

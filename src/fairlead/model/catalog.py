@@ -27,20 +27,6 @@ from fairlead.model.priorities import Priorities
 from fairlead.model.registry import MAX_VERSION, Registry, TaskSpec
 from fairlead.model.safe_repr import one_line
 
-__all__ = (
-    "KIND",
-    "MAX_CATALOG",
-    "MAX_SCHEMA",
-    "Catalog",
-    "TaskEntry",
-    "catalog_of",
-    "decode_catalog",
-    "digest_of",
-    "encode_catalog",
-    "entry_of",
-    "published",
-)
-
 KIND = "catalog"  # of the documents, which are named by their digests
 MAX_SCHEMA = 16 * 1024  # bytes that the parameters of one task may take
 MAX_CATALOG = 64 * 1024  # bytes of one document

@@ -6,8 +6,6 @@ that clock either: see ``follow``. ``lua/lib/call`` is the twin of this file.
 
 from __future__ import annotations
 
-__all__ = ("SILENCE", "SLEW", "follow", "next_number")
-
 SILENCE = 20.0  # seconds that a clock may leap ahead at once; workers call more often than that
 SLEW = 0.1  # by which part time goes slower or faster until it agrees with the clock again
 

@@ -17,17 +17,6 @@ import msgspec
 from fairlead.model.errors import FairleadError, InvalidInput, InvalidOption, TooLarge
 from fairlead.model.message import Body
 
-__all__ = (
-    "MAX_PLAIN",
-    "Codec",
-    "CodecError",
-    "Codecs",
-    "ZlibCodec",
-    "codec_of",
-    "codecs_of",
-    "undecoded",
-)
-
 MAX_PLAIN = 16 * 1024 * 1024  # bytes of a value before it is encoded, and after it is decoded
 _MARK = 0xC1  # MessagePack never uses this byte
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")

@@ -17,8 +17,6 @@ from cronsim import CronSim, CronSimError
 
 from fairlead.model.errors import InvalidCron, InvalidOption
 
-__all__ = ("Fold", "Gap", "check_cron", "check_zone", "moments", "runs_all_day")
-
 Gap = Literal["skip", "after"]
 Fold = Literal["first", "second", "both"]
 

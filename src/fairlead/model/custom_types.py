@@ -13,8 +13,6 @@ from typing import Any
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("dump_of", "is_registered", "loaded", "register_type")
-
 _registered: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
 
 

@@ -1,9 +1,5 @@
 """The one claim about durability: README, documentation, package and doctor say the same words."""
 
-from __future__ import annotations
-
-__all__ = ("CLAIM",)
-
 CLAIM = (
     "An accepted task survives the death of any client or worker, and that of the server as far as "
     "its append-only file goes."

@@ -6,8 +6,6 @@ import contextlib
 import re
 from datetime import timedelta
 
-__all__ = ("LEAST_LIMIT", "Duration", "duration_rule", "in_seconds", "limit_in_seconds")
-
 Duration = float | int | str | timedelta  # seconds, "90s", "5m", "1h", "7d", or a timedelta
 
 LEAST_LIMIT = 0.001  # seconds that a call must be given

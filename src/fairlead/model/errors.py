@@ -37,18 +37,11 @@ Errors say what happened in a sentence and carry the facts as fields.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from fairlead.model.exception_copies import copied
 from fairlead.model.safe_repr import one_line
 from fairlead.model.safe_repr import safe_repr as _show
-
-__all__ = (
-    "Ambiguous", "BrokerError", "Conflict", "DependencyCycle", "FairleadError", "Fenced",
-    "FlowCancelled", "FlowFailed", "InvalidArgument", "InvalidCron", "InvalidInput", "InvalidName",
-    "InvalidOption", "NotSerializable", "OutOfOrder", "QueueFull", "QueueInUse", "Refused",
-    "ResultGone", "ResultTimeout", "ScheduleConflict", "TaskCancelled", "TaskError", "TaskFailed",
-    "TooLarge", "UnknownDependency", "UnknownPriority", "UnknownSchedule", "UnknownTask",
-    "Unreachable",
-)  # fmt: skip
 
 _LONGEST_NAME = 80  # characters, where several names stand in one message
 _LONGEST_ERROR = 500  # characters of a dead task's error
@@ -58,6 +51,9 @@ _MOST_NODES = 12  # of a cycle, half of them from either end
 
 class FairleadError(Exception):
     """The root of all errors that Fairlead raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copied(self)
 
 
 class InvalidInput(FairleadError, ValueError):

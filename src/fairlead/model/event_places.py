@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from fairlead.model.events import EventId
 
-__all__ = ("advance", "is_joined", "joined", "places_of", "reached")
-
 _PLACE = re.compile(r"(.+):(\w+):(\d{1,18}):(-?\d{1,18})\Z", re.ASCII)
 _SEVERAL = "*"  # no shard is named so
 

@@ -8,8 +8,6 @@ import msgspec
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("EVENT_KINDS", "Event", "EventId", "EventKind")
-
 EventKind = Literal[
     "enqueued",  # accepted; ``state`` says whether queued, scheduled or deferred
     "queued",  # became due, or its last dependency finished; ``reason`` "run": by an order

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ("jain",)
-
 
 def jain(counts: Mapping[str, float], weights: Mapping[str, float] | None = None) -> float | None:
     """Jain's index of what each got for its weight: 1.0 if all got the same, 1/n if one got all.

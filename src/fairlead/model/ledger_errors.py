@@ -17,11 +17,6 @@ from __future__ import annotations
 from fairlead.model.errors import FairleadError, TaskError
 from fairlead.model.safe_repr import safe_repr
 
-__all__ = (
-    "LedgerAmbiguous", "LedgerError", "LedgerRefused", "LedgerUnreachable", "LostLeadership",
-    "TaskRefused",
-)  # fmt: skip
-
 # Causes of ``LedgerRefused`` that are likely to pass by themselves.
 _PASSING = frozenset({"busy", "timeout", "read_only", "disk", "resources"})
 

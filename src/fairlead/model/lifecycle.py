@@ -14,38 +14,7 @@ import msgspec
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.message import ErrorInfo, Leased, run_limits
 from fairlead.model.signals import Reject, Retry, Snooze
-from fairlead.model.states import State
-
-__all__ = (
-    "ALONE",
-    "CRASH_LIMIT",
-    "CREATION",
-    "FINAL",
-    "ORIGINS",
-    "TRANSITIONS",
-    "WAITING",
-    "Cancelled",
-    "Crashed",
-    "DeadReason",
-    "DependencyPolicy",
-    "Failed",
-    "Outcome",
-    "Released",
-    "Settlement",
-    "State",
-    "Succeeded",
-    "Unroutable",
-    "after_crash",
-    "apply_cancel",
-    "breaker_vote",
-    "crashes_after",
-    "may_have_run",
-    "may_return",
-    "on_dependency",
-    "runs_once",
-    "settle",
-)
-
+from fairlead.model.states import State as State
 
 DeadReason = Literal[
     "exhausted", "expired", "dependency_failed", "poison", "unroutable", "rejected"

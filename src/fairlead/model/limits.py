@@ -17,18 +17,6 @@ import msgspec
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = (
-    "NO_BREAKER",
-    "PRECISION",
-    "UNLIMITED",
-    "Breaker",
-    "Circuit",
-    "CircuitState",
-    "Limit",
-    "counted",
-    "room_at",
-)
-
 PRECISION = 1e-6  # seconds; unix times are floats, their sums are exact to a quarter of that
 
 _MAX_COUNT = 1_000_000

@@ -17,23 +17,6 @@ from fairlead.model.codecs import Codecs
 from fairlead.model.errors import InvalidInput
 from fairlead.model.packing import unpack
 
-__all__ = (
-    "MAX_CHUNK",
-    "MAX_CHUNK_LINES",
-    "MAX_LINE",
-    "MAX_LINES",
-    "MAX_LOG",
-    "LogLine",
-    "LogLines",
-    "chunk_of",
-    "is_chunk",
-    "kept_parts",
-    "packed_line",
-    "read_log",
-    "with_checkpoint",
-    "with_lines",
-)
-
 MAX_LINES = 500  # of a task that are kept
 MAX_LOG = 64 * 1024  # bytes of them
 MAX_CHUNK_LINES, MAX_CHUNK = 100, 16 * 1024  # lines and bytes that are appended at once

@@ -16,28 +16,6 @@ from msgspec import Meta
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = (
-    "LEVELS",
-    "LEVEL_NAMES",
-    "MAX_CRASHES",
-    "UNREADABLE",
-    "VERSION",
-    "Body",
-    "BodyFrame",
-    "ErrorInfo",
-    "Leased",
-    "Message",
-    "Trace",
-    "encode",
-    "head_fields",
-    "read_body",
-    "read_trace",
-    "run_flags",
-    "run_limits",
-    "shares_head",
-    "task_name",
-)
-
 VERSION = 1
 LEVELS = ("critical", "high", "normal", "low")  # the priorities of an app that names no others
 #: The names of all levels; a message's level is an index into these. Apps with more than four
@@ -243,7 +221,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 _decode_message = msgspec.msgpack.Decoder(Message).decode
 #: ``Body.decode`` for those who mind its call: raises one of ``UNREADABLE``.
 read_body = msgspec.msgpack.Decoder(Body).decode
-read_trace = msgspec.msgpack.Decoder(Trace).decode  # the same for ``Trace.decode``
+read_trace = msgspec.msgpack.Decoder(Trace).decode  # for those that are stored
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, array_like=True):

@@ -7,8 +7,6 @@ from datetime import datetime
 from fairlead.model.durations import in_seconds
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("Moment", "delay_until", "unix_seconds")
-
 Moment = datetime | float | int  # a datetime with a time zone, or unix seconds
 
 _EARLIEST = 946_684_800.0  # the year 2000: a smaller number is a number of seconds from now

@@ -10,24 +10,6 @@ import re
 
 from fairlead.model.errors import InvalidName
 
-__all__ = (
-    "DEFAULT_QUEUE",
-    "DEFAULT_TENANT",
-    "NAMESPACE_RULE",
-    "check_id",
-    "check_key",
-    "check_limiter",
-    "check_namespace",
-    "check_queue",
-    "check_schedule",
-    "check_task_name",
-    "check_tenant",
-    "full_id",
-    "id_and_tenant",
-    "is_made",
-    "scoped_id",
-)
-
 DEFAULT_QUEUE = "default"
 DEFAULT_TENANT = "default"
 

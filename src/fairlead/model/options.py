@@ -12,7 +12,8 @@ from typing import Any, Literal, Protocol, get_args
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from fairlead.model.durations import Duration, duration_rule, in_seconds
+from fairlead.model.durations import Duration as Duration
+from fairlead.model.durations import duration_rule, in_seconds
 from fairlead.model.errors import InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.moments import Moment, unix_seconds
@@ -27,24 +28,6 @@ from fairlead.model.names import (
     scoped_id,
 )
 from fairlead.model.priorities import Priorities, Priority
-
-__all__ = (
-    "MAX_COST",
-    "MAX_DEPENDENCIES",
-    "MAX_LIMITERS",
-    "MAX_RETRIES",
-    "MIN_COST",
-    "Dependency",
-    "Duration",
-    "HasId",
-    "Options",
-    "Resolved",
-    "Unique",
-    "UniqueUntil",
-    "merged",
-    "resolved",
-    "seconds",
-)
 
 MAX_DEPENDENCIES = 1_000
 MAX_LIMITERS = 4

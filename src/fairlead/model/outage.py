@@ -16,8 +16,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ("BrokerState", "Moment", "Outage", "Ramp", "elapsed", "remaining", "worst")
-
 BrokerState = Literal["healthy", "suspect", "spooling", "draining"]
 
 FAILURES = 2  # rounds in a row that lead into the spool: the call and its one repetition

@@ -1,10 +1,6 @@
 """Where a task is before the broker has it: enqueued in a transaction, or during an outage."""
 
-from __future__ import annotations
-
 from enum import StrEnum
-
-__all__ = ("OutboxState",)
 
 
 class OutboxState(StrEnum):

@@ -23,18 +23,6 @@ from fairlead.model.codecs import MAX_PLAIN, Codecs, codec_of, undecoded
 from fairlead.model.errors import InvalidInput, NotSerializable, TooLarge
 from fairlead.model.result_refs import Output
 
-__all__ = (
-    "MAX_BODY",
-    "MAX_DEPTH",
-    "convert",
-    "pack",
-    "pack_arguments",
-    "pack_simple",
-    "read_arguments",
-    "unpack",
-    "unpack_arguments",
-)
-
 MAX_BODY = 1024 * 1024  # bytes of a task's arguments or result
 MAX_DEPTH = 64  # levels of nesting
 

@@ -14,8 +14,6 @@ from fairlead.model import custom_types
 from fairlead.model.packing import pack, unpack
 from fairlead.model.registry import TaskSpec
 
-__all__ = ("REFERENCE", "Parameter", "ParameterKind", "parameters_of")
-
 ParameterKind = Literal[
     "positional_only", "positional_or_keyword", "keyword_only", "var_positional", "var_keyword"
 ]

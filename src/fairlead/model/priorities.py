@@ -9,8 +9,6 @@ from typing import Any
 from fairlead.model.errors import InvalidOption, UnknownPriority
 from fairlead.model.message import LEVEL_NAMES, LEVELS
 
-__all__ = ("DEFAULT", "LEVEL_LABELS", "Priorities", "Priority", "levels_of")
-
 Priority = str | int
 
 #: What each level is called whatever the app calls it, by its number: for those who read its level

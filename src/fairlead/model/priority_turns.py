@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ("TURNS", "goes_before", "level_at")
-
 #: Of eight dispatches below level 0, which level has a turn of its own. Where only the first four
 #: are in use, normal (2) has the fourth and low (3) the eighth. The twin of lua/lib/fair.
 TURNS = {1: 4, 2: 6, 3: 2, 5: 5, 6: 7, 7: 3}

@@ -15,8 +15,6 @@ from typing import Protocol
 from fairlead.model.errors import InvalidOption, TooLarge
 from fairlead.model.names import check_queue
 
-__all__ = ("MAX_QUEUES", "QueueOrder", "StrictOrder", "WeightedOrder", "parse_queues", "strict")
-
 MAX_QUEUES = 1000
 
 _UNIT = 2**64  # of a pass, per task of the heaviest queue: integers neither drift nor overflow

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ("RATE_RULE", "Rate", "in_rate")
-
 #: A number a second, or text such as ``"5/s"``, ``"300/m"`` and ``"1000/h"``.
 Rate = float | str
 

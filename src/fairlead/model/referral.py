@@ -7,8 +7,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-__all__ = ("Candidate", "Pressure", "Returns", "TurnedDown", "candidates")
-
 _ASKED = 8  # workers that are asked about one batch of tasks
 _AHEAD = 128  # tasks beyond its slots at most that a worker may be given to hold
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds that a task rests that came back

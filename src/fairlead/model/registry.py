@@ -18,8 +18,6 @@ from fairlead.model.packing import convert
 from fairlead.model.result_refs import outputs_in
 from fairlead.model.safe_repr import safe_repr
 
-__all__ = ("MAX_VERSION", "Registry", "TaskBreaker", "TaskSpec")
-
 MAX_VERSION = 1_000_000
 
 _SCALARS = frozenset({str, int, float, bool, bytes})  # nothing to convert inside of them

@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 from fairlead.model.errors import InvalidInput
 from fairlead.model.safe_repr import safe_repr
 
-__all__ = ("Output", "outputs_in", "with_results")
-
 
 class Output:
     """Stands in the arguments of a call for what another task returns.

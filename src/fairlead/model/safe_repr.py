@@ -11,8 +11,6 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
-__all__ = ("one_line", "safe_repr")
-
 _LONGEST = 80  # characters of a bad value that an error repeats
 _LONGEST_INT = 512  # bits; the digits of a larger one say nothing, and are slow to come by
 _PLAIN = (bool, float, complex, type(None), type(...))

@@ -23,27 +23,6 @@ from fairlead.model.moments import Moment
 from fairlead.model.names import scoped_id
 from fairlead.model.options import Unique
 
-__all__ = (
-    "GRACE",
-    "MAX_MISSED",
-    "SCHEDULE_HEADER",
-    "SLOT_HEADER",
-    "Due",
-    "Missed",
-    "ScheduleSpec",
-    "Template",
-    "Timing",
-    "TimingOptions",
-    "clock_defaults",
-    "decode",
-    "due",
-    "next_slot",
-    "slot_id",
-    "slots",
-    "stamp",
-    "timing",
-)
-
 Missed = Literal["skip", "latest", "all"]
 
 GRACE = 60.0  # seconds by which a slot may be late without counting as missed

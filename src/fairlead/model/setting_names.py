@@ -1,9 +1,5 @@
 """Where settings stand, by name: texts of the command line need no more of them."""
 
-from __future__ import annotations
-
-__all__ = ("FILE", "LEDGER", "REQUIRE", "VARIABLE")
-
 FILE = "fairlead.toml"
 VARIABLE = "FAIRLEAD_URL"
 LEDGER = "FAIRLEAD_LEDGER"

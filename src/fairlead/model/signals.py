@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairlead.model.durations import Duration, duration_rule, in_seconds
 from fairlead.model.errors import InvalidOption
-
-__all__ = ("Reject", "Retry", "Signal", "Snooze")
+from fairlead.model.exception_copies import copied
 
 
 class Signal(Exception):
     """Raised by a handler to say how its attempt ended; not an error."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copied(self)
 
 
 class Retry(Signal):

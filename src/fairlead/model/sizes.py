@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ("in_bytes", "size_rule")
-
 _LEAST = 16 * 1024**2  # bytes: an interpreter alone takes about as much
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _TEXT = re.compile(r"([0-9]{1,18})\s*(?:([KMG])i?B|)\Z", re.IGNORECASE)

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from fairlead.model.errors import Refused
 
-__all__ = ("SpoolFailed", "SpoolFull")
-
 
 class SpoolFull(Refused):
     """The broker is away, and the spool is at the limit that ``setting`` names.

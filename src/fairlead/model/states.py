@@ -3,11 +3,7 @@
 Which may follow which: ``lifecycle.TRANSITIONS``.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
-
-__all__ = ("State",)
 
 
 class State(StrEnum):

@@ -8,8 +8,6 @@ from graphlib import CycleError, TopologicalSorter
 
 from fairlead.model.errors import DependencyCycle
 
-__all__ = ("topological_sort",)
-
 
 def topological_sort(edges: Mapping[str, Collection[str]]) -> list[str]:
     """Return all nodes, each after the nodes it depends on.

@@ -3,5 +3,3 @@
 Begin with ``batcher.py`` (group commits), ``portal.py`` (the loop behind sync code) and
 ``component.py`` (parts of a process that run until it stops).
 """
-
-__all__: tuple[str, ...] = ()

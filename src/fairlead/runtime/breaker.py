@@ -8,8 +8,6 @@ from typing import Literal
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("Breaker",)
-
 _MAX_COUNT = 1_000_000
 _MAX_COOLDOWN = 86_400.0  # seconds
 _WHILE_PROBING = 0.1  # of the cooldown: how soon to ask again while others try

@@ -11,8 +11,6 @@ from typing import Protocol
 
 from fairlead.model.errors import BrokerError
 
-__all__ = ("Component", "Outage", "every", "serving", "within")
-
 _FIRST_PAUSE = 0.1  # seconds after a failed step, doubled with each further failure
 _LONGEST_PAUSE = 5.0  # seconds
 _FIRST_REPEAT = 5.0  # seconds until an outage that goes on is said again, doubled each time

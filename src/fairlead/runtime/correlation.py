@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ("correlation", "correlation_id")
-
 #: None outside of any correlation. Tasks enqueued meanwhile inherit what is set here.
 correlation_id: ContextVar[str | None] = ContextVar("fairlead_correlation_id", default=None)
 

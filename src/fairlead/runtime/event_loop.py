@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 from typing import Any
 
-__all__ = ("new_loop", "new_runner", "outlasted")
-
 
 def new_loop() -> asyncio.AbstractEventLoop:
     """A fresh event loop, of the fastest kind there is."""

@@ -12,18 +12,6 @@ from collections import Counter
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = (
-    "CARRYING",
-    "DISPATCHING",
-    "DRAINING",
-    "RECORDING",
-    "RUNNING_HERE",
-    "SITES",
-    "VARIABLE",
-    "parse",
-    "reached",
-)
-
 VARIABLE = "FAIRLEAD_FAULT"
 
 #: Between shards; a test sees to it that each place is come to, here and below.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 
-__all__ = ("collect_less",)
-
 _YOUNG = 10_000  # objects until the collector looks; a batch of tasks makes several thousands
 
 

@@ -12,19 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = (
-    "VARIABLE",
-    "exists",
-    "has_ended",
-    "host",
-    "identity",
-    "is_gone",
-    "is_near",
-    "is_same",
-    "is_stopped",
-    "machine",
-)
-
 VARIABLE = "FAIRLEAD_HOST"  # names this machine, where its own name is no good
 
 _PROC = Path("/proc")

@@ -8,8 +8,6 @@ import time
 
 from fairlead.runtime.process_hooks import at_fork
 
-__all__ = ("new_id",)
-
 _MANY = struct.Struct("8s" * 256)  # drawn at once: a draw is a system call, whatever its size
 # Which bits are random, and which are always the same, of each eight bytes that are drawn.
 _RANDOM = int.from_bytes(((1 << 62) - 1).to_bytes(8) * 256)

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ("are_threads_patched", "get_ident", "new_lock", "start_thread", "wait_as_greenlet")
-
 
 def are_threads_patched() -> bool:
     """Whether gevent has replaced the threads of this process."""

@@ -24,8 +24,6 @@ from fairlead.runtime.native_threads import (
 )
 from fairlead.runtime.process_hooks import at_exit, at_fork
 
-__all__ = ("Portal", "portal")
-
 T = TypeVar("T")
 
 _AT_EXIT = 5.0  # seconds that the process waits for outstanding calls

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from fairlead.model.errors import Refused
 
-__all__ = ("check_private", "make_private")
-
 
 def make_private(folder: Path) -> None:
     """Make a folder that only this user can enter, or refuse the one that is there."""

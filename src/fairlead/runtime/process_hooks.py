@@ -11,8 +11,6 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 
-__all__ = ("at_exit", "at_fork", "at_the_end")
-
 _last = ExitStack()
 atexit.register(_last.close)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ("can_measure", "resident")
-
 
 def can_measure() -> bool:
     """Whether the system tells how much memory other processes have."""

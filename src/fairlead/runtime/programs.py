@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-__all__ = ("is_waited_for", "waiting")
-
 _waiting: set[object] = set()  # adding and taking out are one step each, in whatever thread
 
 

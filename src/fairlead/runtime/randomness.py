@@ -5,13 +5,9 @@ that calls ``random.seed(0)`` would have a whole fleet wait the same pauses, and
 in the background would change what a seeded program draws.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from fairlead.runtime.process_hooks import at_fork
-
-__all__ = ("generator",)
 
 generator = Random()
 at_fork(after_in_child=generator.seed)  # or all children would draw the same

@@ -8,8 +8,6 @@ import os
 import socket
 from collections.abc import AsyncIterator
 
-__all__ = ("notifying",)
-
 
 @contextlib.asynccontextmanager
 async def notifying() -> AsyncIterator[None]:

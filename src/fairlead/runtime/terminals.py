@@ -6,8 +6,6 @@ import os
 import signal
 import sys
 
-__all__ = ("ends_with_terminal",)
-
 
 def ends_with_terminal() -> bool:
     """Whether HUP says that the terminal is gone. ``nohup`` says that it does not matter.

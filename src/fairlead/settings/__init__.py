@@ -20,16 +20,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.model.errors import InvalidOption
-from fairlead.settings.keys import (
-    FILE,
-    KEYS,
-    LEDGER,
-    REQUIRE,
-    VARIABLE,
-    Fallback,
-    Settings,
-    SpoolSettings,
-)
+from fairlead.model.setting_names import FILE, LEDGER, REQUIRE, VARIABLE
+from fairlead.settings.keys import KEYS, Fallback, Settings, SpoolSettings
 from fairlead.settings.sources import Sources
 
 __all__ = (

@@ -8,14 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from fairlead.model.setting_names import FILE, LEDGER, REQUIRE, VARIABLE
 from fairlead.settings import values
 from fairlead.settings.values import Kind
-
-__all__ = ("COMMAND_TABLES", "FILE", "KEYS", "LEDGER", "LIMIT_TABLES", "OTHER_VARIABLES",
-           "REQUIRE", "SPOOL",
-           "VARIABLE", "Fallback", "Key", "Settings", "SpoolSettings", "closest",
-           "closest_variable")  # fmt: skip
 
 SPOOL = "spool"  # the table of the file
 

@@ -15,8 +15,6 @@ from fairlead.model.priorities import levels_of
 from fairlead.settings.keys import closest
 from fairlead.settings.sources import Sources
 
-__all__ = ("QueueChoice", "queue_choice")
-
 _TIMEOUT = 2.0  # seconds that the server has for its first answer
 _URL = "redis://localhost:6379/0"
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from fairlead.model.errors import InvalidInput
 from fairlead.model.safe_repr import safe_repr
+from fairlead.model.setting_names import FILE
 from fairlead.settings.keys import (
     COMMAND_TABLES,
-    FILE,
     KEYS,
     LIMIT_TABLES,
     SPOOL,
@@ -20,8 +20,6 @@ from fairlead.settings.keys import (
     closest,
     closest_variable,
 )
-
-__all__ = ("Found", "Sources")
 
 _log = logging.getLogger("fairlead")
 _told: set[str] = set()  # variables of this process that were warned of

@@ -15,9 +15,6 @@ from fairlead.model.errors import InvalidName
 from fairlead.model.names import NAMESPACE_RULE, check_namespace, check_queue
 from fairlead.model.sizes import in_bytes, size_rule
 
-__all__ = ("FALLBACKS", "Kind", "count", "duration", "fallback", "flag", "namespace", "path",
-           "queues", "size", "table", "url")  # fmt: skip
-
 FALLBACKS = ("none", "spool", "local")
 
 _LEAST_SIZE = 4 * 1024**2  # bytes: a single task may have one million of them

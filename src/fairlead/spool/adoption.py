@@ -10,8 +10,6 @@ from fairlead.spool.process_folder import ProcessFolder, owner_of
 from fairlead.spool.records import SpoolLimits
 from fairlead.spool.recovery import Newer, Quarantine, found_bytes, recover
 
-__all__ = ("adopt",)
-
 _log = logging.getLogger(__name__)
 
 _told: set[tuple[object, ...]] = set()

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from fairlead.spool.frames import Header
 
-__all__ = ("Clock", "boot", "since_boot")
-
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _STEP = 60.0  # seconds by which the clock of the wall was set, from which a new file tells

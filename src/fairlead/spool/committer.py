@@ -17,8 +17,6 @@ from fairlead.model.spool_errors import SpoolFailed
 from fairlead.runtime import native_threads
 from fairlead.spool.writer import Draft
 
-__all__ = ("Committer", "Request")
-
 _GROUP = 4 * 1024 * 1024  # bytes that are written at once; one request may have more
 _HANGS = 5.0  # seconds with one group after which a disk is given nothing more
 

@@ -7,8 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ("create", "read", "replace", "sync", "sync_folder", "volatile", "write")
-
 _PIECE = 8 * 1024 * 1024  # bytes of a read
 _VOLATILE = frozenset({"tmpfs", "ramfs", "overlay", "aufs"})
 

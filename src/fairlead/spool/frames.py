@@ -18,21 +18,6 @@ from typing import NamedTuple
 
 from fairlead.spool.records import Kind
 
-__all__ = (
-    "FRAME",
-    "HEADER",
-    "Frame",
-    "Header",
-    "Reference",
-    "Scan",
-    "encode",
-    "is_referring",
-    "new_header",
-    "read_frame",
-    "read_header",
-    "scan",
-)
-
 _MAGIC = b"FLSPOOL\n"
 _VERSION = 1
 _HEAD = struct.Struct("<8sH16sQ4s16sd")

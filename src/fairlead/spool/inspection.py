@@ -20,8 +20,6 @@ from fairlead.spool.records import Kind, Record
 from fairlead.spool.recovery import segments
 from fairlead.spool.segment import Segment
 
-__all__ = ("SpoolFolder", "folders", "put_aside", "stored")
-
 
 class SpoolFolder(msgspec.Struct, frozen=True):
     """The spool of one process, dead or alive."""

@@ -25,8 +25,6 @@ from fairlead.spool.recovery import Link, Quarantine, rewrite, state_of
 from fairlead.spool.segment import AWAITED, Segment, segment_name
 from fairlead.spool.writer import Draft, Writer, size_of
 
-__all__ = ("Journal",)
-
 _log = logging.getLogger(__name__)
 
 _SEGMENT = 16 * 1024 * 1024  # bytes, from which a new file is begun

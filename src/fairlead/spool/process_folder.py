@@ -1,16 +1,8 @@
 """The folder of one process below the root, its lock, and the folders of others.
 
-.fairlead/spool/           0700, and ours
-    01890c…/               0700: of one process, named by dice
-        lock               locked by the process for as long as it lives; says which one it is,
-                           and for which broker the records are
-        work-….segment     see ``fairlead.spool.frames``
-        work-….marks       which records of that segment are confirmed
-        rejected-….segment
-    quarantine/            what could not be read
-
-The kernel lets go of the lock when the process ends, however that happens, also in another
-container of this machine. Whoever gets the lock of another's folder may take what is in it.
+docs/internals/spool.md shows what lies in them. The kernel lets go of the lock when the process
+ends, however that happens, also in another container of this machine. Whoever gets the lock of
+another's folder may take what is in it.
 """
 
 from __future__ import annotations
@@ -32,17 +24,6 @@ from fairlead.runtime.identity import host
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.private_folders import make_private
 from fairlead.spool import files
-
-__all__ = (
-    "LOCK",
-    "QUARANTINE",
-    "ProcessFolder",
-    "Owner",
-    "failure",
-    "is_owner",
-    "owner_of",
-    "owners",
-)
 
 QUARANTINE = "quarantine"
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from fairlead.spool.frames import FRAME, Header, Reference, is_referring, read_frame
 from fairlead.spool.records import Kind
 
-__all__ = ("Stored", "Where", "read_records")
-
 
 class Where(NamedTuple):
     """Where a pending record is, in a file that is open for whoever reads it."""

@@ -6,8 +6,6 @@ import enum
 
 import msgspec
 
-__all__ = ("Entry", "Kind", "Record", "Rejection", "SpoolLimits", "SpoolStats")
-
 _MIB = 1024 * 1024
 _DAY = 86_400.0
 

@@ -29,18 +29,6 @@ from fairlead.spool.frames import (
 from fairlead.spool.records import Kind
 from fairlead.spool.segment import AWAITED, GONE, HELD, Segment
 
-__all__ = (
-    "Found",
-    "Link",
-    "Newer",
-    "Quarantine",
-    "found_bytes",
-    "recover",
-    "rewrite",
-    "segments",
-    "state_of",
-)
-
 _log = logging.getLogger(__name__)
 
 

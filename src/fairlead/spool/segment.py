@@ -20,8 +20,6 @@ from fairlead.spool import files
 from fairlead.spool.frames import FRAME, Frame, Header, Reference, encode, scan
 from fairlead.spool.records import Kind
 
-__all__ = ("AWAITED", "GONE", "HELD", "Segment", "segment_name")
-
 GONE = 0  # confirmed, or nothing that anybody waits for
 AWAITED = 1  # pending
 HELD = 2  # not pending itself, but it says something about one that is

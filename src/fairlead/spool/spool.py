@@ -30,8 +30,6 @@ try:
 except ImportError:  # Windows, which has no lock that ends with its process
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ("Spool",)
-
 _log = logging.getLogger(__name__)
 
 _READ = 4 * 1024 * 1024  # bytes that pending() returns at most

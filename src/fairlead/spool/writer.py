@@ -15,8 +15,6 @@ from fairlead.spool.frames import FRAME, HEADER, Frame, Reference, encode, new_h
 from fairlead.spool.records import Kind
 from fairlead.spool.segment import Segment
 
-__all__ = ("Draft", "Writer", "size_of")
-
 _log = logging.getLogger(__name__)
 
 _REFERENCE = len(Reference(bytes(16), 0).encode())

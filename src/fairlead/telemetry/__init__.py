@@ -3,8 +3,6 @@
 ``counters`` counts what is enqueued and run, and ``metrics_table`` names every metric there is.
 """
 
-from __future__ import annotations
-
 from fairlead.telemetry.log import configure
 
 __all__ = ("configure",)

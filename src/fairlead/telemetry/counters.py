@@ -12,18 +12,6 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-__all__ = (
-    "MAX_QUEUES",
-    "MAX_ROWS",
-    "MAX_TASKS",
-    "OTHER",
-    "RUN_BUCKETS",
-    "Counted",
-    "Counters",
-    "SpoolFigures",
-    "Totals",
-)
-
 MAX_TASKS = 200  # names of tasks that are told apart
 MAX_QUEUES = 50
 MAX_ROWS = 2_000  # rows by queue, task and outcome

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Protocol
 
-__all__ = ("Told", "running")
-
 
 class Told(Protocol):
     """Something that runs and can say what it is."""

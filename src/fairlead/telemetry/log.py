@@ -20,8 +20,6 @@ from fairlead.model.errors import InvalidOption
 from fairlead.telemetry.fields import running
 from fairlead.telemetry.safe import plain, printable, sound, trace_of
 
-__all__ = ("configure", "is_console")
-
 _FORMATS = ("json", "console", "auto")
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _MAX_LINE = 64 * 1024  # bytes

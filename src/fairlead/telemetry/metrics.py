@@ -19,8 +19,6 @@ from fairlead.telemetry.optional_packages import needed
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
-__all__ = ("OUTCOMES", "Counting", "Exposition", "Labels", "add_counted", "export", "text_of")
-
 #: How an attempt can end, and its ``status``; those without one ran to no end.
 OUTCOMES: Mapping[str, str] = {
     "completed": "completed",

@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager
 from fairlead.model.errors import InvalidInput
 from fairlead.telemetry.metrics import Exposition, text_of
 
-__all__ = ("serving_metrics",)
-
 log = logging.getLogger("fairlead.metrics")
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

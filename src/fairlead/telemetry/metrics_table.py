@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ("METRICS", "PARTS", "Metric", "Where")
-
 #: Who exports it. ``broker``: the API, which reads it from the broker; all API processes of one say
 #: the same. ``process``: whoever did it, be it an API, a worker or a program; add them up.
 #: ``worker``: ``fairlead worker --metrics-port``, for all its child processes together.

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("needed",)
-
 
 @contextmanager
 def needed(package: str, extra: str) -> Iterator[None]:

@@ -6,8 +6,6 @@ import math
 import traceback
 from typing import Any
 
-__all__ = ("plain", "printable", "sound", "trace_of")
-
 _MAX_TEXT = 8 * 1024  # characters of one value
 _MAX_ITEMS = 50
 _MAX_DEPTH = 4

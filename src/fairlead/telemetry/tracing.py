@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
-__all__ = ("SENT_AT", "Attempt", "Sending", "Traceable", "trace")
-
 SENT_AT = "fairlead-sent-at"  # a header: unix seconds of the enqueue
 _RECENT = 3_600.0  # seconds; what begins later is no part of the trace that enqueued it
 _MAX_STATE = 512  # characters of the header tracestate, as W3C asks for at least
@@ -31,8 +29,8 @@ _MAX_STATE = 512  # characters of the header tracestate, as W3C asks for at leas
 _OUTCOMES: Mapping[type[BaseException], str] = {Retry: "retry", Reject: "reject", Snooze: "snooze"}
 
 
-class Sending(Protocol):
-    """A task that is about to be enqueued."""
+class Traced(Protocol):
+    """What a span says of a task."""
 
     @property
     def task(self) -> str: ...
@@ -44,23 +42,18 @@ class Sending(Protocol):
     def queue(self) -> str: ...
     @property
     def correlation_id(self) -> str: ...
+
+
+class Sending(Traced, Protocol):
+    """A task that is about to be enqueued."""
+
     @property
     def headers(self) -> dict[str, str]: ...
 
 
-class Attempt(Protocol):
+class Attempt(Traced, Protocol):
     """An attempt that is about to begin."""
 
-    @property
-    def task(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def tenant(self) -> str: ...
-    @property
-    def queue(self) -> str: ...
-    @property
-    def correlation_id(self) -> str: ...
     @property
     def headers(self) -> Mapping[str, str]: ...
     @property
@@ -168,7 +161,7 @@ def _is_first(attempt: Attempt) -> bool:
         return True
 
 
-def _attributes(operation: str, task: Sending | Attempt) -> dict[str, str]:
+def _attributes(operation: str, task: Traced) -> dict[str, str]:
     return {
         "messaging.system": "fairlead",
         "messaging.operation.name": operation,

@@ -10,8 +10,6 @@ from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidOption
 from fairlead.model.options import seconds
 
-__all__ = ("ManualClock",)
-
 
 class ManualClock(Clock):
     """The time of a broker in memory: due times, retries, schedules, rates and retention follow.

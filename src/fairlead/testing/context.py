@@ -26,8 +26,6 @@ from fairlead.worker.run.results import Ended, Results
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
 
-__all__ = ("RecordingContext", "new_context")
-
 
 class _Writes:
     """Takes what a handler writes, and answers with it."""

@@ -12,8 +12,6 @@ from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased, task_name
 
-__all__ = ("Crash", "Crashes", "Victim", "empty_reply")
-
 #: When a worker dies: it has a task in hand; it has told the broker that the task runs; the handler
 #: has ended and the broker does not know; the broker knows and the worker never heard of it.
 Crash = Literal["fetched", "started", "finished", "settled"]

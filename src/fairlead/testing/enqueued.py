@@ -16,8 +16,6 @@ from fairlead.model.packing import pack, unpack, unpack_arguments
 from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry
 
-__all__ = ("EnqueuedTask", "enqueued_task", "matches", "shown_calls")
-
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _SHOWN = 20  # calls in the text of a failed assertion
 _LONGEST = 200  # characters of one of them

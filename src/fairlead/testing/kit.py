@@ -23,8 +23,6 @@ from fairlead.testing.crashes import Crash
 from fairlead.testing.enqueued import EnqueuedTask, enqueued_task, matches, shown_calls
 from fairlead.testing.recording_broker import RecordingBroker
 
-__all__ = ("Kit",)
-
 _LIMIT = 10_000  # attempts of a drain, and moments of ``elapse``
 
 

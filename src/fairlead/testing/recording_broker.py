@@ -23,8 +23,6 @@ from fairlead.broker.requests import (
 from fairlead.model.lifecycle import Settlement
 from fairlead.testing.crashes import Crashes, empty_reply
 
-__all__ = ("Recorded", "RecordingBroker")
-
 _SHORT_WAYS = frozenset(("stores", "place", "thread_line"))  # past this broker
 
 

@@ -3,7 +3,3 @@
 ``processor`` is the main loop, ``run`` runs one attempt, ``process`` holds supervisor and children.
 Nothing is imported here: a program that enqueues loads no worker.
 """
-
-from __future__ import annotations
-
-__all__ = ()

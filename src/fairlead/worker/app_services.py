@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fairlead.fallback.outcomes import Outcomes
     from fairlead.worker.run.context import Context
 
-__all__ = ("NO_SERVICES", "AppServices", "AroundRun", "Enqueueable", "Enqueuer")
-
 H = TypeVar("H")
 H_co = TypeVar("H_co", covariant=True)
 

@@ -22,8 +22,6 @@ from fairlead.model.registry import Registry, TaskSpec
 from fairlead.worker.inflight import Inflight, Kind
 from fairlead.worker.prefetch import Prefetch
 
-__all__ = ("Ask", "Capacity")
-
 _LOOK = 16  # tasks that are asked for behind those that cannot begin
 _MOST_HELD = 128  # tasks held that cannot begin; no look behind more of them
 _FIRST_PAUSE = 0.1  # seconds until the next look, doubled each time that nothing could begin

@@ -7,8 +7,6 @@ import math
 import time
 from collections.abc import Callable
 
-__all__ = ("FEW", "SPACING", "Coalescer")
-
 SPACING = 0.003  # seconds from one exchange to the next while tasks come one by one
 FEW = 8  # outcomes that wait for no others
 _REST = 0.005  # seconds without an exchange: what comes then comes to an idle worker

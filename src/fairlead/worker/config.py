@@ -19,11 +19,6 @@ from fairlead.model.registry import Registry
 from fairlead.runtime.component import Outage
 from fairlead.worker.process.ipc import SlotPlan
 
-__all__ = (
-    "check_count", "check_limits", "check_seconds", "place", "prepared", "queue_order",
-    "slot_plan_of", "versions",
-)  # fmt: skip
-
 _MAX_SLOTS = 10_000
 _PAUSE = 1.0  # seconds between two tries to reach a broker that is away
 

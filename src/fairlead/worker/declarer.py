@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from fairlead.broker.records import Hello
 from fairlead.model.errors import BrokerError
 
-__all__ = ("Declarer",)
-
 log = logging.getLogger("fairlead.worker")
 
 

@@ -10,8 +10,6 @@ from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import Outage
 from fairlead.worker.processor import Processor
 
-__all__ = ("until_empty",)
-
 _LOOK = 0.1  # seconds between two looks
 _PAUSE = 1.0  # seconds after the broker failed
 

@@ -9,8 +9,6 @@ from fairlead.broker import Broker
 from fairlead.runtime.component import every
 from fairlead.worker.scheduler import Scheduler
 
-__all__ = ("Forwarder",)
-
 _SAFETY = 5.0  # seconds: what no reply had told of is found by then
 _COVERED = 30.0  # seconds: the same while somebody else looks; but perhaps not at every shard
 

@@ -14,8 +14,6 @@ from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import Outage
 from fairlead.worker.syncer import Syncer
 
-__all__ = ("Health", "Healthchecker")
-
 _INTERVAL = 5.0  # seconds
 _ANSWER = 2.0  # seconds in which the broker must answer
 

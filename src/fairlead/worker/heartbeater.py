@@ -12,8 +12,6 @@ from fairlead.broker.requests import HEARTBEAT, LEASE, BeatReply, LeaseRef, Stan
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import every
 
-__all__ = ("Heartbeater",)
-
 log = logging.getLogger("fairlead.worker")
 
 

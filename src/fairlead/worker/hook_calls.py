@@ -9,8 +9,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-__all__ = ("MOST_HANGING", "HookCalls")
-
 MOST_HANGING = 4  # calls of one hook that were given up and go on: each may hold a thread
 
 

@@ -27,8 +27,6 @@ from fairlead.runtime.ids import new_id
 from fairlead.runtime.randomness import generator
 from fairlead.worker.hook_calls import HookCalls
 
-__all__ = ("KIND", "Hook", "HookEvent", "HookEvents", "HookRunner")
-
 KIND = "hook"  # of documents
 _LEASE = 10.0  # seconds after which a hook that was not renewed may be taken over
 _RENEW = 2.0  # seconds between two renewals

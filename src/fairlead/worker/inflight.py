@@ -12,8 +12,6 @@ from fairlead.model.lifecycle import runs_once
 from fairlead.model.message import Leased
 from fairlead.worker.process.shared_state import SharedState
 
-__all__ = ("Inflight", "Kind", "Running", "Stop")
-
 #: Why an attempt has to stop: out of time, cancelled by somebody, handed back because the worker
 #: stops, or no longer ours.
 Stop = Literal["timeout", "cancel", "release", "lost"]

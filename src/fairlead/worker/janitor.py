@@ -7,8 +7,6 @@ from collections.abc import Callable
 from fairlead.broker import Broker
 from fairlead.runtime.component import every
 
-__all__ = ("Janitor",)
-
 _INTERVAL = 30.0  # seconds on average
 
 

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from fairlead.model.lifecycle import runs_once
 from fairlead.worker.inflight import Inflight
 
-__all__ = ("LeaseWatch", "margin")
-
 log = logging.getLogger("fairlead.worker")
 
 _LOOK = 0.25  # seconds

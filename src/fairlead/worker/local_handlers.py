@@ -30,8 +30,6 @@ from fairlead.worker.run.dependency_loader import DependencyLoader
 from fairlead.worker.run.threads import Threads
 from fairlead.worker.runner import Raised, Runner
 
-__all__ = ("LocalHandlers",)
-
 log = logging.getLogger("fairlead.worker")
 
 _PATIENCE = 0.4  # seconds that a handler has to stop when it is told to

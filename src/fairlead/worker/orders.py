@@ -9,8 +9,6 @@ from fairlead.broker.requests import BeatReply, StandingOrder
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.processor import Processor
 
-__all__ = ("Orders",)
-
 log = logging.getLogger("fairlead.worker")
 
 

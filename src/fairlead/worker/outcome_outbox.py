@@ -23,8 +23,6 @@ from fairlead.model.lifecycle import Settlement
 from fairlead.model.outage import Moment, elapsed
 from fairlead.model.spool_errors import SpoolFailed, SpoolFull
 
-__all__ = ("Batch", "OutcomeOutbox")
-
 log = logging.getLogger("fairlead.worker")
 
 _FRESH = 0.5  # seconds; an outcome goes on its way at once if there is a broker

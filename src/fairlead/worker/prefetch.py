@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fairlead.broker.requests import MAX_EXCHANGE
 
-__all__ = ("Prefetch",)
-
 _AHEAD = 0.01  # seconds: no more is held than handlers finish in that time
 _LONG = 0.1  # seconds
 _MOST = 3 * MAX_EXCHANGE  # whatever the rate: there are rows for that many beyond the slots

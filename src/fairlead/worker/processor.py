@@ -25,8 +25,6 @@ from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.work_waiter import WorkWaiter
 
-__all__ = ("Processor",)
-
 _SAFETY = 15.0  # seconds; brokers look after lost wake-ups themselves, this is in case one does not
 _PAUSE = 0.1  # seconds after a wait that failed
 _LAST_WORDS = 2.0  # seconds to deliver outcomes in once nothing runs any more

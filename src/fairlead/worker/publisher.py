@@ -12,8 +12,6 @@ from fairlead.model.catalog import KIND, digest_of
 from fairlead.runtime.component import every
 from fairlead.runtime.randomness import generator
 
-__all__ = ("TTL", "Publisher")
-
 log = logging.getLogger("fairlead.worker")
 
 TTL = 180.0  # seconds that a catalog is known after the last worker that has it

@@ -13,8 +13,6 @@ from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.model.registry import Registry
 from fairlead.runtime.component import every
 
-__all__ = ("QueueWatch",)
-
 log = logging.getLogger("fairlead.worker")
 
 _INTERVAL = 30.0  # seconds

@@ -11,8 +11,6 @@ from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import every
 from fairlead.runtime.identity import is_gone
 
-__all__ = ("Recoverer", "give_back", "give_back_soon")
-
 log = logging.getLogger("fairlead.worker")
 
 _INTERVAL = 5.0  # seconds on average

@@ -25,8 +25,6 @@ from fairlead.runtime.component import Outage, within
 from fairlead.runtime.randomness import generator
 from fairlead.worker.inflight import Inflight
 
-__all__ = ("TAKES_OVER", "Referrer")
-
 log = logging.getLogger("fairlead.worker")
 
 TAKES_OVER = "takes_over"  # in the details of a worker's record: it understands such letters

@@ -18,8 +18,6 @@ from fairlead.model.packing import read_arguments, unpack_arguments
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.result_refs import outputs_in
 
-__all__ = ("Assignment", "Plain", "Plan", "Router")
-
 
 class Assignment:
     """All that is needed to run one attempt: the lease, the handler, and how to treat it."""

@@ -28,18 +28,16 @@ from fairlead.telemetry.counters import OTHER, Counters
 from fairlead.worker.app_services import NO_SERVICES, AppServices
 from fairlead.worker.inflight import Inflight, Kind
 from fairlead.worker.router import Router
-from fairlead.worker.run.attempt import Settler
+from fairlead.worker.run.attempt import Attempt, ExecutionEnv, Settler
 from fairlead.worker.run.deadlines import Deadlines
 from fairlead.worker.run.dependency_loader import DependencyLoader, LoadingAttempt
 from fairlead.worker.run.error_text import without_traceback
-from fairlead.worker.run.executors import Attempt, ExecutionEnv, begin
+from fairlead.worker.run.executors import begin
 from fairlead.worker.run.isolated_process import SlotProcesses
 from fairlead.worker.run.light_attempt import LightAttempts
 from fairlead.worker.run.log_buffer import LogBuffer
 from fairlead.worker.run.progress_writer import Writes
 from fairlead.worker.run.threads import Threads
-
-__all__ = ("Raised", "Runner")
 
 log = logging.getLogger("fairlead.worker")
 

@@ -13,8 +13,6 @@ from fairlead.broker.submission_checks import check_submissions
 from fairlead.model.errors import InvalidInput
 from fairlead.model.schedule import decode, due, stamp
 
-__all__ = ("Scheduler",)
-
 log = logging.getLogger("fairlead.worker")
 
 _AT_ONCE = 100  # slots that one call fires, so that none takes long

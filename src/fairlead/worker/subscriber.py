@@ -12,8 +12,6 @@ from fairlead.model.message import Leased
 from fairlead.runtime.component import every
 from fairlead.worker.inflight import Inflight
 
-__all__ = ("Subscriber",)
-
 _TIMEOUT = 30.0  # seconds that one call waits for mail
 _PAUSE = 0.01  # seconds between two calls, should one return at once without any
 

@@ -20,8 +20,6 @@ from fairlead.worker.outcome_outbox import Batch, OutcomeOutbox
 from fairlead.worker.run.attempt import Attempt
 from fairlead.worker.run.error_text import describe
 
-__all__ = ("Syncer",)
-
 log = logging.getLogger("fairlead.worker")
 
 

@@ -15,8 +15,6 @@ from fairlead.worker.capacity import Ask
 from fairlead.worker.inflight import Inflight
 from fairlead.worker.syncer import Syncer
 
-__all__ = ("WaitEnd", "WorkWaiter")
-
 #: What ended a wait: there may be something to fetch, nothing came in time, a task was handed over
 #: and nothing else happened, or the worker has something else to do.
 WaitEnd = Literal["found", "timeout", "handed", "interrupted"]

@@ -51,8 +51,6 @@ from fairlead.worker.subscriber import Subscriber
 from fairlead.worker.syncer import Syncer
 from fairlead.worker.worker_record import WorkerState, introduction_of, state_of, worker_record
 
-__all__ = ("Worker",)
-
 _KEPT = 100  # exceptions of handlers, for tests
 _DRAINED = 10_000  # attempts after which a drain gives up
 _MOST_DRAINED = 10**9

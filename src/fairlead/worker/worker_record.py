@@ -18,8 +18,6 @@ from fairlead.worker.referrer import TAKES_OVER
 if TYPE_CHECKING:
     from fairlead.worker.worker import Worker
 
-__all__ = ("WorkerState", "child_record", "introduction_of", "state_of", "worker_record")
-
 _MOST_SHOWN = 100  # running tasks
 
 #: ``quiet``: a signal said so. ``paused``: an operator ordered it. ``stopped``: it is still there,

@@ -28,8 +28,8 @@ class Site:
         self.now = 100.0
         self.reads = 0
         self.away = False
-        self._documents = self.client.documents
-        self.client.documents = self.documents  # type: ignore[method-assign]
+        self._documents = self.client.store.documents
+        self.client.store.documents = self.documents  # type: ignore[method-assign]
         self.cache = TokenCache(lambda: self.client, clock=lambda: self.now)
 
     async def documents(self, *args: Any, **more: Any) -> DocumentPage:
@@ -176,7 +176,7 @@ async def test_last_use_is_noted_at_most_once_a_minute() -> None:
 async def test_the_secret_is_stored_nowhere() -> None:
     site = Site()
     text = await site.new()
-    (document,) = (await site.client.documents(KIND)).documents
+    (document,) = (await site.client.store.documents(KIND)).documents
     secret = text.split("_", 2)[2]
     assert secret.encode() not in document.value
     stored = msgspec.json.decode(document.value, type=Stored)

@@ -51,8 +51,11 @@ def test_what_is_no_error_of_a_caller_has_none() -> None:
 
 
 def test_types_are_stable_and_belong_to_one_status() -> None:
-    kinds = [getattr(problems, name) for name in problems.__all__]
-    kinds = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Problem)]
+    kinds = [
+        kind
+        for kind in vars(problems).values()
+        if isinstance(kind, type) and issubclass(kind, Problem)
+    ]
     slugs = {kind.slug: kind.status for kind in kinds}
     assert slugs == {
         "bad-request": 400,

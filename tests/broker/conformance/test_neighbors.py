@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.broker import Store
-from fairlead.broker.requests import QueueChange, Submission
+from fairlead.broker.requests import Alter, QueueChange, Submission
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Leased
 from tests.support.store import NOW, Client, completed, dead, events, states, submit
@@ -46,6 +46,23 @@ async def test_a_flood_of_completed_tasks_does_not_push_out_what_others_keep(
     newest = [made(i) for i in range(1990, 2000)]
     assert await states(broker, *newest, now=NOW + 1) == [State.COMPLETED] * 10
     assert await states(broker, made(1010), made(1500), now=NOW + 1) == [None, None]
+
+
+async def test_what_is_cancelled_is_kept_although_another_holds_all_the_room(
+    broker: Store, c: Client
+) -> None:
+    """It never ran, so that nothing is stored of it by which it would be known as another's."""
+    await c.configure(QueueChange(queue="default", keep_completed_count=320))
+    await ended(c, *many(1000, 1400, "noisy"))
+    await c.enqueue(submit(made(1), "victim"), submit(made(2), "victim"))
+    orders = [Alter(id=made(number), action="cancel") for number in (1, 2)]
+    assert [each.code for each in await c.alter(*orders)] == ["done"] * 2
+    assert await states(broker, made(1), made(2)) == [State.CANCELLED] * 2
+    assert await states(broker, made(1080), made(1081), made(1082)) == [
+        None,
+        None,
+        State.COMPLETED,
+    ]
 
 
 async def test_a_flood_of_large_results_does_not_push_out_what_others_keep(

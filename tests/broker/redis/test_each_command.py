@@ -144,6 +144,8 @@ async def test_a_command_that_fails_leaves_everything_as_it_was(
         assert list(uncertain(commands, write)) == [], f"behind the first write of {name}"
         assert commands[:write]
         for place in range(write):
+            if commands[place].startswith("pcall INFO "):  # a user may be without the right to ask
+                continue
             made.restore()
             made.client.set("fault", before + place + 1)
             with pytest.raises(Refused):

@@ -5,6 +5,7 @@ Judged on a server for which that is so at once: each call does the least that i
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -12,13 +13,13 @@ from typing import Any
 import pytest
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.requests import Alter, Fetch, TenantChange
+from fairlead.broker.requests import Alter, Fetch, QueueChange, TenantChange
 from fairlead.client.client import Client as AppClient
 from fairlead.model.errors import Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.fair import LiveClient
 from tests.support.long_way import clockless_lua, slow_lua
-from tests.support.servers import Running, shared
+from tests.support.servers import Running, server, shared
 from tests.support.store import submit
 
 MANY = 40
@@ -125,11 +126,14 @@ async def test_a_queue_is_deleted_in_as_many_calls_as_it_takes(slow: Counted) ->
     assert (await slow.snapshot()).queues == {}
 
 
-async def test_a_read_goes_on_with_the_next_call(slow: Counted) -> None:
+async def test_a_read_goes_on_with_the_next_call(running: Running, slow: Counted) -> None:
     names = await filled(slow, 100)
+    running.admin("CONFIG", "RESETSTAT")
     records = await slow.find([*names, "unknown"])
     assert [record and record.message.id for record in records] == [*names, None]
     assert slow.calls["find"] > 2
+    reads = running.admin("INFO", "commandstats")["cmdstat_hmget"]["calls"]
+    assert reads < 5 * slow.calls["find"], "nothing is read for the next call"
 
 
 async def test_many_tasks_are_read_with_few_commands(running: Running, broker: Counted) -> None:
@@ -204,3 +208,41 @@ async def test_tidy_gives_a_tenant_what_a_caller_did_not_stay_for(
     while (await broker.tidy()).more:
         pass
     assert await runnable(broker) == {"b"}
+
+
+async def test_a_tenant_is_given_it_everywhere_although_the_server_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By then the server keeps its queues in another order: places in the old one mean nothing."""
+    with server(aof=True) as running:
+        broker = Counted(running.url)
+        await known_everywhere(broker)
+        change = TenantChange(tenant="a", paused=True)
+        monkeypatch.setattr(broker, "own", None)
+        with pytest.raises(TypeError):
+            await broker.configure(LiveClient(broker).call(), [change])
+        monkeypatch.undo()
+        for _ in range(QUEUES // 30):
+            assert (await broker.tidy()).more
+        await asyncio.to_thread(running.restart)
+        while (await broker.tidy()).more:
+            pass
+        assert await runnable(broker) == {"b"}
+        await broker.close()
+
+
+async def test_who_sets_something_else_does_not_finish_what_others_have_set(
+    broker: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that begins waits for its own declarations, not for those of all tenants."""
+    await known_everywhere(broker)
+    call = LiveClient(broker).call
+    monkeypatch.setattr(broker, "own", None)
+    with pytest.raises(TypeError):
+        await broker.configure(call(), [TenantChange(tenant="a", paused=True)])
+    monkeypatch.undo()
+    await broker.configure(call(), [])
+    await broker.configure(call(), [QueueChange(queue="q.0", warn_depth=5)])
+    await broker.configure(call(), [TenantChange(tenant="b", queue="q.0", weight=2.0)])
+    assert broker.calls["apply_settings"] == 0
+    assert (await broker.tidy()).more

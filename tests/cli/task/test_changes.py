@@ -178,7 +178,7 @@ def test_what_operators_do_is_in_the_audit_trail(
     mail.enqueue("ann")
     operator("queue", "pause", "mail")
     operator("task", "cancel", "--all-matching", "--queue", "mail", "--yes")
-    notes = app._clients.sync(lambda client: client.notes("audit"))
+    notes = app._clients.sync(lambda client: client.store.notes("audit"))
     lines = [json.loads(each.value) for each in notes]
     assert [(line["action"], line["target"], line["peer"]) for line in lines] == [
         ("tasks.cancel", "*", "cli"),

@@ -1,5 +1,1 @@
 """Who may call the API, and how often: tokens, sign-in links, rate limits. Start with `access`."""
-
-from __future__ import annotations
-
-__all__ = ()

@@ -8,8 +8,6 @@ from fairlead.api.http.problems import Forbidden
 from fairlead.api.http.route import Access, Scope
 from fairlead.api.settings import ApiSettings
 
-__all__ = ("SAFE", "OriginCheck", "bearer", "require")
-
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _SITES = (b"same-origin", b"none")  # of Sec-Fetch-Site: our own page, or typed by a person
 

@@ -8,8 +8,6 @@ from collections import OrderedDict
 from fairlead.api.http.problems import TooManyRequests
 from fairlead.api.http.route import Access
 
-__all__ = ("Buckets", "Rates")
-
 _MOST = 10_000  # buckets of one kind; the one that was used the longest ago goes
 _LEAST_BURST = 10.0
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from fairlead.api.service import Service
     from fairlead.client import Client
 
-__all__ = ("MOUNTS", "SignInCode", "create_code", "link_of", "redeem_code")
-
 PATH = "/sign-in"
 _KIND = "sign-in"  # of documents
 _CODE = re.compile(r"([0-9a-f]{12})-([A-Za-z0-9_-]{22})\Z")
@@ -101,7 +99,7 @@ async def redeem_code(client: Client, text: str) -> Token | None:
     given = _opened(text)
     if given is None:
         return None
-    found = (await client.documents(_KIND, [given.id])).documents
+    found = (await client.store.documents(_KIND, [given.id])).documents
     if not found:
         return None
     stored = msgspec.json.decode(found[0].value, type=SignInCode)

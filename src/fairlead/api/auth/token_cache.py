@@ -24,8 +24,6 @@ from fairlead.broker.documents import Document, DocumentChange
 from fairlead.client import Client
 from fairlead.model.errors import BrokerError
 
-__all__ = ("TokenCache",)
-
 _log = logging.getLogger("fairlead.api")
 
 _FRESH = 1.0  # seconds after which a token is read anew, beside the request that uses it
@@ -177,7 +175,7 @@ class TokenCache:
             began = self._clock()
             try:
                 async with asyncio.timeout(self._limit):
-                    page = await self._client().documents(KIND, cursor=cursor, limit=_PAGE)
+                    page = await self._client().store.documents(KIND, cursor=cursor, limit=_PAGE)
             except (BrokerError, TimeoutError):
                 return
             for document in page.documents:
@@ -193,7 +191,7 @@ class TokenCache:
         began = self._clock()
         try:
             async with asyncio.timeout(self._limit):
-                page = await self._client().documents(KIND, [id])
+                page = await self._client().store.documents(KIND, [id])
         except (BrokerError, TimeoutError):
             return  # it is as old as it is; whoever needs it newer is told
         finally:

@@ -9,8 +9,6 @@ from fairlead.broker.documents import MAX_DOCUMENTS, Document, DocumentChange
 from fairlead.client import Client
 from fairlead.model.errors import FairleadError, TooLarge
 
-__all__ = ("TokenView", "create_token", "list_tokens", "revoke_token")
-
 _AFTER = 7 * 86_400.0  # seconds that a token is listed after it has expired
 _PAGE = 500
 
@@ -63,9 +61,9 @@ async def list_tokens(client: Client) -> list[TokenView]:
     views: list[TokenView] = []
     cursor: str | None = None
     while True:
-        page = await client.documents(KIND, cursor=cursor, limit=_PAGE)
+        page = await client.store.documents(KIND, cursor=cursor, limit=_PAGE)
         names = [document.name for document in page.documents]
-        found = (await client.documents(USE, names)).documents if names else []
+        found = (await client.store.documents(USE, names)).documents if names else []
         used = {document.name: document for document in found}
         views += [_view(each, used.get(each.name), page.now) for each in page.documents]
         cursor = page.cursor
@@ -75,7 +73,7 @@ async def list_tokens(client: Client) -> list[TokenView]:
 
 async def revoke_token(client: Client, id: str) -> bool:
     """Delete a token: servers refuse it within two seconds. False if there is none."""
-    if not (await client.documents(KIND, [id])).documents:
+    if not (await client.store.documents(KIND, [id])).documents:
         return False
     gone = [DocumentChange(kind=kind, name=id, value=None) for kind in (KIND, USE)]
     await client.write_documents(gone)

@@ -13,18 +13,6 @@ from fairlead.api.http.route import SCOPES, Access, Scope
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_tenant
 
-__all__ = (
-    "KIND",
-    "USE",
-    "Stored",
-    "Token",
-    "TokenUse",
-    "check_scopes",
-    "matches",
-    "new_token",
-    "parsed",
-)
-
 KIND, USE = "token", "token-use"  # of documents
 _TOKEN = re.compile(r"fl_([0-9a-f]{12})_([A-Za-z0-9_-]{43})\Z")
 _LONGEST_NAME = 100

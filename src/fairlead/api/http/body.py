@@ -9,8 +9,6 @@ from typing import Any
 from fairlead.api.http.mount import Receive
 from fairlead.api.http.problems import BadRequest, BodyTooLarge, RequestTimeout
 
-__all__ = ("pieces", "whole")
-
 _TOTAL = 6  # a body may take in all so many times as long as it may be silent
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ("MAX_HEAD", "MAX_HEADERS", "MAX_LATE", "HeadLimits")
-
 MAX_HEAD = 32 * 1024  # bytes of the request line and the headers
 MAX_HEADERS = 100
 MAX_LATE = 1024 * 1024  # bytes of a body that are read after its answer, for nothing

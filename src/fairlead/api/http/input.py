@@ -24,17 +24,6 @@ from fairlead.api.http.problems import (
 )
 from fairlead.api.http.route import Headers
 
-__all__ = (
-    "JSON",
-    "Decode",
-    "Query",
-    "check_body",
-    "decoder_of",
-    "query_decoder_of",
-    "refusal_of",
-    "text_of",
-)
-
 Decode = Callable[[bytes], Any]
 Query = Callable[[bytes], Any]
 

@@ -11,8 +11,6 @@ from fairlead.api.http.route import Scope
 if TYPE_CHECKING:
     from fairlead.api.service import Service
 
-__all__ = ("ACCESS", "Application", "Connection", "Mount", "Receive", "Send")
-
 Connection = MutableMapping[str, Any]  # what ASGI calls a scope
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -38,34 +38,6 @@ from fairlead.model.ledger_errors import LedgerError, LedgerRefused
 from fairlead.model.safe_repr import one_line
 from fairlead.model.spool_errors import SpoolFailed, SpoolFull
 
-__all__ = (
-    "NOTHING_DONE",
-    "BadRequest",
-    "BodyTooLarge",
-    "BrokerAway",
-    "BrokerFull",
-    "Conflicting",
-    "Draining",
-    "Forbidden",
-    "Full",
-    "InDoubt",
-    "Invalid",
-    "LedgerAway",
-    "MethodNotAllowed",
-    "NotFound",
-    "Problem",
-    "ProblemBody",
-    "RequestTimeout",
-    "SpoolAway",
-    "SpoolOverflow",
-    "Spooled",
-    "TooManyRequests",
-    "Unauthorized",
-    "Unexpected",
-    "UnsupportedMediaType",
-    "problem_of",
-)
-
 _LONGEST_VALUE = 100
 _LONGEST_FIELD = 200
 _LONGEST_DETAIL = 1_000

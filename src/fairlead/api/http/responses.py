@@ -12,8 +12,6 @@ from fairlead.api.http.mount import Connection, Send
 from fairlead.api.http.problems import Problem
 from fairlead.api.http.route import Reply, Route
 
-__all__ = ("SECURITY", "encode", "guarded", "send_data", "send_problem", "send_value")
-
 #: In every answer, unless it has a header of that name itself. The page has a policy of its own.
 SECURITY: tuple[tuple[bytes, bytes], ...] = (
     (b"cache-control", b"no-store"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -14,8 +15,6 @@ from fairlead.model.names import DEFAULT_TENANT, check_tenant
 if TYPE_CHECKING:
     from fairlead.api.service import Service
     from fairlead.client import Client
-
-__all__ = ("SCOPES", "Access", "Headers", "Reply", "Request", "Route", "Scope")
 
 #: ``read``: states, counts and settings. ``submit``: new tasks, and the results of one's own.
 #: ``manage``: changes of what exists. ``payload``: arguments and results of tasks.
@@ -128,7 +127,8 @@ class Route:
     summary: str  # one sentence
     body: Any = None  # a Struct that forbids unknown fields
     query: type | None = None  # a Struct; the text of each parameter is converted
-    answer: type | None = None  # None: no content, unless the handler returns a Reply
+    #: A Struct. None: what the handler says that it returns; if that is None too, no content.
+    answer: Any = None
     status: int = 200
     problems: tuple[type[Problem], ...] = ()  # beyond those that every route has
     #: How many seconds it may take until the broker counts as away; 0: a little more than one call
@@ -144,3 +144,8 @@ class Route:
     also: Mapping[int, str] = field(default_factory=dict)  # other good answers of the same shape
     headers: Mapping[str, str] = field(default_factory=dict)  # that it reads, and what for
     tags: tuple[str, ...] = ()  # headings in the description; without any, the first part of path
+
+    def __post_init__(self) -> None:
+        if self.answer is None:
+            answer = get_type_hints(self.handler)["return"]
+            object.__setattr__(self, "answer", None if answer is NoneType else answer)

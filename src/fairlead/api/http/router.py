@@ -9,8 +9,6 @@ from urllib.parse import unquote
 from fairlead.api.http.mount import Connection
 from fairlead.api.http.problems import BadRequest, MethodNotAllowed, Problem
 
-__all__ = ("Router", "path_of", "segments_of")
-
 _Node = dict[str, Any]  # segment -> node; "{" -> (name, node); "/" -> {method: route}
 
 

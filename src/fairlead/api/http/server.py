@@ -33,8 +33,6 @@ from fairlead.api.openapi import document
 from fairlead.api.route_table import BASE, MOUNTS, ROUTES
 from fairlead.api.service import Service, headers_of, mutates
 
-__all__ = ("Server",)
-
 _log = logging.getLogger("fairlead.api")
 
 _MORE = 0.3  # seconds that a call has beyond those of the client, which knows better what happened

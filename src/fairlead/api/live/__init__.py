@@ -16,8 +16,6 @@ from fairlead.api.service import Service
 from fairlead.client import Client
 from fairlead.model.errors import Refused
 
-__all__ = ("MOUNTS", "hub_of")
-
 _hubs: WeakKeyDictionary[Service, Hub] = WeakKeyDictionary()
 
 

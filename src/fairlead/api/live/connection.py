@@ -11,8 +11,6 @@ from fairlead.api.http.problems import Forbidden, Problem, Unauthorized
 from fairlead.api.http.route import Access
 from fairlead.api.service import Service
 
-__all__ = ("first_of", "recheck")
-
 _PERIOD = 5.0  # seconds
 
 

@@ -11,8 +11,6 @@ import msgspec
 from fairlead.api.views.timestamps import moment_text
 from fairlead.client import EventInfo
 
-__all__ = ("EncodedEvent", "EventBatch", "encoded", "encoded_data")
-
 _encode = msgspec.json.Encoder().encode
 
 

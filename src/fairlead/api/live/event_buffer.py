@@ -9,8 +9,6 @@ from fairlead.client.event_stream import Heard
 from fairlead.model.event_places import advance, places_of, reached
 from fairlead.model.events import EventId
 
-__all__ = ("EventBuffer",)
-
 _MOST = 5_000
 
 

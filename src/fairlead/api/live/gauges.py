@@ -16,8 +16,6 @@ from fairlead.client import Client
 from fairlead.client.event_info import EventFilter
 from fairlead.model.errors import BrokerError
 
-__all__ = ("DEPTH", "FIGURES", "METRICS", "Gauges")
-
 DEPTH = "queue.depth"
 METRICS = "system.metrics"
 FIGURES = frozenset((DEPTH, METRICS))
@@ -111,7 +109,7 @@ class Gauges:
             if clock() >= ends or len(depths) >= _MOST_TENANTS:
                 break
             async with asyncio.timeout(_PATIENCE):
-                found = await self._client().snapshot(tenants=False, tenant=tenant)
+                found = await self._client().store.snapshot(tenants=False, tenant=tenant)
             depths[tenant] = found.now, depths_of(found, tenant)
             whole = found if tenant is None else whole
         async with asyncio.timeout(_PATIENCE):
@@ -122,9 +120,9 @@ class Gauges:
         if not any(_wants(each, METRICS) for filters in self._groups for each in filters):
             return None
         client = self._client()
-        found = whole or await client.snapshot(tenants=False)
-        stats = (await client.stats(None, tenants=False)).queues.values()
-        workers = await client.workers()
+        found = whole or await client.store.snapshot(tenants=False)
+        stats = (await client.store.stats(None, tenants=False)).queues.values()
+        workers = await client.store.workers()
         counted = (
             found.now,
             sum(queue.enqueued for queue in stats),
@@ -206,7 +204,7 @@ class Gauges:
         loop = asyncio.get_running_loop()
         known = self._snapshots.get(tenant)
         if known is None or loop.time() - known[0] > _FRESH:
-            task = loop.create_task(self._client().snapshot(tenants=False, tenant=tenant))
+            task = loop.create_task(self._client().store.snapshot(tenants=False, tenant=tenant))
             task.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._snapshots = {
                 name: each

@@ -20,8 +20,6 @@ from fairlead.model.event_places import places_of, reached
 from fairlead.model.events import EventId
 from fairlead.runtime.component import Outage
 
-__all__ = ("Hub",)
-
 _log = logging.getLogger("fairlead.api")
 
 _PATIENCE = 1.5  # seconds for the first read

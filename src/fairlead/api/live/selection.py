@@ -10,8 +10,6 @@ from fairlead.api.live.gauges import FIGURES
 from fairlead.client.event_info import EVENT_TYPES, EventFilter, event_filter, parse_event_text
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("LIVE_TYPES", "Selection", "check_place", "filter_of")
-
 LIVE_TYPES = EVENT_TYPES | FIGURES
 _MOST_TYPES = 100
 

@@ -20,8 +20,6 @@ from fairlead.api.live.subscription import Ended, Subscription
 from fairlead.api.service import Service, headers_of
 from fairlead.runtime.randomness import generator
 
-__all__ = ("MAX_CLIENTS", "SentEvents")
-
 MAX_CLIENTS = 2_000  # of one process, sockets among them
 _HEARTBEAT = 15.0  # seconds without an event after which a comment is sent
 _RETRY = 2_000  # milliseconds after which a client comes again when the connection is lost

@@ -32,8 +32,6 @@ from fairlead.api.service import Service, headers_of
 from fairlead.client.event_info import EventFilter
 from fairlead.model.errors import BrokerError
 
-__all__ = ("PROTOCOL", "Sockets")
-
 PROTOCOL = "fairlead.v1"
 _BEARER = "fairlead.bearer."  # before a token in the place of a subprotocol
 

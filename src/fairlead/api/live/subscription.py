@@ -10,8 +10,6 @@ from fairlead.api.live.encoded_events import EventBatch
 from fairlead.client.event_info import EventFilter
 from fairlead.model.events import EventId
 
-__all__ = ("MAX_BYTES", "MAX_EVENTS", "Ended", "Reason", "Subscription")
-
 MAX_EVENTS = 2_000  # that wait for one client, unless one batch has more
 MAX_BYTES = 512 * 1024  # and how much that may be
 

@@ -13,8 +13,6 @@ from fairlead.api.page.static_files import StaticFiles
 if TYPE_CHECKING:
     from fairlead.api.service import Service
 
-__all__ = ("MOUNTS",)
-
 _BELOW = "/static/"
 _STATIC = (
     "page.css", "page.js", "board.js", "connection.js", "drawings.js", "fields.js", "shares.js",

@@ -12,8 +12,6 @@ from fairlead.api.http.mount import Connection, Receive, Send
 from fairlead.api.http.problems import MethodNotAllowed, NotFound
 from fairlead.api.http.router import path_of
 
-__all__ = ("CONTENT_SECURITY_POLICY", "StaticFiles")
-
 #: Script, style, image and requests of this origin alone; nothing inline, nothing evaluated, no
 #: frame, no form that is sent. With trusted types no text can become markup in the page.
 CONTENT_SECURITY_POLICY = "; ".join(

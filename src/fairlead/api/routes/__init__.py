@@ -2,7 +2,3 @@
 
 Start with ``tasks``; the others are made alike.
 """
-
-from __future__ import annotations
-
-__all__ = ()

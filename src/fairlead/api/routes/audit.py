@@ -14,8 +14,6 @@ from fairlead.api.views.paging import Limit, about, for_operators
 from fairlead.api.views.timestamps import moment
 from fairlead.broker.documents import Note
 
-__all__ = ("ROUTES", "AuditEntry", "AuditPage")
-
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One change. Nothing of the arguments or results of tasks is in it."""
@@ -52,7 +50,7 @@ async def _audit(request: Request) -> AuditPage:
     query: AuditQuery = request.query
     notes: list[Note] = []
     for trail in (AUDIT, TENANTS_AUDIT):  # their numbers are of one line
-        notes += await request.client.notes(trail, before=query.before, limit=query.limit)
+        notes += await request.client.store.notes(trail, before=query.before, limit=query.limit)
     notes = sorted(notes, key=lambda note: -note.number)[: query.limit]
     more = len(notes) == query.limit and notes[-1].number > 1
     return AuditPage(
@@ -78,6 +76,5 @@ ROUTES = (
         scope="manage",
         summary="Show who changed what, the latest first.",
         query=AuditQuery,
-        answer=AuditPage,
     ),
 )

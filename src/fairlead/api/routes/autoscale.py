@@ -1,14 +1,6 @@
 """How many workers there should be: a signal for autoscalers, such as KEDA's ``metrics-api``.
 
-The number of workers that a queue should have is::
-
-    desired = ceil((running + backlog * run_seconds / target) / concurrency)
-
-``running`` and ``backlog`` (tasks that could run now) are of this moment, ``run_seconds`` is the
-mean time of an attempt since the queue exists (1 if none has ended), ``target`` the seconds within
-which what waits should have begun, and ``concurrency`` the slots of one worker: the mean of those
-that serve the queue now, unless it is given. It is at least 1 while anything waits or runs, and
-within ``min`` and ``max``. A paused queue needs workers only for what still runs.
+docs/reference/http-api-management.md has the formula, and what each part of it is.
 """
 
 from __future__ import annotations
@@ -29,8 +21,6 @@ from fairlead.api.views.timestamps import moment
 from fairlead.broker.records import QueueCounts, WorkerRecord
 from fairlead.broker.stats import QueueStats
 from fairlead.model.names import check_queue
-
-__all__ = ("ROUTES", "Autoscale", "QueueSignal", "desired_workers")
 
 _RUN_SECONDS = 1.0  # of a queue in which nothing has ended yet
 _CONCURRENCY = 10  # of a worker, where none serves the queue and nobody says
@@ -102,9 +92,9 @@ async def _autoscale(request: Request) -> Autoscale:
     query: AutoscaleQuery = request.query
     queue = None if query.queue is None else check_queue(query.queue)
     counts, stats, workers = await asyncio.gather(
-        request.client.snapshot(queue, tenants=False),
-        request.client.stats(queue),
-        request.client.workers(),
+        request.client.store.snapshot(queue, tenants=False),
+        request.client.store.stats(queue),
+        request.client.store.workers(),
     )
     if queue is not None and queue not in counts.queues:
         raise NotFound(f"there is no queue {queue!r}")
@@ -173,7 +163,6 @@ ROUTES = (
         scope="read",
         summary="Show how many workers each queue should have.",
         query=AutoscaleQuery,
-        answer=Autoscale,
         problems=(NotFound,),
     ),
 )

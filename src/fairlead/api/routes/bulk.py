@@ -13,8 +13,6 @@ from fairlead.api.task_filter import TaskFilter, state_of
 from fairlead.api.views.paging import Cursor, about
 from fairlead.client.bulk_actions import STATES, Action
 
-__all__ = ("ROUTES", "ActBody")
-
 
 class ActBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to do with which tasks, and from where on."""

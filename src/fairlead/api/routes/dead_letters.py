@@ -22,8 +22,6 @@ from fairlead.client.task_pages import Found, found_tasks
 from fairlead.model.lifecycle import State
 from fairlead.model.safe_repr import one_line
 
-__all__ = ("ROUTES", "DeadLetter", "DeadLetterGroup", "DeadLetterGroups", "DeadLetterPage")
-
 _CALLS = 8  # to the broker, for one page
 _LONGEST = 1_000  # characters of an error's message
 _Group = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="The group of an error.")]
@@ -257,7 +255,6 @@ ROUTES = (
         scope="read",
         summary="List dead tasks with what they died of, in pages.",
         query=DeadLetterQuery,
-        answer=DeadLetterPage,
     ),
     Route(
         method="GET",
@@ -266,7 +263,6 @@ ROUTES = (
         scope="read",
         summary="Group dead tasks by name and error, in bounded pages.",
         query=DeadLetterFilter,
-        answer=DeadLetterGroups,
     ),
     Route(
         method="POST",

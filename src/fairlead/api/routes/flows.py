@@ -19,8 +19,6 @@ from fairlead.broker.records import TaskRecord
 from fairlead.model.lifecycle import State
 from fairlead.model.message import task_name
 
-__all__ = ("ROUTES", "FlowAltered", "FlowEdge", "FlowNode", "FlowView")
-
 _MOST_NODES = 1_000
 _MOST_CHECKED = 20_000  # members that are looked at before an order of a tenant
 
@@ -103,7 +101,9 @@ async def _get(request: Request) -> FlowView:
     members: list[FlowMember] = []
     while len(members) < query.limit:
         start, most = query.cursor + len(members), query.limit - len(members)
-        part = await request.client.graph(record.id, start, min(most, MAX_MEMBERS))
+        part = await request.client.store.graph(
+            record.id, start=start, limit=min(most, MAX_MEMBERS)
+        )
         if not part:
             break
         members += part
@@ -229,7 +229,7 @@ async def _check_members(request: Request, record: FlowRecord, own: str) -> None
             rule=f"at most {_MOST_CHECKED:,} tasks, or a token that is not bound to a tenant",
         )
     start = 0
-    while ids := await request.client.members(record.id, start, MAX_MEMBERS):
+    while ids := await request.client.store.members(record.id, start=start, limit=MAX_MEMBERS):
         start += len(ids)
         for task in await request.client.find(ids):
             if task is not None and task.message.tenant != own:
@@ -248,7 +248,6 @@ ROUTES = (
         scope="read",
         summary="Show a flow: how far it is, its tasks and what they wait for.",
         query=FlowQuery,
-        answer=FlowView,
         problems=(NotFound,),
     ),
     Route(
@@ -258,7 +257,6 @@ ROUTES = (
         scope="manage",
         summary="Cancel what waits of a flow, and ask what runs to stop.",
         query=FlowOwner,
-        answer=FlowAltered,
         problems=(NotFound, Conflicting),
         patience=20.0,
     ),
@@ -269,7 +267,6 @@ ROUTES = (
         scope="manage",
         summary="Put what failed of a flow back to work, and what ended because of it.",
         query=FlowOwner,
-        answer=FlowAltered,
         problems=(NotFound, Conflicting),
         patience=20.0,
     ),

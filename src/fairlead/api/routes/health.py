@@ -15,8 +15,6 @@ from fairlead.fallback.fallback import Fallback
 from fairlead.model.errors import BrokerError
 from fairlead.model.outage import BrokerState
 
-__all__ = ("ROUTES", "Health", "HealthFinding")
-
 Status = Literal["ok", "warn", "fail"]
 _WORST: tuple[Status, ...] = ("fail", "warn")
 
@@ -54,7 +52,7 @@ async def _health(request: Request) -> Health:
         if service.outage:
             raise TimeoutError  # others have asked, and go on to
         async with asyncio.timeout(service.settings.patience):
-            now, found = await request.client.now(), await request.client.diagnose()
+            now, found = await request.client.now(), await request.client.store.diagnose()
     except (BrokerError, TimeoutError) as error:
         # Without the words of the error, which may name the address of the broker.
         text = f"the broker does not answer ({type(error).__name__})"
@@ -96,7 +94,6 @@ ROUTES = (
         handler=_health,
         scope="read",
         summary="Show what the broker and its server say of themselves.",
-        answer=Health,
         when_away=True,
     ),
 )

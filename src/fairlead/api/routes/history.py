@@ -23,8 +23,6 @@ from fairlead.client.history import (
     read_history,
 )
 
-__all__ = ("ROUTES",)
-
 T = TypeVar("T")
 
 HistoryState = Literal[
@@ -199,7 +197,6 @@ ROUTES = (
         scope="read",
         summary="List what became of tasks, those too that the broker has forgotten, in pages.",
         query=HistoryQuery,
-        answer=HistoryPageView,
         problems=(LedgerAway,),
     ),
     Route(
@@ -209,7 +206,6 @@ ROUTES = (
         scope="read",
         summary="Show every attempt of a task, and every change of its state.",
         query=Whose,
-        answer=TaskHistoryView,
         problems=(LedgerAway,),
     ),
 )

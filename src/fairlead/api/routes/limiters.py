@@ -17,8 +17,6 @@ from fairlead.broker.records import LimiterState
 from fairlead.broker.requests import LimiterChange
 from fairlead.model.names import check_limiter
 
-__all__ = ("ROUTES", "BreakerView", "LimiterPage", "LimiterPatch", "LimiterView")
-
 _MOST = 1_000_000
 _Count = Annotated[int, Meta(ge=1, le=_MOST)]
 
@@ -71,7 +69,7 @@ class LimiterPatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 async def _list(request: Request) -> LimiterPage:
     for_operators(request, "limiters are")
     query: PageQuery = request.query
-    found = await request.client.snapshot(tenants=False)
+    found = await request.client.store.snapshot(tenants=False)
     page, cursor = named_page(found.limiters, query.limit, query.cursor)
     changes = await asyncio.gather(*(_set(request, name) for name, _ in page))
     return LimiterPage(
@@ -92,12 +90,12 @@ async def _get(request: Request) -> LimiterView:
 
 async def _set(request: Request, name: str) -> LimiterChange | None:
     """What is set for a limiter, if anything is."""
-    found = (await request.client.settings(limiter=name)).limiters
+    found = (await request.client.store.settings(limiter=name)).limiters
     return found[0] if found else None
 
 
 async def _state(request: Request, name: str) -> LimiterState:
-    found = (await request.client.snapshot(tenants=False)).limiters.get(name)
+    found = (await request.client.store.snapshot(tenants=False)).limiters.get(name)
     if found is None:
         raise NotFound(f"there is no limiter {name!r}")
     return found
@@ -132,7 +130,7 @@ async def _patch(request: Request) -> LimiterView:
     said = said_of(request.body)
     await request.client.configure([LimiterChange(name=name, **said)])
     await request.note("limiter.configure", name, **said)
-    found = (await request.client.snapshot(tenants=False)).limiters.get(name)
+    found = (await request.client.store.snapshot(tenants=False)).limiters.get(name)
     # Without any limit it is none.
     return _view(name, found or LimiterState(), await _set(request, name))
 
@@ -159,7 +157,6 @@ ROUTES = (
         scope="read",
         summary="List named limiters and how their breakers stand.",
         query=PageQuery,
-        answer=LimiterPage,
     ),
     Route(
         method="GET",
@@ -167,7 +164,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one limiter.",
-        answer=LimiterView,
         problems=(NotFound,),
     ),
     Route(
@@ -177,7 +173,6 @@ ROUTES = (
         scope="manage",
         summary="Set limits and breaker of a limiter; a new name makes one.",
         body=LimiterPatch,
-        answer=LimiterView,
     ),
     Route(
         method="POST",
@@ -185,7 +180,6 @@ ROUTES = (
         handler=_close,
         scope="manage",
         summary="Close an open breaker now, as if nothing had failed.",
-        answer=LimiterView,
         problems=(NotFound, Conflicting),
     ),
 )

@@ -18,17 +18,6 @@ from fairlead.broker.records import QueueCounts, Snapshot
 from fairlead.broker.requests import MAX_STEP, QueueChange
 from fairlead.model.names import check_queue
 
-__all__ = (
-    "ROUTES",
-    "Purged",
-    "QueueDeleted",
-    "QueueDetail",
-    "QueueLimits",
-    "QueuePage",
-    "QueuePatch",
-    "QueueView",
-)
-
 _LARGEST = 2**53 - 1  # what every reader of JSON can tell exactly
 _LONGEST = 3_650 * 86_400.0  # seconds
 _MOST = 1_000_000
@@ -153,7 +142,7 @@ async def _get(request: Request) -> QueueDetail:
         raise _unknown(name)
     limits = None
     if request.access.tenant is None:
-        (change,) = (await request.client.settings(name)).queues
+        (change,) = (await request.client.store.settings(name)).queues
         said = said_of(change)
         limits = QueueLimits(**{field: said[field] for field in QueueLimits.__struct_fields__})
     view = _view(request, found, name, queue, single=True)
@@ -162,7 +151,7 @@ async def _get(request: Request) -> QueueDetail:
 
 async def _snapshot(request: Request, queue: str | None) -> Snapshot:
     tenant = request.access.tenant
-    return await request.client.snapshot(queue, tenants=queue is not None, tenant=tenant)
+    return await request.client.store.snapshot(queue, tenants=queue is not None, tenant=tenant)
 
 
 def _visible(request: Request, found: Snapshot) -> dict[str, QueueCounts]:
@@ -204,7 +193,7 @@ async def _existing(request: Request) -> str:
     """The queue of the path, if there is one; for operators."""
     for_operators(request, "queues are")
     name = check_queue(request.path["queue"])
-    if name not in (await request.client.snapshot(name, tenants=False)).queues:
+    if name not in (await request.client.store.snapshot(name, tenants=False)).queues:
         raise _unknown(name)
     return name
 
@@ -241,7 +230,7 @@ async def _purge(request: Request) -> Purged:
     name = check_queue(request.path["queue"])
     asked: PurgeQuery = request.query
     tenant = request.tenant(asked.tenant)
-    found = await request.client.snapshot(name, tenants=False, tenant=tenant)
+    found = await request.client.store.snapshot(name, tenants=False, tenant=tenant)
     queue = found.queues.get(name)
     part = queue if queue is None or tenant is None else queue.tenants.get(tenant)
     if queue is None or (part is None and request.access.tenant is not None):
@@ -283,7 +272,6 @@ ROUTES = (
         scope="read",
         summary="List queues by name, with how many tasks they hold.",
         query=PageQuery,
-        answer=QueuePage,
     ),
     Route(
         method="GET",
@@ -291,7 +279,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one queue.",
-        answer=QueueDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -301,7 +288,6 @@ ROUTES = (
         scope="manage",
         summary="Set limits, pause and retention of a queue; a new name makes a queue.",
         body=QueuePatch,
-        answer=QueueDetail,
     ),
     Route(
         method="DELETE",
@@ -309,7 +295,6 @@ ROUTES = (
         handler=_delete,
         scope="manage",
         summary="Forget a queue in which nothing waits or runs, its settings and what it keeps.",
-        answer=QueueDeleted,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -318,7 +303,6 @@ ROUTES = (
         handler=_pause,
         scope="manage",
         summary="Lend nothing more of a queue until it is resumed.",
-        answer=QueueDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -327,7 +311,6 @@ ROUTES = (
         handler=_resume,
         scope="manage",
         summary="Go on with a queue that was paused.",
-        answer=QueueDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -337,7 +320,6 @@ ROUTES = (
         scope="manage",
         summary="Cancel what waits in a queue, or one tenant's part of it, in bounded steps.",
         query=PurgeQuery,
-        answer=Purged,
         problems=(NotFound,),
     ),
 )

@@ -25,8 +25,6 @@ from fairlead.model.names import check_schedule
 from fairlead.model.schedule import ScheduleSpec, Timing, TimingOptions, next_slot
 from fairlead.runtime.ids import new_id
 
-__all__ = ("ROUTES", "SchedulePage", "SchedulePut", "ScheduleView")
-
 _WHEN = ("every", "at", "tz", "gap", "fold", "missed", "max_missed", "start", "end")
 _Moment = datetime | float | int
 
@@ -100,7 +98,7 @@ async def _list(request: Request) -> SchedulePage:
     now = await request.client.now()
     found = {
         record.name: record
-        for record in await request.client.schedules()
+        for record in await request.client.store.schedules()
         if tenant is None or _tenant_of(record) == tenant
     }
     page, cursor = named_page(found, query.limit, query.cursor)
@@ -119,7 +117,7 @@ async def _get(request: Request) -> ScheduleView:
 async def _record(request: Request) -> ScheduleRecord:
     """The schedule of the path. Raises ``NotFound``, also for one of another tenant."""
     name = check_schedule(request.path["name"])
-    found = await request.client.schedules([name])
+    found = await request.client.store.schedules([name])
     if not found:
         raise _unknown(name)
     return _checked(request, found[0])
@@ -208,7 +206,7 @@ async def _put(request: Request) -> Reply:
     rule = _rule(body)
     submission = await submission_of(request, body)
     spec = ScheduleSpec(timing=rule, template=template_for(body.task, submission))
-    new = not await request.client.schedules([name])
+    new = not await request.client.store.schedules([name])
     if new:
         await _create(request, name, spec)
     else:
@@ -335,7 +333,6 @@ ROUTES = (
         scope="read",
         summary="List schedules by name, with the next five runs of each.",
         query=SchedulesQuery,
-        answer=SchedulePage,
     ),
     Route(
         method="GET",
@@ -343,7 +340,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one schedule.",
-        answer=ScheduleView,
         problems=(NotFound,),
     ),
     Route(
@@ -371,7 +367,6 @@ ROUTES = (
         handler=_pause,
         scope="manage",
         summary="Fire no more slots until it is resumed.",
-        answer=ScheduleView,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -380,7 +375,6 @@ ROUTES = (
         handler=_resume,
         scope="manage",
         summary="Go on with the next slot; those that passed are not made up for.",
-        answer=ScheduleView,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -389,7 +383,6 @@ ROUTES = (
         handler=_run,
         scope="manage",
         summary="Enqueue its task at once, beside its slots; takes the scope submit as well.",
-        answer=Accepted,
         status=201,
         problems=(NotFound, Full),
     ),

@@ -14,8 +14,6 @@ from fairlead.api.views.timestamps import moment
 from fairlead.broker.stats import BUCKETS, COUNTERS, HISTOGRAMS, TALLIED, Histogram, QueueStats
 from fairlead.model.names import check_queue
 
-__all__ = ("ROUTES", "Bucket", "HistogramPage", "QueueFigures", "StatsPage", "Times")
-
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """How long something took, in seconds; a percentile is the end of its bucket, at most twice."""
@@ -101,7 +99,7 @@ async def _stats(request: Request) -> StatsPage:
     if request.access.tenant is not None:
         return await _own(request, request.access.tenant, query)
     queue = None if query.queue is None else check_queue(query.queue)
-    found = await request.client.stats(queue)
+    found = await request.client.store.stats(queue)
     if queue is not None and queue not in found.queues:
         raise NotFound(f"there is no queue {queue!r}")
     page, cursor = named_page(found.queues, query.limit, query.cursor)
@@ -117,14 +115,14 @@ async def _stats(request: Request) -> StatsPage:
 async def _own(request: Request, tenant: str, query: StatsQuery) -> StatsPage:
     """A tenant's part: only of queues in which anything of it is known, and nothing of others."""
     queue = None if query.queue is None else check_queue(query.queue)
-    known = await request.client.snapshot(queue, tenants=False, tenant=tenant)
+    known = await request.client.store.snapshot(queue, tenants=False, tenant=tenant)
     held = {name: each for name, each in known.queues.items() if tenant in each.tenants}
     if queue is not None and queue not in held:
         raise NotFound(f"there is no queue {queue!r}")
     page, cursor = named_page(held, query.limit, query.cursor)
     figures = []
     for name, _ in page:
-        found = (await request.client.stats(name, tenant=tenant)).tenants.get(name, {})
+        found = (await request.client.store.stats(name, tenant=tenant)).tenants.get(name, {})
         if tenant in found:
             own = found[tenant]
             counts: dict[str, Any] = {field: getattr(own, field) for field in TALLIED}
@@ -154,7 +152,7 @@ async def _histograms(request: Request) -> HistogramPage:
     for_operators(request, "histograms are of all tenants together, and")
     query: StatsQuery = request.query
     queue = None if query.queue is None else check_queue(query.queue)
-    found = await request.client.stats(queue)
+    found = await request.client.store.stats(queue)
     page, cursor = named_page(found.queues, query.limit, query.cursor)
     return HistogramPage(
         now=moment(found.now),
@@ -190,7 +188,6 @@ ROUTES = (
         scope="read",
         summary="Show what was counted in queues, and how long it took.",
         query=StatsQuery,
-        answer=StatsPage,
         problems=(NotFound,),
     ),
     Route(
@@ -200,6 +197,5 @@ ROUTES = (
         scope="read",
         summary="Show the histograms of waits, runs and releases.",
         query=StatsQuery,
-        answer=HistogramPage,
     ),
 )

@@ -14,8 +14,6 @@ from fairlead.api.http.problems import BodyTooLarge, Draining, Problem, SpoolAwa
 from fairlead.api.http.route import Reply, Request, Route
 from fairlead.api.submissions import NewTask
 
-__all__ = ("ROUTES",)
-
 NDJSON = "application/x-ndjson"
 _MOST = 5_000  # tasks in one array
 _PIECE = 500  # lines that are sent together

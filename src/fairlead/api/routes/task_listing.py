@@ -13,8 +13,6 @@ from fairlead.api.task_lookup import told_to_caller
 from fairlead.api.views.tasks import TaskView, view_of
 from fairlead.client.task_pages import found_tasks
 
-__all__ = ("ROUTES",)
-
 _MOST_CALLS = 8  # to the broker, for one page
 
 
@@ -58,6 +56,5 @@ ROUTES = (
         scope="read",
         summary="List tasks by state, queue, tenant, name, error and time, in pages.",
         query=TaskQuery,
-        answer=TaskPage,
     ),
 )

@@ -13,8 +13,6 @@ from fairlead.api.task_lookup import found_task
 from fairlead.api.views.timestamps import Moment, moment
 from fairlead.model.log_lines import read_log
 
-__all__ = ("ROUTES",)
-
 
 class LineView(msgspec.Struct, frozen=True, kw_only=True):
     """A line: when and in which attempt it was written, by the clock of the worker."""
@@ -51,7 +49,6 @@ ROUTES = (
         scope="payload",
         summary="The lines that handlers kept with a task: ctx.log.",
         query=Whose,
-        answer=LogView,
         problems=(NotFound, Conflicting),
     ),
 )

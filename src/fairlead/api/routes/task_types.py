@@ -11,8 +11,6 @@ from fairlead.api.http.route import Request, Route
 from fairlead.api.views.paging import Cursor, Limit, about, named_page
 from fairlead.client.catalog import KnownTask, known_task, known_tasks
 
-__all__ = ("ROUTES", "TaskParameter", "TaskType", "TaskTypePage")
-
 
 class TaskParameter(msgspec.Struct, frozen=True, kw_only=True):
     """One parameter of a task."""
@@ -117,7 +115,6 @@ ROUTES = (
         scope="read",
         summary="List the tasks that workers have, by name.",
         query=TaskTypesQuery,
-        answer=TaskTypePage,
     ),
     Route(
         method="GET",
@@ -125,7 +122,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one task that workers have, with the schemas of its parameters.",
-        answer=TaskType,
         problems=(NotFound,),
     ),
 )

@@ -44,8 +44,6 @@ from fairlead.broker.records import TaskRecord
 from fairlead.broker.requests import Alter
 from fairlead.model.lifecycle import FINAL, State
 
-__all__ = ("ROUTES", "Whose")
-
 T = TypeVar("T")
 
 _LEAST = 0.1  # seconds that are left for the last call
@@ -207,11 +205,11 @@ async def _until_final(request: Request, id: str, wait: float) -> None:
 async def explanation(request: Request) -> ExplanationView:
     """Why a task is not running."""
     id = task_id(request)
-    standing = await request.client.standing(id)
+    standing = await request.client.store.standing(id)
     own = request.tenant(request.query.tenant)
     if standing is None or (own is not None and standing.record.message.tenant != own):
         raise NotFound("there is no such task", field="id", value=request.path["id"])
-    found = explain(id, standing, await request.client.workers())
+    found = explain(id, standing, await request.client.store.workers())
     told = list(found.reasons)
     if request.access.tenant is not None:
         parents = await request.client.find([waits.id for waits in standing.waits_for])
@@ -299,7 +297,6 @@ ROUTES = (
         scope="read",
         summary="All that is known of a task; payload and result with the scope payload.",
         query=Whose,
-        answer=TaskView,
         problems=(NotFound,),
     ),
     Route(
@@ -309,7 +306,6 @@ ROUTES = (
         scope="payload",
         summary="The arguments of a task, in full.",
         query=Whose,
-        answer=Payload,
         problems=(NotFound,),
     ),
     Route(
@@ -331,7 +327,6 @@ ROUTES = (
         scope="read",
         summary="Why a task is not running, the most decisive reason first.",
         query=Whose,
-        answer=ExplanationView,
         problems=(NotFound,),
     ),
     Route(
@@ -341,7 +336,6 @@ ROUTES = (
         scope="manage",
         summary="Cancel a task, or ask for it if it runs.",
         query=Whose,
-        answer=Ordered,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -351,7 +345,6 @@ ROUTES = (
         scope="manage",
         summary="Put a dead task back to work, with all its attempts.",
         query=Whose,
-        answer=Ordered,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -361,7 +354,6 @@ ROUTES = (
         scope="manage",
         summary="Make a scheduled or retrying task due now.",
         query=Whose,
-        answer=Ordered,
         problems=(NotFound, Conflicting),
     ),
     Route(
@@ -372,7 +364,6 @@ ROUTES = (
         summary="Change the priority of a task that waits.",
         query=Whose,
         body=TaskPatch,
-        answer=Ordered,
         problems=(NotFound, Conflicting),
     ),
     Route(

@@ -39,16 +39,6 @@ from fairlead.broker.requests import TenantChange
 from fairlead.broker.stats import Histogram, TenantStats
 from fairlead.model.names import check_queue, check_tenant
 
-__all__ = (
-    "ROUTES",
-    "TenantDetail",
-    "TenantLimits",
-    "TenantPage",
-    "TenantPatch",
-    "TenantQueue",
-    "TenantView",
-)
-
 Sort = Literal["name", "depth", "in_flight", "started", "longest_wait"]
 
 
@@ -122,7 +112,7 @@ async def _list(request: Request) -> TenantPage:
     query: TenantsQuery = request.query
     own = request.access.tenant
     asked = None if query.queue is None else check_queue(query.queue)
-    found = await request.client.snapshot(asked, tenants=False, tenant=own)
+    found = await request.client.store.snapshot(asked, tenants=False, tenant=own)
     names, others = busiest(found.queues, own)
     reads = await read_queues(request.client, names, own)
     parts: dict[str, list[Part]] = {} if own is None else {own: []}
@@ -153,7 +143,7 @@ async def _get(request: Request) -> TenantDetail:
     tenant = _named(request)
     query: TenantQuery = request.query
     operator = request.access.tenant is None
-    found = await request.client.snapshot(tenants=False, tenant=tenant)
+    found = await request.client.store.snapshot(tenants=False, tenant=tenant)
     held = {name: each for name, each in found.queues.items() if tenant in each.tenants}
     change = await _set(request, tenant)
     if operator and not held and change is None:
@@ -187,7 +177,7 @@ def _started_by(read: QueueRead, tenant: str) -> int:
 
 async def _set(request: Request, tenant: str) -> TenantChange | None:
     """What is set for a tenant in all queues, if anything is."""
-    found = (await request.client.settings(tenant=tenant)).tenants
+    found = (await request.client.store.settings(tenant=tenant)).tenants
     return found[0] if found else None
 
 
@@ -263,7 +253,6 @@ ROUTES = (
         scope="read",
         summary="List tenants: share against weight, waits, what keeps them, what they run.",
         query=TenantsQuery,
-        answer=TenantPage,
     ),
     Route(
         method="GET",
@@ -272,7 +261,6 @@ ROUTES = (
         scope="read",
         summary="Show one tenant and its part of each queue.",
         query=TenantQuery,
-        answer=TenantDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -282,7 +270,6 @@ ROUTES = (
         scope="manage",
         summary="Set weight, limits and pause of a tenant, in one queue or in all.",
         body=TenantPatch,
-        answer=TenantDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -292,7 +279,6 @@ ROUTES = (
         scope="manage",
         summary="Lend nothing more of a tenant until it is resumed.",
         query=PauseQuery,
-        answer=TenantDetail,
         problems=(NotFound,),
     ),
     Route(
@@ -302,7 +288,6 @@ ROUTES = (
         scope="manage",
         summary="Go on with a tenant that was paused.",
         query=PauseQuery,
-        answer=TenantDetail,
         problems=(NotFound,),
     ),
 )

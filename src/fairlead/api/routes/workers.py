@@ -13,8 +13,6 @@ from fairlead.api.views.paging import PageQuery, about, for_operators, named_pag
 from fairlead.api.views.timestamps import moment
 from fairlead.broker.records import WorkerRecord
 
-__all__ = ("ROUTES", "RunningTask", "WorkerDetail", "WorkerOrdered", "WorkerPage", "WorkerView")
-
 _MOST_NOW = 100  # tasks that a worker says it runs
 
 Order = Literal["pause", "resume", "stop"]
@@ -76,7 +74,7 @@ class WorkerOrdered(msgspec.Struct, frozen=True, kw_only=True):
 async def _list(request: Request) -> WorkerPage:
     for_operators(request, "workers are")
     query: PageQuery = request.query
-    found = {worker.incarnation: worker for worker in await request.client.workers()}
+    found = {worker.incarnation: worker for worker in await request.client.store.workers()}
     page, cursor = named_page(found, query.limit, query.cursor)
     return WorkerPage(
         workers=[WorkerView(**_fields(worker)) for _, worker in page],
@@ -94,7 +92,7 @@ async def _get(request: Request) -> WorkerDetail:
 async def _worker(request: Request) -> WorkerRecord:
     for_operators(request, "workers are")
     id = request.path["id"]
-    for worker in await request.client.workers():
+    for worker in await request.client.store.workers():
         if worker.incarnation == id:
             return worker
     raise NotFound("there is no such worker, or it was not heard of in the last 15 seconds")
@@ -187,7 +185,6 @@ ROUTES = (
         scope="read",
         summary="List workers, with what each runs.",
         query=PageQuery,
-        answer=WorkerPage,
     ),
     Route(
         method="GET",
@@ -195,7 +192,6 @@ ROUTES = (
         handler=_get,
         scope="read",
         summary="Show one worker.",
-        answer=WorkerDetail,
         problems=(NotFound,),
     ),
     _ordering("pause", _pause, "Let a worker finish what it runs and take nothing new."),

@@ -2,7 +2,3 @@
 
 Start with ``tasks``; ``paging`` has what all answers share, ``redaction`` fields that nobody sees.
 """
-
-from __future__ import annotations
-
-__all__ = ()

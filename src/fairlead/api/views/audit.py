@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ("AUDIT", "TENANTS_AUDIT", "AuditLine")
-
 AUDIT = "audit"  # the trail of operators
 #: That of tokens which are bound to a tenant. A trail keeps its last lines only: no tenant is to
 #: push out what operators did.

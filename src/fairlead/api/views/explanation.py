@@ -12,8 +12,6 @@ from typing import Any
 from fairlead.broker.explanation import Reason
 from fairlead.model.safe_repr import one_line
 
-__all__ = ("reasons_for_tenant",)
-
 #: Fields that are about the task itself, or about its own tenant.
 _OWN = frozenset(
     {

@@ -9,8 +9,6 @@ import msgspec
 from fairlead.broker.stats import TenantStats
 from fairlead.model.fairness_stats import jain
 
-__all__ = ("Shares", "jain_of", "shares_of")
-
 
 class Shares(msgspec.Struct, frozen=True):
     """Of the attempts that began in a queue: the part that a tenant got, and its fair one."""

@@ -12,17 +12,6 @@ from msgspec import UNSET, Meta
 from fairlead.api.http.problems import Forbidden
 from fairlead.api.http.route import Request
 
-__all__ = (
-    "MAX_LIMIT",
-    "Cursor",
-    "Limit",
-    "PageQuery",
-    "about",
-    "for_operators",
-    "named_page",
-    "said_of",
-)
-
 T = TypeVar("T")
 
 MAX_LIMIT = 200  # entries of a page

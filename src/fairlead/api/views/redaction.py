@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("HIDDEN", "Redaction")
-
 HIDDEN = "[redacted]"
 
 

@@ -9,8 +9,6 @@ import msgspec
 from fairlead.api.views.paging import about
 from fairlead.broker.records import Counts
 
-__all__ = ("TaskCounts", "counts_of")
-
 
 class TaskCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many tasks there are, by state."""

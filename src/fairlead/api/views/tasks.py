@@ -18,18 +18,6 @@ from fairlead.model.packing import unpack, unpack_arguments
 from fairlead.model.priorities import Priorities
 from fairlead.model.result_refs import Output
 
-__all__ = (
-    "CUT",
-    "ErrorView",
-    "Payload",
-    "TaskView",
-    "Value",
-    "payload_of",
-    "result_of",
-    "state_named",
-    "view_of",
-)
-
 T = TypeVar("T")
 
 CUT = 64 * 1024  # bytes of a payload or result that are shown beside the rest of a task

@@ -16,23 +16,6 @@ from fairlead.broker.records import Counts, QueueCounts, TenantCounts
 from fairlead.broker.stats import Histogram, QueueStats, TenantStats
 from fairlead.client import Client
 
-__all__ = (
-    "MAX_QUEUES",
-    "Part",
-    "QueueRead",
-    "TenantQueue",
-    "TenantView",
-    "Throttle",
-    "busiest",
-    "known_in",
-    "parts_of",
-    "queue_of",
-    "read_queues",
-    "shares_in",
-    "tenant_views",
-    "view_of",
-)
-
 MAX_QUEUES = 20  # that are read for one answer, those with most work first
 _MAX_TENANTS = 2_000  # that are read for one answer, and those of one more queue
 
@@ -134,8 +117,8 @@ async def read_queues(client: Client, queues: Sequence[str], own: str | None) ->
         if told >= _MAX_TENANTS:
             break
         counts, stats = await asyncio.gather(
-            client.snapshot(queue, tenants=own is None, tenant=own),
-            client.stats(queue, tenants=own is None, tenant=own),
+            client.store.snapshot(queue, tenants=own is None, tenant=own),
+            client.store.stats(queue, tenants=own is None, tenant=own),
         )
         if queue not in counts.queues or queue not in stats.queues:
             continue  # it is gone
@@ -153,7 +136,7 @@ async def shares_in(client: Client, queues: Sequence[str], tenant: str) -> dict[
     for queue in queues:
         if told >= _MAX_TENANTS:
             break
-        tenants = (await client.stats(queue, tenants=True)).tenants.get(queue, {})
+        tenants = (await client.store.stats(queue, tenants=True)).tenants.get(queue, {})
         told += len(tenants)
         if tenant in tenants:
             found[queue] = shares_of(tenants)[tenant]
@@ -208,7 +191,7 @@ def view_of(tenant: str, parts: Sequence[Part]) -> TenantView:
 async def tenant_views(client: Client, queue: str | None) -> list[TenantView]:
     """Return the tenants that have or had work in one queue, or in the busiest of all."""
     if queue is None:
-        names, _ = busiest((await client.snapshot(tenants=False)).queues, None)
+        names, _ = busiest((await client.store.snapshot(tenants=False)).queues, None)
     else:
         names = [queue]
     parts: dict[str, list[Part]] = {}

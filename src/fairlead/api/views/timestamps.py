@@ -7,8 +7,6 @@ from typing import Annotated, overload
 
 from msgspec import Meta
 
-__all__ = ("Moment", "moment", "moment_text")
-
 Moment = Annotated[datetime, Meta(tz=True)]  # RFC 3339, with a zone
 
 _LATEST = 253_402_300_799.0  # the last second that a datetime can say

@@ -20,8 +20,6 @@ from fairlead.broker.memory.time_index import TimeIndex
 from fairlead.broker.memory.transitions import Shard
 from fairlead.model.lifecycle import FINAL, WAITING, State
 
-__all__ = ("audit",)
-
 
 def audit(shard: Shard) -> list[str]:
     """Everything that is wrong; empty if nothing is."""

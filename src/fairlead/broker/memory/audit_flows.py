@@ -10,8 +10,6 @@ from fairlead.broker.memory.records import message_bytes
 from fairlead.broker.memory.transitions import Shard
 from fairlead.model.lifecycle import FINAL, State
 
-__all__ = ("check_flows",)
-
 
 def check_flows(shard: Shard) -> Iterator[str]:
     """Everything that is wrong with flows."""

@@ -61,8 +61,6 @@ from fairlead.broker.submission_checks import check_submissions
 from fairlead.broker.transfers import Transferred
 from fairlead.model.lifecycle import Settlement
 
-__all__ = ("MemoryBroker",)
-
 
 class MemoryBroker(Session):
     """A Broker and an Inspector; ``fairlead.broker.protocol`` says what its verbs do."""

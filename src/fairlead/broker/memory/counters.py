@@ -23,8 +23,6 @@ from fairlead.broker.stats import (
 )
 from fairlead.model.message import LEVEL_NAMES
 
-__all__ = ("Counters", "Times")
-
 Lines = tuple[int, ...]  # lengths by level
 _NOTHING: tuple[int, Lines] = (0, (0,) * len(LEVEL_NAMES))
 _PLACES = {name: place for place, name in enumerate(TALLIED)}

@@ -10,8 +10,6 @@ from fairlead.broker.requests import MAX_STEP
 from fairlead.model.lifecycle import FINAL, State, on_dependency
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("WIDE", "attach", "deliver", "end_for", "follow_up")
-
 _FEW = 16  # parents; the end of a task that waits for more has to be told to many
 WIDE = 17  # as how much such an end counts, of MAX_STEP
 _EASED = 5  # tasks that lose a dependency and go on waiting, for the price of one that is released

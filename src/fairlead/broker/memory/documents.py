@@ -22,8 +22,6 @@ from fairlead.broker.memory.time_index import TimeIndex
 from fairlead.broker.requests import MAX_BYTES
 from fairlead.model.clock import next_number
 
-__all__ = ("Documents", "Trail", "Trails")
-
 
 class Documents:
     """By kind and name. Those whose time is over are there until tidy comes, and seen by nobody."""

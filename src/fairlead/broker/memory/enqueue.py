@@ -15,8 +15,6 @@ from fairlead.broker.requests import MAX_TENANT_BYTES, Firing, Receipt, Submissi
 from fairlead.model.lifecycle import WAITING, Settlement, State, on_dependency
 from fairlead.model.message import Message
 
-__all__ = ("enqueue", "fire", "new_task", "no_bytes", "no_room", "place")
-
 
 def enqueue(shard: Shard, submissions: Sequence[Submission]) -> list[Receipt]:
     """One receipt per submission; later ones may depend on earlier ones."""

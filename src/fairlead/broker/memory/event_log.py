@@ -12,8 +12,6 @@ from fairlead.broker.requests import MAX_READERS, READER_SEEN, READER_SILENCE
 from fairlead.model.clock import next_number
 from fairlead.model.events import Event, EventId, EventKind
 
-__all__ = ("Stream",)
-
 _ENTRY_BYTES = 48  # what an entry and an event cost beside their texts: an estimate, stored nowhere
 _EVENT_BYTES = 72
 _SPENT = 1_000  # entries in front of the first that are not worth moving the others

@@ -13,8 +13,6 @@ from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import FINAL, Settlement, State, apply_cancel, breaker_vote
 from fairlead.model.message import Leased
 
-__all__ = ("fetch", "leased", "settle", "start")
-
 _DROPPED = 256  # entries of cancelled and expired tasks that one fetch clears away
 _REFILL = 4  # due tasks of a tenant that ran out while it is served; twice as many the next time
 _SMOOTHING = 64  # settlements over which the average run time of a queue forgets

@@ -24,8 +24,6 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import LEVEL_NAMES, LEVELS
 from fairlead.model.priority_turns import TURNS
 
-__all__ = ("IDLE", "PARKED", "PAUSED", "READY", "STRIDE", "UNIT", "Queue", "Tenant")
-
 UNIT: Final = 1_000  # weights are whole thousandths, so that their sum stays exact
 STRIDE: Final = 1_000.0  # by how much one task of cost 1 moves a tenant of weight 1
 

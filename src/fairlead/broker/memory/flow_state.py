@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from fairlead.broker.memory.records import Task
     from fairlead.broker.memory.state import ShardState
 
-__all__ = ("Flow", "Guard", "conclude", "count", "drop", "trim", "visible")
-
 _KEEP = {State.COMPLETED: 3_600.0, State.DEAD: 604_800.0, State.CANCELLED: 604_800.0}
 _TRIMMED = 2  # flows that one finished flow may push out of the retention
 _MARK = "\x1e"  # before the id of a flow, where ids of tasks may stand as well

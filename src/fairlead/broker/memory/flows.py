@@ -25,8 +25,6 @@ from fairlead.broker.memory.transitions import Shard
 from fairlead.broker.requests import MAX_STEP, Call, Moved, Submission
 from fairlead.model.lifecycle import FINAL, State, may_return, on_dependency
 
-__all__ = ("alter_flow", "commit", "flows", "graph", "members", "see_to", "stage")
-
 
 async def stage(
     session: Session, call: Call, part: FlowPart, *, now: float | None = None

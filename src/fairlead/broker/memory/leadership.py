@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fairlead.broker.leadership import MAX_LEADERS, Leadership, too_many_leaders
 
-__all__ = ("Leaders",)
-
 
 class Leaders:
     """By name. One whose time is over is there until another one comes, or room is needed."""

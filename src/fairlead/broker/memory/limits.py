@@ -21,8 +21,6 @@ from fairlead.model.limits import (
 if TYPE_CHECKING:
     from fairlead.broker.memory.fair import Queue, Tenant
 
-__all__ = ("Gate", "Limiter")
-
 _CLOSED = Circuit()
 
 

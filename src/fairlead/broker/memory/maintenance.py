@@ -15,8 +15,6 @@ from fairlead.broker.stats import HOUR
 from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("Late", "delete_queue", "expire", "promote", "promote_tenant", "purge", "tidy")
-
 _BULK = 5  # tasks that are queued for the price of one that ends
 
 _LOOK_PAUSE = 1.0  # seconds until a queue is looked at again that could not be trimmed

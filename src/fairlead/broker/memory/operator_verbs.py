@@ -37,18 +37,6 @@ from fairlead.model.limits import UNLIMITED
 from fairlead.model.log_lines import with_checkpoint, with_lines
 from fairlead.model.message import LEVEL_NAMES
 
-__all__ = (
-    "alter",
-    "cancel",
-    "configure",
-    "lead",
-    "note",
-    "pull",
-    "watch",
-    "write",
-    "write_documents",
-)
-
 T = TypeVar("T")
 
 

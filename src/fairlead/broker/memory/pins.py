@@ -21,8 +21,6 @@ from fairlead.model.options import Dependency
 if TYPE_CHECKING:
     from fairlead.broker.memory.transitions import Shard
 
-__all__ = ("leave", "pinned", "release", "retake", "set_aside", "settle_pins", "take")
-
 
 def take(shard: Shard, task: Task, depends_on: Iterable[Dependency]) -> None:
     """Pin all that the shard knows of what a new task depends on."""

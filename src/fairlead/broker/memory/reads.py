@@ -43,18 +43,6 @@ from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import WAITING, State
 from fairlead.model.limits import NO_BREAKER, UNLIMITED
 
-__all__ = (
-    "diagnose",
-    "documents",
-    "find",
-    "layouts",
-    "notes",
-    "page",
-    "settings",
-    "snapshot",
-    "workers",
-)
-
 
 async def snapshot(
     session: Session,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from fairlead.broker.memory.flow_state import Flow
     from fairlead.broker.memory.limits import Limiter
 
-__all__ = ("Answered", "Incarnation", "Mailbox", "Task", "message_bytes", "xcom_bytes")
-
 _OVERHEAD = 100  # bytes that a task counts for beside what is stored of it
 
 

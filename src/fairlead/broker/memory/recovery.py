@@ -16,8 +16,6 @@ from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import State, after_crash, crashes_after, may_have_run
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("beat", "give_back", "order_worker", "sweep", "transfer")
-
 _REGISTERED = 15.0  # seconds that a worker's record outlives its last heartbeat
 
 

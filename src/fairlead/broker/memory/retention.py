@@ -18,8 +18,6 @@ from fairlead.model.lifecycle import State
 if TYPE_CHECKING:
     from fairlead.broker.memory.fair import Tenant
 
-__all__ = ("Shelf",)
-
 _OWN = 64  # the part of the room (a 64th) from which on a tenant has an order of its own
 _LEAST = 32  # the part (a 32nd) beyond which a tenant gives before others
 

@@ -21,17 +21,6 @@ from fairlead.broker.schedules import (
 )
 from fairlead.model.clock import next_number
 
-__all__ = (
-    "due",
-    "fired",
-    "may_fire",
-    "plan",
-    "refused",
-    "schedules",
-    "tick",
-    "ticks_due",
-)
-
 
 async def plan(
     session: Session, call: Call, orders: Sequence[ScheduleOrder], *, now: float | None = None

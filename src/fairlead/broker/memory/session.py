@@ -20,8 +20,6 @@ from fairlead.model.clock import follow
 from fairlead.model.errors import InvalidOption, OutOfOrder
 from fairlead.runtime.process_hooks import at_fork
 
-__all__ = ("Session",)
-
 T = TypeVar("T")
 
 _EVENT_BYTES = 16 * 1024 * 1024

@@ -14,8 +14,6 @@ from fairlead.broker.records import DEFAULTS
 from fairlead.broker.requests import LimiterChange, QueueChange, TenantChange
 from fairlead.model.limits import UNLIMITED
 
-__all__ = ("apply", "laid_over", "limiter_in_force", "queue_in_force")
-
 
 def apply(tenant: Tenant, settings: Mapping[tuple[str, str], TenantChange]) -> None:
     """Give a tenant what was set for it in its queue, and failing that in all queues."""

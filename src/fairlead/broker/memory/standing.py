@@ -18,8 +18,6 @@ from fairlead.broker.stats import Stats, TenantStats
 from fairlead.model.lifecycle import State
 from fairlead.model.priority_turns import goes_before
 
-__all__ = ("forget_reader", "standing", "stats")
-
 _MAX_LOOKED_AT = 2 * MAX_AHEAD  # entries of one line, those of tasks that are gone among them
 
 

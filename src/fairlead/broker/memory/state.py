@@ -24,8 +24,6 @@ from fairlead.broker.schedules import ScheduleRecord
 from fairlead.model.clock import next_number
 from fairlead.model.lifecycle import State
 
-__all__ = ("IDLE_FOR", "ShardState")
-
 _DIGESTED = 1024 * 1024  # bytes of bodies that one call replaces by their digests
 IDLE_FOR = 3600.0  # seconds that a queue without a task is kept, if nobody configured it
 

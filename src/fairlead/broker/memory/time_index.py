@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeVar
 
-__all__ = ("TimeIndex",)
-
 K = TypeVar("K", bound=Any)  # strings, or tuples of strings: anything that sorts
 
 _SLACK = 64  # stale entries that are not worth a rebuild

@@ -12,8 +12,6 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import Message
 from fairlead.model.names import is_made
 
-__all__ = ("Tombs",)
-
 
 class _Tomb(NamedTuple):
     till: float

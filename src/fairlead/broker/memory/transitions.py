@@ -18,8 +18,6 @@ from fairlead.broker.memory.state import ShardState
 from fairlead.model.lifecycle import CREATION, FINAL, TRANSITIONS, WAITING, State, may_return
 from fairlead.model.message import ErrorInfo
 
-__all__ = ("Shard",)
-
 _TRIMMED = 2  # finished tasks that one ending may push out of the retention
 _STALE = 64  # holes in the order of acceptance that are not worth closing
 

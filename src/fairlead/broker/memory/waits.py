@@ -16,8 +16,6 @@ from fairlead.broker.requests import LEASE, Call, Mail, Taken
 from fairlead.broker.waits import Woken
 from fairlead.model.events import EventId
 
-__all__ = ("collect", "events", "take", "wait")
-
 
 async def take(
     session: Session,

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-__all__ = ("Wakeups", "Sleeper")
-
 
 class Sleeper:
     """One coroutine that waits, on the loop it runs on."""

@@ -3,8 +3,6 @@
 Begin with ``broker`` (the verbs) and ``session`` (a call); ``layout`` says what is stored.
 """
 
-from __future__ import annotations
-
 from fairlead.broker.redis.broker import RedisBroker
 
 __all__ = ("RedisBroker",)

@@ -20,8 +20,6 @@ import msgspec
 
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("Address", "Login", "Place", "Tls", "parse")
-
 _SCHEMES: dict[str, tuple[Literal["fixed", "unix", "sentinel", "cluster"], bool]] = {
     "redis": ("fixed", False),
     "valkey": ("fixed", False),

@@ -29,21 +29,6 @@ from fairlead.broker.transfers import Transferred
 from fairlead.model.events import Event, EventId, EventKind
 from fairlead.model.message import Leased, Message
 
-__all__ = (
-    "altered",
-    "beat_reply",
-    "deleted_queue",
-    "event_page",
-    "exchange_reply",
-    "handed",
-    "letters",
-    "moved",
-    "promoted",
-    "receipts",
-    "settled",
-    "transferred",
-)
-
 _SETTLED: dict[int, Settled] = {
     ord("a"): "applied",
     ord("f"): "fenced",

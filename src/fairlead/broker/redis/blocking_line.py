@@ -27,8 +27,6 @@ from fairlead.broker.requests import Call, Receipt, Submission
 from fairlead.broker.submission_checks import check_submissions
 from fairlead.model.errors import Ambiguous
 
-__all__ = ("BlockingLine",)
-
 _SILENCE = 5.0  # seconds without a byte after which the connection is given up
 _PIECE = 4_096  # bytes read at once: replies to one task are short
 _NOTHING_YET = object()

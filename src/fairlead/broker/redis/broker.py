@@ -53,8 +53,6 @@ from fairlead.broker.submission_checks import check_submissions
 from fairlead.broker.transfers import Transferred
 from fairlead.model.lifecycle import Settlement
 
-__all__ = ("RedisBroker",)
-
 _ZERO = ord("0")
 _ORDERS = {"pause": "p", "stop": "s"}  # those that stand
 

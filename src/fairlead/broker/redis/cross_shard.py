@@ -18,8 +18,6 @@ from fairlead.broker.requests import Call, Firing, Receipt, Submission
 from fairlead.broker.submission_checks import check_submissions
 from fairlead.model.lifecycle import State
 
-__all__ = ("confirm", "enter", "far_edges", "outbox", "receive", "where")
-
 _AT_ONCE = 1_000  # ids that one call asks for: a batch may name half a million
 _SCANNED = 500  # keys that one step of a listing asks for
 

@@ -30,8 +30,6 @@ from fairlead.broker.redis.audit.values import (
 from fairlead.broker.redis.audit.walk import Shard
 from fairlead.broker.redis.wire import Value
 
-__all__ = ("Thing", "find_damage")
-
 _BEHIND = 9e18  # where deferred tasks stand among those that are asleep
 _RANKS = ("large-done:", "large-dead:", "heads-done:", "heads-dead:")
 _TO_END = 2  # a unique key that is held until its task is over

@@ -17,8 +17,6 @@ from fairlead.broker.redis.wire import Value
 from fairlead.broker.requests import MAX_PAGE
 from fairlead.model.errors import InvalidOption
 
-__all__ = ("dead_page",)
-
 _STEP = 250  # ids that one call asks for
 
 Read = Callable[[list[Value]], Awaitable[Any]]

@@ -27,26 +27,6 @@ from fairlead.model.limits import NO_BREAKER, Breaker, Circuit
 from fairlead.model.log_lines import kept_parts
 from fairlead.model.message import ErrorInfo, Message
 
-__all__ = (
-    "blob",
-    "decode_breaker",
-    "decode_error",
-    "decode_limiter",
-    "decode_message",
-    "decode_queue",
-    "decode_record",
-    "encode_error",
-    "parked_at",
-    "parse_head",
-    "parsed_heads",
-    "read_edges",
-    "read_extra",
-    "read_ties",
-    "tenant_counts",
-    "worker_bytes",
-    "worker_record",
-)
-
 _MOST_HEADS = 50_000  # remembered; then all are forgotten, which is cheaper than to choose
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -10,16 +10,6 @@ from fairlead.broker.redis.address import Address, Login, Place
 from fairlead.broker.redis.wire import Wire, open_wire
 from fairlead.model.errors import BrokerError, Unreachable
 
-__all__ = (
-    "Ask",
-    "ClusterFinder",
-    "Finder",
-    "FixedFinder",
-    "SentinelFinder",
-    "finder_for",
-    "slot_of",
-)
-
 _SLOTS = 16_384
 _ASK_TIMEOUT = 1.0  # seconds for one sentinel or node; there are others to ask
 

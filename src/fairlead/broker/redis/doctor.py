@@ -14,8 +14,6 @@ from fairlead.model.clock import SLEW, follow
 from fairlead.model.durability import CLAIM
 from fairlead.model.errors import Refused
 
-__all__ = ("diagnose",)
-
 _FULL, _NEARLY_FULL = 0.95, 0.8  # of the memory that the server may use
 _CLOCKS = 1.0  # seconds by which two clocks may differ
 _SLOW = 10_000  # microseconds

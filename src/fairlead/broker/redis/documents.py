@@ -21,8 +21,6 @@ from fairlead.broker.redis.session import Session
 from fairlead.broker.redis.wire import Value
 from fairlead.broker.requests import Call
 
-__all__ = ("documents", "note", "notes", "read_note", "write_documents")
-
 _CODES: dict[bytes, Literal["done", "stale", "full"]] = {b"d": "done", b"s": "stale", b"f": "full"}
 
 

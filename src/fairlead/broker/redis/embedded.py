@@ -24,8 +24,6 @@ from fairlead.model.errors import Refused, Unreachable
 from fairlead.runtime.native_threads import are_threads_patched
 from fairlead.settings import VARIABLE
 
-__all__ = ("EmbeddedBroker",)
-
 log = logging.getLogger("fairlead")
 
 T = TypeVar("T")

@@ -32,18 +32,6 @@ from fairlead.broker.requests import (
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Message, shares_head
 
-__all__ = (
-    "change_args",
-    "edges",
-    "exchange_args",
-    "firing_args",
-    "head_of",
-    "options",
-    "order_args",
-    "submission_args",
-    "write_args",
-)
-
 _POLICIES = {  # by whether it will read what it depends on
     (policy, uses): str(digit + (4 if uses else 0))
     for digit, policy in enumerate(("dead", "cancel", "wait", "run"))

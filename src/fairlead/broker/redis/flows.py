@@ -31,17 +31,6 @@ from fairlead.broker.requests import Call, Moved, Submission
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Message
 
-__all__ = (
-    "alter_flow",
-    "commit",
-    "flow_texts",
-    "flows",
-    "graph",
-    "members",
-    "stage",
-    "stage_from",
-)
-
 _US = US.decode()
 _AT_ONCE = 50  # dependencies that one call attaches a task to
 

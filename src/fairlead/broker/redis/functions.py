@@ -25,8 +25,6 @@ from fairlead.broker.redis.server_errors import understand
 from fairlead.broker.redis.wire import ReplyError, Value, pack
 from fairlead.model.errors import Ambiguous, Refused, Unreachable
 
-__all__ = ("Functions", "delete", "installed", "load_all", "run_on")
-
 _PREFIX = "fairlead_"
 _AGAIN = 5.0  # seconds until a library that was refused is offered again
 

@@ -24,8 +24,6 @@ from fairlead.broker.requests import LEASE, Call, Taken
 from fairlead.broker.waits import Woken
 from fairlead.model.errors import BrokerError, OutOfOrder
 
-__all__ = ("Taker", "take")
-
 _log = logging.getLogger(__name__)
 
 

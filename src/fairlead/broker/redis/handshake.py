@@ -9,8 +9,6 @@ import msgspec
 from fairlead.broker.redis.discovery import Ask
 from fairlead.model.errors import Refused
 
-__all__ = ("Facts", "examine", "warn_about")
-
 _OLDEST = 7  # major version of Redis; every Valkey is younger
 
 _log = logging.getLogger(__name__)

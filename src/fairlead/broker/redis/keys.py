@@ -8,8 +8,6 @@ from __future__ import annotations
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_queue
 
-__all__ = ("KINDS", "Keys")
-
 #: The same in every layout, so that each release finds what any other wrote, and can refuse it. The
 #: digit is part of the name.
 _FAMILY = "fl1"
@@ -31,18 +29,8 @@ KINDS: dict[str, str] = {
     **dict.fromkeys(
         (
             *("due", "deadlines", "alarms", "windows", "leases", "idle", "seen", "xcom-ends"),
-            *(
-                "jobs",
-                "gaps",
-                "applying",
-                "saved:",
-                "ready:",
-                "asleep:",
-                "done:",
-                "dead:",
-                "lobby:",
-            ),
-            *("held:", "handed", "offers:"),
+            *("jobs", "gaps", "applying", "saved:", "ready:", "asleep:", "done:", "dead:"),
+            *("lobby:", "held:", "handed", "offers:"),
             *("waiters:", "before:", "after:", "cancelling:", "stages", "layouts", "flow-ends"),
             "trims",
             *("undone:", "ticks", "tallies"),
@@ -84,7 +72,6 @@ class Keys:
         self.errors = f"{prefix}errors"
         self.results = f"{prefix}results"
         self.progress = f"{prefix}progress"
-        self.checkpoints = f"{prefix}checkpoints"
         self.ties = f"{prefix}ties"  # who waits for a task; its dependents, if they are few
         self.before = f"{prefix}before"  # what deferred tasks wait for, if it is not much
         self.watchers = f"{prefix}watchers"
@@ -106,7 +93,6 @@ class Keys:
         self.seen = f"{prefix}seen"
         self.xcom_ends = f"{prefix}xcom-ends"
         self.gaps = f"{prefix}gaps"  # tenants whose lines are mostly entries of tasks that are gone
-        self.applying = f"{prefix}applying"  # tenants that get new settings, queue by queue
         self.jobs = f"{prefix}jobs"  # ends that dependents have to be told of, in order
         # The rest of the hashes.
         self.unique = f"{prefix}unique"
@@ -182,19 +168,11 @@ class Keys:
 
     # -- of a limiter ------------------------------------------------------------------------------
 
-    def lobby(self, limiter: str) -> str:
-        """Sorted set: queues with tenants that wait for room, by how many."""
-        return f"{self.prefix}lobby:{limiter}"
-
     def waiters(self, limiter: str, queue: str) -> str:
         """Sorted set: the tenants of one queue that wait for room, by tag."""
         return f"{self.prefix}waiters:{limiter}:{queue}"
 
     # -- of a task ---------------------------------------------------------------------------------
-
-    def before_wide(self, id: str) -> str:
-        """Sorted set: what a task waits for, if it is much."""
-        return f"{self.prefix}before:{id}"
 
     def after(self, life: int, id: str) -> str:
         """Sorted set: what waits for a task; of an id that comes again each life has its own."""

@@ -13,14 +13,6 @@ from typing import Literal
 from fairlead.broker.requests import StandingOrder
 from fairlead.model.lifecycle import State
 
-__all__ = (
-    "AT_LIMITER", "BODY_GONE", "BREAKER", "CANCELLING", "CONF", "COUNTERS", "DIGITS", "DOCUMENT",
-    "ERROR_SIZE", "FATE", "FLOW", "GATE", "GS", "HOLD", "LIMITER", "MEMBER", "MOVED", "NUMBERS",
-    "NUMBERS_FIELD", "ORDERS", "PARKED", "QUEUE", "ROW", "RS", "SIZE", "SIZES", "STATES",
-    "STORED", "TALLY", "TENANT", "TENANT_BYTES", "TENANT_HOUR", "TENANT_LENGTH", "TENANT_LOWER",
-    "TENANT_RARE", "TIMES", "TOMB", "US", "XCOM", "pack_numbers", "text_at", "unpack_numbers",
-)  # fmt: skip
-
 US, RS, GS = b"\x1f", b"\x1e", b"\x1d"
 
 #: By the digit that stands for it; 0 is none.

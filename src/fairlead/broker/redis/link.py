@@ -16,8 +16,6 @@ from fairlead.broker.redis.wire import ReplyError, Wire, open_wire
 from fairlead.broker.repeats import Rounds, pause
 from fairlead.model.errors import Ambiguous, BrokerError, Refused, Unreachable
 
-__all__ = ("Link", "closed", "connected_by", "remedied")
-
 
 class Link:
     """One connection that all calls share. Belongs to the loop that ran when it was made."""

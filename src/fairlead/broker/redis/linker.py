@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-__all__ = ("Linked", "Part", "link", "parse")
-
 _KINDS = ("include", "share", "const", "flags", "reads", "library")
 _WORD = re.compile(r"\w+")
 _FUNCTION = re.compile(r"function (\w+)\(")

@@ -13,8 +13,6 @@ from fairlead.broker.redis.server_errors import understand
 from fairlead.model.errors import BrokerError, Refused, Unreachable
 from fairlead.model.safe_repr import one_line
 
-__all__ = ("check_login", "commands", "ssl_context", "why_not")
-
 _CLIENT_NAME = "fairlead"
 _LONGEST = 200  # characters of another library's message that an error repeats
 _FULL = "ERR max number of clients"  # said to whoever connects, whatever it asks

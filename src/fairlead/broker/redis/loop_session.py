@@ -11,8 +11,6 @@ from fairlead.broker.redis.connection import Server, Value
 from fairlead.broker.requests import Call
 from fairlead.runtime.event_loop import outlasted
 
-__all__ = ("LoopSession",)
-
 OnStray = Callable[[Any], Coroutine[Any, Any, None]]
 
 _TURNS = 3  # of the loop, until all who were woken have heard of it

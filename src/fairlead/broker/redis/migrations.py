@@ -17,8 +17,6 @@ from fairlead.broker.redis.wire import Value
 from fairlead.broker.requests import LAYOUT, LEAST_LAYOUT, MOVING
 from fairlead.model.errors import Refused
 
-__all__ = ("STEPS", "Step", "layout_of", "migrate")
-
 _STEP = 500  # keys that one command looks at, or deletes
 # Only while the shard is being migrated: another one who empties it may have been faster, and
 # workers may have begun anew.

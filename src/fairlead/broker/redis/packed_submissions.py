@@ -15,8 +15,6 @@ from fairlead.broker.redis.wire import Value, pack
 from fairlead.broker.requests import Submission
 from fairlead.model.message import Message, head_fields, shares_head
 
-__all__ = ("PackedSubmissions", "beginning")
-
 _MOST_SIZES = 4_096  # remembered
 
 

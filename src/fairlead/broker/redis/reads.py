@@ -34,21 +34,6 @@ from fairlead.broker.requests import MAX_PAGE
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
 
-__all__ = (
-    "audit",
-    "delete_library",
-    "diagnose",
-    "find",
-    "layouts",
-    "libraries",
-    "load_libraries",
-    "migrate",
-    "page",
-    "repair",
-    "snapshot",
-    "workers",
-)
-
 _FIELDS = 8  # that the script ``find`` answers for each id
 _AT_ONCE = 100  # tasks that one call reads, or fewer: their bodies may be large
 _SCANNED = 250  # ids that one step of a listing asks for

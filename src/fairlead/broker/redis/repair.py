@@ -21,8 +21,6 @@ from fairlead.broker.redis.damage import Thing, find_damage
 from fairlead.broker.redis.keys import Keys
 from fairlead.broker.redis.wire import Value
 
-__all__ = ("Judged", "repair")
-
 _ROUNDS = 5
 _TRIES = 3  # to read the tenants of a queue while nobody works on it
 # Kinds in the order in which they are mended, how many fit into one step, and how they are told.

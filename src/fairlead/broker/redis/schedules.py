@@ -15,8 +15,6 @@ from fairlead.broker.requests import Call
 from fairlead.broker.schedules import Scheduled, ScheduleOrder, ScheduleRecord, Ticked
 from fairlead.model.errors import Refused
 
-__all__ = ("decoded", "plan", "schedules", "tick")
-
 _ACTIONS = {"create": "c", "put": "p", "pause": "h", "resume": "r", "skip": "s", "delete": "d"}
 _CODES: dict[bytes, Literal["done", "unchanged", "exists", "unknown", "stale", "full"]] = {
     b"d": "done",

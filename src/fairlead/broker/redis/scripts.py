@@ -40,8 +40,6 @@ import msgspec
 
 from fairlead.broker.redis.linker import Linked, Part, link, parse
 
-__all__ = ("Evaluated", "Script", "evaluated", "libraries", "load", "located")
-
 _CONCLUDES = "call.conclude"  # the part that ends verbs which write: among other things the time
 _INCLUDE = re.compile(r"([a-z_]+(?:/[a-z_]+)?)(?:\.([a-z_]+))?")
 _PLACE = re.compile(r"\buser_(?:function|script):(\d+)")

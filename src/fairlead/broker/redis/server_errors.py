@@ -10,8 +10,6 @@ import msgspec
 from fairlead.model.errors import BrokerError, FairleadError, Refused, Unreachable
 from fairlead.model.safe_repr import one_line
 
-__all__ = ("Remedy", "ScriptError", "Verdict", "understand")
-
 _LONGEST = 200  # characters of a server's text that an error repeats
 
 # What the server adds to an error that left a script: which script, and where.

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from fairlead.broker.redis.blocking_line import BlockingLine
     from fairlead.broker.redis.hand_off import Taker
 
-__all__ = ("Session", "not_text")
-
 _EVENT_BYTES = 16 * 1024 * 1024
 _LONGEST_INCARNATION = 255  # bytes; a record has one byte for its length
 

@@ -17,8 +17,6 @@ from fairlead.broker.requests import LimiterChange, QueueChange, TenantChange
 from fairlead.model.errors import InvalidOption
 from fairlead.model.limits import NO_BREAKER, UNLIMITED
 
-__all__ = ("settings",)
-
 # CONF has the order of the fields of a QueueChange, but the last of them is a bit beside the 10th.
 _SHARED = QueueChange.__struct_fields__[1:].index("charge_run_time")
 _QUEUE_FIELDS = QueueChange.__struct_fields__[1:]

@@ -32,15 +32,6 @@ from fairlead.model.limits import Limit
 from fairlead.model.message import LEVEL_NAMES, Message
 from fairlead.model.priority_turns import goes_before
 
-__all__ = (
-    "Counters",
-    "counters",
-    "forget_reader",
-    "line_lengths",
-    "standing",
-    "stats",
-)
-
 _STORED = (*TALLIED, "failed", "retried", "fenced", "dropped")  # of COUNTERS
 _DEFERRED, _QUEUED, _RUNNING = 2, 3, 4
 _MAX_PARTS = 22  # calls about tenants of one queue: some 20,000 records are looked at

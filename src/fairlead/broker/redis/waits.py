@@ -22,8 +22,6 @@ from fairlead.broker.requests import Mail
 from fairlead.model.errors import BrokerError
 from fairlead.model.events import EventId
 
-__all__ = ("LONGEST_SLEEP", "Waiter", "collect", "events", "wait")
-
 LONGEST_SLEEP = 5.0  # seconds; a bell that was lost with a server is missed for so long at most
 _SHORTEST_SLEEP = 0.001  # seconds until the alarm: a clock a bit behind is not asked in a spin
 

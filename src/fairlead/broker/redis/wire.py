@@ -20,21 +20,13 @@ from contextlib import suppress
 from typing import Any, cast
 
 import hiredis
-from hiredis import ReplyError
+from hiredis import ReplyError as ReplyError
 
 from fairlead.broker.redis.address import Login, Place, Tls
 from fairlead.broker.redis.login import check_login, commands, ssl_context, why_not
 from fairlead.broker.redis.server_errors import understand
 from fairlead.model.errors import Ambiguous, Unreachable
 from fairlead.model.safe_repr import one_line
-
-__all__ = (
-    "ReplyError",
-    "Value",
-    "Wire",
-    "open_wire",
-    "pack",
-)
 
 Value = bytes | str | int | float
 

@@ -1,6 +1,7 @@
 """One broker over several shards, which routes, splits and joins calls.
 
-Begin with ``broker``, which says what holds between shards, and ``session`` (calls to several).
+Begin with ``broker`` and ``session`` (calls to several); docs/internals/shards.md says what holds
+between shards.
 """
 
 from fairlead.broker.sharded.broker import ShardedBroker

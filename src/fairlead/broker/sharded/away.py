@@ -10,8 +10,6 @@ from fairlead.broker.repeats import pause
 from fairlead.broker.sharded.shard_store import ShardStore
 from fairlead.model.errors import BrokerError
 
-__all__ = ("Away",)
-
 _log = logging.getLogger(__name__)
 
 

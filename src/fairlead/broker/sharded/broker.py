@@ -1,21 +1,8 @@
 """Several shards behind one broker.
 
 Each queue lives in one shard, and all that the contract says of a task, a queue, a tenant's part of
-it, a limit, a unique key or an XCom value holds inside a shard. Between shards:
-
-* **Batches** are split by shard and carried out shard by shard. Where some shards have carried out
-  their part and another could not be reached, the call is ``Ambiguous`` and has to be repeated.
-* **Fetch** asks the shards in the order of their first queue, and as many as it takes.
-* **Dependencies** cross shards by durable outboxes: the child is stored first, ``deferred``; then
-  its links go to the shards of its parents, whose answers come back. What is in an outbox is
-  carried at once by whoever wrote it, otherwise by ``deliver``.
-* **Flows** lie in one shard as a whole: all their queues have to. Members may depend on tasks of
-  other shards.
-* **A fence** on a task of another shard than the lease is looked at just before, not in one step.
-* **Limits**: a tenant's settings for all queues, and named limiters, hold in each shard for itself.
-* **Ids** are known in their own shard: the same chosen id in two shards is two tasks.
-* **Schedules** lie in the shard of their queue; a name is looked for in all of them.
-* **Documents**, trails, leaders and orders to workers lie in the first; workers are known in all.
+it, a limit, a unique key or an XCom value holds inside a shard. What holds between them is in
+docs/internals/shards.md.
 """
 
 from __future__ import annotations
@@ -60,8 +47,6 @@ from fairlead.broker.sharded import (
 from fairlead.broker.sharded.servers import joined_hello, register
 from fairlead.broker.sharded.session import Line, Session
 from fairlead.broker.sharded.shard_store import ShardStore
-
-__all__ = ("ShardedBroker",)
 
 T = TypeVar("T")
 H = TypeVar("H")

@@ -17,8 +17,6 @@ from fairlead.model.errors import BrokerError
 from fairlead.model.lifecycle import State
 from fairlead.runtime import fault_injection
 
-__all__ = ("enqueue", "fire")
-
 _Found = Mapping[str, Mapping[str, tuple[State, int, str]]]  # by id and shard
 
 

@@ -15,8 +15,6 @@ from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, U
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 
-__all__ = ("exchange",)
-
 _MOST_DOUBTS = 1_000  # incarnations and shards of which an unanswered exchange is remembered
 
 

@@ -12,8 +12,6 @@ from fairlead.broker.requests import Call, Moved
 from fairlead.broker.sharded.session import Session
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("alter_flow", "commit", "flows", "graph", "members", "stage")
-
 _MOST_WRITING = 100  # flows that are being written at a time, of which members are remembered
 #: What is said of a commit if shards say different things: the first of these.
 _LEAST = ("committed", "incomplete", "duplicate", "closed", "unknown")

@@ -13,8 +13,6 @@ from fairlead.broker.requests import LEASE, BeatReply, Call, LeaseRef, Moved, Wo
 from fairlead.broker.sharded.session import Session
 from fairlead.broker.transfers import Transferred
 
-__all__ = ("beat", "give_back", "order_worker", "transfer")
-
 
 async def beat(
     session: Session,

@@ -9,8 +9,6 @@ import msgspec
 
 from fairlead.broker.requests import Mail
 
-__all__ = ("Mailboxes",)
-
 _MOST = 1_000  # incarnations whose letters are numbered here
 
 

@@ -14,8 +14,6 @@ from fairlead.broker.sharded.shard_store import ShardStore
 from fairlead.model.errors import BrokerError
 from fairlead.runtime import fault_injection
 
-__all__ = ("OutboxRelay",)
-
 _AT_ONCE = 100  # entries that one step carries from one shard to another
 _LAST_WORDS = 1.0  # seconds for what is being carried when the broker is closed
 

@@ -14,8 +14,6 @@ from fairlead.broker.shards import check_shard
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.message import LEVEL_NAMES, LEVELS
 
-__all__ = ("Places",)
-
 _SHARE = 8  # of so many fetches one begins with another shard than the first
 
 

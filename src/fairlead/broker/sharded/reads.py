@@ -30,23 +30,6 @@ from fairlead.broker.sharded.session import Session
 from fairlead.model.errors import InvalidOption
 from fairlead.model.lifecycle import State
 
-__all__ = (
-    "audit",
-    "delete_library",
-    "diagnose",
-    "find",
-    "in_transit",
-    "layouts",
-    "libraries",
-    "load_libraries",
-    "migrate",
-    "page",
-    "repair",
-    "settings",
-    "snapshot",
-    "workers",
-)
-
 _ALL = 1_000_000  # entries of an outbox that the audit looks at
 _FIELDS = Counts.__struct_fields__
 _CIRCUITS = ("", "closed", "half_open", "open")  # from the best to the worst

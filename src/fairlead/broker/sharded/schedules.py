@@ -16,8 +16,6 @@ from fairlead.broker.sharded.session import Session
 from fairlead.model.errors import BrokerError, InvalidInput
 from fairlead.runtime.ids import new_id
 
-__all__ = ("plan", "schedules", "tick")
-
 _TRIES = 5  # at a move, while others change the same schedule
 
 _log = logging.getLogger(__name__)

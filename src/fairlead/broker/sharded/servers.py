@@ -20,8 +20,6 @@ from fairlead.broker.topology import LEVELS_SUFFIX, with_shard
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.ids import new_id
 
-__all__ = ("KIND", "joined_findings", "joined_hello", "register", "unserved")
-
 KIND = "server"  # of a document: the name of a shard and its address, without a password
 _TTL = 30 * 86_400.0  # seconds, renewed by every worker that starts
 

@@ -30,8 +30,6 @@ from fairlead.model.errors import (
 )
 from fairlead.model.lifecycle import Settlement, State
 
-__all__ = ("HURRY", "Doubt", "Line", "Session", "together")
-
 K = TypeVar("K")
 T = TypeVar("T")
 

@@ -11,8 +11,6 @@ from fairlead.broker.protocol import Broker
 from fairlead.broker.requests import Call, Firing, Receipt, Submission
 from fairlead.model.lifecycle import State
 
-__all__ = ("ShardStore",)
-
 
 class ShardStore(Broker, Inspector, Protocol):
     """A shard. Its outbox holds what others have to be told, until they have taken it in.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from fairlead.broker.requests import Submission
 
-__all__ = ("Places", "incarnation_of", "stages_of")
-
 Places = dict[str, list[int]]  # by shard: which items of the batch
 
 

@@ -20,8 +20,6 @@ from fairlead.broker.stats import (
     TenantStats,
 )
 
-__all__ = ("documents", "forget_reader", "notes", "standing", "stats")
-
 
 async def forget_reader(session: Session, reader: str) -> bool:
     """Forget the place of a named reader in every shard; false if it had none in any."""

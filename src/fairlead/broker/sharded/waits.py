@@ -19,8 +19,6 @@ from fairlead.model.errors import BrokerError, Unreachable
 from fairlead.model.event_places import joined, places_of
 from fairlead.model.events import EVENT_KINDS, Event, EventId
 
-__all__ = ("collect", "events", "take", "wait")
-
 T = TypeVar("T")
 
 _GRACE = 1.0  # seconds that shards have to say at once what they hold, after the first has

@@ -3,7 +3,3 @@
 Start with ``commands``. Which broker, app or tasks a command means: ``broker_option``,
 ``app_loader``, ``task_filter``.
 """
-
-from __future__ import annotations
-
-__all__ = ()

@@ -16,8 +16,6 @@ from fairlead.model.errors import FairleadError, InvalidInput
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
 
-__all__ = ("CannotLoad", "check_named", "check_target", "load_app")
-
 _ATTRIBUTE = "app"
 _INSTALLED = (  # where code lies that is not the program's own
     str(Path(__file__).parents[2]),

@@ -9,8 +9,6 @@ from fairlead.cli.common.commands import talk
 if TYPE_CHECKING:
     from fairlead.client import Client
 
-__all__ = ("note",)
-
 
 async def note(client: Client, action: str, target: str, **details: Any) -> None:
     """Add a line to the trail. What was done stays done if that fails, and a warning says so."""

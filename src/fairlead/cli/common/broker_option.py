@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fairlead.broker import Store
     from fairlead.client import Client
 
-__all__ = ("broker_url", "quiet", "store_of", "url_option", "with_app", "with_client", "with_store")
-
 T = TypeVar("T")
 
 #: The option that every command has which talks to a broker.

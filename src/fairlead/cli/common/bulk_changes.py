@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from fairlead.client import Client
     from fairlead.client.bulk_actions import Action
 
-__all__ = ("BulkOptions", "agreed", "bulk_options", "carry_out")
-
 DONE: dict[str, str] = {"retry": "retried", "cancel": "cancelled", "delete": "deleted"}
 _SHOWN = 10  # ids of a dry run
 

@@ -11,20 +11,6 @@ import click
 
 from fairlead.model.sizes import in_bytes, size_rule
 
-__all__ = (
-    "Command",
-    "Group",
-    "Number",
-    "UnknownName",
-    "closest",
-    "in_size",
-    "is_debugging",
-    "json_option",
-    "log_options",
-    "remember_debug",
-    "talk",
-)
-
 _DEBUG = "fairlead.debug"  # where a context keeps it
 
 #: The option of every command that reads something.

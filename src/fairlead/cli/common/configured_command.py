@@ -18,8 +18,6 @@ from fairlead.model.errors import InvalidInput
 if TYPE_CHECKING:
     from fairlead.settings.sources import Sources
 
-__all__ = ("ConfiguredCommand", "OptionValue")
-
 _HELP = ("-h", "--help")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fairlead.model.errors import Ambiguous, InvalidInput, Refused, Unreachable
 from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerUnreachable
 
-__all__ = ("FAILURE", "INTERRUPTED", "OK", "TIMEOUT", "UNREACHABLE", "USAGE", "exit_code")
-
 OK, FAILURE, USAGE, UNREACHABLE, TIMEOUT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 

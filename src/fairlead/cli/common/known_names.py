@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from fairlead.broker.records import Settings, Snapshot
     from fairlead.client import Client
 
-__all__ = (
-    "check_settable",
-    "check_shown",
-    "every_setting",
-    "naming_schedules",
-    "new_option",
-    "tenants_in",
-)
-
 T = TypeVar("T")
 
 #: The option of commands that set something for a name.
@@ -66,9 +57,9 @@ async def naming_schedules(app: Fairlead, work: Awaitable[T]) -> T:
 
 async def every_setting(client: Client) -> list[Settings]:
     """All pages of what is set."""
-    pages = [await client.settings()]
+    pages = [await client.store.settings()]
     while pages[-1].cursor is not None:
-        pages.append(await client.settings(cursor=pages[-1].cursor))
+        pages.append(await client.store.settings(cursor=pages[-1].cursor))
     return pages
 
 

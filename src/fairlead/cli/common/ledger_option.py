@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.ledger.ledger import Ledger
 
-__all__ = ("ledger_option", "with_history", "with_ledger")
-
 T = TypeVar("T")
 
 #: The option that every command has which talks to a ledger.

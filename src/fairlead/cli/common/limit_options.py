@@ -9,8 +9,6 @@ import click
 
 from fairlead.model.rates import in_rate
 
-__all__ = ("limit_options", "said_limits", "setting")
-
 _LIFTED = "none"
 
 

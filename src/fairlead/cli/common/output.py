@@ -11,18 +11,6 @@ import click
 
 from fairlead.model.durations import in_seconds
 
-__all__ = (
-    "duration_text",
-    "moment_text",
-    "plain",
-    "print_columns",
-    "print_fields",
-    "print_json",
-    "read_moment",
-    "tasks",
-    "tasks_were",
-)
-
 NOTHING = "-"
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 import click
 
-__all__ = ("Interruption", "Progress", "interruptible")
-
 _REFRESH = 0.1  # seconds between two pictures on a terminal
 _LINE = 5.0  # seconds between two lines elsewhere
 _WIDTH = 30  # characters of a bar

@@ -8,8 +8,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ("console", "table")
-
 _WIDTH = 110  # where nobody looks, lines need not fit a window
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fairlead.broker.records import TaskRecord
     from fairlead.client import Client, PageSelection
 
-__all__ = ("TaskQuery", "each_once", "filter_options", "hint_of", "query_of", "state_option")
-
 F = Callable[..., Any]
 
 state_option: Callable[[F], F] = click.option(
@@ -106,7 +104,7 @@ async def hint_of(client: Client, query: TaskQuery) -> str:
     from fairlead.client import known_tasks
 
     if query.queue is not None:
-        known = (await client.snapshot(tenants=False)).queues
+        known = (await client.store.snapshot(tenants=False)).queues
         if query.queue not in known:
             return f"there is no queue {query.queue!r}{closest(query.queue, known)}"
     if query.name is not None and not query.name.endswith("*"):

@@ -10,8 +10,6 @@ import click
 from fairlead.cli.common.commands import Command, Number, talk
 from fairlead.cli.common.output import print_json
 
-__all__ = ("demo",)
-
 
 @click.command(
     cls=Command,

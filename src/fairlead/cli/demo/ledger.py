@@ -21,8 +21,6 @@ from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.ledger.address import psycopg_of
 from fairlead.model.errors import Refused
 
-__all__ = ("play_ledger", "sentences_of_ledger")
-
 _ORDERS = 300  # transactions at the scale of 1, one after the other
 _LATER = 2_000  # tasks that wait when the broker is emptied
 _ROLLED_BACK = 3  # of so many transactions one is

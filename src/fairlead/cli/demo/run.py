@@ -23,8 +23,6 @@ from fairlead.embedded.valkey import EmbeddedValkey
 from fairlead.embedded.valkey_server import find_binary
 from fairlead.model.errors import BrokerError, Refused
 
-__all__ = ("Plan", "Run", "Stage", "planned", "play", "report", "sentences", "staged")
-
 _WEIGHTS = {"flood": 1.0, "heavy": 3.0, "quiet-1": 1.0, "quiet-2": 1.0}
 _TASKS = {"flood": 5_000, "heavy": 2_000, "quiet-1": 50, "quiet-2": 50}
 _QUIET = ("quiet-1", "quiet-2")

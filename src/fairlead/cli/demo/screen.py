@@ -11,8 +11,6 @@ from rich.table import Table
 
 from fairlead.cli.common.tables import console, table
 
-__all__ = ("picture", "summary")
-
 
 @contextmanager
 def picture() -> Iterator[Callable[[dict[str, Any]], None]]:

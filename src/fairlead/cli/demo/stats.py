@@ -9,8 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-__all__ = ("Journal", "percentile")
-
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """The smallest of the values that at least ``percent`` of them do not exceed; 0 if none."""

@@ -2,7 +2,3 @@
 
 Start with ``tasks``, the app; ``tenants`` enqueues as long as the demo runs.
 """
-
-from __future__ import annotations
-
-__all__ = ()

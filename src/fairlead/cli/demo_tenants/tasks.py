@@ -12,9 +12,6 @@ import random
 
 from fairlead import Backoff, Context, Fairlead, Reject, Retry
 
-__all__ = ("app", "charge", "extract", "load", "remind", "render", "send", "sync", "transform",
-           "warm")  # fmt: skip
-
 MAIL, BILLING, REPORTS, MEDIA = "demo-mail", "demo-billing", "demo-reports", "demo-media"
 
 app = Fairlead()

@@ -27,8 +27,6 @@ from fairlead.cli.demo_tenants.tasks import (
 )
 from fairlead.runtime.event_loop import new_runner
 
-__all__ = ("SAID", "TENANTS", "main")
-
 #: What each tenant is there to show.
 SAID = {
     "acme": "a few mails a second, reminders, a digest by the clock",

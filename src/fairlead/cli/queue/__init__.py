@@ -9,8 +9,6 @@ import click
 
 from fairlead.cli.common.commands import Group
 
-__all__ = ("queue",)
-
 
 @click.group(
     cls=Group,

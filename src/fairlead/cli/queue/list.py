@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from fairlead.broker.records import QueueCounts
     from fairlead.client import Client, Snapshot, WorkerRecord
 
-__all__ = ("list_", "show")
-
 _COUNTS = ("ready", "scheduled", "retrying", "deferred", "running", "dead", "completed")
 _TENANTS = 20  # that are shown, those with most tasks first
 _WIDEST = 40  # characters of a tenant
@@ -113,7 +111,7 @@ def show(name: str, url: str | None, as_json: bool) -> int:
 
 
 async def _read(client: Client) -> tuple[Snapshot, list[WorkerRecord]]:
-    return await client.snapshot(tenants=False), await client.workers()
+    return await client.store.snapshot(tenants=False), await client.store.workers()
 
 
 async def _one(
@@ -123,17 +121,17 @@ async def _one(
     from fairlead.model.names import check_queue
 
     check_queue(name)
-    snapshot = await client.snapshot(tenants=False)
+    snapshot = await client.store.snapshot(tenants=False)
     known = {*snapshot.queues}
     if name not in known:  # one that nobody used yet may be configured
         known |= {each.queue for page in await every_setting(client) for each in page.queues}
         check_shown("queue", name, known)
-    whole = await client.snapshot(name)
-    (change,) = (await client.settings(name)).queues
+    whole = await client.store.snapshot(name)
+    (change,) = (await client.store.settings(name)).queues
     settings = {field: getattr(change, field) for field in change.__struct_fields__}
     del settings["queue"], settings["paused"]
     counts = whole.queues.get(name) or QueueCounts()
-    return counts, settings, await client.workers(), whole.now
+    return counts, settings, await client.store.workers(), whole.now
 
 
 def _text(setting: str, value: Any) -> str:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fairlead.broker.requests import Deleted, Moved
     from fairlead.client import Client
 
-__all__ = ("delete", "purge")
-
 
 @click.command(
     cls=Command,
@@ -105,11 +103,11 @@ async def _counts(client: Client, name: str, tenant: str | None) -> tuple[int, i
     check_queue(name)
     if tenant is not None:
         check_tenant(tenant)
-    known = {*(await client.snapshot(tenants=False)).queues}
+    known = {*(await client.store.snapshot(tenants=False)).queues}
     if name not in known:
         known |= {each.queue for page in await every_setting(client) for each in page.queues}
         check_shown("queue", name, known)
-    found = (await client.snapshot(name, tenants=False, tenant=tenant)).queues.get(name)
+    found = (await client.store.snapshot(name, tenants=False, tenant=tenant)).queues.get(name)
     if found is None:
         return 0, 0
     if tenant is not None:

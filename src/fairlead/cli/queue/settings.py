@@ -16,8 +16,6 @@ from fairlead.cli.common.limit_options import limit_options, said_limits, settin
 if TYPE_CHECKING:
     from fairlead.client import Client
 
-__all__ = ("limit", "pause", "resume")
-
 _NAMES = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 
 
@@ -96,7 +94,7 @@ def _set(
     changes = [queue_change(name, **said) for name in names]
 
     async def change(client: Client) -> None:
-        known = {*(await client.snapshot(tenants=False)).queues}
+        known = {*(await client.store.snapshot(tenants=False)).queues}
         if not known.issuperset(names):
             known |= {each.queue for page in await every_setting(client) for each in page.queues}
         for name in names:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fairlead.client import Client
     from fairlead.client.bulk_actions import Action
 
-__all__ = ("cancel", "delete", "order_ids", "retry")
-
 _RULES = {
     "retry": "only dead tasks can be retried",
     "cancel": "it has ended",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.client import Handle
 
-__all__ = ("enqueue", "read_arguments")
-
 _KEYWORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.DOTALL)
 
 

@@ -23,8 +23,6 @@ from fairlead.model.safe_repr import one_line
 if TYPE_CHECKING:
     from fairlead.client import Client, TaskInfo
 
-__all__ = ("list_", "print_tasks", "read_tasks", "task_fields")
-
 _AT_ONCE = 200  # tasks of one read, so that it never takes long
 _WIDEST = 40  # characters of a name or a queue
 _LONGEST_ERROR = 100

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from fairlead.broker.standing import Standing
     from fairlead.client.history import TaskHistory
 
-__all__ = ("explain_task", "history", "show")
-
 _LONGEST_LINE = 2_500  # characters of a line of the log
 _LONGEST_ERROR = 200
 _RUNS = frozenset(("running", "held", "completed"))  # nothing is in its way

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from fairlead.model.catalog import TaskEntry
     from fairlead.model.parameters import Parameter
 
-__all__ = ("signature", "types")
-
 _LONGEST = 60  # characters of a name, a default or a type
 _LONGEST_LINE = 1_000
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.client import TaskInfo
 
-__all__ = ("watch",)
-
 _LONGEST = 200  # characters of an error, or of progress
 
 

@@ -18,8 +18,6 @@ from fairlead.cli.common.output import print_json
 if TYPE_CHECKING:
     from fairlead.client import Client
 
-__all__ = ("top",)
-
 
 @click.command(
     cls=Command,

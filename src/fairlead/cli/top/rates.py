@@ -10,8 +10,6 @@ from fairlead.broker.stats import Histogram, QueueStats
 from fairlead.cli.common.known_names import check_shown
 from fairlead.client import Client, Stats
 
-__all__ = ("Figures", "Look", "QueueFigures", "compared", "read")
-
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """A broker at one moment."""
@@ -51,16 +49,18 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read(client: Client, queue: str | None) -> Look:
     """Look at one queue, or at all."""
-    snapshot = await client.snapshot(tenants=False)
+    snapshot = await client.store.snapshot(tenants=False)
     if queue is not None:
         check_shown("queue", queue, snapshot.queues)
-        snapshot = await client.snapshot(queue, tenants=False)
+        snapshot = await client.store.snapshot(queue, tenants=False)
     return Look(
         snapshot=snapshot,
-        stats=await client.stats(queue),
+        stats=await client.store.stats(queue),
         tenants=await tenant_views(client, queue),
         workers=[
-            worker for worker in await client.workers() if queue is None or queue in worker.queues
+            worker
+            for worker in await client.store.workers()
+            if queue is None or queue in worker.queues
         ],
     )
 

@@ -23,8 +23,6 @@ from fairlead.client import Client
 from fairlead.model.errors import BrokerError
 from fairlead.model.safe_repr import one_line
 
-__all__ = ("print_once", "run_screen", "screen")
-
 _WIDE = 120  # columns from which on everything is shown
 _FRAME = 5  # lines that a table needs beside its rows
 _LEAST = 2  # rows of each table, however low the window is

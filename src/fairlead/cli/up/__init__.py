@@ -13,8 +13,6 @@ import click
 from fairlead.cli.common.broker_option import url_option
 from fairlead.cli.common.commands import Command
 
-__all__ = ("up",)
-
 
 @click.command(
     cls=Command,

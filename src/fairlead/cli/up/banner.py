@@ -7,8 +7,6 @@ import shutil
 import sys
 from pathlib import Path
 
-__all__ = ("banner", "command_name")
-
 
 def command_name() -> str:
     """Return what to type for ``fairlead`` in another terminal of this folder."""

@@ -11,8 +11,6 @@ from fairlead.cli.up.target import Target
 from fairlead.embedded.directory import LockFile
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("held",)
-
 _NAME = "up.lock"
 
 

@@ -13,8 +13,6 @@ import sys
 import threading
 import time
 
-__all__ = ("main",)
-
 _GRACE = 3.0  # seconds between asking this process to end and making it
 
 

@@ -7,8 +7,6 @@ import socket
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("USUAL_PORT", "open_listener")
-
 USUAL_PORT = 8787
 _BACKLOG = 2_048
 

@@ -6,8 +6,6 @@ import contextlib
 import os
 from typing import TextIO
 
-__all__ = ("Output",)
-
 _COLORS = {"api": "34", "demo": "35", "manager": "33", "postgres": "36", "valkey": "31",
            "worker": "32"}  # fmt: skip
 _WIDTH = max(map(len, _COLORS))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from fairlead.cli.up.process import Part
 from fairlead.cli.up.target import Target
 
-__all__ = ("DEMO", "DEMO_APP", "DEMO_QUEUES", "parts_of")
-
 DEMO_APP = "fairlead.cli.demo_tenants.tasks:app"
 DEMO_QUEUES = "demo-mail,demo-billing,demo-reports,demo-media"
 

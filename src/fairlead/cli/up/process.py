@@ -16,8 +16,6 @@ import msgspec
 from fairlead.cli.up.output import Output
 from fairlead.runtime.component import within
 
-__all__ = ("Part", "PartProcess")
-
 _PROGRAM = (sys.executable, "-m", "fairlead.cli.up.lifeline")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before one that died is started again
 _SOUND = 30.0  # seconds after which one that dies was all right

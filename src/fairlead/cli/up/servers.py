@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fairlead.embedded.options import Options
     from fairlead.embedded.postgres import EmbeddedPostgres
 
-__all__ = ("Servers",)
-
 _LOOK = 1.0  # seconds between two looks at whether they live
 
 

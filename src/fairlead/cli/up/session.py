@@ -32,8 +32,6 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra("server", error) from None
 
-__all__ = ("Session",)
-
 T = TypeVar("T")
 
 _SCOPES = ("read",)  # of the page, which changes nothing

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from fairlead.cli.up.output import Output
     from fairlead.cli.up.process import Part
 
-__all__ = ("Stack",)
-
 _END_IN = 2.0  # seconds that processes have to end before they are killed
 _READY_IN = 60.0  # seconds until something is wrong
 _LOOK = 0.05  # seconds between two looks at a worker that starts

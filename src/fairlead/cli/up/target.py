@@ -17,8 +17,6 @@ from fairlead.settings import VARIABLE, configured, configured_ledger
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
 
-__all__ = ("Target", "find_target")
-
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """An app and its servers. No URL: a server of its own is started in ``folder``."""

@@ -6,21 +6,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = (
-    "BaseTaskBackend",
-    "Task",
-    "TaskContext",
-    "TaskError",
-    "TaskResult",
-    "TaskResultDoesNotExist",
-    "TaskResultStatus",
-    "normalize_json",
-    "task_backends",
-    "task_enqueued",
-    "task_finished",
-    "task_started",
-)
-
 _IS_OWN = find_spec("django.tasks") is not None
 _PACKAGE = "django.tasks" if _IS_OWN else "django_tasks"
 

@@ -29,8 +29,6 @@ from fairlead.model.errors import InvalidInput, UnknownTask
 from fairlead.model.names import DEFAULT_TENANT
 from fairlead.model.priorities import LEVEL_LABELS
 
-__all__ = ("FairleadBackend",)
-
 
 class FairleadBackend(BaseTaskBackend):
     """Enqueues Django's tasks with Fairlead, and finds their results.

@@ -12,8 +12,6 @@ import msgspec
 from fairlead.app import Fairlead
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("VARIABLE", "BackendOptions", "queue_of", "read_options")
-
 VARIABLE = "FAIRLEAD_DJANGO_BACKEND"  # tells processes of a worker which backend of TASKS is meant
 
 _lock = threading.Lock()

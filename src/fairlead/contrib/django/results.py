@@ -15,8 +15,6 @@ from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
 from fairlead.model.packing import unpack, unpack_arguments
 
-__all__ = ("result_of",)
-
 _STATUS = {
     State.RUNNING: TaskResultStatus.RUNNING,
     State.COMPLETED: TaskResultStatus.SUCCESSFUL,

@@ -27,8 +27,6 @@ from fairlead.contrib.django.api import (
 from fairlead.model.signals import Reject, Retry, Snooze
 from fairlead.worker.run.context import Context
 
-__all__ = ("UNKNOWN_WORKER", "enqueued_at", "handler_of", "task_as_said")
-
 UNKNOWN_WORKER = ""  # of attempts before the last, of which the broker keeps only the number
 _MOST_TRACE = 16_384  # characters of a traceback, the last ones
 _NO_ERRORS = (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, Snooze)

@@ -16,8 +16,6 @@ from fairlead.model.errors import InvalidInput
 if TYPE_CHECKING:
     app: Fairlead
 
-__all__ = ("app",)
-
 
 def _app() -> Fairlead:
     django.setup()

@@ -2,7 +2,3 @@
 
 Start with ``supervisor`` and ``child``. ``supervisor_link`` is the child's end of ``ipc``.
 """
-
-from __future__ import annotations
-
-__all__ = ()

@@ -42,8 +42,6 @@ from fairlead.worker.publisher import Publisher
 from fairlead.worker.recoverer import give_back
 from fairlead.worker.worker_record import child_record, state_of
 
-__all__ = ("Child",)
-
 log = logging.getLogger("fairlead.worker")
 
 _LOOK = 0.25  # seconds between two looks at the child's counter

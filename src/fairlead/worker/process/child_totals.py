@@ -9,8 +9,6 @@ import msgspec
 from fairlead.telemetry.counters import Counted, Totals
 from fairlead.worker.process.child import Child
 
-__all__ = ("ChildTotals",)
-
 
 class ChildTotals:
     """The sum of what ended children did."""

@@ -9,8 +9,6 @@ from fairlead.telemetry.metrics import Exposition, add_counted
 from fairlead.worker.process.status import STATES, status_of
 from fairlead.worker.process.supervisor import Supervisor
 
-__all__ = ("Exporter",)
-
 
 class Exporter:
     """Shows a worker to Prometheus. What children did that have ended is not forgotten."""

@@ -20,11 +20,6 @@ from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased
 from fairlead.telemetry.counters import Counted
 
-__all__ = (
-    "Channel", "CountersReport", "HeartbeatReport", "Introduction", "Message", "Order", "Outcome",
-    "Plan", "Ready", "Refusal", "Retiring", "Run", "SlotPlan", "Stop", "closing", "receive_now",
-)  # fmt: skip
-
 _LENGTH = struct.Struct("<I")
 _LIMIT = 64 * 1024 * 1024  # bytes; a result is far smaller
 _BEHIND = 256 * 1024  # bytes that the other end has yet to read

@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ("Reloader",)
-
 log = logging.getLogger("fairlead.worker")
 
 _INTERVAL = 0.5  # seconds between two looks

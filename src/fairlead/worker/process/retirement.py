@@ -10,8 +10,6 @@ from fairlead.model.errors import InvalidInput
 from fairlead.runtime.process_memory import resident
 from fairlead.runtime.randomness import generator
 
-__all__ = ("Retirement",)
-
 _SPREAD = 0.1  # of tasks and age, so that children that began together do not all end together
 
 

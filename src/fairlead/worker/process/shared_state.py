@@ -13,8 +13,6 @@ import struct
 import tempfile
 from typing import NamedTuple
 
-__all__ = ("Row", "SharedState", "memory_file")
-
 _TICKS, _ANSWERS, _ON_STACK, _SETTLED, _FENCED, _UNSENT, _ENDED, _ABANDONED = range(8)
 _FETCHED, _LAG, _FAILING = range(8, 11)  # read as floats
 _WANTS, _ANSWERED = 11, 12

@@ -12,8 +12,6 @@ from fairlead.fallback.outcomes import Outcomes, settle_left
 from fairlead.model.lifecycle import State
 from fairlead.worker.process.shared_state import Row
 
-__all__ = ("settle_spooled",)
-
 _OTHERS = 10.0  # seconds that another process has which was faster to adopt them
 _LOOK = 0.1  # seconds between two looks at what it does
 _MOST = 500  # tasks that one call looks up

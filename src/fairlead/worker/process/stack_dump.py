@@ -18,8 +18,6 @@ from fairlead.worker.inflight import Inflight
 from fairlead.worker.process.shared_state import Row, SharedState, memory_file
 from fairlead.worker.run.context import current
 
-__all__ = ("SIGNAL", "StackFile", "dump_on_signal", "blamed")
-
 SIGNAL = signal.SIGUSR1
 
 _MOST = 256 * 1024  # bytes that are read

@@ -24,11 +24,6 @@ from fairlead.runtime.private_folders import check_private, make_private
 from fairlead.worker.process.child import Child
 from fairlead.worker.process.supervisor import Supervisor
 
-__all__ = (
-    "STATES", "VARIABLE", "ChildState", "ChildStatus", "Status", "StatusWriter", "read_all",
-    "run_dir", "status_of",
-)  # fmt: skip
-
 log = logging.getLogger("fairlead.worker")
 
 VARIABLE = "FAIRLEAD_RUN_DIR"

@@ -20,11 +20,6 @@ from pathlib import Path
 
 from fairlead.runtime.programs import is_waited_for
 
-__all__ = (
-    "adopt_orphans", "die_with_parent", "end_orphans", "end_programs", "exit_text", "has_children",
-    "reap_orphans", "when_alone",
-)  # fmt: skip
-
 log = logging.getLogger("fairlead.worker")
 
 _PR_SET_PDEATHSIG = 1

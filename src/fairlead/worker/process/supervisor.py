@@ -27,8 +27,6 @@ from fairlead.worker.process.child_totals import ChildTotals
 from fairlead.worker.process.ipc import Plan, Refusal
 from fairlead.worker.process.subprocess_reaper import adopt_orphans, end_orphans, reap_orphans
 
-__all__ = ("Supervisor",)
-
 log = logging.getLogger("fairlead.worker")
 
 _YOUNG = 10.0  # seconds; a child that dies earlier is not started again at once

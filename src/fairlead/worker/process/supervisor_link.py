@@ -29,8 +29,6 @@ from fairlead.worker.processor import Processor
 from fairlead.worker.runner import Runner
 from fairlead.worker.syncer import Syncer
 
-__all__ = ("Supervised", "SupervisorLink")
-
 log = logging.getLogger("fairlead.worker")
 
 _TICK = 0.25  # seconds

@@ -2,7 +2,3 @@
 
 Start with ``attempt``, which all kinds share, then ``executors``. ``context`` is what handlers see.
 """
-
-from __future__ import annotations
-
-__all__ = ()

@@ -19,8 +19,6 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any, Protocol
 
-__all__ = ("AsyncExecutor", "Begins", "Stepped")
-
 _TURN = 100  # attempts that one lane runs before everybody else has a turn of the loop
 
 

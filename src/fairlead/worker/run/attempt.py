@@ -39,8 +39,6 @@ from fairlead.worker.run.deadlines import Deadlines
 from fairlead.worker.run.error_text import describe
 from fairlead.worker.run.threads import Threads
 
-__all__ = ("TOO_LARGE", "Attempt", "ExecutionEnv", "Finished", "Settler")
-
 log = logging.getLogger("fairlead.worker")
 
 _NOTHING = Succeeded()

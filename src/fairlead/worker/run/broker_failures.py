@@ -13,8 +13,6 @@ from contextlib import contextmanager
 
 from fairlead.model.errors import BrokerError, Refused
 
-__all__ = ("BrokerFailures",)
-
 _SLOW = 0.5  # seconds; a broker that is well answers within a hundredth of that
 _SHARE = 0.1  # of its time limit that an attempt must have lost to the broker to be excused
 _PROMPT = 0.05  # seconds; a call that fails sooner did not wait for the broker

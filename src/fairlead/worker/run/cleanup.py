@@ -11,8 +11,6 @@ from typing import Any
 
 from fairlead.worker.run.context import Context
 
-__all__ = ("clean_up", "clean_up_in_thread")
-
 log = logging.getLogger("fairlead.worker")
 
 

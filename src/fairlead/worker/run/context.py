@@ -31,8 +31,6 @@ from fairlead.worker.run.progress_writer import Writes
 from fairlead.worker.run.results import NO_RESULTS, Results
 from fairlead.worker.run.xcom import TOO_LARGE, XCom
 
-__all__ = ("Context", "current", "current_context")
-
 T = TypeVar("T")
 H = TypeVar("H")
 

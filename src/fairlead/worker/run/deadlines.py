@@ -6,8 +6,6 @@ import asyncio
 import math
 from typing import Protocol
 
-__all__ = ("Deadlines", "Timed")
-
 
 class Timed(Protocol):
     """Something with a time limit."""

@@ -24,8 +24,6 @@ from fairlead.worker.run.context import Context
 from fairlead.worker.run.error_text import describe
 from fairlead.worker.run.results import Ended, Results, error_of
 
-__all__ = ("MAX_RESULTS", "DependencyLoader", "LoadingAttempt")
-
 MAX_RESULTS = 16 * 1024 * 1024  # bytes of results that one attempt reads
 _AT_ONCE = 32  # tasks in one call: each may bring 2 MiB
 _PAUSE = 0.5  # seconds before a task goes back because the broker does not answer

@@ -12,8 +12,6 @@ from fairlead.model.errors import FairleadError
 from fairlead.model.message import ErrorInfo
 from fairlead.model.signals import Signal
 
-__all__ = ("describe", "stack_of_coroutine", "stack_of_thread", "without_traceback")
-
 _MAX_TYPE = 256  # bytes
 _MAX_MESSAGE = 2 * 1024  # bytes
 _MAX_TRACEBACK = 16 * 1024  # bytes

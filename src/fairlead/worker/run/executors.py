@@ -19,12 +19,10 @@ from fairlead.model.lifecycle import Outcome, Released
 from fairlead.runtime.correlation import correlation_id
 from fairlead.worker.inflight import Kind, Stop
 from fairlead.worker.router import Assignment
-from fairlead.worker.run.attempt import Attempt, ExecutionEnv, Finished
+from fairlead.worker.run.attempt import Attempt, ExecutionEnv
 from fairlead.worker.run.cleanup import clean_up, clean_up_in_thread
 from fairlead.worker.run.context import Context, current
 from fairlead.worker.run.error_text import stack_of_coroutine, stack_of_thread
-
-__all__ = ("Attempt", "ExecutionEnv", "Finished", "LoopAttempt", "abandoned", "begin")
 
 _QUICK = 0.0005  # seconds; sync handlers whose last attempt took no longer share a thread
 

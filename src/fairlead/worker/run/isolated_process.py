@@ -36,14 +36,12 @@ from fairlead.worker.process.ipc import (
 )
 from fairlead.worker.process.subprocess_reaper import exit_text, has_children
 from fairlead.worker.router import Assignment
+from fairlead.worker.run.attempt import Attempt, ExecutionEnv
 from fairlead.worker.run.context import Context
 from fairlead.worker.run.error_text import describe
-from fairlead.worker.run.executors import Attempt, ExecutionEnv
 
 if TYPE_CHECKING:
     from fairlead.worker.worker import Worker
-
-__all__ = ("SlotAttempt", "SlotProcesses", "serve_attempts")
 
 log = logging.getLogger("fairlead.worker")
 

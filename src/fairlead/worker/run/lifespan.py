@@ -20,8 +20,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 from fairlead.model.errors import InvalidInput
 
-__all__ = ("Lifespan",)
-
 log = logging.getLogger("fairlead.worker")
 
 _PATIENCE = 10.0  # seconds that one function may take to close what it opened

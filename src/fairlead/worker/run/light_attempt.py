@@ -27,8 +27,6 @@ from fairlead.worker.run.error_text import stack_of_coroutine
 from fairlead.worker.run.executors import LoopAttempt
 from fairlead.worker.run.progress_writer import Writes
 
-__all__ = ("LightAttempt", "LightAttempts")
-
 _NO_TRACE = Trace(correlation_id="")
 
 

@@ -30,8 +30,6 @@ from fairlead.model.packing import pack
 from fairlead.model.safe_repr import safe_repr
 from fairlead.worker.run.progress_writer import Writes
 
-__all__ = ("LogBuffer", "TaskLog", "fields_of")
-
 if TYPE_CHECKING:
     _LoggerAdapter = logging.LoggerAdapter[logging.Logger]
 else:

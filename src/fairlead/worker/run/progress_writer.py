@@ -13,9 +13,6 @@ from fairlead.model.errors import BrokerError, Fenced, Refused
 from fairlead.runtime.batcher import Batcher
 from fairlead.runtime.component import Outage
 
-__all__ = ("ProgressWriter", "Writes")
-
-
 _SOON = 2.0  # seconds that progress may take to be written
 _AWAY = 0.1  # seconds, while the broker is known to be away: handlers have their own time limits
 

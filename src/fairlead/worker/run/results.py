@@ -14,8 +14,6 @@ from fairlead.model.options import HasId
 from fairlead.model.packing import unpack
 from fairlead.model.safe_repr import safe_repr
 
-__all__ = ("NO_RESULTS", "Ended", "Results", "error_of")
-
 _GONE = (
     "it was deleted, belongs to another tenant, or its retention was over before the task that "
     "reads it was accepted: keep it longer (retention=...), or enqueue both together"

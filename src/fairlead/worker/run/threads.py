@@ -9,8 +9,6 @@ from collections import deque
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-__all__ = ("Job", "Threads")
-
 log = logging.getLogger("fairlead.worker")
 
 _LONG = 0.005  # seconds that quick jobs may take before another thread helps

@@ -12,8 +12,6 @@ from fairlead.model.packing import pack, unpack
 if TYPE_CHECKING:
     from fairlead.worker.run.context import Context
 
-__all__ = ("TOO_LARGE", "XCom")
-
 TOO_LARGE = "return it as the result (up to 1 MiB), or store it elsewhere and leave where it is"
 _DAY = 86_400.0
 

@@ -18,8 +18,6 @@ from fairlead.broker.redis.audit.tasks import check_tasks
 from fairlead.broker.redis.audit.walk import Command, Progress, Shard, walk
 from fairlead.broker.redis.keys import Keys
 
-__all__ = ("audit",)
-
 
 async def audit(
     command: Command,

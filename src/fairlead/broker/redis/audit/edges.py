@@ -11,8 +11,6 @@ from fairlead.broker.redis.audit.flows import guarded, is_guard
 from fairlead.broker.redis.audit.values import COMPLETED, DEFERRED, FINAL, Task
 from fairlead.broker.redis.audit.walk import Shard
 
-__all__ = ("check_edges", "waits_of")
-
 _POLICY_WAIT = 2
 _UNDO = "9"  # a job that takes edges away
 _FAR = 4  # fields of a child in another shard: shard, id, life, policy

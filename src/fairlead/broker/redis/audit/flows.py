@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from fairlead.broker.redis.audit.values import CANCELLED, COMPLETED, DEAD, FINAL, Flow
 from fairlead.broker.redis.audit.walk import Shard
 
-__all__ = ("check_flows", "guarded", "is_guard")
-
 _MARK = "\x1e"  # before the id of a flow, where ids of tasks may stand
 _STAGED, _LAYING, _LIVE = 1, 2, 3
 _LAY, _CANCEL, _RETRY = 1, 2, 3

@@ -9,8 +9,6 @@ from fairlead.broker.redis.audit.reading import read_uses
 from fairlead.broker.redis.audit.values import CANCELLED, COMPLETED, DEAD, FINAL, Task
 from fairlead.broker.redis.audit.walk import Shard
 
-__all__ = ("check_pins",)
-
 _USES = 32  # of the flags of a record: it has 'uses'
 
 

@@ -25,8 +25,6 @@ from fairlead.broker.redis.audit.values import (
 from fairlead.broker.redis.audit.walk import Shard
 from fairlead.broker.redis.layout import STATES
 
-__all__ = ("check_queues",)
-
 _LEVELS = 8
 _SHELVES = ("kept:", "done:", "dead:", "large-done:", "large-dead:", "heads-done:", "heads-dead:")
 

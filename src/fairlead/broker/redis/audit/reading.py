@@ -36,32 +36,6 @@ from fairlead.broker.redis.flows import flow_texts
 from fairlead.broker.redis.layout import US, text_at
 from fairlead.model.errors import InvalidOption
 
-__all__ = (
-    "join",
-    "read_answer",
-    "read_conf",
-    "read_document",
-    "read_error",
-    "read_flow",
-    "read_gate",
-    "read_leader",
-    "read_limiter",
-    "read_member",
-    "read_message",
-    "read_note",
-    "read_pins",
-    "read_queue",
-    "read_record",
-    "read_settings",
-    "read_tally",
-    "read_tenant",
-    "read_tomb",
-    "read_uses",
-    "read_watchers",
-    "read_worker",
-    "read_xcom",
-)
-
 _SHA1 = 40
 _HEAD = 7  # fields of a head, before the flow of a member and its life
 _SETTINGS = 5  # paused, weight, concurrency, rate, burst

@@ -12,8 +12,6 @@ from fairlead.broker.redis.standing import Counters
 from fairlead.broker.schedules import ScheduleRecord
 from fairlead.broker.stats import HOUR
 
-__all__ = ("check_rest",)
-
 _KINDS = frozenset(("finished", "cancel", "lent"))
 _POSTS = frozenset("lut")  # link, unlink, told
 _MAX_LETTERS = 10_000

@@ -23,8 +23,6 @@ from fairlead.broker.redis.audit.values import (
 from fairlead.broker.redis.audit.walk import Shard
 from fairlead.broker.redis.layout import US
 
-__all__ = ("check_tasks", "xcom_sizes")
-
 _DUE = frozenset((SCHEDULED, RETRYING))
 _ASLEEP = frozenset((SCHEDULED, RETRYING, DEFERRED))
 _BEHIND = 9e18  # where deferred tasks stand among those that are asleep

@@ -10,29 +10,6 @@ from fairlead.broker.redis.layout import STATES
 from fairlead.broker.redis.standing import Counters
 from fairlead.model.limits import PRECISION, Breaker, Circuit, room_at
 
-__all__ = (
-    "AT_LIMITER",
-    "COUNTED",
-    "FINAL",
-    "IDLE",
-    "PARKED",
-    "PARTS",
-    "PAUSED",
-    "READY",
-    "SENTINEL",
-    "STATUSES",
-    "WAITING",
-    "Conf",
-    "Flow",
-    "Gate",
-    "Limiter",
-    "Message",
-    "Queue",
-    "Record",
-    "Task",
-    "Tenant",
-)
-
 SENTINEL = "~" * 80  # a member that scripts put into sets and orders of their own
 COUNTED = 100  # bytes that a task counts for beside what is stored of it
 PARTS = {1: "errors", 2: "results", 4: "progress", 8: "checkpoints"}  # by bit of a record's flags

@@ -29,8 +29,6 @@ from fairlead.broker.redis.keys import KINDS, Keys
 from fairlead.broker.redis.layout import NUMBERS_FIELD, unpack_numbers
 from fairlead.broker.redis.schedules import decoded
 
-__all__ = ("Command", "Progress", "Shard", "walk")
-
 _STEP = 500  # members that one command asks for
 _LARGE = 50  # the same, where each may have half a megabyte
 _ANEW = 3  # times that a list is read, if it moves while it is
@@ -284,7 +282,7 @@ def _text(shard: Shard, raw: bytes) -> str | None:
 def _put_together(shard: Shard) -> None:
     """Make tasks of messages and records, and give the parts that all checks need a name."""
     for name, value in shard.hash("meta").items():
-        if name != "generation":
+        if name not in ("generation", "run"):  # which are texts
             try:
                 shard.meta |= (
                     unpack_numbers(value) if name == NUMBERS_FIELD else {name: float(value)}

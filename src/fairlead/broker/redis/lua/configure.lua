@@ -4,13 +4,14 @@
 --          tenant, queue or '', paused, weight, concurrency, rate, burst, or 'l', limiter,
 --          concurrency, rate, burst, failures, cooldown, probes. '' is left as it is, '-' lifts a limit.
 --          Before a change that a program declares stand 'd' and a digest of it
--- Returns  '1' if tenants have yet to be given what was set for them in all queues, see apply_settings; or ''
+-- Returns  '1' if it is about a tenant in all queues, and tenants have yet to be given what was set for them there, see
+--          apply_settings; or ''
 -- @flags allow-oom
 -- @library upkeep
 -- @include engine settings.configure call.once
 local kept = once('configure', tostring)
 if kept then return kept end
-local i = 4
+local i, everywhere = 4, false
 while i <= #ARGV do
   local kind, same = ARGV[i], false
   if kind == 'd' then
@@ -22,6 +23,7 @@ while i <= #ARGV do
     if not same then configure.queue(ARGV[i + 1], i + 2) end
     i = i + 18
   elseif kind == 't' then
+    everywhere = everywhere or ARGV[i + 2] == ''
     if not same then configure.tenant(ARGV[i + 1], ARGV[i + 2], { unpack(ARGV, i + 3, i + 7) }) end
     i = i + 8
   else
@@ -29,4 +31,4 @@ while i <= #ARGV do
     i = i + 8
   end
 end
-return answer(configure.apply_on() and '1' or '')
+return answer(everywhere and configure.apply_on() and '1' or '')

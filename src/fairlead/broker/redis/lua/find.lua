@@ -9,11 +9,12 @@ keep_clock()
 local TOGETHER = 10 -- tasks
 local found, left = {}, BUDGET
 for first = 3, #ARGV, TOGETHER do
+  if first > 3 and enough() then return found end
   local ids = { unpack(ARGV, first, min(first + TOGETHER - 1, #ARGV)) }
   read_ahead(ids)
   local ties = call('HMGET', prefix .. 'ties', unpack(ids))
   for i, id in ipairs(ids) do
-    if left <= 0 or first > 3 and enough() then return found end
+    if left <= 0 then return found end
     local _, _, bytes = whole(id, found, #found, ARGV[2], ties[i] or '')
     left = left - bytes
   end

@@ -297,6 +297,17 @@ function shelves.keep_plainly(tenant, ids, first, last, life, bytes)
   shelves.rank(tenant)
 end
 
+-- The records of tasks, as they are in this call by now: one that never ran has none before it ends.
+function shelves.records_of(ids)
+  local records = call('HMGET', prefix .. 'records', unpack(ids))
+  for i = 1, #ids do
+    local id = ids[i]
+    local task = tasks[id]
+    records[i] = task ~= false and (task and to_record(task) or latest[id] or records[i])
+  end
+  return records
+end
+
 -- The next ids of an order's list, with their records, up to so many; ids without a finished task are gone.
 function shelves.next_listed(order, most)
   if not order.list then return {}, {}, 0 end
@@ -305,13 +316,7 @@ function shelves.next_listed(order, most)
   sound[order.list] = true
   for i = 1, min(most - stored, order.new and #order.new - order.new_gone or 0) do ids[stored + i] = order.new[order.new_gone + i] end
   if #ids == 0 then return ids, ids, 0 end
-  local records = call('HMGET', prefix .. 'records', unpack(ids))
-  for i = 1, #ids do
-    local id = ids[i]
-    local task = tasks[id]
-    records[i] = task ~= false and (task and to_record(task) or latest[id] or records[i])
-  end
-  return ids, records, stored
+  return ids, shelves.records_of(ids), stored
 end
 
 writers[#writers + 1] = function()

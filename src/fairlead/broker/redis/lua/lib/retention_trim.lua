@@ -32,7 +32,7 @@ end
 local function records_of(members)
   local ids = {}
   for i, each in ipairs(members) do ids[i] = each[2] end
-  return call('HMGET', prefix .. 'records', unpack(ids))
+  return shelves.records_of(ids)
 end
 
 -- The first of an order, up to `want`: `forced` of them whatever their time, the rest only if it is over; none
@@ -50,9 +50,11 @@ local function take_from(order, want, forced, limit, tenant)
     if listed[listed_at] and rows[listed_at] ~= last then last, last_till = rows[listed_at], kept_till(rows[listed_at]) end
     local till = listed[listed_at] and last_till
     local from_set = others[others_at] and (not till or others[others_at][1] < till)
-    if from_set then till = others[others_at][1] end
-    if from_set then their = their or records_of(others) end
-    local record = from_set and (latest[others[others_at][2]] or their[others_at]) or rows[listed_at]
+    local record = rows[listed_at]
+    if from_set then
+      their = their or records_of(others)
+      till, record = others[others_at][1], their[others_at]
+    end
     -- Without a record it stands for nothing, and goes.
     if till > limit or (till > now and count >= forced) or (tenant and till >= 0 and record and tenant_in(record) ~= tenant[NAME]) then
       next = till

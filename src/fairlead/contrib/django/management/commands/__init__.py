@@ -1,3 +1,1 @@
 """Commands of `manage.py`."""
-
-__all__ = ()

@@ -13,8 +13,6 @@ from django.core.management.base import BaseCommand
 from fairlead.contrib.django.api import task_backends
 from fairlead.contrib.django.options import VARIABLE
 
-__all__ = ("Command",)
-
 _TARGET = "fairlead.contrib.django.worker:app"
 
 
