@@ -137,7 +137,7 @@ GUARDS: tuple[Guard, ...] = (
         + "test_crashes.py::test_nothing_runs_more_often_than_its_message_allows_crashes_included"
         "[*-swept]",
         (
-            memory("fairlead/model/lifecycle.py", ("and attempts >= runs else", "and False else")),
+            memory("fairlead/model/retries.py", ("and attempts >= runs else", "and False else")),
             lua("lib/lease.lua", ("if runs > 0 and task.attempts >= runs", "if false")),
         ),
     ),
@@ -166,7 +166,7 @@ GUARDS: tuple[Guard, ...] = (
         "what blocked the loop runs alone from its next attempt on",
         SUITE + "test_crashes.py::test_what_blocked_its_neighbors_goes_behind_them_and_runs_alone",
         (
-            memory("fairlead/model/lifecycle.py", ("ALONE) if blocked", "ALONE) if False")),
+            memory("fairlead/model/retries.py", ("ALONE) if blocked", "ALONE) if False")),
             lua("lib/lease.lua", ("blocked and ALONE or 0", "0")),
         ),
     ),

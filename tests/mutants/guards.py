@@ -212,7 +212,7 @@ _ENGINE = (
         SUITE + "test_leases.py::test_the_third_crash_in_a_row_is_poison",
         (
             memory(
-                "fairlead/model/lifecycle.py",
+                "fairlead/model/retries.py",
                 ("    if crashes >= CRASH_LIMIT:\n", "    if False:\n"),
             ),
             lua("lib/lease.lua", ("task.crashes >= CRASH_LIMIT", "false")),

@@ -20,13 +20,12 @@ from fairlead.model.lifecycle import (
     WAITING,
     Settlement,
     State,
-    after_crash,
     apply_cancel,
-    may_have_run,
     on_dependency,
 )
 from fairlead.model.message import LEVEL_NAMES, Leased, Message
 from fairlead.model.options import Unique
+from fairlead.model.retries import after_crash, may_have_run
 from tests.support.fair import Settings
 
 GOES_TO = {

@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 from msgspec import UNSET
 
 from fairlead.broker.requests import MAX_EXCHANGE
-from fairlead.model.lifecycle import ALONE
 from fairlead.model.message import Leased, task_name
 from fairlead.model.names import DEFAULT_QUEUE
 from fairlead.model.registry import Registry, TaskSpec
+from fairlead.model.retries import ALONE
 from fairlead.worker.inflight import Inflight, Kind
 from fairlead.worker.prefetch import Prefetch
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Protocol
 
 from fairlead.broker.requests import LeaseRef
-from fairlead.model.lifecycle import runs_once
 from fairlead.model.message import Leased
+from fairlead.model.retries import runs_once
 from fairlead.worker.process.shared_state import SharedState
 
 #: Why an attempt has to stop: out of time, cancelled by somebody, handed back because the worker

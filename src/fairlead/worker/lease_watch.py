@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from fairlead.model.lifecycle import runs_once
+from fairlead.model.retries import runs_once
 from fairlead.worker.inflight import Inflight
 
 log = logging.getLogger("fairlead.worker")

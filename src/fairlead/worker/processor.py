@@ -11,9 +11,9 @@ from typing import Literal
 from fairlead.broker import Broker
 from fairlead.broker.requests import LEASE, ExchangeReply, Fetch
 from fairlead.model.errors import BrokerError
-from fairlead.model.lifecycle import ALONE
 from fairlead.model.message import Leased
 from fairlead.model.queue_order import QueueOrder
+from fairlead.model.retries import ALONE
 from fairlead.runtime.component import within
 from fairlead.worker.capacity import Ask, Capacity
 from fairlead.worker.coalescer import Coalescer

@@ -21,7 +21,7 @@ class Recoverer:
     """Sweeps after workers that are gone. Any worker does it for all; twice does no harm.
 
     A task that has taken three processes down in a row is not given back but dead: the broker
-    counts, by the rule of ``model.lifecycle``.
+    counts, by the rule of ``model.retries``.
     """
 
     name = "recoverer"

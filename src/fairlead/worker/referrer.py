@@ -18,9 +18,10 @@ from fairlead.broker.orders import alter_all
 from fairlead.broker.records import WorkerRecord
 from fairlead.broker.requests import MAX_EXCHANGE, MAX_STEP, Alter, Seen
 from fairlead.model.errors import BrokerError
-from fairlead.model.lifecycle import Outcome, Released, State, Unroutable
+from fairlead.model.lifecycle import State
 from fairlead.model.message import Leased
 from fairlead.model.referral import Candidate, Pressure, Returns, TurnedDown, candidates
+from fairlead.model.retries import Outcome, Released, Unroutable
 from fairlead.runtime.component import Outage, within
 from fairlead.runtime.randomness import generator
 from fairlead.worker.inflight import Inflight

@@ -11,12 +11,12 @@ from msgspec import UNSET
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.codecs import CodecError, Codecs
 from fairlead.model.errors import UnknownTask
-from fairlead.model.lifecycle import Unroutable
 from fairlead.model.message import UNREADABLE, VERSION, Body, ErrorInfo, Leased, read_body
 from fairlead.model.options import seconds
 from fairlead.model.packing import read_arguments, unpack_arguments
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.result_refs import outputs_in
+from fairlead.model.retries import Unroutable
 
 
 class Assignment:

@@ -11,18 +11,10 @@ from typing import NamedTuple
 
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import FairleadError
-from fairlead.model.lifecycle import (
-    ALONE,
-    Outcome,
-    Released,
-    Settlement,
-    State,
-    Unroutable,
-    breaker_vote,
-    settle,
-)
+from fairlead.model.lifecycle import Settlement, State, breaker_vote
 from fairlead.model.message import ErrorInfo, Leased
 from fairlead.model.registry import TaskBreaker
+from fairlead.model.retries import ALONE, Outcome, Released, Unroutable, settle
 from fairlead.model.safe_repr import one_line
 from fairlead.telemetry.counters import OTHER, Counters
 from fairlead.worker.app_services import NO_SERVICES, AppServices

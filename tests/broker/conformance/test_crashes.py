@@ -8,8 +8,9 @@ from fairlead.broker import Store
 from fairlead.broker.records import WorkerRecord
 from fairlead.broker.requests import MAX_STEP, QueueChange
 from fairlead.model.backoff import Backoff, RetryPolicy
-from fairlead.model.lifecycle import Crashed, Settlement, State, settle
+from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import ErrorInfo, Leased, run_flags
+from fairlead.model.retries import Crashed, settle
 from tests.support.store import (
     NOW,
     Client,

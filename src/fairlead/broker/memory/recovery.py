@@ -13,8 +13,9 @@ from fairlead.broker.records import WorkerRecord
 from fairlead.broker.requests import HEARTBEAT, MAX_STEP, BeatReply, LeaseRef, WorkerOrder
 from fairlead.broker.transfers import Transferred
 from fairlead.model.clock import next_number
-from fairlead.model.lifecycle import State, after_crash, crashes_after, may_have_run
+from fairlead.model.lifecycle import State
 from fairlead.model.message import ErrorInfo
+from fairlead.model.retries import after_crash, crashes_after, may_have_run
 
 _REGISTERED = 15.0  # seconds that a worker's record outlives its last heartbeat
 

@@ -19,16 +19,10 @@ from typing import Any, Protocol
 
 from fairlead.model.codecs import CodecError
 from fairlead.model.errors import InvalidArgument, InvalidOption, TaskCancelled
-from fairlead.model.lifecycle import (
-    Cancelled,
-    Failed,
-    Outcome,
-    Released,
-    Settlement,
-    Succeeded,
-)
+from fairlead.model.lifecycle import Settlement
 from fairlead.model.options import seconds
 from fairlead.model.packing import pack
+from fairlead.model.retries import Cancelled, Failed, Outcome, Released, Succeeded
 from fairlead.model.signals import Reject, Retry, Snooze
 from fairlead.worker.app_services import AroundRun
 from fairlead.worker.inflight import Kind, Stop

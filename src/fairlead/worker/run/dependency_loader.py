@@ -11,10 +11,10 @@ from fairlead.broker import Inspector
 from fairlead.broker.records import TaskRecord
 from fairlead.model.codecs import CodecError, Codecs, codec_of, undecoded
 from fairlead.model.errors import BrokerError, TaskError
-from fairlead.model.lifecycle import Failed, Outcome, Released, Unroutable
 from fairlead.model.message import ErrorInfo, task_name
 from fairlead.model.packing import unpack
 from fairlead.model.result_refs import Output, with_results
+from fairlead.model.retries import Failed, Outcome, Released, Unroutable
 from fairlead.model.signals import Reject
 from fairlead.runtime.batcher import Batcher
 from fairlead.worker.inflight import Kind

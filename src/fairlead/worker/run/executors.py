@@ -15,7 +15,7 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Any
 
-from fairlead.model.lifecycle import Outcome, Released
+from fairlead.model.retries import Outcome, Released
 from fairlead.runtime.correlation import correlation_id
 from fairlead.worker.inflight import Kind, Stop
 from fairlead.worker.router import Assignment

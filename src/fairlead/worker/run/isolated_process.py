@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.model.errors import InvalidInput
-from fairlead.model.lifecycle import Crashed, Failed, Settlement
+from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import ErrorInfo
+from fairlead.model.retries import Crashed, Failed
 from fairlead.runtime.process_memory import resident
 from fairlead.worker.inflight import Kind
 from fairlead.worker.process.ipc import (
