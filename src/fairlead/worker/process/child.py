@@ -18,11 +18,11 @@ import msgspec
 from fairlead.broker import Store, address_of
 from fairlead.broker.records import WorkerRecord
 from fairlead.broker.requests import MAX_EXCHANGE, BeatReply, LeaseRef, StandingOrder
-from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import serving, within
 from fairlead.runtime.identity import identity, is_stopped
 from fairlead.telemetry.counters import Counted
 from fairlead.worker.heartbeater import Heartbeater
+from fairlead.worker.process.crash_recovery import give_back_tasks, log_crash
 from fairlead.worker.process.ipc import (
     Channel,
     CountersReport,
@@ -35,11 +35,8 @@ from fairlead.worker.process.ipc import (
     closing,
 )
 from fairlead.worker.process.shared_state import SharedState
-from fairlead.worker.process.spooled_outcomes import settle_spooled
 from fairlead.worker.process.stack_dump import SIGNAL, StackFile, blamed
-from fairlead.worker.process.subprocess_reaper import exit_text
 from fairlead.worker.publisher import Publisher
-from fairlead.worker.recoverer import give_back
 from fairlead.worker.worker_record import child_record, state_of
 
 log = logging.getLogger("fairlead.worker")
@@ -49,8 +46,6 @@ _ANSWER = 1.0  # seconds in which a child that hangs may say what it does
 _START = 600.0  # seconds in which a child must have begun
 _LAST_WORDS = 2.0  # seconds to give back in what a child held that was told to end
 _UNREAD = 0.5  # seconds to read what a child said before it ended
-_PAUSE = 0.2  # seconds between two tries to give back what a dead child held
-_MOST_SHOWN = 100  # running tasks in a log line
 
 
 class Child:
@@ -345,46 +340,12 @@ class Child:
         # Before it was introduced it had nothing: it said why it cannot start, or was told to end.
         unborn = self.introduction is None and (self.refusal is not None or self.ordered)
         if not clean and not unborn:
-            self._log_death(code, [row.id for row in rows if row.started], charged)
-        if self.introduction is None or self._store is None:
-            return
-        # Also after a clean end: a reply that got lost may have left something with it.
-        until = time.monotonic() + (_LAST_WORDS if self.ordered else self.introduction.lease)
-        while True:
-            try:
-                who = self.introduction.incarnation
-                async with asyncio.timeout(max(until - time.monotonic(), _LAST_WORDS)):
-                    settled = await settle_spooled(self.introduction.spool, who, rows, self._store)
-                    self._late += 0 if settled is None else settled.fenced
-                    count = await give_back(self._store, who, charged, self._blocked)
-            except (BrokerError, TimeoutError) as error:
-                if time.monotonic() > until:  # the sweep has it by now
-                    fields = {"pid": self.pid, "error": type(error).__name__}
-                    log.error("leases not given back", extra=fields)  # noqa: TRY400 - no trace needed
-                    return
-                await asyncio.sleep(_PAUSE)
-            else:
-                if count:
-                    log.info("leases given back", extra={"pid": self.pid, "tasks": count})
-                return
-
-    def _log_death(self, code: int, running: list[str], charged: list[str]) -> None:
-        end: dict[str, object] = {"exit_code": code}
-        if code < 0:
-            end = {"signal": exit_text(code).rpartition(" ")[2]}
-        fields = {
-            "pid": self.pid,
-            **end,
-            "running": running[:_MOST_SHOWN],
-            "tasks": len(running),
-            "charged": charged[:_MOST_SHOWN],
-        }
-        who, stack = self.introduction, self._stacks.read()
-        if who is not None:
-            fields["incarnation"] = who.incarnation
-        if stack:
-            fields["stack"] = stack
-        log.error("child died", extra=fields)
+            log_crash(self.pid, code, self.introduction, rows, charged, self._stacks.read())
+        if self.introduction is not None and self._store is not None:
+            seconds = _LAST_WORDS if self.ordered else self.introduction.lease
+            self._late = await give_back_tasks(
+                self._store, self.introduction, self.pid, rows, charged, self._blocked, seconds
+            )
 
     def _kill_group(self) -> None:
         if self.pid:
