@@ -85,8 +85,8 @@ if TYPE_CHECKING:
     from fairlead.model.schedule import Timing
     from fairlead.model.signals import Reject, Retry, Signal, Snooze
     from fairlead.model.spool_errors import SpoolFailed, SpoolFull
-    from fairlead.runtime.breaker import Breaker
     from fairlead.runtime.correlation import correlation
+    from fairlead.runtime.task_breaker import Breaker
     from fairlead.worker.run.context import Context, current_context
     from fairlead.worker.run.results import Results
     from fairlead.worker.runner import Raised
@@ -232,7 +232,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "fairlead.model.schedule": ("Timing",),
     "fairlead.model.signals": ("Reject", "Retry", "Signal", "Snooze"),
     "fairlead.model.spool_errors": ("SpoolFailed", "SpoolFull"),
-    "fairlead.runtime.breaker": ("Breaker",),
+    "fairlead.runtime.task_breaker": ("Breaker",),
     "fairlead.runtime.correlation": ("correlation",),
     "fairlead.worker.run.context": ("Context", "current_context"),
     "fairlead.worker.run.results": ("Results",),

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.model.argument_packing import unpack
 from fairlead.model.events import Event
-from fairlead.model.packing import unpack
 from tests.acceptance.harness import PASSING, Site, opened
 from tests.support.checker import History
 from tests.support.nemesis import Nemesis

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.model.packing import unpack
+from fairlead.model.argument_packing import unpack
 from tests.acceptance.harness import Site, opened
 from tests.support.checker import History, Verdict
 from tests.support.servers import server

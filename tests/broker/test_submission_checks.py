@@ -16,10 +16,10 @@ from fairlead.broker.submission_checks import (
     check_message,
     check_submissions,
 )
+from fairlead.model.argument_packing import MAX_BODY, pack_arguments
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.message import Body, Message
 from fairlead.model.options import Options, resolved
-from fairlead.model.packing import MAX_BODY, pack_arguments
 from fairlead.model.priorities import Priorities
 
 MADE = "0190a5b0c0de7000800000000000abcd"

@@ -17,9 +17,9 @@ from fairlead.client.history import HistoryPage, history_of
 from fairlead.ledger.ledger import Ledger
 from fairlead.manager.counts import Counts
 from fairlead.manager.recorder import Recorder
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.message import Body
-from fairlead.model.packing import pack_arguments
 from tests.ledger.rows import enqueue_at, given
 from tests.support.store import NOW, Client, completed, dead, failed, submit
 

@@ -25,9 +25,9 @@ from fairlead.client.stored_submissions import (
     encode_submission,
     tasks_text,
 )
+from fairlead.model.argument_packing import MAX_BODY
 from fairlead.model.message import Body, Message
 from fairlead.model.options import Dependency, Unique
-from fairlead.model.packing import MAX_BODY
 
 names = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
 ids = st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True)

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead import Ambiguous, Fairlead, InvalidInput, QueueFull
 from fairlead.broker import connect
-from fairlead.broker.chunks import packed_for
+from fairlead.broker.call_sizes import packed_for
 from fairlead.broker.requests import Call, Fetch
 from tests.client.stores import submission
 from tests.support.proxy import Proxy, proxy

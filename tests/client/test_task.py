@@ -10,8 +10,8 @@ import pytest
 from fairlead import Conflict, Context, Fairlead, QueueFull, State, correlation
 from fairlead.broker import connect
 from fairlead.broker.records import TaskRecord
+from fairlead.model.argument_packing import unpack_arguments
 from fairlead.model.message import LEVELS, Body, Trace
-from fairlead.model.packing import unpack_arguments
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from fairlead import Context, Fairlead, InvalidInput
 from fairlead.client.call import BoundTask
 from fairlead.client.task import Sender
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.message import Body, Trace
-from fairlead.model.packing import pack_arguments
 from fairlead.runtime.correlation import correlation
 from fairlead.runtime.ids import new_id
 

@@ -23,10 +23,10 @@ from fairlead.manager.janitor import Janitor
 from fairlead.manager.leader import Leader
 from fairlead.manager.leader_term import Term
 from fairlead.manager.recorder import Recorder
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import Body, Leased, Message
 from fairlead.model.options import Dependency, Unique
-from fairlead.model.packing import pack_arguments
 from fairlead.runtime.ids import new_id
 
 __all__ = ("ENQUEUE", "Bench", "submission", "until")

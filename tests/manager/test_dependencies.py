@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.lifecycle import DependencyPolicy
 from fairlead.model.message import Body
-from fairlead.model.packing import pack_arguments
 from tests.manager.bench import Bench, submission
 from tests.support.servers import Running
 

@@ -18,11 +18,11 @@ from fairlead.manager.dispatcher import Dispatcher
 from fairlead.manager.leader import Leader
 from fairlead.manager.leader_term import Term
 from fairlead.manager.push import Sent, Settlement, batches
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.errors import Ambiguous, BrokerError, Unreachable
 from fairlead.model.ledger_errors import LedgerAmbiguous, LostLeadership
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
-from fairlead.model.packing import pack_arguments
 from fairlead.runtime.ids import new_id
 from tests.manager.bench import ENQUEUE, Bench, submission, until
 from tests.support.servers import Running, server

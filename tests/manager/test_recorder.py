@@ -21,9 +21,9 @@ from fairlead.ledger.task_log import unpack_log
 from fairlead.manager.counts import Counts
 from fairlead.manager.leader_term import Term
 from fairlead.manager.recorder import Recorder
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.ledger_errors import LedgerRefused, LostLeadership
 from fairlead.model.message import Body
-from fairlead.model.packing import pack_arguments
 from tests.support.servers import shared
 from tests.support.store import NOW, Client, completed, dead, failed, submit
 

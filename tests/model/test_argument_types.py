@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
+from fairlead.model.argument_packing import pack_arguments, unpack_arguments
 from fairlead.model.argument_types import Misfit, misfit
 from fairlead.model.errors import InvalidInput
-from fairlead.model.packing import pack_arguments, unpack_arguments
 from fairlead.model.parameters import Parameter, parameters_of
 from fairlead.model.registry import TaskSpec
 from fairlead.model.result_refs import Output

@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.model.codecs import MAX_PLAIN, CodecError, Codecs, ZlibCodec, codec_of, codecs_of
+from fairlead.model.argument_packing import MAX_BODY, pack, unpack
+from fairlead.model.codecs import (
+    MAX_PLAIN,
+    CodecError,
+    Codecs,
+    ZlibCodec,
+    codec_of,
+    codecs_of,
+)
 from fairlead.model.errors import InvalidInput, InvalidOption, TooLarge
-from fairlead.model.packing import MAX_BODY, pack, unpack
 
 
 class Reversed:

@@ -10,8 +10,8 @@ import pytest
 
 from fairlead import Fairlead, register_type
 from fairlead.model import custom_types
+from fairlead.model.argument_packing import convert, pack, unpack
 from fairlead.model.errors import InvalidInput, NotSerializable
-from fairlead.model.packing import convert, pack, unpack
 
 
 class Money:

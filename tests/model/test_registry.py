@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.model.argument_packing import pack_arguments, unpack_arguments
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import InvalidArgument, InvalidInput, InvalidName, UnknownTask
 from fairlead.model.options import Options
-from fairlead.model.packing import pack_arguments, unpack_arguments
 from fairlead.model.registry import Registry, TaskSpec
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.model.argument_packing import MAX_BODY, pack, pack_arguments, unpack, unpack_arguments
 from fairlead.model.errors import InvalidInput, NotSerializable, TooLarge
 from fairlead.model.message import Body
-from fairlead.model.packing import MAX_BODY, pack, pack_arguments, unpack, unpack_arguments
 from fairlead.model.result_refs import Output, outputs_in, with_results
 
 A, B = Output("a", task="extract"), Output("b", known=True)

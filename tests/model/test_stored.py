@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.model.errors import InvalidInput, TooLarge
-from fairlead.model.packing import (
+from fairlead.model.argument_packing import (
     MAX_BODY,
     MAX_DEPTH,
     pack,
@@ -21,6 +20,7 @@ from fairlead.model.packing import (
     unpack,
     unpack_arguments,
 )
+from fairlead.model.errors import InvalidInput, TooLarge
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Record(msgspec.Struct):
 ORDERS = """
 import dataclasses, enum, hashlib, typing, uuid
 import msgspec
-from fairlead.model.packing import pack, pack_arguments
+from fairlead.model.argument_packing import pack, pack_arguments
 
 @dataclasses.dataclass
 class Card:

@@ -30,7 +30,7 @@ GUARDS: tuple[Guard, ...] = (
         _TESTS + "test_a_worker_without_the_codec_leaves_the_task_to_others[memory]",
         (
             Mutant(
-                "fairlead/worker/router.py",
+                "fairlead/worker/handler_router.py",
                 (("except CodecError as error:", "except ZeroDivisionError as error:"),),
             ),
         ),

@@ -123,10 +123,11 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "fail fast",
         "no call waits for a broker that is known to be away",
-        "tests/client/test_fail_fast.py::test_no_call_is_tried_while_the_broker_is_away",
+        "tests/client/test_fail_fast_breaker.py::test_no_call_is_tried_while_the_broker_is_away",
         (
             Mutant(
-                "fairlead/client/fail_fast.py", (('outages.state == "spooling" and', "False and"),)
+                "fairlead/client/fail_fast_breaker.py",
+                (('outages.state == "spooling" and', "False and"),),
             ),
         ),
     ),

@@ -12,11 +12,11 @@ from fairlead.broker import Caller
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.records import TaskRecord
 from fairlead.broker.requests import Alter, Altered, QueueChange, Receipt, Submission
+from fairlead.model.argument_packing import pack_arguments, unpack
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message, Trace
 from fairlead.model.options import Options
-from fairlead.model.packing import pack_arguments, unpack
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.worker.run.context import Context
 from fairlead.worker.worker import Worker

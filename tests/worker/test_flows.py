@@ -10,9 +10,9 @@ import pytest
 from fairlead import Fairlead
 from fairlead.broker import Store, connect
 from fairlead.broker.requests import Submission
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
-from fairlead.model.packing import pack_arguments
 from tests.support.flows import parts_of
 from tests.support.servers import shared
 from tests.support.store import Client, submit

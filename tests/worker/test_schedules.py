@@ -19,8 +19,8 @@ from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.requests import Call, Firing, QueueChange, Receipt
 from fairlead.broker.schedules import ScheduleOrder, Ticked
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.message import Body
-from fairlead.model.packing import pack_arguments
 from fairlead.model.schedule import ScheduleSpec, Template, slot_id, timing
 from fairlead.worker.scheduler import Scheduler
 from tests.support.servers import shared

@@ -20,7 +20,7 @@ from fairlead.api.submissions import (
     foreign_dependencies,
     submission_of,
 )
-from fairlead.broker.chunks import chunks
+from fairlead.broker.call_sizes import chunks
 from fairlead.broker.requests import Durability, Receipt, Submission
 from fairlead.client import error_of
 from fairlead.model.errors import (

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from fairlead.model.argument_packing import pack_arguments, unpack_arguments
 from fairlead.model.codecs import codec_of
 from fairlead.model.message import Body
-from fairlead.model.packing import pack_arguments, unpack_arguments
 from fairlead.model.result_refs import Output, with_results
 
 

@@ -13,12 +13,12 @@ from typing import get_args
 
 from fairlead.broker.checks import check_settlement
 from fairlead.broker.requests import MAX_ENQUEUE, MAX_TENANTS, Submission
+from fairlead.model.argument_packing import MAX_BODY
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
 from fairlead.model.message import LEVEL_NAMES, Message, shares_head
 from fairlead.model.names import check_limiter, check_queue, check_tenant
 from fairlead.model.options import MAX_COST, MAX_DEPENDENCIES, MAX_LIMITERS, MIN_COST
-from fairlead.model.packing import MAX_BODY
 
 MAX_ENVELOPE = 4 * 1024  # bytes of a body around its arguments
 MAX_TRACE = 16 * 1024  # bytes

@@ -23,6 +23,7 @@ from fairlead.client.flow import Part
 from fairlead.client.handle import Handle, handle_for
 from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
+from fairlead.model.argument_packing import MAX_BODY, pack_arguments
 from fairlead.model.argument_types import check_types
 from fairlead.model.codecs import MAX_PLAIN, Codecs
 from fairlead.model.errors import DependencyCycle, InvalidInput, InvalidOption, TooLarge
@@ -39,7 +40,6 @@ from fairlead.model.options import (
     resolved,
     seconds,
 )
-from fairlead.model.packing import MAX_BODY, pack_arguments
 from fairlead.model.priorities import Priorities, Priority
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.result_refs import Output

@@ -35,7 +35,7 @@ from fairlead.broker.schedules import Scheduled, ScheduleOrder
 from fairlead.broker.thread_line import ThreadLine, thread_line_of
 from fairlead.client.catalog import Catalogs
 from fairlead.client.errors import about
-from fairlead.client.fail_fast import FailFastCaller, fail_fast_store
+from fairlead.client.fail_fast_breaker import FailFastCaller, fail_fast_store
 from fairlead.client.flow_submit import Draft, send
 from fairlead.client.middleware import AroundEnqueue, through
 from fairlead.client.submit_path import SubmitPath, counted

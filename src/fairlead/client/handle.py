@@ -25,6 +25,7 @@ from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.errors import HANDLE, no_attribute
 from fairlead.client.task_info import TaskInfo, info_of
+from fairlead.model.argument_packing import unpack_as
 from fairlead.model.errors import (
     BrokerError,
     InvalidInput,
@@ -38,7 +39,6 @@ from fairlead.model.log_lines import LogLines, read_log
 from fairlead.model.names import DEFAULT_TENANT
 from fairlead.model.options import Duration, seconds
 from fairlead.model.outbox_state import OutboxState
-from fairlead.model.packing import unpack_as
 from fairlead.model.registry import TaskSpec
 from fairlead.model.result_refs import Output
 

@@ -22,6 +22,7 @@ from fairlead.client.catalog import (
     known_task,
 )
 from fairlead.client.clients import Clients
+from fairlead.model.argument_packing import pack_arguments, unpack_arguments
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.catalog import TaskEntry
 from fairlead.model.codecs import MAX_PLAIN
@@ -36,7 +37,6 @@ from fairlead.model.errors import (
 from fairlead.model.message import LEVEL_NAMES
 from fairlead.model.names import DEFAULT_TENANT
 from fairlead.model.options import Options
-from fairlead.model.packing import pack_arguments, unpack_arguments
 from fairlead.model.priorities import LEVEL_LABELS
 from fairlead.model.registry import Registry, TaskSpec
 

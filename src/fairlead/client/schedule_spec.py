@@ -13,11 +13,11 @@ from fairlead.broker.schedules import ScheduleRecord
 from fairlead.client.call import TaskCall
 from fairlead.client.errors import check_options
 from fairlead.client.task import Sender
+from fairlead.model.argument_packing import MAX_BODY, pack_arguments, unpack_arguments
 from fairlead.model.codecs import CodecError, Codecs
 from fairlead.model.errors import InvalidInput, InvalidOption
 from fairlead.model.message import Body
 from fairlead.model.names import check_queue, check_schedule, check_tenant
-from fairlead.model.packing import MAX_BODY, pack_arguments, unpack_arguments
 from fairlead.model.priorities import Priorities
 from fairlead.model.schedule import (
     ScheduleSpec,

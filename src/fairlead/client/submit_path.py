@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.chunks import Room, chunks, packed_for
+from fairlead.broker.call_sizes import Room, chunks, packed_for
 from fairlead.broker.dependency_order import ordered, redirected
 from fairlead.broker.repeats import Limit, late, undone
 from fairlead.broker.requests import MAX_ENQUEUE, Durability, Receipt, Submission

@@ -8,12 +8,12 @@ import msgspec
 
 from fairlead.broker.records import BODY_BEGIN, TaskRecord
 from fairlead.ledger.rows import TaskRow
+from fairlead.model.argument_packing import unpack, unpack_arguments
 from fairlead.model.codecs import CodecError
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, ErrorInfo, run_limits, task_name
 from fairlead.model.outbox_state import OutboxState
-from fairlead.model.packing import unpack, unpack_arguments
 from fairlead.model.priorities import DEFAULT, Priorities
 
 

@@ -13,12 +13,12 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from fairlead.broker.requests import LeaseRef, Submission
+from fairlead.model.argument_packing import MAX_BODY, pack_simple
 from fairlead.model.codecs import Codecs
 from fairlead.model.message import Body, BodyFrame, Message, Trace, encode, run_flags
 from fairlead.model.moments import delay_until
 from fairlead.model.names import check_key
 from fairlead.model.options import Dependency, Options, Resolved
-from fairlead.model.packing import MAX_BODY, pack_simple
 from fairlead.model.registry import TaskSpec
 from fairlead.runtime.correlation import correlation_id
 

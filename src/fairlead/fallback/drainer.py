@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.broker.chunks import Room
+from fairlead.broker.call_sizes import Room
 from fairlead.broker.requests import Receipt, Submission
 from fairlead.fallback.codec import Doubted, LaterVersion, decode_submission, moment_now
 from fairlead.fallback.drain_backoff import DrainBackoff

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from fairlead.broker.chunks import Room
+from fairlead.broker.call_sizes import Room
 from fairlead.broker.repeats import Limit, late
 from fairlead.broker.requests import MAX_ENQUEUE, Receipt, Submission
 from fairlead.fallback.fallback import Fallback

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from fairlead.broker.chunks import chunks
+from fairlead.broker.call_sizes import chunks
 from fairlead.broker.requests import Receipt, Submission
 from fairlead.manager.dependencies import Parents, with_parents
 from fairlead.model.backoff import Backoff

@@ -12,8 +12,8 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fairlead.model.argument_packing import unpack_arguments
 from fairlead.model.errors import InvalidArgument
-from fairlead.model.packing import unpack_arguments
 from fairlead.model.parameters import REFERENCE, Parameter, parameters_of
 from fairlead.model.registry import TaskSpec
 from fairlead.model.safe_repr import one_line

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from fairlead.model.argument_packing import unpack
 from fairlead.model.codecs import Codecs
 from fairlead.model.errors import InvalidInput
-from fairlead.model.packing import unpack
 
 MAX_LINES = 500  # of a task that are kept
 MAX_LOG = 64 * 1024  # bytes of them

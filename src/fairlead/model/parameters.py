@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.model import custom_types
-from fairlead.model.packing import pack, unpack
+from fairlead.model.argument_packing import pack, unpack
 from fairlead.model.registry import TaskSpec
 
 ParameterKind = Literal[

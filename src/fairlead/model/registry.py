@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_origin, get_type_hints
 
 from fairlead.model.annotations import Annotation
+from fairlead.model.argument_packing import convert
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.errors import InvalidArgument, InvalidInput, NotSerializable, UnknownTask
 from fairlead.model.names import check_task_name
 from fairlead.model.options import Options
-from fairlead.model.packing import convert
 from fairlead.model.result_refs import outputs_in
 from fairlead.model.safe_repr import safe_repr
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead.broker.requests import LeaseRef, Write
+from fairlead.model.argument_packing import pack, unpack
 from fairlead.model.lifecycle import State
 from fairlead.model.log_lines import LogLine, packed_line
 from fairlead.model.message import Leased, Message
 from fairlead.model.names import DEFAULT_QUEUE, DEFAULT_TENANT
-from fairlead.model.packing import pack, unpack
 from fairlead.runtime.ids import new_id
 from fairlead.runtime.portal import portal
 from fairlead.worker.app_services import AppServices

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from fairlead.broker.requests import Submission
+from fairlead.model.argument_packing import pack, unpack, unpack_arguments
 from fairlead.model.codecs import Codecs
 from fairlead.model.errors import UnknownTask
 from fairlead.model.message import Body, Trace
-from fairlead.model.packing import pack, unpack, unpack_arguments
 from fairlead.model.priorities import Priorities
 from fairlead.model.registry import Registry
 

@@ -23,8 +23,8 @@ from fairlead.model.registry import Registry
 from fairlead.runtime.event_loop import new_runner
 from fairlead.runtime.randomness import generator
 from fairlead.worker.app_services import AppServices, Enqueueable, H
+from fairlead.worker.handler_router import Assignment, Router
 from fairlead.worker.inflight import Inflight
-from fairlead.worker.router import Assignment, Router
 from fairlead.worker.run.attempt import Attempt
 from fairlead.worker.run.dependency_loader import DependencyLoader
 from fairlead.worker.run.threads import Threads

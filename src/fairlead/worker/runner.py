@@ -18,8 +18,8 @@ from fairlead.model.retries import ALONE, Outcome, Released, Unroutable, settle
 from fairlead.model.safe_repr import one_line
 from fairlead.telemetry.counters import OTHER, Counters
 from fairlead.worker.app_services import NO_SERVICES, AppServices
+from fairlead.worker.handler_router import Router
 from fairlead.worker.inflight import Inflight, Kind
-from fairlead.worker.router import Router
 from fairlead.worker.run.attempt import Attempt, ExecutionEnv, Settler
 from fairlead.worker.run.deadlines import Deadlines
 from fairlead.worker.run.dependency_loader import DependencyLoader, LoadingAttempt

@@ -25,6 +25,7 @@ from fairlead.worker.config import check_count, check_limits, prepared, queue_or
 from fairlead.worker.declarer import Declarer
 from fairlead.worker.emptiness import until_empty
 from fairlead.worker.forwarder import Forwarder
+from fairlead.worker.handler_router import Router
 from fairlead.worker.healthchecker import Healthchecker
 from fairlead.worker.heartbeater import Heartbeater
 from fairlead.worker.hooks import HookRunner
@@ -39,7 +40,6 @@ from fairlead.worker.publisher import Publisher
 from fairlead.worker.queue_watch import QueueWatch
 from fairlead.worker.recoverer import Recoverer, give_back_soon
 from fairlead.worker.referrer import Referrer
-from fairlead.worker.router import Router
 from fairlead.worker.run.dependency_loader import DependencyLoader
 from fairlead.worker.run.executors import abandoned
 from fairlead.worker.run.isolated_process import SlotProcesses

@@ -21,9 +21,9 @@ from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.records import Page, WorkerRecord
 from fairlead.broker.requests import Call, Change, Fetch, Submission
 from fairlead.client import Clients
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import Body, ErrorInfo, Leased, Message
-from fairlead.model.packing import pack_arguments
 from fairlead.runtime.ids import new_id
 from tests.support.clock import SetClock
 

@@ -12,10 +12,10 @@ import pytest
 from fairlead import Fairlead, Handle, QueueFull
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.requests import Submission
+from fairlead.model.argument_packing import pack_arguments, unpack
 from fairlead.model.errors import Fenced, InvalidInput, NotSerializable, TooLarge
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message
-from fairlead.model.packing import pack_arguments, unpack
 from fairlead.runtime.correlation import correlation, correlation_id
 from fairlead.worker.run.context import Context, current_context
 from tests.worker.harness import NOW, Rig, until

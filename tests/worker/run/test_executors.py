@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.backoff import Backoff, RetryPolicy
 from fairlead.model.errors import TaskCancelled
 from fairlead.model.lifecycle import State
-from fairlead.model.packing import pack_arguments
 from fairlead.model.signals import Reject, Retry, Snooze
 from fairlead.worker.run.context import Context, current_context
 from tests.worker.harness import AT_ONCE, NOW, Rig, until

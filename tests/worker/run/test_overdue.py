@@ -10,11 +10,11 @@ import time
 import pytest
 
 from fairlead.broker.requests import LimiterChange
+from fairlead.model.argument_packing import pack_arguments
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message
-from fairlead.model.packing import pack_arguments
 from fairlead.model.registry import Registry, TaskSpec
-from fairlead.worker.router import Assignment, Router
+from fairlead.worker.handler_router import Assignment, Router
 from fairlead.worker.run.context import Context
 from tests.worker.harness import Crowd, Rig, until
 

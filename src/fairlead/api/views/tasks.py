@@ -10,11 +10,11 @@ import msgspec
 from fairlead.api.views.redaction import Redaction
 from fairlead.api.views.timestamps import Moment, moment
 from fairlead.broker.records import TaskRecord
+from fairlead.model.argument_packing import unpack, unpack_arguments
 from fairlead.model.codecs import CodecError
 from fairlead.model.errors import InvalidInput
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body, Message, Trace, task_name
-from fairlead.model.packing import unpack, unpack_arguments
 from fairlead.model.priorities import Priorities
 from fairlead.model.result_refs import Output
 

@@ -223,10 +223,10 @@ def _payload(record: TaskRecord) -> dict[str, Any]:
     """
     import msgspec
 
+    from fairlead.model.argument_packing import unpack, unpack_arguments
     from fairlead.model.codecs import CodecError
     from fairlead.model.errors import InvalidInput
     from fairlead.model.message import Body
-    from fairlead.model.packing import unpack, unpack_arguments
 
     found: dict[str, Any] = {"args": [], "kwargs": {}, "result": None}
     try:

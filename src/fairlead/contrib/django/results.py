@@ -11,9 +11,9 @@ from fairlead.broker.records import TaskRecord
 from fairlead.contrib.django.api import Task, TaskError, TaskResult, TaskResultStatus
 from fairlead.contrib.django.runs import UNKNOWN_WORKER, enqueued_at, task_as_said
 from fairlead.model import errors
+from fairlead.model.argument_packing import unpack, unpack_arguments
 from fairlead.model.lifecycle import State
 from fairlead.model.message import Body
-from fairlead.model.packing import unpack, unpack_arguments
 
 _STATUS = {
     State.RUNNING: TaskResultStatus.RUNNING,

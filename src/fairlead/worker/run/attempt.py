@@ -17,16 +17,16 @@ from collections.abc import Callable, Sequence
 from contextvars import Context as Variables
 from typing import Any, Protocol
 
+from fairlead.model.argument_packing import pack
 from fairlead.model.codecs import CodecError
 from fairlead.model.errors import InvalidArgument, InvalidOption, TaskCancelled
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.options import seconds
-from fairlead.model.packing import pack
 from fairlead.model.retries import Cancelled, Failed, Outcome, Released, Succeeded
 from fairlead.model.signals import Reject, Retry, Snooze
 from fairlead.worker.app_services import AroundRun
+from fairlead.worker.handler_router import Assignment
 from fairlead.worker.inflight import Kind, Stop
-from fairlead.worker.router import Assignment
 from fairlead.worker.run.async_executor import AsyncExecutor
 from fairlead.worker.run.context import Context
 from fairlead.worker.run.deadlines import Deadlines

@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from fairlead.broker.requests import MAX_XCOM, LeaseRef, Write
+from fairlead.model.argument_packing import pack, unpack
 from fairlead.model.errors import Fenced, InvalidInput, TaskCancelled, Unreachable
 from fairlead.model.message import Leased
-from fairlead.model.packing import pack, unpack
 from fairlead.model.schedule import SLOT_HEADER
 from fairlead.telemetry.fields import running
 from fairlead.worker.app_services import NO_SERVICES, AppServices, Enqueueable, Enqueuer

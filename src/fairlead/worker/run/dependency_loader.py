@@ -9,16 +9,16 @@ from msgspec.structs import replace
 
 from fairlead.broker import Inspector
 from fairlead.broker.records import TaskRecord
+from fairlead.model.argument_packing import unpack
 from fairlead.model.codecs import CodecError, Codecs, codec_of, undecoded
 from fairlead.model.errors import BrokerError, TaskError
 from fairlead.model.message import ErrorInfo, task_name
-from fairlead.model.packing import unpack
 from fairlead.model.result_refs import Output, with_results
 from fairlead.model.retries import Failed, Outcome, Released, Unroutable
 from fairlead.model.signals import Reject
 from fairlead.runtime.batcher import Batcher
+from fairlead.worker.handler_router import Assignment
 from fairlead.worker.inflight import Kind
-from fairlead.worker.router import Assignment
 from fairlead.worker.run.attempt import Attempt, ExecutionEnv
 from fairlead.worker.run.context import Context
 from fairlead.worker.run.error_text import describe

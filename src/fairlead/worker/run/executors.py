@@ -17,8 +17,8 @@ from typing import Any
 
 from fairlead.model.retries import Outcome, Released
 from fairlead.runtime.correlation import correlation_id
+from fairlead.worker.handler_router import Assignment
 from fairlead.worker.inflight import Kind, Stop
-from fairlead.worker.router import Assignment
 from fairlead.worker.run.attempt import Attempt, ExecutionEnv
 from fairlead.worker.run.cleanup import clean_up, clean_up_in_thread
 from fairlead.worker.run.context import Context, current

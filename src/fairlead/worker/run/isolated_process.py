@@ -24,6 +24,7 @@ from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import ErrorInfo
 from fairlead.model.retries import Crashed, Failed
 from fairlead.runtime.process_memory import resident
+from fairlead.worker.handler_router import Assignment
 from fairlead.worker.inflight import Kind
 from fairlead.worker.process.ipc import (
     Channel,
@@ -36,7 +37,6 @@ from fairlead.worker.process.ipc import (
     closing,
 )
 from fairlead.worker.process.subprocess_reaper import exit_text, has_children
-from fairlead.worker.router import Assignment
 from fairlead.worker.run.attempt import Attempt, ExecutionEnv
 from fairlead.worker.run.context import Context
 from fairlead.worker.run.error_text import describe

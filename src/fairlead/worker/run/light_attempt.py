@@ -14,13 +14,13 @@ from contextvars import Context as Variables
 from types import CoroutineType
 from typing import Any, cast
 
+from fairlead.model.argument_packing import pack
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.model.message import UNREADABLE, Leased, Trace, read_trace
-from fairlead.model.packing import pack
 from fairlead.runtime.correlation import correlation_id
 from fairlead.worker.app_services import AppServices
+from fairlead.worker.handler_router import Plan, Router
 from fairlead.worker.inflight import Inflight, Kind, Stop
-from fairlead.worker.router import Plan, Router
 from fairlead.worker.run.attempt import TOO_LARGE, ExecutionEnv, Settler
 from fairlead.worker.run.context import Context, current
 from fairlead.worker.run.error_text import stack_of_coroutine

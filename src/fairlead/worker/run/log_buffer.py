@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from fairlead.broker.requests import LeaseRef, Write
+from fairlead.model.argument_packing import pack
 from fairlead.model.codecs import CodecError, Codecs
 from fairlead.model.errors import Fenced, InvalidInput
 from fairlead.model.log_lines import (
@@ -26,7 +27,6 @@ from fairlead.model.log_lines import (
     chunk_of,
     packed_line,
 )
-from fairlead.model.packing import pack
 from fairlead.model.safe_repr import safe_repr
 from fairlead.worker.run.progress_writer import Writes
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from fairlead.model.argument_packing import unpack
 from fairlead.model.errors import InvalidName, ResultGone, TaskCancelled, TaskError, TaskFailed
 from fairlead.model.lifecycle import State
 from fairlead.model.names import full_id
 from fairlead.model.options import HasId
-from fairlead.model.packing import unpack
 from fairlead.model.safe_repr import safe_repr
 
 _GONE = (

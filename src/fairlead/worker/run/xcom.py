@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairlead.broker.requests import MAX_XCOM
+from fairlead.model.argument_packing import pack, unpack
 from fairlead.model.names import check_key
 from fairlead.model.options import Duration, seconds
-from fairlead.model.packing import pack, unpack
 
 if TYPE_CHECKING:
     from fairlead.worker.run.context import Context

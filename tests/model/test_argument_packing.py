@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.model.errors import InvalidInput, NotSerializable, TooLarge
-from fairlead.model.packing import (
+from fairlead.model.argument_packing import (
     MAX_BODY,
     MAX_DEPTH,
     pack,
@@ -25,6 +24,7 @@ from fairlead.model.packing import (
     unpack,
     unpack_arguments,
 )
+from fairlead.model.errors import InvalidInput, NotSerializable, TooLarge
 
 SECRET = "hunter2-hunter2"
 

@@ -1,4 +1,4 @@
-"""Calls that fail at once while the broker is known to be away, instead of waiting for it.
+"""A circuit breaker: calls fail at once while the broker is known to be away.
 
 Probes find out when it is back. Who waits for a result goes on waiting, and asks the store itself.
 """

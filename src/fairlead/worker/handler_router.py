@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from fairlead.model.argument_packing import read_arguments, unpack_arguments
 from fairlead.model.backoff import RetryPolicy
 from fairlead.model.codecs import CodecError, Codecs
 from fairlead.model.errors import UnknownTask
 from fairlead.model.message import UNREADABLE, VERSION, Body, ErrorInfo, Leased, read_body
 from fairlead.model.options import seconds
-from fairlead.model.packing import read_arguments, unpack_arguments
 from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.result_refs import outputs_in
 from fairlead.model.retries import Unroutable
