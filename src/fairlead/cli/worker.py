@@ -191,6 +191,7 @@ async def _supervise(
     from fairlead.runtime.terminals import ends_with_terminal
     from fairlead.worker.process.status import StatusWriter
     from fairlead.worker.process.supervisor import Supervisor
+    from fairlead.worker.process.unix_signals import UnixSignals
 
     supervisor = Supervisor(
         _CHILD,
@@ -217,7 +218,8 @@ async def _supervise(
             await stack.enter_async_context(serving(reloader))
         # Ready to supervise. Children may wait for a broker, for longer than systemd waits for us.
         await stack.enter_async_context(notifying())
-        code = await supervisor.run()
+        with UnixSignals(supervisor):
+            code = await supervisor.run()
     if supervisor.refusal is not None:
         talk(f"error: {supervisor.refusal.text}")
     return code

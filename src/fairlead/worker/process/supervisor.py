@@ -1,9 +1,5 @@
 """Keeps the children of a worker alive. Never imports an app: nothing of it can hurt this process.
 
-Signals: TERM and INT stop in good time, a second INT at once. TSTP makes quiet: nothing is fetched
-any more, until CONT. HUP replaces all children, one after the other; to a worker that was started
-from a terminal it says that the terminal is gone, and stops it. USR1 shows where the code is.
-
 A child that an operator ordered to stop is not replaced; with the last one this process ends.
 """
 
@@ -12,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -77,22 +72,21 @@ class Supervisor:
         return list(self._children)
 
     async def run(self) -> int:
-        """Supervise until a signal says to stop; the exit code."""
+        """Supervise until told to stop; the exit code."""
         adopt_orphans()
-        with _Signals(self):
-            seats = [
-                asyncio.ensure_future(self._supervise_seat(number)) for number in range(self.count)
-            ]
-            reaping = asyncio.ensure_future(self._reap())
-            stopping = asyncio.ensure_future(self._stopping.wait())
-            try:
-                await self._until_stopped(stopping, seats)
-                await self._stop()
-            finally:
-                for task in (stopping, reaping, *seats):
-                    task.cancel()
-                await asyncio.gather(stopping, reaping, *seats, return_exceptions=True)
-                await self._kill_rest()
+        seats = [
+            asyncio.ensure_future(self._supervise_seat(number)) for number in range(self.count)
+        ]
+        reaping = asyncio.ensure_future(self._reap())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await self._until_stopped(stopping, seats)
+            await self._stop()
+        finally:
+            for task in (stopping, reaping, *seats):
+                task.cancel()
+            await asyncio.gather(stopping, reaping, *seats, return_exceptions=True)
+            await self._kill_rest()
         for seat in seats:
             if not seat.cancelled() and (error := seat.exception()) is not None:
                 raise error
@@ -364,31 +358,3 @@ def _life(child: Child) -> asyncio.Task[int]:
 
 async def _all_of(tasks: Sequence[asyncio.Task[int]]) -> object:
     return await asyncio.wait(tasks)
-
-
-class _Signals:
-    """What the signals mean, for as long as the block lasts."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._meanings: dict[signal.Signals, Callable[[], None]] = {
-            signal.SIGTERM: supervisor.stop,
-            signal.SIGINT: supervisor.stop,
-            signal.SIGTSTP: supervisor.quiet,
-            signal.SIGCONT: supervisor.resume,
-            signal.SIGHUP: supervisor.hang_up,
-            signal.SIGUSR1: lambda: self._do(supervisor),
-        }
-
-    def _do(self, supervisor: Supervisor) -> None:
-        task = asyncio.get_running_loop().create_task(supervisor.show_stacks())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def __enter__(self) -> None:
-        for number, meaning in self._meanings.items():
-            asyncio.get_running_loop().add_signal_handler(number, meaning)
-
-    def __exit__(self, *error: object) -> None:
-        for number in self._meanings:
-            asyncio.get_running_loop().remove_signal_handler(number)
