@@ -18,7 +18,8 @@ _MAX_TRACEBACK = 16 * 1024  # bytes
 _MAX_FRAMES = 100  # of each error in a chain, the innermost ones
 _CUT = "\n[...]\n"
 _OURS = frozenset(  # what calls handlers
-    str(Path(__file__).with_name(name)) for name in ("executors.py", "light_attempt.py")
+    str(Path(__file__).with_name(name))
+    for name in ("executors.py", "attempt_middleware.py", "light_attempt.py")
 )
 #: Modules whose errors are known by their bare names.
 _PLAIN = ("builtins", FairleadError.__module__, Signal.__module__)

@@ -10,7 +10,6 @@ import concurrent.futures
 import time
 from asyncio import CancelledError
 from collections.abc import Awaitable, Coroutine
-from contextlib import AsyncExitStack
 from contextvars import Context as Variables
 from contextvars import copy_context
 from typing import Any
@@ -20,6 +19,7 @@ from fairlead.runtime.correlation import correlation_id
 from fairlead.worker.handler_router import Assignment
 from fairlead.worker.inflight import Kind, Stop
 from fairlead.worker.run.attempt import Attempt, ExecutionEnv
+from fairlead.worker.run.attempt_middleware import surrounded
 from fairlead.worker.run.cleanup import clean_up, clean_up_in_thread
 from fairlead.worker.run.context import Context, current
 from fairlead.worker.run.error_text import stack_of_coroutine, stack_of_thread
@@ -97,7 +97,7 @@ class LoopAttempt(Attempt):
             if self._rest is not None:
                 value = await self._rest
             elif self._env.around:
-                value = await self._surrounded()
+                value = await surrounded(self._env.around, self.context, self._handled)
             else:
                 args, kwargs = self._arguments()
                 value = await self.assignment.spec.handler(*args, **kwargs)
@@ -121,19 +121,14 @@ class LoopAttempt(Attempt):
     def ended(self) -> None:
         self._finish(self._outcome)
 
-    async def _surrounded(self) -> Any:
-        """What the handler returns, with the middleware around it."""
-        value = None  # also if it swallows what the handler raises
-        async with AsyncExitStack() as stack:
-            for around in self._env.around:
-                await stack.enter_async_context(around(self.context))
-            args, kwargs = self._arguments()
-            try:
-                value = await self.assignment.spec.handler(*args, **kwargs)
-            finally:  # before the middleware closes what the handler may have used
-                if self.context._cleanups:
-                    await clean_up(self.context)
-        return value
+    async def _handled(self) -> Any:
+        """What the handler returns; the middleware closes what it may have used afterwards."""
+        args, kwargs = self._arguments()
+        try:
+            return await self.assignment.spec.handler(*args, **kwargs)
+        finally:
+            if self.context._cleanups:
+                await clean_up(self.context)
 
     def _withdraw(self) -> bool:
         return self.started is None  # its lane passes over it
@@ -257,26 +252,25 @@ class _HostedAttempt(_ThreadAttempt):
         handled: concurrent.futures.Future[_Ended],
     ) -> _Ended:
         self._host = asyncio.current_task()
-        value = None  # also if the middleware swallows what the handler raises
+
+        async def in_thread() -> Any:
+            self._inside = True
+            entered.set_result(copy_context())
+            try:
+                raised, value = await asyncio.wrap_future(handled)
+            finally:
+                self._inside = False
+                self._limit()  # it may have been told to stop meanwhile
+            if raised is not None:
+                raise raised
+            return value
+
         try:
             if self.why is not None:  # told to stop before there was anything to tell
                 raise CancelledError
-            async with AsyncExitStack() as stack:
-                for around in self._env.around:
-                    await stack.enter_async_context(around(self.context))
-                self._inside = True
-                entered.set_result(copy_context())
-                try:
-                    raised, value = await asyncio.wrap_future(handled)
-                finally:
-                    self._inside = False
-                    self._limit()  # it may have been told to stop meanwhile
-                if raised is not None:
-                    raise raised
+            return None, await surrounded(self._env.around, self.context, in_thread)
         except BaseException as error:  # noqa: BLE001 - raised again in the thread
             return error, None
-        else:
-            return None, value
         finally:
             if not entered.done():
                 entered.set_result(None)
