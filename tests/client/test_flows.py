@@ -31,7 +31,7 @@ from fairlead import (
 )
 from fairlead.broker import Store
 from fairlead.broker.memory import MemoryBroker
-from fairlead.client.flow_submit import _chunks, drafted
+from fairlead.client.flow_submit import drafted
 from tests.support.store import NOW, Client, submit
 
 
@@ -299,15 +299,6 @@ async def test_a_closed_broker_refuses(shop: Shop) -> None:
     await shop.app.aclose()
     with pytest.raises(Refused, match="closed"):
         await shop.app.aenqueue_flow(shop.calls("a"))
-
-
-def test_parts_are_cut_by_members_edges_and_bytes() -> None:
-    many = [submit(f"{n:032x}") for n in range(1_200)]
-    assert [len(part) for part in _chunks(many)] == [500, 500, 200]
-    wide = [submit(f"{n:032x}", after=[f"p{k}" for k in range(900)]) for n in range(5)]
-    assert [len(part) for part in _chunks(wide)] == [2, 2, 1]
-    big = [submit(f"{n:032x}", body=b"." * 1_000_000) for n in range(9)]
-    assert [len(part) for part in _chunks(big)] == [4, 4, 1]
 
 
 def test_too_many_tenants_are_refused() -> None:

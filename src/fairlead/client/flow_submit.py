@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from fairlead.broker import Caller, Store
-from fairlead.broker.flows import MAX_FLOW, FlowOrder, FlowPart, Share, Staged
+from fairlead.broker.flows import MAX_FLOW, FlowOrder, Staged
 from fairlead.broker.repeats import Limit
-from fairlead.broker.requests import MAX_ENQUEUE, MAX_STEP, MAX_TENANTS, Receipt, Submission
+from fairlead.broker.requests import MAX_STEP, Receipt, Submission
 from fairlead.client.flow import Flow, Parts, plan_of
+from fairlead.client.flow_chunks import flow_parts
 from fairlead.client.middleware import AroundEnqueue, through
 from fairlead.client.submit_path import dated
 from fairlead.model.errors import (
@@ -36,8 +36,6 @@ from fairlead.model.options import Dependency
 from fairlead.model.registry import Registry
 from fairlead.runtime.ids import new_id
 
-_MAX_BYTES = 4 * 1024 * 1024  # of bodies in one part
-_MAX_EDGES = 2_000  # in one part
 _TRIES = 3  # if somebody else writes a flow of the same chosen id
 _GIVING_UP = 1.0  # seconds to remove what was written of a flow that cannot be
 
@@ -193,7 +191,7 @@ async def _stage(
 ) -> Staged:
     staged = Staged(code="staged")
     try:
-        for part in _parts(draft, submissions):
+        for part in flow_parts(draft.id, draft.tenant, draft.name, submissions):
             staged = await caller.call(partial(store.stage, part=part), limit)
             if staged.code != "staged":
                 break
@@ -242,35 +240,6 @@ async def lay_out(store: Store, id: str) -> None:
             more = (await store.deliver()).more
     if more:
         await store.deliver()
-
-
-def _parts(draft: Draft, submissions: Sequence[Submission]) -> Iterator[FlowPart]:
-    counts = Counter((each.message.queue, each.message.tenant) for each in submissions)
-    shares = tuple(Share(queue, tenant, count) for (queue, tenant), count in counts.items())
-    if len(shares) > MAX_TENANTS:
-        raise TooLarge("the flow", len(shares), MAX_TENANTS, "tenants of queues")
-    for number, members in enumerate(_chunks(submissions)):
-        yield FlowPart(
-            flow=draft.id,
-            number=number,
-            tenant=draft.tenant,
-            name=draft.name,
-            shares=() if number else shares,
-            members=tuple(members),
-        )
-
-
-def _chunks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
-    chunk: list[Submission] = []
-    size = edges = 0
-    for each in submissions:
-        size += len(each.message.body)
-        edges += len(each.depends_on)
-        if chunk and (len(chunk) == MAX_ENQUEUE or size > _MAX_BYTES or edges > _MAX_EDGES):
-            yield chunk
-            chunk, size, edges = [], len(each.message.body), len(each.depends_on)
-        chunk.append(each)
-    yield chunk
 
 
 def _raise_for(staged: Staged, draft: Draft) -> None:
