@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from fairlead.broker.redis import RedisBroker
-from fairlead.broker.redis.audit import audit
+from fairlead.broker.redis.audit.audit import audit
 from fairlead.broker.redis.keys import KINDS
 from fairlead.broker.requests import QueueChange
 from fairlead.model.errors import Refused

@@ -226,7 +226,7 @@ async def audit(
 ) -> list[str]:
     """What is wrong with the stored state, a sentence each."""
     # Large, and nobody else needs it.
-    from fairlead.broker.redis.audit import audit
+    from fairlead.broker.redis.audit.audit import audit
 
     clock = session.clock(now)
     if clock:

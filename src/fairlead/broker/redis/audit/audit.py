@@ -1,8 +1,7 @@
 """Find what must never be stored: a task in two places, or none, counts that are off, and the like.
 
 It reads everything, in steps that hold up nobody else, so it is for operators and tests. It asks
-all that ``memory/audit.py`` does, and what only a store can get wrong. Start with ``walk``, then
-``tasks``.
+all that ``memory/audit.py`` does, and what only a store can get wrong.
 """
 
 from __future__ import annotations
