@@ -69,10 +69,11 @@ GUARDS: tuple[Guard, ...] = (
         ),
         ("its_hour ~= hour or live_bytes > top then", "its_hour ~= hour then"),
     ),
-    _guard(
+    _exchange(
         "straight: settings",
         "what is set for a tenant holds from its first task on",
-        "test_a_new_tenant_is_the_engines_where_tenants_have_settings",
+        _TESTS + "test_a_new_tenant_is_the_engines_where_tenants_have_settings",
+        "fast_path/hand_off",
         ("  if meta.settings > 0 then return nil end\n", ""),
     ),
     _guard(

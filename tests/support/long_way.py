@@ -40,7 +40,7 @@ COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, READY, LAID))
 _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
     ("enqueue.lua", " fast_path/enqueue.enter engine", " engine"),
-    ("enqueue.lua", " fast_path/enqueue.hand_off", ""),
+    ("enqueue.lua", " fast_path/hand_off", ""),
     ("exchange.lua", " fast_path/exchange.exchange_straight", ""),
     ("lib/engine.lua", " fast_path/exchange.look", ""),
     ("lib/fast_path/ends.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
@@ -51,7 +51,7 @@ _LONG: tuple[_Edit, ...] = (
 _SLOW: tuple[_Edit, ...] = (("lib/call.lua", "ENOUGH=0.001\n", "ENOUGH=-1\n"),)
 _CLOCKLESS: _Edit = ("lib/call.lua", "return os.clock end", "return not_there.clock end")
 _WOKEN: tuple[_Edit, ...] = (
-    ("lib/fast_path/enqueue.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),
+    ("lib/fast_path/hand_off.lua", "HAND_OFF = true\n", "HAND_OFF = false\n"),
 )
 _COUNTED: tuple[_Edit, ...] = (
     (

@@ -1,4 +1,4 @@
--- offer: what take asks before it sleeps: as can_fetch, and from now on the worker may be handed a task (fast_path/enqueue.hand_off).
+-- offer: what take asks before it sleeps: as can_fetch, and from now on the worker may be handed a task (fast_path/hand_off).
 --
 -- An offer is the last answer to its incarnation, so any later numbered call of it ends the offer. Without queues it is
 -- withdrawn. The same number again goes on with the same wait.

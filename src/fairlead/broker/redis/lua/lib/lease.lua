@@ -231,7 +231,7 @@ function leases.loans_again(text)
 end
 
 -- @part uncollected
--- Tasks that were handed over (fast_path/enqueue.hand_off) and not collected go back, charged to nobody.
+-- Tasks that were handed over (fast_path/hand_off) and not collected go back, charged to nobody.
 -- 'handed:' of an incarnation is a list of at most one entry: number of its wait, token, id, message. Whoever waits
 -- takes it out, so what still lies there is known to nobody else.
 -- @share uncollected
