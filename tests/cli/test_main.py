@@ -110,7 +110,8 @@ def test_the_table_of_commands_says_what_each_says_of_itself() -> None:
 LIGHT = {
     "math",  # click loads it before Python 3.13
     "fairlead", "fairlead.model", "fairlead.model.durations", "fairlead.model.errors",
-    "fairlead.model.fairness_stats", "fairlead.model.ledger_errors", "fairlead.model.names",
+    "fairlead.model.exception_copies", "fairlead.model.fairness_stats",
+    "fairlead.model.ledger_errors", "fairlead.model.names",
     "fairlead.model.rates", "fairlead.model.setting_names", "fairlead.model.safe_repr",
     "fairlead.model.sizes", "fairlead.model.states",
 }  # fmt: skip

@@ -93,7 +93,7 @@ GUARDS: tuple[Guard, ...] = (
         "disk that hangs",
         "a caller waits for the disk no longer than it said",
         _DISK + "test_a_caller_hears_in_its_time_that_the_task_is_in_doubt",
-        _at("submitter.py", "fits=Room(), late=late, extra=_EXTRA", "fits=Room()"),
+        _at("submitter.py", "fits=Room().takes, late=late, extra=_EXTRA", "fits=Room().takes"),
     ),
     Guard(
         "probes without a disk",

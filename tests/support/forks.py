@@ -93,10 +93,10 @@ class Forks:
 
     def _run(self, session: pytest.Session, lanes: Lanes[int]) -> bool:
         """Have a fork for each lane run its tests; return False in such a fork, after its last."""
+        tick = time.monotonic()  # the first fork may run while the others are made
         for place in range(lanes.count):
             if not self._fork(session, lanes, place):
                 return False
-        tick = time.monotonic()
         while self._forks:
             heard = wait(list(self._forks), _TICK_SECONDS)
             before, tick = tick, time.monotonic()

@@ -1,8 +1,8 @@
 """The next runs of schedules, without holding up a server.
 
-To find the next 29th of February takes 50 ms, and a page may have 200 schedules that anybody with
-the scope may have made. So what was found is remembered until the first of it has passed, and a
-page that has taken its time shows of the rest only what the broker knows: the next run of each.
+To find the next 29th of February takes up to 50 ms, and a page may have 200 schedules that anybody
+with the scope may have made. So what was found is remembered until the first of it has passed, and
+a page that has taken its time shows of the rest only what the broker knows: the next run of each.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 
 from fairlead.broker.schedules import ScheduleRecord
 from fairlead.model.schedule import Timing, slots
@@ -25,8 +26,8 @@ _known: OrderedDict[Timing, tuple[float, tuple[float, ...]]] = OrderedDict()
 class NextRuns:
     """Finds the next runs for the schedules of one answer."""
 
-    def __init__(self) -> None:
-        self._spent = 0.0
+    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._spent, self._clock = 0.0, clock
 
     def of(self, timing: Timing, record: ScheduleRecord, now: float) -> list[float]:
         """The next five runs; of one for which there was no time, the first."""
@@ -37,9 +38,9 @@ class NextRuns:
             return list(found[1])
         if self._spent > _BUDGET:
             return [] if record.next_at is None else [record.next_at]
-        began = time.perf_counter()
+        began = self._clock()
         runs = tuple(slots(timing, after, math.inf, RUNS))
-        self._spent += time.perf_counter() - began
+        self._spent += self._clock() - began
         _known[timing] = after, runs
         if len(_known) > _REMEMBERED:
             _known.popitem(last=False)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead.broker.redis import RedisBroker
+from fairlead.broker.redis.keys import Keys
 from fairlead.broker.requests import Alter, Fetch, QueueChange, TenantChange
 from fairlead.client.client import Client as AppClient
 from fairlead.model.errors import Unreachable
@@ -229,6 +230,22 @@ async def test_a_tenant_is_given_it_everywhere_although_the_server_is_started_ag
             pass
         assert await runnable(broker) == {"b"}
         await broker.close()
+
+
+async def test_very_many_tenants_begin_anew_on_another_server_a_part_in_each_call(
+    broker: Counted, running: Running
+) -> None:
+    await known_everywhere(broker)
+    applying, meta = (f"{Keys('0').prefix}{name}" for name in ("applying", "meta"))
+    places = [part for n in range(600) for part in (n + 1, f"t.{n}")]
+    running.admin("ZADD", applying, *places)
+    running.admin("HSET", meta, "run", "another")
+    for left in (350, 100):
+        assert (await broker.tidy()).more
+        assert running.admin("ZCOUNT", applying, "(0", "inf") == left
+    while (await broker.tidy()).more:
+        pass
+    assert running.admin("ZCARD", applying) == 0
 
 
 async def test_who_sets_something_else_does_not_finish_what_others_have_set(

@@ -118,19 +118,23 @@ local PAGE, MOST_SEEN, MOST_GIVEN = 10, 250, 10
 local function applying() return agenda('applying') end
 
 -- These places are the server's own: another one, or this one once it is started again, keeps its queues in another order, so
--- all begin anew there. `run` in 'meta' says whose they are. Without the right to ask, places are taken for those of this one.
+-- all begin anew there, a part of them in each call. `run` in 'meta' says whose they are. Without the right to ask, places are taken
+-- for those of this one. Returns whether all places are this server's.
 local function check_places()
   local info = redis.pcall('INFO', 'server')
   local run = type(info) == 'string' and match(info, 'run_id:(%x+)')
-  if not run or call('HGET', prefix .. 'meta', 'run') == run then return end
+  if not run or call('HGET', prefix .. 'meta', 'run') == run then return true end
+  local found = call('ZRANGEBYSCORE', applying().key, '(0', '+inf', 'LIMIT', 0, MOST_SEEN)
+  for _, name in ipairs(found) do set_at(applying(), name, 0) end
+  if #found == MOST_SEEN then return false end
   write('HSET', prefix .. 'meta', 'run', run)
-  for _, name in ipairs(call('ZRANGE', applying().key, 0, -1)) do set_at(applying(), name, 0) end
+  return true
 end
 
 -- Go on with the first of them; whether there is more to do.
 function configure.apply_on()
   if #firsts(applying(), 1) == 0 then return false end
-  check_places()
+  if not check_places() then return true end
   local looked, given = 0, 0
   while looked < MOST_SEEN and given < MOST_GIVEN and not (looked > 0 and enough()) do
     local found = firsts(applying(), 1)[1]
