@@ -89,7 +89,7 @@ GUARDS: tuple[Guard, ...] = (
         "test_the_outcomes_of_a_child_that_was_killed_in_an_outage_count",
         (
             _at(
-                "fairlead/worker/process/spooled_outcomes.py",
+                "fairlead/worker/process/crash_recovery.py",
                 "    if not root or not spooled:\n",
                 "    if True:\n",
             ),
@@ -112,11 +112,11 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "others' outcomes",
         "a supervisor gives others time to settle what they adopted",
-        "tests/worker/process/test_spooled_outcomes.py::"
+        "tests/worker/process/test_crash_recovery.py::"
         "test_a_supervisor_waits_for_whoever_adopted_the_outcomes_before_it",
         (
             _at(
-                "fairlead/worker/process/spooled_outcomes.py",
+                "fairlead/worker/process/crash_recovery.py",
                 "    while time.monotonic() < until:\n",
                 "    while False:\n",
             ),

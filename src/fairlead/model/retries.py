@@ -68,6 +68,7 @@ class Crashed(msgspec.Struct, frozen=True):
     info: ErrorInfo
 
 
+_Move = Callable[..., Settlement]
 Outcome = Succeeded | Failed | Released | Cancelled | Unroutable | Crashed
 
 
@@ -120,11 +121,7 @@ def runs_once(flags: int, runs: int | None = None) -> bool:
 
 
 def _settle_crash(
-    lease: Leased,
-    info: ErrorInfo,
-    policy: RetryPolicy,
-    dice: float,
-    move: Callable[..., Settlement],
+    lease: Leased, info: ErrorInfo, policy: RetryPolicy, dice: float, move: _Move
 ) -> Settlement:
     """What follows the death of a process that ran nothing else."""
     reason = _end_by_crash(
@@ -137,11 +134,7 @@ def _settle_crash(
 
 
 def _settle_failure(
-    lease: Leased,
-    failure: Failed,
-    policy: RetryPolicy,
-    dice: float,
-    move: Callable[..., Settlement],
+    lease: Leased, failure: Failed, policy: RetryPolicy, dice: float, move: _Move
 ) -> Settlement:
     """What follows an error: it may ask for something, or the policy says it."""
     error, info = failure.error, failure.info

@@ -22,7 +22,7 @@ from fairlead.runtime.component import serving, within
 from fairlead.runtime.identity import identity, is_stopped
 from fairlead.telemetry.counters import Counted
 from fairlead.worker.heartbeater import Heartbeater
-from fairlead.worker.process.crash_recovery import give_back_tasks, log_crash
+from fairlead.worker.process.crash_recovery import give_back_tasks
 from fairlead.worker.process.ipc import (
     Channel,
     CountersReport,
@@ -36,6 +36,7 @@ from fairlead.worker.process.ipc import (
 )
 from fairlead.worker.process.shared_state import SharedState
 from fairlead.worker.process.stack_dump import SIGNAL, StackFile, blamed
+from fairlead.worker.process.subprocess_reaper import exit_text
 from fairlead.worker.publisher import Publisher
 from fairlead.worker.worker_record import child_record, state_of
 
@@ -46,6 +47,7 @@ _ANSWER = 1.0  # seconds in which a child that hangs may say what it does
 _START = 600.0  # seconds in which a child must have begun
 _LAST_WORDS = 2.0  # seconds to give back in what a child held that was told to end
 _UNREAD = 0.5  # seconds to read what a child said before it ended
+_MOST_SHOWN = 100  # running tasks in a log line
 
 
 class Child:
@@ -340,12 +342,30 @@ class Child:
         # Before it was introduced it had nothing: it said why it cannot start, or was told to end.
         unborn = self.introduction is None and (self.refusal is not None or self.ordered)
         if not clean and not unborn:
-            log_crash(self.pid, code, self.introduction, rows, charged, self._stacks.read())
-        if self.introduction is not None and self._store is not None:
-            seconds = _LAST_WORDS if self.ordered else self.introduction.lease
+            self._log_death(code, [row.id for row in rows if row.started], charged)
+        if (who := self.introduction) is not None and self._store is not None:
+            seconds = _LAST_WORDS if self.ordered else who.lease
             self._late = await give_back_tasks(
-                self._store, self.introduction, self.pid, rows, charged, self._blocked, seconds
+                self._store, who, rows, charged, self._blocked, pid=self.pid, seconds=seconds
             )
+
+    def _log_death(self, code: int, running: list[str], charged: list[str]) -> None:
+        end: dict[str, object] = {"exit_code": code}
+        if code < 0:
+            end = {"signal": exit_text(code).rpartition(" ")[2]}
+        fields = {
+            "pid": self.pid,
+            **end,
+            "running": running[:_MOST_SHOWN],
+            "tasks": len(running),
+            "charged": charged[:_MOST_SHOWN],
+        }
+        who, stack = self.introduction, self._stacks.read()
+        if who is not None:
+            fields["incarnation"] = who.incarnation
+        if stack:
+            fields["stack"] = stack
+        log.error("child died", extra=fields)
 
     def _kill_group(self) -> None:
         if self.pid:

@@ -13,9 +13,11 @@ from fairlead.worker.run.context import Context
 async def surrounded(
     around: Sequence[AroundRun], context: Context, handle: Callable[[], Awaitable[Any]]
 ) -> Any:
-    """Return what ``handle`` returns, with middleware around it; the first is outermost."""
+    """Return what ``handle`` returns, with middleware around it, the first of which is outermost.
+
+    None if one of them swallows what ``handle`` raises.
+    """
     async with AsyncExitStack() as stack:
         for each in around:
             await stack.enter_async_context(each(context))
         return await handle()
-    return None  # one of them swallowed what the handler raised

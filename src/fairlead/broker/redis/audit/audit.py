@@ -6,16 +6,16 @@ all that ``memory/audit.py`` does, and what only a store can get wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from fairlead.broker.redis.audit.edges import check_edges
 from fairlead.broker.redis.audit.flows import check_flows
 from fairlead.broker.redis.audit.pins import check_pins
 from fairlead.broker.redis.audit.queues import check_queues
 from fairlead.broker.redis.audit.rest import check_rest
 from fairlead.broker.redis.audit.tasks import check_tasks
-from fairlead.broker.redis.audit.walk import Command, Progress, Shard, walk
+from fairlead.broker.redis.audit.walk import Command, Progress, walk
 from fairlead.broker.redis.keys import Keys
+
+_CHECKS = (check_tasks, check_edges, check_pins, check_queues, check_rest, check_flows)
 
 
 async def audit(
@@ -47,14 +47,5 @@ async def _once(
     if not test_clock:
         seconds, micros = await command("TIME")
         shard.now = max(shard.now, int(seconds) + int(micros) / 1e6)
-    checked = list(dict.fromkeys(_checks(shard)))
+    checked = dict.fromkeys(finding for check in _CHECKS for finding in check(shard))
     return [*shard.findings, *checked]
-
-
-def _checks(shard: Shard) -> Iterator[str]:
-    yield from check_tasks(shard)
-    yield from check_edges(shard)
-    yield from check_pins(shard)
-    yield from check_queues(shard)
-    yield from check_rest(shard)
-    yield from check_flows(shard)

@@ -15,8 +15,8 @@ from fairlead.fallback.outcomes import Outcomes
 from fairlead.model.errors import Unreachable
 from fairlead.model.lifecycle import State
 from fairlead.spool import Spool
+from fairlead.worker.process.crash_recovery import settle_spooled
 from fairlead.worker.process.shared_state import Row, SharedState
-from fairlead.worker.process.spooled_outcomes import settle_spooled
 from tests.fallback.test_outcomes import WORKER, Scene, done
 
 
@@ -72,7 +72,7 @@ async def test_a_supervisor_waits_for_whoever_adopted_the_outcomes_before_it(
 
 
 async def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.worker.process.spooled_outcomes._OTHERS", 0.2)
+    monkeypatch.setattr("fairlead.worker.process.crash_recovery._OTHERS", 0.2)
     scene = Scene(MemoryBroker(), tmp_path)
     [lease] = await scene.leases()
     row = Row("t0", lease.token, 0, True, spooled=True)
