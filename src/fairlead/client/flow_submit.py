@@ -54,12 +54,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drafted(
-    flow: Parts,
-    registry: Registry,
-    *,
-    id: str | None,
-    tenant: str | None,
-    name: str,
+    flow: Parts, registry: Registry, *, id: str | None, tenant: str | None, name: str
 ) -> Draft:
     """Check a flow, its calls and their options. A cycle is refused with its path."""
     own: dict[str, Submission] = {}
@@ -132,11 +127,7 @@ def _tenant(submissions: Sequence[Submission], tenant: str | None) -> str:
 
 
 async def send(
-    store: Store,
-    caller: Caller,
-    around: Sequence[AroundEnqueue],
-    draft: Draft,
-    limit: Limit | None,
+    store: Store, caller: Caller, around: Sequence[AroundEnqueue], draft: Draft, limit: Limit | None
 ) -> bool:
     """Write a flow and commit it, with the middleware around each of its calls.
 

@@ -47,12 +47,7 @@ class _Budget:
     __slots__ = ("advice", "known", "limit", "outputs", "spent", "what")
 
     def __init__(
-        self,
-        what: str,
-        limit: int,
-        outputs: dict[str, Output] | None = None,
-        *,
-        advice: str = "",
+        self, what: str, limit: int, outputs: dict[str, Output] | None = None, *, advice: str = ""
     ) -> None:
         self.what, self.limit, self.spent = what, limit, 0
         self.advice = advice  # what to do with more than that
@@ -69,12 +64,7 @@ class _Budget:
 
 
 def pack(
-    value: Any,
-    where: str,
-    limit: int = MAX_BODY,
-    *,
-    advice: str = "",
-    codecs: Codecs | None = None,
+    value: Any, where: str, limit: int = MAX_BODY, *, advice: str = "", codecs: Codecs | None = None
 ) -> bytes:
     """The stored form of one value. ``where`` names it in errors, its content never is.
 

@@ -23,14 +23,7 @@ WAITING = frozenset({State.SCHEDULED, State.DEFERRED, State.QUEUED, State.RETRYI
 #: What a task may be from its first moment on.
 #: ``completed`` and ``dead`` are for one that ran where it was enqueued, while the broker was away.
 CREATION = frozenset(
-    {
-        State.SCHEDULED,
-        State.DEFERRED,
-        State.QUEUED,
-        State.COMPLETED,
-        State.DEAD,
-        State.CANCELLED,
-    }
+    {State.SCHEDULED, State.DEFERRED, State.QUEUED, State.COMPLETED, State.DEAD, State.CANCELLED}
 )
 
 #: From each state, where a task may go next. ``dead`` -> ``queued`` is an operator's requeue, and

@@ -35,16 +35,17 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.concurrency is not None:
-            _check_count("concurrency", self.concurrency, 0)
+            check_count("concurrency", self.concurrency, 0)
         if self.rate is not None and not (
             _is_number(self.rate, int | float) and 0 < self.rate <= _MAX_RATE
         ):
             rule = f"a number above 0 and at most {_MAX_RATE:g} a second"
             raise InvalidOption("rate", self.rate, rule)
-        _check_count("burst", self.burst, 1)
+        check_count("burst", self.burst, 1)
 
 
-def _check_count(option: str, value: int, least: int) -> None:
+def check_count(option: str, value: int, least: int) -> None:
+    """Refuse what is not a whole number from ``least`` on."""
     if not _is_number(value, int) or not least <= value <= _MAX_COUNT:
         raise InvalidOption(option, value, f"a whole number from {least} to {_MAX_COUNT}")
 
@@ -84,11 +85,11 @@ class Breaker(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.failures is not None:
-            _check_count("failures", self.failures, 1)
+            check_count("failures", self.failures, 1)
         if not (_is_number(self.cooldown, int | float) and 0 < self.cooldown <= _MAX_COOLDOWN):
             rule = f"a number of seconds above 0 and at most {_MAX_COOLDOWN:g}"
             raise InvalidOption("cooldown", self.cooldown, rule)
-        _check_count("probes", self.probes, 1)
+        check_count("probes", self.probes, 1)
 
 
 NO_BREAKER = Breaker()

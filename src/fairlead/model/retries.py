@@ -23,8 +23,7 @@ ALONE = 2  # crashes in a row after which a task runs in a process of its own
 _UNROUTABLE_BACKOFF = Backoff(initial=5.0, factor=2.0, max=300.0, jitter="none")
 _UNROUTABLE_LIMIT = 292  # hand-backs with that backoff last a day
 _INTERRUPTED = ErrorInfo(
-    "Interrupted",
-    "its worker could not let it finish; with max_retries=0 it does not run again",
+    "Interrupted", "its worker could not let it finish; with max_retries=0 it does not run again"
 )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from fairlead.model.errors import InvalidOption
+from fairlead.model.limits import check_count
 
-_MAX_COUNT = 1_000_000
 _MAX_COOLDOWN = 86_400.0  # seconds
 _WHILE_PROBING = 0.1  # of the cooldown: how soon to ask again while others try
 
@@ -40,8 +40,8 @@ class Breaker:
             probes: How many attempts are let in then, and have to succeed. Default: 1.
             clock: Seconds that grow, for tests. Default: ``time.monotonic``.
         """
-        _check_count("failures", failures)
-        _check_count("probes", probes)
+        check_count("failures", failures, 1)
+        check_count("probes", probes, 1)
         _check_seconds("cooldown", cooldown)
         self.failures = failures
         self.cooldown = float(cooldown)
@@ -115,8 +115,3 @@ def _check_seconds(option: str, value: object) -> None:
         or not 0 < value <= _MAX_COOLDOWN
     ):
         raise InvalidOption(option, value, f"a number above 0 and up to {_MAX_COOLDOWN:g} seconds")
-
-
-def _check_count(option: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_COUNT:
-        raise InvalidOption(option, value, f"a whole number from 1 to {_MAX_COUNT}")

@@ -59,10 +59,7 @@ class Recoverer:
 
 
 async def give_back(
-    store: Store,
-    incarnation: str,
-    started: list[str] | None = None,
-    blocked: Sequence[str] = (),
+    store: Store, incarnation: str, started: list[str] | None = None, blocked: Sequence[str] = ()
 ) -> int:
     """End all leases of an incarnation that is gone; how many there were."""
     count, more = 0, True
