@@ -77,6 +77,13 @@ def dead_links(root: Path) -> list[str]:
     return found
 
 
+def glossary_words(root: Path) -> list[str]:
+    """What the glossary of the source explains: the word of each row, and those in italics."""
+    text = (root / "docs/internals/glossary.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if re.match(r"\| (?!word )", line)]
+    return [*(row.split(" | ")[0][2:] for row in rows), *re.findall(r"\*([^*]+)\*", " ".join(rows))]
+
+
 def _texts(root: Path) -> Iterator[Path]:
     yield from (root / name for name in TOP_FILES if (root / name).is_file())
     for folder in FOLDERS:
@@ -153,3 +160,14 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
 def test_the_claim_about_durability_is_the_same_everywhere() -> None:
     for name in ("README.md", "docs/README.md", "docs/how-to/connect.md", "pyproject.toml"):
         assert " ".join(CLAIM.split()) in " ".join((ROOT / name).read_text().split()), name
+
+
+def test_the_source_needs_no_more_than_forty_words_of_its_own() -> None:
+    words = glossary_words(ROOT)
+    assert len(words) == len(set(words)) <= 40
+
+
+def test_words_inside_of_a_row_count_as_well(tmp_path: Path) -> None:
+    rows = "| word | meaning |\n|---|---|\n| loan | A task is *held*, then *started* |\n"
+    plant(tmp_path, "docs/internals/glossary.md", rows)
+    assert glossary_words(tmp_path) == ["loan", "held", "started"]
