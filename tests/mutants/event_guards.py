@@ -58,7 +58,7 @@ GUARDS: tuple[Guard, ...] = (
         "a token that may not read gets no events",
         _TESTS + "test_socket.py::test_a_token_that_may_not_read_is_refused",
         _at(
-            _LIVE + "socket.py",
+            _LIVE + "websocket.py",
             '        require(access, "read")\n        return token, access\n',
             "        return token, access\n",
         ),

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, ref
 from fairlead.api.http.mount import Application, Mount
 from fairlead.api.live.hub import Hub
 from fairlead.api.live.sent_events import SentEvents
-from fairlead.api.live.socket import Sockets
+from fairlead.api.live.websocket import Sockets
 from fairlead.api.service import Service
 from fairlead.client import Client
 from fairlead.model.errors import Refused
