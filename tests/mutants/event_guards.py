@@ -36,7 +36,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "tenant of a stream",
         "a token of one tenant gets no event of another",
-        _TESTS + "test_socket.py::test_a_token_of_a_tenant_sees_only_what_belongs_to_it",
+        _TESTS + "test_websocket.py::test_a_token_of_a_tenant_sees_only_what_belongs_to_it",
         _at(
             _LIVE + "selection.py",
             "tenant=asked.tenant if access.tenant is None else access.tenant",
@@ -46,7 +46,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "tenant of a filter",
         "a token of one tenant cannot ask for the events of another",
-        _TESTS + "test_socket.py::test_another_tenant_is_not_there",
+        _TESTS + "test_websocket.py::test_another_tenant_is_not_there",
         _at(
             _LIVE + "selection.py",
             "if access.tenant is not None and asked.tenant not in (None, access.tenant):",
@@ -56,7 +56,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "scope of a socket",
         "a token that may not read gets no events",
-        _TESTS + "test_socket.py::test_a_token_that_may_not_read_is_refused",
+        _TESTS + "test_websocket.py::test_a_token_that_may_not_read_is_refused",
         _at(
             _LIVE + "websocket.py",
             '        require(access, "read")\n        return token, access\n',
@@ -66,7 +66,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "revoked stream",
         "a stream ends with its token",
-        _TESTS + "test_socket.py::test_a_revoked_token_ends_its_socket",
+        _TESTS + "test_websocket.py::test_a_revoked_token_ends_its_socket",
         _at(
             _LIVE + "connection.py",
             "        except (Unauthorized, Forbidden):\n            return\n",

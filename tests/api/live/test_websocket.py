@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from fairlead.api.auth.token_store import list_tokens, revoke_token
-from fairlead.api.live import connection, hub, socket, subscription
+from fairlead.api.live import connection, hub, subscription, websocket
 from tests.api.live.site import Site, opened, received
 
 
@@ -116,7 +116,7 @@ async def test_a_token_comes_by_a_header_a_subprotocol_or_the_first_frame(
 
 
 async def test_a_token_in_the_url_is_no_token(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr(socket, "_AUTH", 0.05)
+    monkeypatch.setattr(websocket, "_AUTH", 0.05)
     url = f"ws://127.0.0.1:{site.port}/ws?token={await site.token()}"
     async with connect(url, proxy=None) as client:
         assert (await closed(client))[0] == 4408
@@ -278,13 +278,13 @@ async def test_a_message_that_is_too_long_closes_the_socket(site: Site) -> None:
 
 
 async def test_a_socket_that_wants_nothing_is_closed(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr(socket, "_IDLE", 0.05)
+    monkeypatch.setattr(websocket, "_IDLE", 0.05)
     async with site.socket() as client:
         assert (await closed(client))[0] == 1008
 
 
 async def test_a_quiet_socket_is_pinged(site: Site, monkeypatch: Any) -> None:
-    monkeypatch.setattr(socket, "_HEARTBEAT", 0.05)
+    monkeypatch.setattr(websocket, "_HEARTBEAT", 0.05)
     async with site.subscribed(types=["dead"]) as client:
         assert (await received(client))["type"] == "stream.ping"
 
