@@ -8,6 +8,7 @@ __all__ = ("GUARDS",)
 
 _REPEATS = "fairlead/broker/repeats.py"
 _POLICY = "tests/broker/test_repeats.py::"
+_LOGIN = "tests/broker/redis/test_login.py::"
 _CLIENT = "tests/client/test_doubt.py::"
 _WORKER = "tests/worker/test_doubt.py::"
 _FAILURES = "tests/worker/run/test_broker_failures.py::"
@@ -61,6 +62,12 @@ GUARDS: tuple[Guard, ...] = (
                 ),
             ),
         ),
+    ),
+    Guard(
+        "closed as it is made",
+        "a server that closes a new connection at once is away; nothing crashes",
+        _LOGIN + "test_a_connection_that_is_closed_in_the_moment_it_is_made_is_unreachable[run1]",
+        (Mutant("fairlead/broker/redis/wire.py", (("if sock is not None:  #", "if True:  #"),)),),
     ),
     Guard(
         "what passes",
