@@ -15,6 +15,7 @@ _CONNECTION = "tests/broker/redis/test_connection.py::"
 _LOGIN = "tests/broker/redis/test_login.py::"
 _CLIENT = "tests/client/test_doubt.py::"
 _WORKER = "tests/worker/test_doubt.py::"
+_STOPPING = "tests/worker/test_stopping.py::"
 _FAILURES = "tests/worker/run/test_broker_failures.py::"
 
 GUARDS: tuple[Guard, ...] = (
@@ -117,6 +118,34 @@ GUARDS: tuple[Guard, ...] = (
         (Mutant("fairlead/broker/redis/wire.py", (("if sock is not None:  #", "if True:  #"),)),),
     ),
     Guard(
+        "stop without a broker",
+        "a broker that does not answer is given two seconds when nothing runs any more",
+        _STOPPING + "test_a_worker_stops_in_time_although_the_broker_is_gone[an outcome-refuses]",
+        (
+            Mutant(
+                "fairlead/worker/work_waiter.py",
+                (("ends = min(ends, self._syncer.until)", "ends = clock() + _LAST_WORDS"),),
+            ),
+            Mutant(
+                _SYNCER,
+                (("asyncio.timeout_at(_when(self._gives_up_at))", "asyncio.timeout_at(None)"),),
+                test=_STOPPING
+                + "test_a_worker_stops_in_time_although_the_broker_is_gone[nothing-is silent]",
+            ),
+            Mutant(
+                _SYNCER,
+                (("reschedule(_when(self._gives_up_at))", "reschedule(moment + 5.0)"),),
+                test=_STOPPING
+                + "test_a_worker_stops_in_time_although_the_broker_is_gone[an outcome-is silent]",
+            ),
+            Mutant(
+                _SYNCER,
+                (("max(moment, asyncio.get_running_loop().time() + _LAST_ANSWER)", "moment"),),
+                test=_STOPPING + "test_without_grace_a_broker_that_is_there_has_time_to_answer",
+            ),
+        ),
+    ),
+    Guard(
         "what passes",
         "what passes by itself is waited for, and what does not is said at once",
         _POLICY + "test_what_passes_is_waited_for_and_raised_as_it_is_when_time_is_over[loading]",
@@ -188,7 +217,10 @@ GUARDS: tuple[Guard, ...] = (
             Mutant(
                 "fairlead/worker/syncer.py",
                 (
-                    ("repeats import Insistence\n", "repeats import Insistence, Limit\n"),
+                    (
+                        "repeats import Insistence, late\n",
+                        "repeats import Insistence, Limit, late\n",
+                    ),
                     (
                         "limit = self._outcomes if batch.settlements else self._fetches",
                         "limit = Limit(0.0)",
