@@ -13,6 +13,7 @@ import pytest
 from fairlead.broker.memory import MemoryBroker
 from fairlead.model.errors import InvalidInput, Unreachable
 from fairlead.model.lifecycle import FINAL, State
+from tests.support.leaping_loop import leaping
 from tests.worker.harness import Rig, until
 
 
@@ -203,10 +204,13 @@ async def test_a_worker_can_be_started_again_but_not_twice_at_a_time(rig: Rig) -
 class Breakable:
     """A store that cannot be reached any more once it is told so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, silent: bool = False) -> None:
         self.inner = MemoryBroker()
         self.gone = False
+        self.silent = silent  # it answers nothing then, instead of refusing
+        self.delay = 0.0  # seconds before it does anything
         self.fetches = 0  # that were in vain
+        self.waits = 0  # for a task to be handed over; one that goes on knows of nothing
 
     def __getattr__(self, verb: str) -> Any:
         found = getattr(self.inner, verb)
@@ -214,20 +218,32 @@ class Breakable:
         async def call(*args: Any, **kwargs: Any) -> Any:
             if self.gone:
                 self.fetches += verb == "exchange"
+                if self.silent:
+                    await asyncio.Event().wait()
                 raise Unreachable(verb)
-            return await found(*args, **kwargs)
+            if self.delay:
+                await asyncio.sleep(self.delay)
+            self.waits += verb == "take"
+            try:
+                return await found(*args, **kwargs)
+            finally:
+                self.waits -= verb == "take"
 
         return call
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("silent", [False, True], ids=["refuses", "is silent"])
 @pytest.mark.parametrize("rest", ["nothing", "an outcome", "an attempt", "attempts that end late"])
-async def test_a_worker_stops_in_time_although_the_broker_is_gone(
-    rest: str, caplog: pytest.LogCaptureFixture
+def test_a_worker_stops_in_time_although_the_broker_is_gone(
+    rest: str, silent: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store: Any = Breakable()
+    leaping(_stop_without_a_broker(rest, silent, caplog))
+
+
+async def _stop_without_a_broker(rest: str, silent: bool, caplog: pytest.LogCaptureFixture) -> None:
+    store: Any = Breakable(silent=silent)
     rig = Rig(store)
-    go, grace = asyncio.Event(), 0.3
+    go, grace = asyncio.Event(), 3.0
 
     @rig.task()
     async def waits() -> None:
@@ -239,24 +255,58 @@ async def test_a_worker_stops_in_time_although_the_broker_is_gone(
         for _ in range(5):
             await rig.enqueue("waits")
         await until(lambda: len(worker.inflight) == 5)
+    await until(lambda: store.waits == 1)
+    clock = asyncio.get_running_loop().time
     store.gone = True
+    ends = clock()  # when nothing runs any more
     if rest == "an outcome":
         go.set()
         await until(lambda: worker.syncer.pending == 5)
+        ends = clock()
+    elif rest == "an attempt":
+        ends += grace
     elif rest == "attempts that end late":
-        asyncio.get_running_loop().call_later(grace / 2, go.set)
-    began = time.monotonic()
+        ends += grace / 2
+        asyncio.get_running_loop().call_at(ends, go.set)
     with caplog.at_level(logging.WARNING, "fairlead"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             await worker.__aexit__(None, None, None)
 
-    assert time.monotonic() - began < (5.0 if rest == "nothing" else grace + 3.0)
+    # Two seconds for outcomes, and two to give back leases if the broker is silent.
+    assert clock() <= ends + (4.2 if silent else 2.2)
+    assert clock() >= ends
     told = [
         vars(line)["component"]
         for line in caplog.records
         if line.message.startswith("broker failed")
     ]
     assert len(told) == len(set(told))
+
+
+def test_without_grace_a_broker_that_is_there_has_time_to_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "fairlead"):
+        leaping(_stop_without_grace())
+    assert caplog.messages == []  # such as: broker failed
+
+
+async def _stop_without_grace() -> None:
+    store: Any = Breakable()
+    rig = Rig(store)
+
+    @rig.task()
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    worker = rig.worker(grace=0.0)
+    await worker.__aenter__()
+    await rig.enqueue("waits")
+    await until(lambda: len(worker.inflight) == 1 and store.waits == 1)
+    store.delay = 0.5
+    await worker.__aexit__(None, None, None)
+    assert store.waits == 0
+    assert await rig.state(await rig.enqueue("waits")) is State.QUEUED  # not handed over
 
 
 async def test_a_fetch_that_is_being_repeated_does_not_hold_up_a_stop() -> None:

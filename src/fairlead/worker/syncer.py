@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from fairlead.broker import Broker, Caller
-from fairlead.broker.repeats import Insistence
+from fairlead.broker.repeats import Insistence, late
 from fairlead.broker.requests import MAX_EXCHANGE, Call, ExchangeReply, Fetch, LeaseRef, Settled
 from fairlead.fallback.outcomes import Outcomes
-from fairlead.model.errors import BrokerError, OutOfOrder, Refused
+from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.runtime.component import Outage
 from fairlead.worker.inflight import Inflight
@@ -21,6 +21,8 @@ from fairlead.worker.run.attempt import Attempt
 from fairlead.worker.run.error_text import describe
 
 log = logging.getLogger("fairlead.worker")
+
+_LAST_ANSWER = 2.0  # seconds that the broker has to answer a worker that stops
 
 
 class Syncer:
@@ -71,6 +73,8 @@ class Syncer:
             Insistence(),
             Insistence(),
         )  # exchanges with outcomes, without
+        self._gives_up_at = math.inf  # when an exchange under way is left without its answer
+        self._under_way: asyncio.Timeout | None = None
         self.answered_at = -math.inf  # when the broker last answered, by the loop's clock
         self.lent_at = 0.0  # when the last fetch began that was answered: it keeps all leases
         self.settled = 0  # outcomes that were applied
@@ -130,10 +134,14 @@ class Syncer:
     def insist_until(self, moment: float) -> None:
         """Repeat an unanswered exchange no longer than this moment of the loop's clock.
 
-        One without outcomes is not repeated at all then: whoever stops wants no more leases.
+        What is under way then has two seconds from now at least: a broker that is there answers.
+        One without outcomes is not repeated at all: whoever stops wants no more leases.
         """
         self._outcomes.end(moment)
         self._fetches.end(math.inf if moment == math.inf else -math.inf)
+        self._gives_up_at = max(moment, asyncio.get_running_loop().time() + _LAST_ANSWER)
+        if self._under_way is not None and not self._under_way.expired():
+            self._under_way.reschedule(_when(self._gives_up_at))
 
     async def sync(
         self, fetch: Fetch | None = None, meanwhile: Callable[[], None] | None = None
@@ -180,7 +188,7 @@ class Syncer:
             except BrokerError:
                 raise
             except Exception:
-                if not batch.settlements:
+                if not batch.settlements or batch.in_doubt:
                     raise
             # One of them cannot be digested, and would come back with each exchange to come.
             for single in self._outbox.split(batch):
@@ -207,11 +215,13 @@ class Syncer:
 
         as_is = partial(exchange, settlements=batch.settlements)
         verb = as_due if self._outbox.moments else as_is
-        limit = self._outcomes if batch.settlements else self._fetches
         began = asyncio.get_running_loop().time()
         try:
-            reply = await self._caller.call(verb, limit, number=batch.number, failed=self._failed)
-        except (OutOfOrder, Refused):  # not in doubt: this number will never be answered
+            reply = await self._call(verb, batch)
+        except (Ambiguous, asyncio.CancelledError):
+            batch.in_doubt = True
+            raise
+        except OutOfOrder:  # this number will never be answered
             self._outbox.renumber()
             raise
         self.outage.over()
@@ -229,6 +239,25 @@ class Syncer:
                 self._refused(settlement, answer)
         await self._outbox.answered(batch, reply.settled)
         return reply
+
+    async def _call(
+        self, verb: Callable[[Call], Awaitable[ExchangeReply]], batch: Batch
+    ) -> ExchangeReply:
+        """Exchange a batch; ``Ambiguous`` if whoever stops does not wait for the answer."""
+        limit = self._outcomes if batch.settlements else self._fetches
+        over = asyncio.timeout_at(_when(self._gives_up_at))
+        try:
+            async with over:
+                self._under_way = over
+                return await self._caller.call(
+                    verb, limit, number=batch.number, failed=self._failed
+                )
+        except TimeoutError:
+            if not over.expired():
+                raise
+            raise late(in_flight=True) from None
+        finally:
+            self._under_way = None
 
     def _failed(self, error: BrokerError) -> None:
         self.outage.failed(error)
@@ -270,3 +299,8 @@ class Syncer:
                 "answer": answer,
             },
         )
+
+
+def _when(moment: float) -> float | None:
+    """Return a moment as ``asyncio.timeout_at`` takes it."""
+    return None if moment == math.inf else moment

@@ -154,15 +154,22 @@ class WorkWaiter:
             await asyncio.wait((self._taking,))
 
     async def withdraw(self) -> None:
-        """End a wait: nothing is handed over any more, and what was is known when this returns."""
-        taking = self._taking
+        """End a wait: nothing is handed over any more, and what was is known when this returns.
+
+        A broker that does not answer is given no more time than outcomes are: a beat takes back
+        what nobody knows of.
+        """
+        taking, clock = self._taking, asyncio.get_running_loop().time
         if taking is None:
             return
+        ends = clock() + _LAST_WORDS
         try:
             await self._syncer.say_nothing()
-        except BrokerError as error:  # a beat takes back what nobody knows of
+            ends = clock() + _LAST_WORDS
+        except BrokerError as error:
             self._syncer.outage.failed(error)
-        await asyncio.wait((taking,), timeout=_LAST_WORDS)
+            ends = min(ends, self._syncer.until)
+        await asyncio.wait((taking,), timeout=max(0.0, ends - clock()))
 
 
 def _silence(began: float, patience: float) -> WaitEnd:
