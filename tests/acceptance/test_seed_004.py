@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 import pytest
 
 from fairlead import (
+    Backoff,
     Breaker,
     Context,
     Fairlead,
@@ -146,6 +148,33 @@ async def test_due_jobs_are_ready_and_others_scheduled(queue: Fairlead) -> None:
     assert (found.ready, found.scheduled, found.depth) == (2, 1, 3)
 
 
+async def test_many_threads_may_enqueue(queue: Fairlead) -> None:
+    """2, threading: all may share the queue; nothing is lost, and each one's jobs keep their order.
+
+    They call the plain forms, which need no event loop.
+    """
+    ran: list[tuple[int, int]] = []
+    together = threading.Barrier(8)
+    await queue.aconfigure_queue("default", max_waiting=None)
+
+    @queue.task(name="job")
+    async def job(thread: int, number: int) -> None:
+        ran.append((thread, number))
+
+    def enqueue(thread: int) -> None:
+        together.wait(PATIENCE)
+        for number in range(100):
+            job.enqueue(thread, number)
+
+    with ThreadPoolExecutor(8) as threads:
+        done = [threads.submit(enqueue, thread) for thread in range(8)]
+        await asyncio.gather(*map(asyncio.wrap_future, done))
+    assert await queue.drain() == 800
+    assert sorted(ran) == [(thread, number) for thread in range(8) for number in range(100)]
+    for thread in range(8):
+        assert [number for who, number in ran if who == thread] == list(range(100))
+
+
 async def test_an_enqueue_is_checked(queue: Fairlead) -> None:
     """3, validation: the priority exists, there is room, the queue was not shut down."""
     queue.task(name="job")(nothing)
@@ -232,8 +261,7 @@ async def test_a_lower_number_goes_first(queue: Fairlead) -> None:
     assert ran[0] == "high"
     assert Counter(ran[:12])["high"] >= 8
     assert Counter(ran) == {"high": 11, "normal": 11, "low": 10}
-    info = await (await job.using(delay=60).aenqueue("x")).ainfo()
-    assert info is not None
+    assert (await (await job.using(delay=60).aenqueue("x")).ainfo()).priority == "normal"
 
 
 # -- 6. Delays ----------------------------------------------------------------------------------
@@ -329,16 +357,20 @@ async def test_each_job_has_a_session_of_its_own_which_is_closed(queue: Fairlead
 
 
 async def test_a_worker_that_stops_may_empty_the_queue_first(queue: Fairlead) -> None:
-    """7, shutdown: the worker exits when the queue is empty: ``drain`` runs what is due."""
+    """7, shutdown: the worker exits when the queue is empty; what is due later stays.
+
+    A worker that is not told to leaves what waits to the next one.
+    """
     ran: list[int] = []
     queue.task(name="job")(ran.append)
     job = queue.registered("job")
     await queue.aenqueue_many(job.call(number) for number in range(50))
-    async with queue.worker(concurrency=1, threads=1):
-        pass  # stopped at once
-    await queue.drain()
-    assert sorted(ran) == list(range(50))
-    assert (await queue.asnapshot()).depth == 0
+    await job.using(delay=60).aenqueue(50)
+    async with queue.worker(concurrency=1, threads=1) as worker:
+        await worker.stop(drain=True)
+    assert ran == list(range(50))
+    found = await queue.asnapshot()
+    assert (found.ready, found.scheduled) == (0, 1)
 
 
 # -- 8. The breaker -----------------------------------------------------------------------------
@@ -372,7 +404,58 @@ async def test_an_open_breaker_preempts_the_call(queue: Fairlead) -> None:
     assert breaker.state == "closed", "success resets"
 
 
+async def test_a_breaker_may_be_shared_by_all_workers(queue: Fairlead) -> None:
+    """14, distributed breaker: its state is in the broker; what one worker learns holds for all."""
+    fetched: list[str] = []
+    is_up = False
+
+    @queue.task(name="fetch", limiters=["platform"], backoff=Backoff(initial=0))
+    async def fetch() -> None:
+        fetched.append("up" if is_up else "down")
+        if not is_up:
+            raise ConnectionError("no answer")
+
+    await queue.aconfigure_limiter(
+        "platform", concurrency=1, failures=2, cooldown="300ms", probes=1
+    )
+    async with queue.worker(concurrency=2), queue.worker(concurrency=2):
+        handles = await queue.aenqueue_many(fetch.call() for _ in range(6))
+        await until(lambda: len(fetched) >= 2, "the first failures")
+        assert (await queue.asnapshot()).limiters["platform"].state == "open"
+        is_up = True
+        for handle in handles:
+            await handle.aresult(timeout=PATIENCE)
+    assert fetched == ["down"] * 2 + ["up"] * 6
+    assert (await queue.asnapshot()).limiters["platform"].state == "closed"
+
+
+async def test_a_priority_may_be_worked_out_from_the_job(queue: Fairlead) -> None:
+    """5 and 14, dynamic priority: a score of the job says how urgent it is."""
+    ran: list[int] = []
+
+    @queue.task(name="job", priority=lambda clicks: "high" if clicks > 1_000 else "low")
+    async def job(clicks: int) -> None:
+        ran.append(clicks)
+
+    handles = [await job.aenqueue(clicks) for clicks in (10, 20, 5_000)]
+    assert [(await handle.ainfo()).priority for handle in handles] == ["low", "low", "high"]
+    await queue.drain()
+    assert ran == [5_000, 10, 20]
+
+
 # -- 9 to 11. Items, purge, inspection ----------------------------------------------------------
+
+
+async def test_an_item_tells_when_it_was_enqueued_and_when_it_is_due(queue: Fairlead) -> None:
+    """9, queue item: the job, its priority, enqueued_at and ready_at."""
+    queue.task(name="job")(nothing)
+    before = time.time()
+    handle = await queue.registered("job").using(priority="low", delay=60).aenqueue()
+    info = await handle.ainfo(arguments=True)
+    assert (info.task, info.args, info.priority, info.state) == ("job", (), "low", "scheduled")
+    assert info.due_at is not None
+    assert abs(info.enqueued_at - before) < 10.0
+    assert info.due_at - info.enqueued_at == pytest.approx(60, abs=0.1)
 
 
 async def test_a_correlation_id_follows_the_job(queue: Fairlead) -> None:
