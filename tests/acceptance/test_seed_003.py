@@ -9,15 +9,20 @@ Where Fairlead keeps a promise in another way, the docstring says so.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import time
 from collections import Counter
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from fairlead import Backoff, Context, Fairlead, ResultGone, State, TaskCancelled, TaskFailed
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.requests import HEARTBEAT, LEASE
-from tests.acceptance.harness import Site
+from tests.acceptance.harness import Site, opened
+from tests.support.servers import server
 
 TASKS = """
 @app.task(name="once")
@@ -157,6 +162,38 @@ async def test_the_janitor_forgets_completed_tasks_after_their_time() -> None:
     await store.promote(now=ended + 61)
     with pytest.raises(ResultGone):
         await handle.astate()
+
+
+@pytest.mark.slow
+@pytest.mark.long(15)
+async def test_the_healthchecker_tells_probes_of_the_connection(tmp_path: Path) -> None:
+    """Healthchecker: ``fairlead check --ready`` says how the broker is, as the worker sees it."""
+    with server(aof=True) as running:
+        async with opened(running.url, tmp_path) as site:
+            worker = site.worker(FAIRLEAD_RUN_DIR=str(tmp_path / "run"))
+            await worker.ready()
+
+            async def probed(*options: str) -> int:
+                probe = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "fairlead", "check", *options),
+                    env={**os.environ, "FAIRLEAD_RUN_DIR": str(tmp_path / "run")},
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+                return await probe.wait()
+
+            async def readiness(code: int) -> None:
+                deadline = time.monotonic() + 60
+                while await probed("--ready") != code:
+                    assert time.monotonic() < deadline, f"--ready never ended with {code}"
+                    await asyncio.sleep(0.1)
+
+            await readiness(0)
+            running.kill()
+            await readiness(3)
+            assert await probed() == 0, "a restart of the worker would mend nothing"
+            running.start()
+            await readiness(0)
 
 
 # -- Redis data structures ----------------------------------------------------------------------
