@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import Backoff, UnknownTask, create_queue
-from tests.acceptance.seed_004 import (  # noqa: F401 - two are fixtures
+from tests.acceptance.seed_004 import (  # noqa: F401 - some are fixtures
     PATIENCE,
     QueueSettings,
     durable_server,
