@@ -10,13 +10,17 @@ keeps more, the docstring says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import shutil
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -45,7 +49,7 @@ from tests.acceptance.seed_004 import (  # noqa: F401 - some are fixtures
     warned,
 )
 from tests.api.app import Api, problem
-from tests.support.servers import Running, free_port
+from tests.support.servers import Running, free_port, server
 from tests.support.worker_process import until
 
 # -- 2.1 Initialization -------------------------------------------------------------------------
@@ -488,6 +492,62 @@ def test_every_key_of_the_configuration_is_understood_and_others_are_named(
         create_queue({**settings, "max_in_memroy": 1})
     keys = [key for key in valkey.admin("KEYS", "*") if not key.startswith(b"fl1:")]
     assert keys == [], "all keys begin with one prefix, whatever the two settings say"
+
+
+def certify(folder: Path) -> None:
+    """Make a key, and a certificate of its own making."""
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=fl"
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(["openssl", *made.split(), *files], cwd=folder, check=True, capture_output=True)
+
+
+@contextlib.asynccontextmanager
+async def over_tls(running: Running, folder: Path) -> AsyncIterator[str]:
+    """Where something speaks TLS in front of a server: host, port, and who vouches for it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_connection("127.0.0.1", running.port)
+        await asyncio.gather(passed(reader, forth), passed(back, writer))
+
+    async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(met, "127.0.0.1", 0, ssl=context) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        yield f"127.0.0.1:{port}/0?ca={folder / 'cert.pem'}"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+async def test_redis_is_reached_with_a_password_over_tls(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """20.3, authentication and TLS: with the right ones Redis is used, and not without."""
+    ran: list[int] = []
+    certify(tmp_path)
+    with server(password="hunter2", tcp=True) as running:
+        async with over_tls(running, tmp_path) as place:
+            for login, url in (
+                ("right", f"rediss://:hunter2@{place}"),
+                ("wrong", f"rediss://:hunter3@{place}"),
+                ("stranger", f"rediss://:hunter2@{place.partition('?')[0]}"),
+            ):
+                settings = QueueSettings(use_redis=True, redis_url=url)
+                async with await asyncio.to_thread(queue_of, settings) as app:
+                    app.task(name="job")(ran.append)
+                    await app.registered("job").aenqueue(len(ran))
+                    await app.drain()
+                    assert (await app.asnapshot()).redis_active == (login == "right")
+    assert ran == [0, 1, 2]
+    refused, unknown = warned(caplog)
+    assert "refused the login" in refused
+    assert "certificate" in unknown
+    assert "hunter" not in caplog.text
 
 
 def test_the_command_line_says_where_each_value_comes_from(tmp_path: Path) -> None:
