@@ -181,6 +181,27 @@ async def test_an_object_may_be_a_task_and_its_call_a_coroutine_function(app: Fa
     assert await handle.aresult(0) == 3
 
 
+async def test_a_task_may_be_registered_again_elsewhere_and_under_another_name(
+    app: Fairlead,
+) -> None:
+    other = Fairlead("memory://")
+
+    @other.task(name="add", max_retries=0)
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @other.task(name="tell")
+    def tell(ctx: Context) -> str:
+        return ctx.id
+
+    again = app.task(name="sum")(add)
+    told = await app.task(tell).aenqueue()
+    handle = await again.aenqueue(1, 2)
+    assert (await handle.ainfo()).max_retries == 5, "options are not taken along"
+    await app.drain()
+    assert (await handle.aresult(0), await told.aresult(0)) == (3, told.id)
+
+
 def test_bad_priorities_are_named() -> None:
     with pytest.raises(InvalidOption, match=r"priorities\['vip'\]='top'"):
         Fairlead(priorities={"vip": "top"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from fairlead.settings.keys import KEYS
 from tests.support.patience import patient
 from tests.support.servers import Running, server
 
-__all__ = ("PATIENCE", "QueueSettings", "durable_server", "nothing", "nothing_said", "queue_of",
-           "state_of", "warned")  # fmt: skip
+__all__ = ("PATIENCE", "QueueSettings", "durable_server", "either_queue", "nothing",
+           "nothing_said", "queue_of", "state_of", "warned")  # fmt: skip
 
 DURABLE = {"appendfsync": "always"}  # so that a killed server keeps its word
 PATIENCE = 20.0
@@ -49,6 +49,18 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def durable_server() -> Iterator[Running]:
     with server(aof=True, config=DURABLE) as running:
         yield running
+
+
+@pytest.fixture(name="queue", params=["memory", "valkey"])
+async def either_queue(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
+    """A queue as ``create_queue`` makes it, in memory and on a server."""
+    if request.param == "memory":
+        async with queue_of(QueueSettings(use_redis=False)) as app:
+            yield app
+        return
+    with server() as running:
+        async with queue_of(QueueSettings(use_redis=True, redis_url=running.url)) as app:
+            yield app
 
 
 def queue_of(settings: QueueSettings) -> Fairlead:

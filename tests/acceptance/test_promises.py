@@ -27,3 +27,15 @@ def test_every_test_that_keeps_a_promise_is_there() -> None:
     texts = {file: (ROOT / file).read_text(encoding="utf-8") for file, _ in rows}
     missing = [row for row in rows if row[1] and f"def {row[1]}(" not in texts[row[0]]]
     assert missing == []
+
+
+def test_every_test_of_a_document_keeps_a_promise_of_the_table() -> None:
+    kept = set(named())
+    found = {
+        (str(path.relative_to(ROOT)), name)
+        for path in (ROOT / "tests/acceptance").glob("test_seed_*.py")
+        for name in re.findall(
+            r"^(?:async )?def (test_\w+)\(", path.read_text("utf-8"), re.MULTILINE
+        )
+    }
+    assert sorted(found - kept) == []

@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from fairlead import (
+    Backoff,
     Context,
     DependencyCycle,
     Fairlead,
@@ -119,6 +120,40 @@ async def test_tasks_are_listed_by_state_and_described_by_id(queue: Fairlead) ->
     assert (snapshot.ready, snapshot.deferred, snapshot.scheduled) == (1, 1, 1)
 
 
+async def test_a_task_stands_in_the_registry_of_its_state_and_in_no_other(queue: Fairlead) -> None:
+    """State management: a registry for each of all states, also of what is over."""
+    began, go = asyncio.Event(), asyncio.Event()
+
+    @queue.task(name="work", max_retries=1, backoff=Backoff(initial=300, jitter="none"))
+    async def work(how: str = "") -> None:
+        if how == "fails":
+            raise ValueError
+        if how == "waits":
+            began.set()
+            await go.wait()
+
+    handles = {
+        "completed": await work.aenqueue(),
+        "retrying": await work.aenqueue("fails"),
+        "dead": await work.using(max_retries=0).aenqueue("fails"),
+    }
+    await queue.drain()
+    handles["running"] = await work.aenqueue("waits")
+    async with queue.worker():
+        await began.wait()
+        await queue.aconfigure_queue("default", paused=True)
+        handles["queued"] = await work.aenqueue()
+        handles["deferred"] = await work.using(depends_on=[handles["queued"]]).aenqueue()
+        handles["scheduled"] = await work.using(delay=60).aenqueue()
+        handles["cancelled"] = await work.aenqueue()
+        assert await handles["cancelled"].acancel()
+        registries = {
+            state: [task.id for task in (await queue.apage(state=state)).tasks] for state in State
+        }
+        go.set()
+    assert registries == {state: [handles[state].id] for state in State}
+
+
 async def test_values_for_other_tasks_have_a_time_to_live() -> None:
     """Cross-task communication: values under keys, gone after their TTL."""
     store = MemoryBroker(test_clock=True)
@@ -148,8 +183,9 @@ async def test_schedules_are_stored_and_bad_ones_refused(queue: Fairlead) -> Non
     await queue.schedules.acreate("nightly", work, "0 3 * * *", tz="Europe/Berlin")
     (found,) = await queue.schedules.alist()
     assert (found.name, found.task, found.next_at is not None) == ("nightly", "work", True)
-    with pytest.raises(InvalidCron):
+    with pytest.raises(InvalidCron, match=r"field 1 \(minute\) has '99' at column 1"):
         await queue.schedules.acreate("never", work, "99 3 * * *")
+    assert [each.name for each in await queue.schedules.alist()] == ["nightly"]
 
 
 # -- Dependency management ----------------------------------------------------------------------
@@ -222,6 +258,8 @@ async def test_a_cancelled_task_is_taken_out_on_both_sides(queue: Fairlead) -> N
     assert await parent.acancel()
     assert (await child.ainfo()).waiting_for == (other.id,)
     assert await child.acancel()
+    found = await queue._clients.store.find([parent.id, other.id])
+    assert [record and record.dependents for record in found] == [0, 0]
     assert await grandchild.astate() is State.QUEUED
     assert await queue.drain() == 2
 
@@ -256,23 +294,30 @@ async def test_a_delay_is_independent_of_dependencies(queue: Fairlead) -> None:
 
 
 async def test_data_of_failed_tasks_expire_after_a_week() -> None:
-    """TTL cleanup: seven days."""
+    """TTL cleanup: seven days. What still waits for a failed task ends then, and goes later."""
     store = MemoryBroker(test_clock=True)
-    app = Fairlead(store=store, max_retries=0)
+    app = Fairlead(store=store, max_retries=0, on_dependency_failure="wait")
 
     @app.task(name="fail")
     def fail() -> None:
         raise ValueError
 
     handle = await fail.aenqueue()
+    child = await fail.using(depends_on=[handle]).aenqueue()
     await app.drain()
     ended = (await handle.ainfo()).finished_at
     assert ended is not None
     await store.promote(now=ended + 7 * DAY - 60)
-    assert await handle.astate() is State.DEAD
-    await store.promote(now=ended + 7 * DAY + 60)
+    assert [await handle.astate(), await child.astate()] == [State.DEAD, State.DEFERRED]
+    await store.tidy(now=ended + 7 * DAY + 60)  # as a janitor does
     with pytest.raises(ResultGone):
         await handle.astate()
+    info = await child.ainfo()
+    assert (info.state, info.reason) == (State.DEAD, f"dependency_failed: {handle.id}")
+    await store.tidy(now=ended + 14 * DAY + 120)
+    with pytest.raises(ResultGone):
+        await child.astate()
+    assert await store.audit() == []
 
 
 async def test_orphaned_dependency_data_are_found_and_cleaned_up() -> None:

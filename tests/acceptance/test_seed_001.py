@@ -23,6 +23,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from fairlead import Ambiguous, Fairlead, Unreachable
 from fairlead.ledger.statements import statement
 from tests.acceptance.ledger_site import LedgerSite, ledger_opened
 from tests.support.servers import Running, server
@@ -43,6 +44,30 @@ def valkey() -> Iterator[Running]:
 async def site(valkey: Running, ledger_dsn: str, tmp_path: Path) -> AsyncIterator[LedgerSite]:
     async with ledger_opened(valkey.url, ledger_dsn, tmp_path) as made:
         yield made
+
+
+# -- Key responsibilities ----------------------------------------------------------------------
+
+
+async def test_a_task_is_pushed_by_queue_payload_and_priority(valkey: Running) -> None:
+    """Task dispatching: who pushes has no handler, and gets an error in the place of False."""
+    ran: list[int] = []
+    async with Fairlead(valkey.url) as api, Fairlead(valkey.url) as consumer:
+        push = api.named("otp").using(queue="codes", enqueue_timeout="500ms")
+        await push.using(priority="low").aenqueue({"task_id": 1})
+        pushed = await push.using(priority="high").aenqueue({"task_id": 2})
+        info = await pushed.ainfo(arguments=True)
+        assert (info.queue, info.priority, info.args) == ("codes", "high", ({"task_id": 2},))
+
+        @consumer.task(name="otp")
+        async def otp(payload: dict[str, int]) -> None:
+            ran.append(payload["task_id"])
+
+        assert await consumer.drain(queues=["codes"]) == 2
+        valkey.kill()
+        with pytest.raises((Ambiguous, Unreachable)):
+            await push.aenqueue({"task_id": 3})
+    assert ran == [2, 1]
 
 
 # -- 1. Leader election -----------------------------------------------------------------------
@@ -157,6 +182,20 @@ async def test_a_scheduled_task_runs_when_its_time_has_come(site: LedgerSite) ->
 
 
 @pytest.mark.slow
+async def test_delayed_tasks_of_the_broker_are_promoted_once_by_several_workers(
+    site: LedgerSite,
+) -> None:
+    """Scheduler: the same for tasks that no row stands for; two workers, and each runs once."""
+    ids = await site.broker.enqueue("nap", 300, 0.0, delay=0.5)
+    for host in ("one", "another"):
+        site.broker.worker("-c", "10", host=host)
+    await site.broker.stream.ended(ids)
+    assert Counter(record.id for record in site.broker.records("begin")) == Counter(ids)
+    enqueued = {event.task: event.at for event in site.broker.stream.of(ids, "enqueued")}
+    assert all(record.at >= enqueued[record.id] + 0.5 for record in site.broker.records("begin"))
+
+
+@pytest.mark.slow
 @pytest.mark.long(12)
 async def test_only_what_was_pushed_is_marked_as_queued(site: LedgerSite) -> None:
     """Scheduler: rows whose push failed stay pending, with a backoff; the rest goes."""
@@ -224,6 +263,7 @@ async def test_stuck_rows_are_retried_three_times_and_then_failed(site: LedgerSi
     )
     assert [row[:2] for row in rows] == [(1, "queued"), (2, "queued"), (3, "queued"), (3, "dead")]
     assert rows[3][2] == "lost"
+    assert '"level":"error"' in site.managers[0].tail(200), "an operator is told"
     assert len(await site.pushed(ids[:3])) == 3
     assert await site.states(fresh) == {"running": 1}, "five minutes are not over for this one"
 
@@ -300,6 +340,22 @@ async def test_a_server_that_is_away_blocks_none_but_its_own_tasks(
     assert (await site.states(waiting)).keys() <= {"pending", "claimed"}
     bulk.start()
     await site.reach(waiting, "queued", seconds=40.0)
+
+
+async def test_critical_work_is_not_blocked_by_a_backlog_on_one_server(valkey: Running) -> None:
+    """Queue sharding: an OTP goes before thousands of reports, without a server of its own."""
+    order: list[str] = []
+    async with Fairlead(valkey.url) as app:
+
+        @app.task(name="work")
+        async def work(what: str) -> None:
+            order.append(what)
+
+        reports = work.using(priority="low").call
+        await app.aenqueue_many([reports("report") for _ in range(2_000)])
+        await work.using(priority="critical").aenqueue("otp")
+        await app.drain()
+    assert order == ["otp", *["report"] * 2_000]
 
 
 # -- Caveats ----------------------------------------------------------------------------------

@@ -143,6 +143,20 @@ async def test_large_payloads_are_stored_and_larger_ones_refused(queue: Fairlead
         await work.aenqueue("x" * 1_100_000)
 
 
+async def test_what_is_queued_are_ids_whatever_the_size_of_the_payload() -> None:
+    """Priority streams: messages stay small; the data of a task stand under its id, once."""
+    with shared() as running:
+        async with Fairlead(running.url) as app:
+            work = app.task(name="work")(len)
+            for priority in ("critical", "high", "normal", "low"):
+                await work.using(priority=priority).aenqueue("x" * 500_000)
+        lines = running.admin("KEYS", "fl1:{0}:line:*")
+        entries = [entry for line in lines for entry in running.admin("LRANGE", line, 0, -1)]
+        assert len(lines) == len(entries) == 4
+        assert max(len(entry) for entry in entries) <= 50
+        assert len(running.admin("HGETALL", "fl1:{0}:tasks")) == 4
+
+
 async def test_workers_are_registered_while_they_live(queue: Fairlead) -> None:
     """Worker registry: who is there, since when, on which queues."""
     queue.task(name="work", queue="mail")(lambda: None)
@@ -201,6 +215,9 @@ async def test_a_task_goes_through_the_states_of_the_document(queue: Fairlead) -
     assert [await h.astate() for h in (good, bad, cancelled)] == [
         State.COMPLETED, State.RETRYING, State.CANCELLED,
     ]  # fmt: skip
+    for waits in (later, bad):  # in the document only what is pending
+        assert await waits.acancel()
+        assert await waits.astate() is State.CANCELLED
 
 
 @pytest.mark.slow

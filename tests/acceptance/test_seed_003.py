@@ -9,21 +9,29 @@ Where Fairlead keeps a promise in another way, the docstring says so.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import time
 from collections import Counter
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from fairlead import Backoff, Context, Fairlead, ResultGone, State, TaskCancelled, TaskFailed
 from fairlead.broker.memory import MemoryBroker
 from fairlead.broker.requests import HEARTBEAT, LEASE
-from tests.acceptance.harness import Site
+from tests.acceptance.harness import Site, opened
+from tests.support.servers import server
 
 TASKS = """
 @app.task(name="once")
 async def once(ctx: Context) -> None:
     record("begin", ctx)
     await asyncio.sleep(60)
+
+
+app.task(name="sturdy", max_retries=0, max_crashes=2)(nap)
 """
 
 
@@ -159,6 +167,38 @@ async def test_the_janitor_forgets_completed_tasks_after_their_time() -> None:
         await handle.astate()
 
 
+@pytest.mark.slow
+@pytest.mark.long(15)
+async def test_the_healthchecker_tells_probes_of_the_connection(tmp_path: Path) -> None:
+    """Healthchecker: ``fairlead check --ready`` says how the broker is, as the worker sees it."""
+    with server(aof=True) as running:
+        async with opened(running.url, tmp_path) as site:
+            worker = site.worker(FAIRLEAD_RUN_DIR=str(tmp_path / "run"))
+            await worker.ready()
+
+            async def probed(*options: str) -> int:
+                probe = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "fairlead", "check", *options),
+                    env={**os.environ, "FAIRLEAD_RUN_DIR": str(tmp_path / "run")},
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+                return await probe.wait()
+
+            async def readiness(code: int) -> None:
+                deadline = time.monotonic() + 60
+                while await probed("--ready") != code:
+                    assert time.monotonic() < deadline, f"--ready never ended with {code}"
+                    await asyncio.sleep(0.1)
+
+            await readiness(0)
+            running.kill()
+            await readiness(3)
+            assert await probed() == 0, "a restart of the worker would mend nothing"
+            running.start()
+            await readiness(0)
+
+
 # -- Redis data structures ----------------------------------------------------------------------
 
 
@@ -283,16 +323,23 @@ def test_leases_last_30_seconds_and_are_extended_every_10() -> None:
 
 @pytest.mark.slow
 async def test_a_crashed_task_is_archived_when_no_retries_are_left(site: Site) -> None:
-    """Recovery: expired tasks are moved back to pending, or to the archive."""
+    """Recovery: expired tasks are moved back to pending, or to the archive.
+
+    How many crashes a task outlives may be said apart from its retries.
+    """
     worker = site.worker()
-    retried, archived = (
-        await site.handles("nap", 1, 60.0),
-        await site.handles("once", 1, max_retries=0),
-    )
-    await site.recorded("begin", 2)
+    sturdy = site.app.task(name="sturdy", max_retries=0, max_crashes=2)(lambda *_: None)
+    handles = [
+        *await site.handles("nap", 1, 60.0),
+        await sturdy.aenqueue(60.0),
+        *await site.handles("once", 1, max_retries=0),
+    ]
+    ids = [handle.id for handle in handles]
+    await site.recorded("begin", 3)
     worker.kill_tree()
     site.worker()
-    ids = [retried[0].id, archived[0].id]
     await site.stream.ended(ids)
-    assert [await site.app.handle(id).astate() for id in ids] == [State.COMPLETED, State.DEAD]
-    assert len([r for r in site.records("begin") if r.id == ids[1]]) == 1
+    states = [await handle.astate() for handle in handles]
+    assert states == [State.COMPLETED, State.COMPLETED, State.DEAD]
+    begun = Counter(record.id for record in site.records("begin"))
+    assert [begun[id] for id in ids] == [2, 2, 1]

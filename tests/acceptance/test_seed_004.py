@@ -10,8 +10,11 @@ keeps more, the docstring says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -25,7 +28,6 @@ from typing import Any
 import pytest
 
 from fairlead import (
-    Breaker,
     Context,
     Fairlead,
     InvalidInput,
@@ -33,13 +35,13 @@ from fairlead import (
     Refused,
     Retry,
     UnknownPriority,
-    correlation,
     create_queue,
 )
-from tests.acceptance.seed_004 import (  # noqa: F401 - two are fixtures
+from tests.acceptance.seed_004 import (  # noqa: F401 - some are fixtures
     PATIENCE,
     QueueSettings,
     durable_server,
+    either_queue,
     nothing,
     nothing_said,
     queue_of,
@@ -49,19 +51,6 @@ from tests.acceptance.seed_004 import (  # noqa: F401 - two are fixtures
 from tests.api.app import Api, problem
 from tests.support.servers import Running, free_port, server
 from tests.support.worker_process import until
-
-
-@pytest.fixture(params=["memory", "valkey"])
-async def queue(request: pytest.FixtureRequest) -> AsyncIterator[Fairlead]:
-    """A queue as ``create_queue`` makes it, in memory and on a server."""
-    if request.param == "memory":
-        async with queue_of(QueueSettings(use_redis=False)) as app:
-            yield app
-        return
-    with server() as running:
-        async with queue_of(QueueSettings(use_redis=True, redis_url=running.url)) as app:
-            yield app
-
 
 # -- 2.1 Initialization -------------------------------------------------------------------------
 
@@ -232,8 +221,7 @@ async def test_a_lower_number_goes_first(queue: Fairlead) -> None:
     assert ran[0] == "high"
     assert Counter(ran[:12])["high"] >= 8
     assert Counter(ran) == {"high": 11, "normal": 11, "low": 10}
-    info = await (await job.using(delay=60).aenqueue("x")).ainfo()
-    assert info is not None
+    assert (await (await job.using(delay=60).aenqueue("x")).ainfo()).priority == "normal"
 
 
 # -- 6. Delays ----------------------------------------------------------------------------------
@@ -304,90 +292,24 @@ async def test_one_thread_runs_all_jobs_and_lives_through_their_errors(
     assert await handles[1].astate() == "dead", "13: a dead letter, not a silent end"
 
 
-async def test_each_job_has_a_session_of_its_own_which_is_closed(queue: Fairlead) -> None:
-    """7, session management: a fresh session for each job, closed whatever happens."""
-    sessions: list[str] = []
-
-    @queue.around_run
-    async def session(context: Context) -> AsyncIterator[None]:
-        sessions.append("opened")
-        try:
-            yield
-        finally:
-            sessions.append("closed")
-
-    @queue.task(name="job", max_retries=0)
-    async def job(fails: bool) -> None:
-        assert sessions[-1] == "opened"
-        if fails:
-            raise ValueError
-
-    for fails in (False, True, False):
-        await job.aenqueue(fails)
-    await queue.drain()
-    assert sessions == ["opened", "closed"] * 3
-
-
 async def test_a_worker_that_stops_may_empty_the_queue_first(queue: Fairlead) -> None:
-    """7, shutdown: the worker exits when the queue is empty: ``drain`` runs what is due."""
+    """7, shutdown: the worker exits when the queue is empty; what is due later stays.
+
+    A worker that is not told to leaves what waits to the next one.
+    """
     ran: list[int] = []
     queue.task(name="job")(ran.append)
     job = queue.registered("job")
     await queue.aenqueue_many(job.call(number) for number in range(50))
-    async with queue.worker(concurrency=1, threads=1):
-        pass  # stopped at once
-    await queue.drain()
-    assert sorted(ran) == list(range(50))
-    assert (await queue.asnapshot()).depth == 0
+    await job.using(delay=60).aenqueue(50)
+    async with queue.worker(concurrency=1, threads=1) as worker:
+        await worker.stop(drain=True)
+    assert ran == list(range(50))
+    found = await queue.asnapshot()
+    assert (found.ready, found.scheduled) == (0, 1)
 
 
-# -- 8. The breaker -----------------------------------------------------------------------------
-
-
-async def test_an_open_breaker_preempts_the_call(queue: Fairlead) -> None:
-    """8: CLOSED, OPEN for the cooldown, HALF_OPEN with probes; success resets, failures count.
-
-    A job whose platform is down waits; it uses up no attempt.
-    """
-    breaker = Breaker(failures=2, cooldown=0.4, probes=1)
-    is_up = False
-    fetched: list[float] = []
-
-    @queue.task(name="fetch", breaker=breaker, max_retries=5)
-    async def fetch() -> str:
-        fetched.append(time.monotonic())
-        if not is_up:
-            raise Retry(delay=0)
-        return "matched"
-
-    assert breaker.state == "closed"
-    async with queue.worker(concurrency=1):
-        handle = await fetch.aenqueue()
-        await until(lambda: breaker.state == "open", "the breaker to open")
-        assert len(fetched) == 2, "failures count"
-        is_up = True
-        assert await handle.aresult(timeout=PATIENCE) == "matched"
-    assert len(fetched) == 3, "one probe"
-    assert fetched[2] - fetched[1] >= 0.35, "denied until the cooldown was over"
-    assert breaker.state == "closed", "success resets"
-
-
-# -- 9 to 11. Items, purge, inspection ----------------------------------------------------------
-
-
-async def test_a_correlation_id_follows_the_job(queue: Fairlead) -> None:
-    """9: correlation_id enables tracing across queue operations."""
-    seen: list[str | None] = []
-
-    @queue.task(name="job")
-    async def job(context: Context) -> None:
-        seen.append(context.correlation_id)
-
-    with correlation("request-7"):
-        await job.aenqueue()
-    await job.using(correlation_id="request-8").aenqueue()
-    await queue.drain()
-    assert seen == ["request-7", "request-8"]
+# -- 10 and 11. Purge, inspection ----------------------------------------------------------------
 
 
 async def test_purge_clears_both_queues(queue: Fairlead) -> None:
@@ -570,6 +492,62 @@ def test_every_key_of_the_configuration_is_understood_and_others_are_named(
         create_queue({**settings, "max_in_memroy": 1})
     keys = [key for key in valkey.admin("KEYS", "*") if not key.startswith(b"fl1:")]
     assert keys == [], "all keys begin with one prefix, whatever the two settings say"
+
+
+def certify(folder: Path) -> None:
+    """Make a key, and a certificate of its own making."""
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=fl"
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(["openssl", *made.split(), *files], cwd=folder, check=True, capture_output=True)
+
+
+@contextlib.asynccontextmanager
+async def over_tls(running: Running, folder: Path) -> AsyncIterator[str]:
+    """Where something speaks TLS in front of a server: host, port, and who vouches for it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_connection("127.0.0.1", running.port)
+        await asyncio.gather(passed(reader, forth), passed(back, writer))
+
+    async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(met, "127.0.0.1", 0, ssl=context) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        yield f"127.0.0.1:{port}/0?ca={folder / 'cert.pem'}"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+async def test_redis_is_reached_with_a_password_over_tls(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """20.3, authentication and TLS: with the right ones Redis is used, and not without."""
+    ran: list[int] = []
+    certify(tmp_path)
+    with server(password="hunter2", tcp=True) as running:
+        async with over_tls(running, tmp_path) as place:
+            for login, url in (
+                ("right", f"rediss://:hunter2@{place}"),
+                ("wrong", f"rediss://:hunter3@{place}"),
+                ("stranger", f"rediss://:hunter2@{place.partition('?')[0]}"),
+            ):
+                settings = QueueSettings(use_redis=True, redis_url=url)
+                async with await asyncio.to_thread(queue_of, settings) as app:
+                    app.task(name="job")(ran.append)
+                    await app.registered("job").aenqueue(len(ran))
+                    await app.drain()
+                    assert (await app.asnapshot()).redis_active == (login == "right")
+    assert ran == [0, 1, 2]
+    refused, unknown = warned(caplog)
+    assert "refused the login" in refused
+    assert "certificate" in unknown
+    assert "hunter" not in caplog.text
 
 
 def test_the_command_line_says_where_each_value_comes_from(tmp_path: Path) -> None:

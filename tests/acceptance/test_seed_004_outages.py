@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import UnknownTask, create_queue
-from tests.acceptance.seed_004 import (  # noqa: F401 - two are fixtures
+from fairlead import Backoff, UnknownTask, create_queue
+from tests.acceptance.seed_004 import (  # noqa: F401 - some are fixtures
     PATIENCE,
     QueueSettings,
     durable_server,
@@ -71,6 +71,36 @@ async def test_the_queue_goes_on_when_redis_goes_away_and_returns_to_it(
     assert set(ran.values()) == {1}
     assert [line for line in warned(caplog) if "in memory" in line] == []
     assert len([line for line in warned(caplog) if "broker is away" in line]) == 1
+
+
+async def test_all_that_redis_had_is_there_when_it_was_killed_and_started_again(
+    valkey: Running,
+) -> None:
+    """1, restart resilience: what waits, is due later, is to be retried, or needs another job."""
+    works = False
+
+    async def job_of(name: str) -> str:
+        if not works:
+            raise ConnectionError
+        return name
+
+    async with queue_of(QueueSettings(use_redis=True, redis_url=valkey.url)) as app:
+        job = app.task(name="job", backoff=Backoff(initial=0.5, jitter="none"))(job_of)
+        handles = [await job.aenqueue("retrying")]
+        await app.drain()
+        works = True
+        handles.append(await job.aenqueue("queued"))
+        handles.append(await job.using(delay=0.5).aenqueue("scheduled"))
+        handles.append(await job.using(depends_on=[handles[1]]).aenqueue("deferred"))
+        names = ["retrying", "queued", "scheduled", "deferred"]
+        assert [await handle.astate() for handle in handles] == names
+        valkey.kill()
+        valkey.start()
+    async with queue_of(QueueSettings(use_redis=True, redis_url=valkey.url)) as again:
+        again.task(name="job")(job_of)
+        async with again.worker():
+            found = [await again.handle(h.id).aresult(timeout=PATIENCE) for h in handles]
+    assert found == names
 
 
 async def test_jobs_of_the_downtime_are_processed_normally(

@@ -46,6 +46,10 @@ def read(n: int) -> list[Any]:
     return [n]
 
 @app.task
+def loose(a, b=1): # type: ignore[no-untyped-def]
+    return a
+
+@app.task
 async def tick(ctx: Context) -> None: ...
 
 async def program() -> None:
@@ -53,6 +57,8 @@ async def program() -> None:
     reveal_type(refuse)                             # R: SyncTask[[n: int], Any]
     reveal_type(read(1))                            # R: list[Any]
     reveal_type(tick.enqueue())                     # R: Handle[None]
+    reveal_type(loose.enqueue(1, 2))                # R: Any
+    reveal_type(loose(1))                           # R: Any
     reveal_type(double(1))                          # R: int
     ctx = Kit(app).context()
     reveal_type(await report(ctx, 1))               # R: list[int]

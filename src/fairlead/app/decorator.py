@@ -115,7 +115,12 @@ class TaskRegistrar:
         declared(_nothing, defaults, priorities, None)
 
     def register(self, function: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
-        """Register a function with these options, and return the task."""
+        """Register a function with these options, and return the task.
+
+        One of another app, or of this one, may be registered again: its function is what counts.
+        """
+        if isinstance(function, Task):
+            function = vars(function)["__wrapped__"]
         said: TaskOptions = {**self._defaults, **options}
         spec = declared(function, said, self._priorities, Context)
         self._registry.add(spec)

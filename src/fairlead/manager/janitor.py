@@ -88,7 +88,8 @@ class Janitor:
             self._counts.add("lost", dead)
             if moved:
                 fields = {"sent_again": len(moved) - dead, "dead": dead}
-                log.warning("running tasks were unknown to the broker", extra=fields)
+                level = logging.ERROR if dead else logging.WARNING
+                log.log(level, "running tasks were unknown to the broker", extra=fields)
         return is_full
 
     async def _remove_old(self) -> bool:

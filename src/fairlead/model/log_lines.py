@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 
@@ -57,6 +57,13 @@ class LogLines(msgspec.Struct, frozen=True):
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    @overload
+    def __getitem__(self, index: int) -> LogLine: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[LogLine, ...]: ...
+    def __getitem__(self, index: int | slice) -> LogLine | tuple[LogLine, ...]:
+        return self.lines[index]
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -65,6 +65,7 @@ async def test_an_event_reaches_200_sockets_soon() -> None:
     delays.sort()
     p50, p99 = (delays[int(len(delays) * share)] for share in (0.5, 0.99))
     print(f"{SOCKETS} sockets: p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms", file=sys.stderr)
+    assert p50 < 0.1
     # 100 ms is the aim on a machine that does nothing else; the clients are in this process too.
     assert p99 < float(os.environ.get("FAIRLEAD_SOCKET_P99", "0.5"))
 

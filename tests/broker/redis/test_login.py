@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fairlead.broker.redis.address import Login, Place, Tls
 from fairlead.broker.redis.discovery import slot_of
+from fairlead.broker.redis.handshake import examine
 from fairlead.broker.redis.login import check_login, commands, ssl_context
 from fairlead.broker.redis.wire import Wire, open_wire
 from fairlead.model.errors import BrokerError, Refused, Unreachable
@@ -186,3 +187,25 @@ def test_tls_checks_who_the_server_is_unless_it_is_told_not_to(tmp_path: Path) -
 @given(st.binary(max_size=40) | st.from_regex(rb"[a-z{}]{0,12}", fullmatch=True))
 def test_a_key_has_the_slot_that_the_servers_give_it(key: bytes) -> None:
     assert slot_of(key) == redis.crc.key_slot(key)
+
+
+@pytest.mark.parametrize(
+    ("info", "welcome"),
+    [
+        ("redis_version:5.0.14", False),
+        ("redis_version:6.2.14", False),
+        ("redis_version:7.0.0", True),
+        ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1", True),
+        ("redis_version:unstable", True),
+    ],
+)
+async def test_a_server_that_is_too_old_is_refused_by_its_version(info: str, welcome: bool) -> None:
+    async def ask(*command: str) -> object:
+        return f"# Server\r\n{info}\r\nmaxmemory_policy:noeviction\r\n".encode()
+
+    if welcome:
+        assert (await examine(ask)).version in info
+        return
+    with pytest.raises(Refused, match=r"needs Valkey, or Redis 7.0 or later") as caught:
+        await examine(ask)
+    assert caught.value.cause == "version"

@@ -45,7 +45,8 @@ async def test_lines_of_all_attempts_are_there_with_the_outcome(
         (2, "begins", {"count": 2, "path": "<object>"}),
         (2, "ends?", {"ratio": "inf"}),
     ]
-    assert log.lines[0].at <= log.lines[1].at
+    assert log[0].at <= log[1].at
+    assert log[1:] == log.lines[1:]
     assert await asyncio.to_thread(handle.logs) == log
     with pytest.raises(ResultGone):
         await app.handle("nothing").alogs()
