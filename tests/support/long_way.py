@@ -40,7 +40,6 @@ COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, READY, LAID))
 _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
     ("enqueue.lua", " fast_path/enqueue.enter engine", " engine"),
-    ("enqueue.lua", " fast_path/hand_off", ""),
     ("exchange.lua", " fast_path/exchange.exchange_straight", ""),
     ("lib/engine.lua", " fast_path/exchange.look", ""),
     ("lib/fast_path/ends.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
