@@ -12,6 +12,7 @@ _EXCHANGE = "tests/broker/redis/test_straight_exchange.py::"
 _RECORDS = "tests/broker/redis/test_straight_records.py::"
 _ENTRY = "tests/broker/redis/test_straight_entry.py::"
 _FLOWS = "tests/broker/redis/test_straight_flows.py::"
+_ONE = "tests/broker/redis/test_straight_one.py::"
 _SMALL = "tests/broker/redis/test_straight_small.py::"
 
 _NUMBERS = (
@@ -42,6 +43,11 @@ def _entry(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guar
 def _small(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
     mutants = (Mutant(f"{LUA}lib/{file}.lua", edits),)
     return Guard(f"small exchange: {name}", protects, _SMALL + test, mutants)
+
+
+def _small_one(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
+    mutants = (Mutant(f"{LUA}lib/fast_path/exchange_one.lua", edits),)
+    return Guard(f"one exchange: {name}", protects, _ONE + test, mutants)
 
 
 def _exchange(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
@@ -337,6 +343,43 @@ GUARDS: tuple[Guard, ...] = (
         "lines",
         "what was taken from lines goes back if the call is the engine's after all",
         "test_what_is_not_plain_puts_lines_back_as_they_were",
+        "fast_path/exchange",
+        ("    straight.put_back(exchange)\n", ""),
+    ),
+    _small_one(
+        "token",
+        "a settlement under an earlier token changes nothing",
+        "test_a_token_of_an_earlier_loan_is_the_engines",
+        (" or number ~= tonumber(ARGV[13])", ""),
+    ),
+    _small_one(
+        "worker",
+        "nobody ends what another has on loan",
+        "test_nor_one_that_is_held_or_on_loan_to_another_or_not_any_more",
+        ("\n    or sub(record, FATE_END + 1, to) ~= begin then", " then"),
+    ),
+    _small_one(
+        "ties",
+        "whoever waits for a task hears of its end",
+        "test_neither_is_one_that_somebody_waits_for",
+        ("elseif call('HGET', prefix .. 'ties', done) or meta.jobs", "elseif meta.jobs"),
+    ),
+    _small_one(
+        "room",
+        "no more is kept than there is room for",
+        "test_where_room_is_full_somebody_gives",
+        ("\n    or completed + cancelled >= most then", " then"),
+    ),
+    _small_one(
+        "more",
+        "who asks for more gets all that wait",
+        "test_who_asks_for_more_where_more_wait_gets_all",
+        ("queued == 0 or wanted > 1 and queued > 1", "queued == 0"),
+    ),
+    _exchange(
+        "one exchange: lines",
+        "what was taken from a line goes back if the call is the engine's after all",
+        _ONE + "test_neither_is_an_unusual_task_that_comes_next[a-a limiter]",
         "fast_path/exchange",
         ("    straight.put_back(exchange)\n", ""),
     ),

@@ -4,7 +4,7 @@
 -- at a time, and must leave every key and give every answer as the engine would: byte for byte, which
 -- tests/broker/redis/test_straight_*.py compare. Whatever is unusual is declined, before the first write, and left to the engine: a
 -- chosen id, limits, deadlines, caps on counts, watchers, results that somebody will read. Why: decisions 0042, 0044, 0046, 0048,
--- 0055, 0056, 0058 and 0065.
+-- 0055, 0056, 0058, 0065 and 0066.
 --
 --   enqueue         a call of plain tasks, before the engine wakes up, and runs of them inside of it
 --   enqueue_one     a call of one plain task
@@ -12,6 +12,7 @@
 --   enqueue_records as enqueue, for tasks with a delay, a unique key, or dependencies on others of the call
 --   records         tasks with a delay, a unique key or dependencies, members of flows, and their release
 --   last_answer     whether a call is new, and its answer
+--   exchange_one    a call in which one plain task ends, and one is lent at most
 --   exchange        a call in which all is plain, before the engine wakes up; exchange_loans is what it lends, and
 --                   exchange_tenants are those that it visits
 --   ends, fetch     plain ends and loans in calls in which something is not plain

@@ -11,7 +11,7 @@
 -- of each. Reads ARGV as exchange. Returns the reply, or nil.
 -- A call may settle and ask for WHOLE tasks. From SMALL on, what would be read in vain counts: see `shy`.
 -- @const SMALL=16 WHOLE=256 SHY=15
--- @include fast_path/last_answer fast_path/exchange_loans.room fast_path/ends.read_ends fast_path/exchange_loans.read_ready
+-- @include fast_path/last_answer fast_path/exchange_loans.room fast_path/ends.read_ends fast_path/exchange_loans.read_ready fast_path/exchange_one.exchange_one
 local NOTHING = ('\0'):rep(16)
 local DEFAULTS = { paused = 0, keep = 3600, count = 10000, bytes = 67108864, dead = 268435456 } -- as queue.queue
 local NONE = {} -- a list that nobody writes to
@@ -221,6 +221,10 @@ end
 local function exchange_straight(wanted)
   if ARGV[10] ~= '0' or meta.entry == 0 or meta.next == 0 or meta.laying + meta.unpins + meta.aside > 0
     or wanted >= 0 and meta.next <= now then return nil end
+  if #ARGV == 17 and ARGV[8] == '1' and ARGV[9] == '1' and ARGV[12] == 'P' and ARGV[15] == '1' and wanted >= 1 and ARGV[5] >= '1' then
+    local told = straight.exchange_one(exchange, wanted)
+    if told or exchange.popped then return told end -- where it found that out late the others would as well
+  end
   local known = {}
   exchange.many, exchange.settled, exchange.lent, exchange.written_size, exchange.rows_size, exchange.names, exchange.loans,
     exchange.values, exchange.written, exchange.rows, exchange.row_head, exchange.row_tenant, exchange.token
