@@ -23,8 +23,8 @@ GUARDS: tuple[Guard, ...] = (
         "hand-off: nothing waits",
         "no task is handed over past one that waits",
         "test_nothing_is_handed_over_past_a_task_that_waits",
-        "lib/fast_path/hand_off",
-        ("  if weight > 0 or queued > 0 then return false end\n  local count1", "  local count1"),
+        "lib/fast_path/enqueue_one",
+        ("  if weight <= 0 and queued == 0 and hand_off(", "  if hand_off("),
     ),
     _lua(
         "hand-off: other queues",

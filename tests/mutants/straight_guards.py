@@ -12,11 +12,27 @@ _EXCHANGE = "tests/broker/redis/test_straight_exchange.py::"
 _RECORDS = "tests/broker/redis/test_straight_records.py::"
 _ENTRY = "tests/broker/redis/test_straight_entry.py::"
 _FLOWS = "tests/broker/redis/test_straight_flows.py::"
+_ONE = "tests/broker/redis/test_straight_one.py::"
 _SMALL = "tests/broker/redis/test_straight_small.py::"
+
+_NUMBERS = (
+    "    if #number < last or #number == last and not less(sub(kept, 1, last), number) then"
+    " return false end\n",
+    "",
+)
+_IDLE = (
+    "if type(till) == 'table' then return false end",
+    "if type(till) == 'table' then return 0 end",
+)
 
 
 def _guard(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
     return Guard(name, protects, _TESTS + test, (Mutant(_FILE, edits),))
+
+
+def _one(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
+    mutants = (Mutant(f"{LUA}lib/fast_path/enqueue_one.lua", edits),)
+    return Guard(f"straight one: {name}", protects, _TESTS + test, mutants)
 
 
 def _entry(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
@@ -29,17 +45,23 @@ def _small(name: str, protects: str, test: str, file: str, *edits: tuple[str, st
     return Guard(f"small exchange: {name}", protects, _SMALL + test, mutants)
 
 
+def _small_one(name: str, protects: str, test: str, *edits: tuple[str, str]) -> Guard:
+    mutants = (Mutant(f"{LUA}lib/fast_path/exchange_one.lua", edits),)
+    return Guard(f"one exchange: {name}", protects, _ONE + test, mutants)
+
+
 def _exchange(name: str, protects: str, test: str, file: str, *edits: tuple[str, str]) -> Guard:
     tests = test if "::" in test else _EXCHANGE + test
     return Guard(name, protects, tests, (Mutant(f"{LUA}lib/{file}.lua", edits),))
 
 
 GUARDS: tuple[Guard, ...] = (
-    _guard(
+    _exchange(
         "straight: numbers",
         "the last number again gets its answer, and an earlier one is out of order",
-        "test_a_repeated_call_gets_the_same_answer_and_stores_nothing",
-        (" or not is_new_call() then", " then"),
+        _TESTS + "test_a_repeated_call_gets_the_same_answer_and_stores_nothing",
+        "fast_path/last_answer",
+        _NUMBERS,
     ),
     _guard(
         "straight: limits",
@@ -62,7 +84,7 @@ GUARDS: tuple[Guard, ...] = (
     _guard(
         "straight: bytes",
         "a tenant has no more bytes than it may have",
-        "test_bytes_are_counted_up_to_the_limit",
+        "test_bytes_of_several_are_counted_up_to_the_limit",
         (
             "sub(before_enqueued, 5) ~= same_hour or live_bytes > top then",
             "sub(before_enqueued, 5) ~= same_hour then",
@@ -79,7 +101,7 @@ GUARDS: tuple[Guard, ...] = (
     _guard(
         "straight: known",
         "a task that is known is not stored again",
-        "test_what_is_not_plain_is_left_to_the_engine[a known id]",
+        "test_what_is_not_plain_is_left_to_the_engine[a known id among others]",
         ("  for i = 1, total do if found[i] then return nil end end\n", ""),
     ),
     _guard(
@@ -88,22 +110,56 @@ GUARDS: tuple[Guard, ...] = (
         "test_what_is_not_plain_is_left_to_the_engine[an id that comes twice]",
         (" or seen[id] then", " then"),
     ),
-    _guard(
+    _one(
+        "bytes",
+        "a tenant has no more bytes than it may have",
+        "test_bytes_are_counted_up_to_the_limit",
+        ("hour_text or live_bytes > top then", "hour_text then"),
+        ("hour or live_bytes > top or status", "hour or status"),
+    ),
+    _one(
+        "blocks",
+        "the stream of events is cut when a block is full",
+        "test_a_block_of_events_is_closed_by_the_engine[1]",
+        ("weight <= 0 or filled >= meta.cap / BLOCKS", "weight <= 0"),
+    ),
+    _one(
+        "known",
+        "a task that is known is not stored again",
+        "test_what_is_not_plain_is_left_to_the_engine[a known id]",
+        ("if done ~= 1 then", "if type(done) == 'table' then"),
+    ),
+    _one(
+        "undone",
+        "what the server took in before it refused is taken back",
+        "test_keys_of_another_type_leave_all_as_it_was[a line-one]",
+        ("  call('HDEL', prefix .. 'tasks', id)\n", ""),
+    ),
+    _exchange(
+        "answers: an hour",
+        "a call of a minute in which nobody says so does not shorten how long answers are kept",
+        "tests/broker/conformance/test_calls.py::"
+        "test_answers_are_kept_for_an_hour_after_the_last_of_many_calls[valkey]",
+        "lease",
+        ("KEPT=3660 HOUR_LONG=3600", "KEPT=3660 HOUR_LONG=0"),
+    ),
+    _exchange(
         "straight: types",
         "it decides before its first write: keys of another type leave all as it was",
-        "test_keys_of_another_type_leave_all_as_it_was[who is known]",
-        ("  if not has_type('zset', prefix .. 'idle') then return nil end\n", ""),
+        _TESTS + "test_keys_of_another_type_leave_all_as_it_was[who is known-two]",
+        "fast_path/last_answer",
+        _IDLE,
     ),
     _guard(
         "straight: undone",
         "what the server took in before it refused is taken back",
-        "test_keys_of_another_type_leave_all_as_it_was[the second line]",
+        "test_keys_of_another_type_leave_all_as_it_was[the second line-two]",
         ("    for run = 1, done do call('RPOP', lines[run], counts[run]) end\n", ""),
     ),
     _guard(
         "straight: blocks",
         "the stream of events is cut when a block is full",
-        "test_a_block_of_events_is_closed_by_the_engine",
+        "test_a_block_of_events_is_closed_by_the_engine[2]",
         ("weight <= 0 or filled >= meta.cap / BLOCKS", "weight <= 0"),
     ),
     _exchange(
@@ -251,11 +307,8 @@ GUARDS: tuple[Guard, ...] = (
         "numbers",
         "the last number again gets its answer, and an earlier one is out of order",
         "test_a_call_is_fenced_repeated_or_refused_as_ever",
-        "fast_path/exchange",
-        (
-            "exchange.many + exchange.settled == 0 or not is_next_call() then",
-            "exchange.many + exchange.settled == 0 then",
-        ),
+        "fast_path/last_answer",
+        _NUMBERS,
     ),
     _small(
         "limits",
@@ -283,13 +336,50 @@ GUARDS: tuple[Guard, ...] = (
         "types",
         "it decides before its first write: keys of another type leave all as it was",
         "test_a_key_of_another_type_leaves_all_as_it_was[idle]",
-        "fast_path/exchange",
-        ("  if not straight.has_type('zset', prefix .. 'idle') then return nil end\n", ""),
+        "fast_path/last_answer",
+        _IDLE,
     ),
     _small(
         "lines",
         "what was taken from lines goes back if the call is the engine's after all",
         "test_what_is_not_plain_puts_lines_back_as_they_were",
+        "fast_path/exchange",
+        ("    straight.put_back(exchange)\n", ""),
+    ),
+    _small_one(
+        "token",
+        "a settlement under an earlier token changes nothing",
+        "test_a_token_of_an_earlier_loan_is_the_engines",
+        (" or number ~= tonumber(ARGV[13])", ""),
+    ),
+    _small_one(
+        "worker",
+        "nobody ends what another has on loan",
+        "test_nor_one_that_is_held_or_on_loan_to_another_or_not_any_more",
+        ("\n    or sub(record, FATE_END + 1, to) ~= begin then", " then"),
+    ),
+    _small_one(
+        "ties",
+        "whoever waits for a task hears of its end",
+        "test_neither_is_one_that_somebody_waits_for",
+        ("elseif call('HGET', prefix .. 'ties', done) or meta.jobs", "elseif meta.jobs"),
+    ),
+    _small_one(
+        "room",
+        "no more is kept than there is room for",
+        "test_where_room_is_full_somebody_gives",
+        ("\n    or completed + cancelled >= most then", " then"),
+    ),
+    _small_one(
+        "more",
+        "who asks for more gets all that wait",
+        "test_who_asks_for_more_where_more_wait_gets_all",
+        ("queued == 0 or wanted > 1 and queued > 1", "queued == 0"),
+    ),
+    _exchange(
+        "one exchange: lines",
+        "what was taken from a line goes back if the call is the engine's after all",
+        _ONE + "test_neither_is_an_unusual_task_that_comes_next[a-a limiter]",
         "fast_path/exchange",
         ("    straight.put_back(exchange)\n", ""),
     ),

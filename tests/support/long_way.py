@@ -19,6 +19,7 @@ __all__ = (
     "ENDS",
     "LAID",
     "LOANS",
+    "ONE",
     "READY",
     "SMALL",
     "chosen_lua",
@@ -33,14 +34,14 @@ __all__ = (
 # Keys of no shard: how often enqueue went straight, how many tasks ended and were lent so, and how
 # many calls of exchange never came to the engine.
 COUNTER, ENDS, LOANS, SMALL = "straight", "straight-ends", "straight-loans", "straight-small"
+ONE = "straight-one"  # of these, how many in which one task ends and one is lent at most
 READY = "straight-ready"  # and how many calls of ready
 LAID = "straight-members"  # and how many members of flows became tasks
-COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, READY, LAID))
+COUNTERS = frozenset((COUNTER, ENDS, LOANS, SMALL, ONE, READY, LAID))
 
 _Edit = tuple[str, str, str]  # file, old, new
 _LONG: tuple[_Edit, ...] = (
     ("enqueue.lua", " fast_path/enqueue.enter engine", " engine"),
-    ("enqueue.lua", " fast_path/hand_off", ""),
     ("exchange.lua", " fast_path/exchange.exchange_straight", ""),
     ("lib/engine.lua", " fast_path/exchange.look", ""),
     ("lib/fast_path/ends.lua", "STRAIGHT = true\n", "STRAIGHT = false\n"),
@@ -66,6 +67,15 @@ _COUNTED: tuple[_Edit, ...] = (
         f"  if exchange.settled > 0 then redis.call('INCRBY', '{ENDS}', exchange.settled) end\n"
         f"  if exchange.lent > 0 then redis.call('INCRBY', '{LOANS}', exchange.lent) end\n"
         "  return { text, exchange.lent > exchange.start",
+    ),
+    (
+        "lib/fast_path/exchange_one.lua",
+        "  return { text, '', value }\n",
+        f"  redis.call('INCR', '{SMALL}')\n"
+        f"  redis.call('INCR', '{ENDS}')\n"
+        f"  redis.call('INCR', '{ONE}')\n"
+        f"  if id then redis.call('INCR', '{LOANS}') end\n"
+        "  return { text, '', value }\n",
     ),
     (
         "lib/fast_path/exchange.lua",

@@ -26,7 +26,7 @@ from tests.broker.redis.straight_pair import (
     exchanged,
     made,
 )
-from tests.support.long_way import ENDS, LOANS, SMALL, inner_lua
+from tests.support.long_way import ENDS, LOANS, ONE, SMALL, inner_lua
 from tests.support.store import NOW, completed, dead, failed, ref, released, submit
 
 
@@ -203,8 +203,10 @@ async def test_a_key_of_another_type_leaves_all_as_it_was(name: str) -> None:
 class History:
     """What happens to a pair, drawn from a seed: mostly exchanges, and a bit of everything."""
 
+    queues: tuple[str, ...] = QUEUES  # that are asked
     batches: tuple[int, ...] = (1, 5, 20, 60)  # tasks that are enqueued in a call
     wants: tuple[int, ...] = (0, 1, 5, 20, 60)  # and asked for
+    shares: tuple[float, ...] = (0.0, 0.5, 1.0, 1.0)  # which part of those on loan end
     unusuals: tuple[float, ...] = (0.06, 0.6)  # which part of the tasks may have an option
     part_held = 0.25  # of the calls that lend: of what they ask for a half is only held
     odds: tuple[float, ...] = (0.0, 0.0, 0.05, 0.5)  # parts of the ends that are not usual
@@ -214,6 +216,7 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.small = 0  # calls of exchange that never came to the engine
+        self.one = 0  # of these, in which one task ends and one is lent at most
         self.draw = random.Random(seed)
         self.pair = Pair(self.draw.choice(self.event_bytes), self.lua)
         self.now, self.number = NOW, 0
@@ -267,7 +270,7 @@ class History:
 
     async def exchange(self) -> None:
         draw, odd = self.draw, self.draw.choice(self.odds)
-        share = draw.choice((0.0, 0.5, 1.0, 1.0))
+        share = draw.choice(self.shares)
         ending = [lease for lease in self.held if draw.random() < share]
         left = [lease for lease in self.held if lease not in ending]
         ends = [self.end(lease, odd) for lease in ending]
@@ -275,7 +278,7 @@ class History:
             ends.append(draw.choice(ends))
         wanted = draw.choice(self.wants)
         start = wanted // 2 if draw.random() < self.part_held else None
-        fetch = Fetch(queues=QUEUES, max=wanted, start=start) if wanted else None
+        fetch = Fetch(queues=self.queues, max=wanted, start=start) if wanted else None
         marked = [lease for lease in left if not lease.started and draw.random() < 0.3]
         number = self.pair.clients[0].number + 1
 
@@ -365,7 +368,7 @@ class History:
             self.pair.compare()
             for client in self.pair.clients:
                 assert await client.broker.audit() == []
-            self.small = self.pair.count(SMALL)
+            self.small, self.one = self.pair.count(SMALL), self.pair.count(ONE)
             return self.pair.count(ENDS) + self.pair.count(LOANS)
         finally:
             await self.pair.close()

@@ -460,6 +460,7 @@ class Moderate(History):
     unusuals: tuple[float, ...] = (0.01,)
     part_held = 0.2
     rooms: tuple[int, ...] = (10, 20, 64, 200)  # for completed tasks
+    limiting = 0.2  # which part of the changes is about more than room
     lua = staticmethod(counted_lua)
 
     @property
@@ -469,7 +470,7 @@ class Moderate(History):
 
     async def configure(self) -> None:
         """Mostly how much is kept, which tidy looks at once."""
-        if self.draw.random() < 0.2:
+        if self.draw.random() < self.limiting:
             await super().configure()
             return
         change = QueueChange(

@@ -95,6 +95,7 @@ LEFT: dict[str, tuple[Submission, ...]] = {
     "a chosen id": (submit("order-1"),),
     "a chosen id of the same length": (submit("order:1".ljust(32, "-")),),
     "a known id": (submit(made(3)),),
+    "a known id among others": (submit(made(10)), submit(made(3))),
     "an id that comes twice": (submit(made(10)), submit(made(10))),
     "a deadline": (submit(made(10), deadline=5.0),),
     "a dependency of an earlier call": (submit(made(10), after=[made(3)]),),
@@ -146,6 +147,15 @@ async def test_bytes_are_counted_up_to_the_limit(pair: Pair) -> None:
         assert await pair.enqueue(submit(made(n), body=b"x" * body)) == n - 10
 
 
+async def test_bytes_of_several_are_counted_up_to_the_limit(pair: Pair) -> None:
+    change = QueueChange(queue="default", max_tenant_bytes=1_000)
+    await pair.do(lambda client: client.configure(change))
+    held = 2 * (100 + 1)  # and the first of the two that do not fit
+    for n, body in ((10, 1_000 - held - 200 + 1), (12, 1_000 - held - 300)):
+        tasks = submit(made(n), body=b""), submit(made(n + 1), body=b"x" * body)
+        assert await pair.enqueue(*tasks) == (n - 10) // 2
+
+
 async def test_a_tenant_at_a_limiter_is_the_engines(pair: Pair) -> None:
     await pair.do(lambda client: client.configure(LimiterChange(name="gpu", concurrency=1)))
     tasks = (submit(made(n), "b", limiters=("gpu",)) for n in (10, 11))
@@ -160,9 +170,13 @@ async def test_another_hour_is_begun_by_the_engine(pair: Pair) -> None:
     assert await pair.enqueue(submit(made(11)), now=NOW + 3600) == 1
 
 
-async def test_a_block_of_events_is_closed_by_the_engine() -> None:
+@pytest.mark.parametrize("many", [1, 2])
+async def test_a_block_of_events_is_closed_by_the_engine(many: int) -> None:
     pair = Pair(event_bytes=16 * 400)
-    taken = [await pair.enqueue(submit(made(n))) for n in range(1, 40)]
+    taken = [
+        await pair.enqueue(*(submit(made(many * turn + n)) for n in range(many)))
+        for turn in range(1, 40)
+    ]
     assert 0 in taken[1:]
     assert 1 in taken
     await pair.close()
@@ -180,8 +194,15 @@ STRANGE: dict[str, tuple[str, ...]] = {
 }
 
 
+BOTH = (submit(made(10)), submit(made(11), "b"))
+_OTHERS = (("a", BOTH[1]), ("the second", BOTH[0]))  # whose line is another one
+
+
+@pytest.mark.parametrize("tasks", [BOTH, BOTH[:1], BOTH[1:]], ids=["two", "one", "the other"])
 @pytest.mark.parametrize("what", STRANGE)
-async def test_keys_of_another_type_leave_all_as_it_was(what: str) -> None:
+async def test_keys_of_another_type_leave_all_as_it_was(
+    what: str, tasks: tuple[Submission, ...]
+) -> None:
     pair = Pair()
     await pair.enqueue(submit(made(1)), submit(made(2), "b"))
     await pair.do(lambda c: c.settle(*map(completed, [])))
@@ -191,18 +212,24 @@ async def test_keys_of_another_type_leave_all_as_it_was(what: str) -> None:
         pair.spoil("DEL", PREFIX + name)
         pair.spoil("SET", PREFIX + name, "strange")
     before = everything(pair.servers[0])
-    answer = await pair.do(lambda c: c.enqueue(submit(made(10)), submit(made(11), "b")))
-    assert "another type" in answer[1]
-    assert everything(pair.servers[0]) == before
+    answer = await pair.do(lambda client: client.enqueue(*tasks))
+    if any(what == f"{which} line" and tasks == (other,) for which, other in _OTHERS):
+        assert [receipt.code for receipt in answer] == ["accepted"]
+    else:
+        assert "another type" in answer[1]
+        assert everything(pair.servers[0]) == before
     await pair.close()
 
 
-async def test_an_entry_that_the_server_refuses_leaves_all_as_it_was() -> None:
+@pytest.mark.parametrize("tasks", [BOTH, BOTH[:1]], ids=["two", "one"])
+async def test_an_entry_that_the_server_refuses_leaves_all_as_it_was(
+    tasks: tuple[Submission, ...],
+) -> None:
     pair = Pair()
     await pair.enqueue(submit(made(1)), submit(made(2), "b"))
     pair.spoil("XADD", f"{PREFIX}events", f"{2**60}-0", "at", "0", "rows", "")
     before = everything(pair.servers[0])
-    answer = await pair.do(lambda c: c.enqueue(submit(made(10)), submit(made(11), "b")))
+    answer = await pair.do(lambda client: client.enqueue(*tasks))
     assert "equal or smaller" in answer[1]
     assert everything(pair.servers[0]) == before
     await pair.close()

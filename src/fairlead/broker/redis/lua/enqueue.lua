@@ -5,7 +5,7 @@
 --          count, and seven for each of those that have ended already, see accept.accept_end
 -- Returns  the receipts, separated by RS; of a repeated call also, behind GS, the ids
 -- @library entry
--- @include call.split call.plan task.record fast_path/hand_off fast_path/enqueue.enter engine call.once
+-- @include call.split call.plan task.record fast_path/enqueue.enter engine call.once
 -- @include accept.duplicate accept.store accept.accept fast_path/enqueue.ways fast_path/enqueue.enter_run
 -- @include fast_path/records.enter_recorded accept.accept_end
 local kept = once('enqueue', tostring)

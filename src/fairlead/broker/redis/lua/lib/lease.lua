@@ -9,8 +9,9 @@ begins[#begins + 1] = function()
   lease_ends, idle_ends = agenda('leases'), agenda('idle')
   held = {}
 end
--- Seconds for which the last answer to an incarnation is kept.
--- @const KEPT=3600
+-- Seconds for which the last answer to an incarnation is kept: an hour at least, and a minute more, so that only one call of a
+-- minute has to say so.
+-- @const KEPT=3660 HOUR_LONG=3600
 
 function leases.keep_incarnation(name) set_at(idle_ends, name, now + KEPT) end
 

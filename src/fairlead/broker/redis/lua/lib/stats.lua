@@ -47,7 +47,7 @@ local function bucket_of(seconds)
 end
 
 -- The same for one time and a histogram as it is stored: most of it stays as it is.
-local function with_one(histogram, seconds, count)
+function stats.with_one(histogram, seconds, count)
   if histogram == '' then histogram = NONE end
   local took, to = floor(seconds * 1000000 + 0.5), seconds <= 0.001 and 8 or 8 * bucket_of(seconds)
   local sum, most = unpacked('<dd', histogram, 8 * LAST + 1)
@@ -60,7 +60,7 @@ function stats.times(counters, kind, list, first, last, count)
   local histogram = counters[kind]
   if type(histogram) == 'string' then
     if first == last and not counters[-kind] then -- the first of this call, and most likely the only one
-      counters[-kind], counters[kind] = true, with_one(histogram, list[first], count)
+      counters[-kind], counters[kind] = true, stats.with_one(histogram, list[first], count)
       return
     end
     histogram = { unpacked(TIMES, histogram ~= '' and histogram or NONE) }

@@ -4,12 +4,15 @@
 -- at a time, and must leave every key and give every answer as the engine would: byte for byte, which
 -- tests/broker/redis/test_straight_*.py compare. Whatever is unusual is declined, before the first write, and left to the engine: a
 -- chosen id, limits, deadlines, caps on counts, watchers, results that somebody will read. Why: decisions 0042, 0044, 0046, 0048,
--- 0055, 0056, 0058 and 0065.
+-- 0055, 0056, 0058, 0065 and 0066.
 --
 --   enqueue         a call of plain tasks, before the engine wakes up, and runs of them inside of it
+--   enqueue_one     a call of one plain task
 --   hand_off        one task for a worker that waits, lent in the same call
---   enqueue_records the same for tasks with a delay, a unique key, or dependencies on others of the call
+--   enqueue_records as enqueue, for tasks with a delay, a unique key, or dependencies on others of the call
 --   records         tasks with a delay, a unique key or dependencies, members of flows, and their release
+--   last_answer     whether a call is new, and its answer
+--   exchange_one    a call in which one plain task ends, and one is lent at most
 --   exchange        a call in which all is plain, before the engine wakes up; exchange_loans is what it lends, and
 --                   exchange_tenants are those that it visits
 --   ends, fetch     plain ends and loans in calls in which something is not plain
@@ -20,12 +23,13 @@
 -- equal what `once`, `load_ways`, `enter_run`, `made_queued`, `write_events` and `conclude` do for such a call, byte for
 -- byte in every key and in the answer: tests/broker/redis/test_straight_way.py compares them. It decides before its
 -- first write; whatever is unusual it leaves to them, with nothing written. Returns the receipts, or nil.
--- @include fast_path/enqueue_records.enter_records
+-- @include fast_path/last_answer fast_path/enqueue_one.enter_one fast_path/enqueue_records.enter_records
 local HEAD, LEVELS = '^([^\31]*)\31([^\31]*)\31(%d)\31()', { [0] = '0:', '1:', '2:', '3:' }
 
 -- Of a tenant that may run already, and gets tasks of one level, few numbers change: how many are queued, the length of that line,
 -- what was enqueued in this hour, and bytes; what is between them stays as it is stored, see TENANT.
 local MORE = {}
+straight.MORE = MORE
 for level = 0, 3 do MORE[level] = '<c8Ic' .. 20 + 4 * level .. 'Ic' .. 28 - 4 * level .. 'Bc8Ic32d' end
 
 -- What there is to do, by run of ARGV: its head, where its tasks begin and how many they are, level and tenant; and the tenants.
@@ -54,12 +58,6 @@ local function read_runs()
     arg = arg + 3 + 2 * count
   end
   return { heads, froms, counts, levels, owners }, names, queue
-end
-
--- Whether a number is new: the last one again, or an earlier one, is for call.once.
-local function is_new_call()
-  local kept = call('HGET', prefix .. 'answers', ARGV[2])
-  return not kept or tonumber(ARGV[3]) > tonumber(match(kept, '^%d+'))
 end
 
 -- What a tenant of the queue may have in bytes; nil if something may be in the way of its tasks.
@@ -110,14 +108,16 @@ local function write_first(runs, lines, ids, entry, row)
     if refused(reply) then return false end
     done = run
   end
-  return not refused(redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', exact(now), 'rows', row))
+  return not refused(redis.pcall('XADD', prefix .. 'events', exact(entry) .. '-0', 'at', exact(now), 'rows', row))
 end
 
 local function enter()
-  if meta.entry == 0 or meta.unpins > 0 or meta.reserved > 0 or not is_new_call() then return nil end
-  if meta.jobs > 0 and call('EXISTS', prefix .. 'jobs') == 1 then return nil end
+  if meta.entry == 0 or meta.unpins > 0 or meta.reserved > 0 or meta.jobs > 0 and call('EXISTS', prefix .. 'jobs') == 1 then return nil end
+  if #ARGV == 8 and ARGV[4] == 'P' then return straight.enter_one() end
+  local till = straight.last_answer()
+  if not till then return nil end
   local runs, names, queue = read_runs()
-  if not runs and names == 'G' then return enter_records() end
+  if not runs and names == 'G' then return enter_records(till) end
   if not runs or not queue then return nil end
   local state = call('HGET', prefix .. 'queues', queue)
   if not state or #state <= TAIL_AT then return nil end -- unknown, or nothing was ever counted in it
@@ -144,7 +144,6 @@ local function enter()
   end
   local key, keeps, ready, woke = prefix .. 'tenants:' .. queue, {}, {}, {}
   local records = call('HMGET', key, unpack(names))
-  if total == 1 and hand_off(parsed(runs[1][1]), text, values[2], state, records[1], bytes[1], top) then return 'a3' end
   local more0, more1, more2, more3, last_tag, tag_text = lengths[0], lengths[1], lengths[2], lengths[3], nil, nil
   local same_hour, fresh = pack('<I', hour), nil
   for place = 1, #names do
@@ -185,7 +184,6 @@ local function enter()
   local row = 'enqueued\0313\031' .. queue .. '\0310\0310\031\031' .. concat(rows, SEP)
   local filled = meta.bytes + #row + 100
   if weight <= 0 or filled >= meta.cap / BLOCKS then return nil end -- a block of events is full
-  if not has_type('zset', prefix .. 'idle') then return nil end
   if #ready > 0 and not has_type('zset', prefix .. 'ready:' .. queue)
     or #woke > 0 and not has_type('set', prefix .. 'active:' .. queue) then return nil end
 
@@ -199,10 +197,9 @@ local function enter()
   if #woke > 0 then call('SADD', prefix .. 'active:' .. queue, unpack(woke)) end
   call('HSET', prefix .. 'queues', queue, pack('<dd', clock, weight) .. sub(state, 17, 24) .. pack('<I', unpacked('<I', state, 25) + total)
     .. sub(state, 29, TAIL_AT - 8) .. pack('<dd', 0, unpacked('<d', state, TAIL_AT + 1) + total) .. sub(state, TAIL_AT + 9))
-  call('HSET', prefix .. 'meta', 'numbers', packed_numbers())
+  call('HSET', prefix .. 'meta', 'numbers', packed_few())
   local receipts = 'a3' .. ('\30a3'):rep(total - 1)
-  call('HSET', prefix .. 'answers', ARGV[2], ARGV[3] .. '\31enqueue\31' .. receipts .. '\29' .. text)
-  call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
+  straight.keep_answer(ARGV[3] .. '\31enqueue\31' .. receipts .. '\29' .. text, till)
   if call('EXISTS', prefix .. 'bell:' .. queue) == 0 then call('RPUSH', prefix .. 'bell:' .. queue, 1) end
   return receipts
 end

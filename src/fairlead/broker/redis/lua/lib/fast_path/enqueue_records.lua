@@ -285,7 +285,7 @@ local function write_first(entry, row)
     if refused(redis.pcall('ZADD', key, unpack(list))) then return false end
     done[key] = list
   end
-  return not refused(redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', exact(now), 'rows', row))
+  return not refused(redis.pcall('XADD', prefix .. 'events', exact(entry) .. '-0', 'at', exact(now), 'rows', row))
 end
 
 local function ring(key)
@@ -295,7 +295,7 @@ end
 -- A hash that this way may write to, or nothing to write there.
 local function takes(kind, name, list) return next(list) == nil or has_type(kind, prefix .. name) end
 
-local function enter()
+local function enter(till)
   local first_head = ARGV[ARGV[4] == 'P' and 5 or 7]
   if not first_head then return nil end
   queue, headings = parsed(first_head).queue, {}
@@ -338,7 +338,7 @@ local function enter()
   local filled = meta.bytes + #row + 100
   if runs and weight <= 0 or filled >= meta.cap / BLOCKS then return nil end -- a block of events is full
   local looks, least = look_ahead()
-  if not (has_type('zset', prefix .. 'idle') and takes('hash', 'records', records) and takes('zset', 'ready:' .. queue, ready)
+  if not (takes('hash', 'records', records) and takes('zset', 'ready:' .. queue, ready)
     and takes('set', 'active:' .. queue, woke) and takes('zset', 'windows', windows) and takes('hash', 'ties', parent_texts)
     and takes('hash', 'before', child_texts)) then return nil end
 
@@ -369,15 +369,14 @@ local function enter()
     .. sub(state, 29, TAIL_AT - 8) .. pack('<dd', 0, unpacked('<d', state, TAIL_AT + 1) + #ids) .. sub(state, TAIL_AT + 9))
   call('HSET', prefix .. 'meta', 'numbers', packed_numbers())
   local answer_text = concat(receipts, '\30')
-  call('HSET', prefix .. 'answers', ARGV[2], ARGV[3] .. '\31enqueue\31' .. answer_text .. '\29' .. text)
-  call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
+  straight.keep_answer(ARGV[3] .. '\31enqueue\31' .. answer_text .. '\29' .. text, till)
   if runs then ring(prefix .. 'bell:' .. queue) end
   return answer_text
 end
 
-function enter_records()
+function enter_records(till)
   begin_call()
-  local answer_text = enter()
+  local answer_text = enter(till)
   end_call()
   return answer_text
 end

@@ -11,11 +11,10 @@
 -- of each. Reads ARGV as exchange. Returns the reply, or nil.
 -- A call may settle and ask for WHOLE tasks. From SMALL on, what would be read in vain counts: see `shy`.
 -- @const SMALL=16 WHOLE=256 SHY=15
--- @include fast_path/exchange_loans.room fast_path/ends.read_ends fast_path/exchange_loans.read_ready
+-- @include fast_path/last_answer fast_path/exchange_loans.room fast_path/ends.read_ends fast_path/exchange_loans.read_ready fast_path/exchange_one.exchange_one
 local NOTHING = ('\0'):rep(16)
 local DEFAULTS = { paused = 0, keep = 3600, count = 10000, bytes = 67108864, dead = 268435456 } -- as queue.queue
 local NONE = {} -- a list that nobody writes to
-local last_token, last_text -- of the last call that told it
 -- What a call is about, each time anew:
 -- queues by name, and names, those that are fetched from (`many`) first;
 -- ids that are settled, how many (`settled`), their times and records, in runs of ARGV: where each begins there, and its last
@@ -29,14 +28,6 @@ local exchange = { queues = false, names = false, many = 0, ids = false, settled
 -- Calls about many tasks of a queue that went to the engine after all have read much in vain. So behind the second of them the
 -- next one is not tried, behind the third the next three, and so on: by queue, how many are left, and how many they were.
 local shy, timid, timid_count = {}, {}, 0
-
--- Whether the number is above the last one: others are for call.once.
-local function is_next_call()
-  local kept = call('HGET', prefix .. 'answers', ARGV[2])
-  if not kept then return true end
-  local last, new = find(kept, SEP, 1, true) - 1, ARGV[3] -- digits, of which as many are compared as texts
-  return #new > last or #new == last and less(sub(kept, 1, last), new)
-end
 
 -- Read the queues, and their settings if there is something to do in one. False if one of them has a limit.
 local function read_queues()
@@ -160,8 +151,19 @@ local function ring_one(key)
   if call('EXISTS', key) == 0 then call('RPUSH', key, 1) end
 end
 
+-- What the caller is told: how many were settled, as so many letters, the ids that are lent, and the last token, as a text if it is
+-- known. Whoever held the alarm passes it on.
+function straight.told(at, settled, lent, token)
+  local due = meta.next < NEVER and exact(max(0, meta.next - now)) or ''
+  if ARGV[7] == '1' then
+    meta.alarm = 0
+    if due ~= '' then ring_one(prefix .. 'bell') end
+  end
+  return at .. '\30' .. settled .. '\30\0300\30' .. due .. '\30' .. (token or exact(meta.token)) .. '\30' .. lent
+end
+
 -- Write all of it and return the reply; nil if nothing was written.
-local function conclude_straight()
+local function conclude_straight(till_kept)
   local held, texts, left, calls, till = prefix .. 'held:' .. ARGV[2], nil, nil, nil, nil
   for _, queue in pairs(exchange.queues) do if queue.stats and not may_write(queue) then return nil end end
   if exchange.settled > 0 then texts, left, calls = read_loans() end
@@ -176,14 +178,10 @@ local function conclude_straight()
   end
   local at, rows_text = exact(now), concat(exchange.rows)
   local filled = meta.bytes + #rows_text + 100
-  if exchange.rows_size == 0 then
-    local done = redis.pcall('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
-    if type(done) == 'table' and done.err then return nil end
-  else
-    if not straight.has_type('zset', prefix .. 'idle') then return nil end
+  if exchange.rows_size > 0 then
     if filled >= meta.cap / BLOCKS then return nil end -- a block of events is full
     local entry = next_number(meta.entry)
-    local done = redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', at, 'rows', rows_text)
+    local done = redis.pcall('XADD', prefix .. 'events', exact(entry) .. '-0', 'at', at, 'rows', rows_text)
     if type(done) == 'table' and done.err then return nil end
     meta.entry, meta.entries, meta.bytes = entry, meta.entries + 1, filled
   end
@@ -212,15 +210,8 @@ local function conclude_straight()
     local key = prefix .. 'bell:' .. exchange.names[i]
     if queue and queue.numbers[Q_WEIGHT] > 0 and queue.conf.paused == 0 then ring_one(key) elseif queue then call('UNLINK', key) end
   end
-  local due = meta.next < NEVER and exact(max(0, meta.next - now)) or ''
-  if ARGV[7] == '1' then
-    meta.alarm = 0
-    if due ~= '' then ring_one(prefix .. 'bell') end
-  end
-  if meta.token ~= last_token then last_token, last_text = meta.token, exchange.token or format('%.0f', meta.token) end
-  local text = at .. '\30' .. ('a'):rep(exchange.settled) .. '\30\0300\30' .. due .. '\30' .. last_text .. '\30' .. lent
-  call('HSET', prefix .. 'answers', ARGV[2], ARGV[3] .. '\31exchange\31' .. text)
-  if exchange.rows_size > 0 then call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2]) end
+  local text = straight.told(at, ('a'):rep(exchange.settled), lent, exchange.token)
+  straight.keep_answer(ARGV[3] .. '\31exchange\31' .. text, till_kept)
   call('HSET', prefix .. 'meta', 'numbers', packed_few())
   -- What is said of the loans: see lease.loans.
   return { text, exchange.lent > exchange.start
@@ -228,15 +219,20 @@ local function conclude_straight()
 end
 
 local function exchange_straight(wanted)
-  local known = {}
   if ARGV[10] ~= '0' or meta.entry == 0 or meta.next == 0 or meta.laying + meta.unpins + meta.aside > 0
     or wanted >= 0 and meta.next <= now then return nil end
+  if #ARGV == 17 and ARGV[8] == '1' and ARGV[9] == '1' and ARGV[12] == 'P' and ARGV[15] == '1' and wanted >= 1 and ARGV[5] >= '1' then
+    local told = straight.exchange_one(exchange, wanted)
+    if told or exchange.popped then return told end -- where it found that out late the others would as well
+  end
+  local known = {}
   exchange.many, exchange.settled, exchange.lent, exchange.written_size, exchange.rows_size, exchange.names, exchange.loans,
     exchange.values, exchange.written, exchange.rows, exchange.row_head, exchange.row_tenant, exchange.token
     = tonumber(ARGV[8]), 0, 0, 0, 0, {}, {}, {}, {}, {}, nil, nil, nil
   exchange.start = max(min(tonumber(ARGV[5]), wanted), 0)
   if wanted > WHOLE or ARGV[9] ~= '0' and not straight.read_ends(exchange, 11 + exchange.many, tonumber(ARGV[9])) then return nil end
-  if exchange.many + exchange.settled == 0 or not is_next_call() then return nil end
+  local till_kept = exchange.many + exchange.settled > 0 and straight.last_answer()
+  if not till_kept then return nil end
   if #ARGV[2] > 255 or find(ARGV[2], '[\28-\31]') then return nil end -- a name that events cannot tell as it is
   exchange.begin, exchange.hour = '\0' .. string.char(#ARGV[2]) .. ARGV[2] .. '\0\0\0\0', floor(now / 3600)
   for i = 1, exchange.many do
@@ -261,7 +257,7 @@ local function exchange_straight(wanted)
   end
   if not straight.settle(exchange) or not straight.fetch(exchange, wanted) then return nil end
   exchange.late = false
-  return conclude_straight()
+  return conclude_straight(till_kept)
 end
 
 -- Whether a call about many tasks of this queue is not to be tried.

@@ -7,7 +7,7 @@
 -- as it is stored. Whoever has more than the usual is a table of the engine (queue.tenant), in queue.tenants. One that
 -- does both is put together in between, see straight.open_lines.
 -- @share straight
-straight = {}
+straight = straight or {}
 
 local NO_DEAD, NONE_WAIT, NO_RETRY = ('\0'):rep(8), ('\0'):rep(12), ('\0'):rep(4)
 

@@ -66,13 +66,13 @@ function new_tenant()
 end
 
 -- Lend the task with such fields of its head, stored as `value`, which counts for `bytes`, of a tenant with this record, if it
--- has one. Returns whether it did.
-function hand_off(fields, id, value, state, record, bytes, top)
+-- has one. Nothing waits in its queue, and the caller's answer was kept until `till` so far. Returns whether it was lent; if not, the
+-- task may be known.
+function hand_off(fields, id, value, state, record, bytes, top, till)
   record = record or new_tenant()
   if not record then return false end
   if not HAND_OFF or fields.limited or meta.next <= now or meta.jobs + meta.laying > 0 then return false end
-  local clock, weight, _, _, queued, running = unpacked('<ddIIII', state)
-  if weight > 0 or queued > 0 then return false end
+  local clock, weight, _, _, _, running = unpacked('<ddIIII', state)
   local count1, count2, count3, count4, count5, count6, count7, count8, length0, length1, length2, length3, special, tag, own_weight,
     status, _, pause, gated, busy, hour, enqueued, started, completed, dead, cancelled, waited, done_bytes, live_bytes
     = unpacked(TENANT, record)
@@ -95,17 +95,21 @@ function hand_off(fields, id, value, state, record, bytes, top)
   if passed.err or #passed > 0 then return false end -- a fetch forgets tenants that the clock has passed
   local held, place, active = prefix .. 'held:' .. name, prefix .. 'handed:' .. name, prefix .. 'active:' .. queue
   if not (has_type('hash', prefix .. 'records') and has_type('zset', held) and has_type('zset', prefix .. 'leases')
-    and has_type('zset', prefix .. 'idle') and has_type('zset', prefix .. 'handed') and has_type('none', place)
+    and has_type('zset', prefix .. 'handed') and has_type('none', place)
     and (busy == 1 or has_type('set', active))) then return false end
-  local token = format('%.0f', next_number(meta.token))
+  local token = exact(next_number(meta.token))
   local rows = 'enqueued\0313\031' .. queue .. '\0310\0310\031\031' .. fields.mark .. SEP .. id .. '\30started\0314\031' .. queue
     .. SEP .. token .. '\0311\031' .. name .. SEP .. fields.mark .. SEP .. id
   local filled, entry = meta.bytes + #rows + 100, next_number(meta.entry)
   if filled >= meta.cap / BLOCKS then return false end -- a block of events is full
 
   -- From here on all of it is written, or nothing.
-  local added = redis.pcall('XADD', prefix .. 'events', format('%.0f-0', entry), 'at', exact(now), 'rows', rows)
-  if type(added) == 'table' and added.err then return false end
+  if redis.pcall('HSETNX', prefix .. 'tasks', id, value) ~= 1 then return false end
+  local added = redis.pcall('XADD', prefix .. 'events', exact(entry) .. '-0', 'at', exact(now), 'rows', rows)
+  if type(added) == 'table' and added.err then
+    call('HDEL', prefix .. 'tasks', id)
+    return false
+  end
   meta.entry, meta.entries, meta.bytes, meta.token = entry, meta.entries + 1, filled, tonumber(token)
   if holds and meta.alarm > now then -- it stops watching the time: another one may
     meta.alarm = 0
@@ -114,7 +118,6 @@ function hand_off(fields, id, value, state, record, bytes, top)
     end
   end
   local body, trace = unpacked('<II', value, 15 + #fields.head)
-  call('HSET', prefix .. 'tasks', id, value)
   call('HSET', prefix .. 'records', id, pack(FATE, RUNNING, 0, 0, 0, 0, 0, 0, tonumber(token), now, 0, 0, 0, 0)
     .. '\0' .. string.char(#name) .. name .. '\0\0\0\0' .. sub(value, 13, 14 + #fields.head) .. pack(SIZE, 0, body + trace, 0))
   call('ZADD', held, token, number .. SEP .. id)
@@ -125,9 +128,9 @@ function hand_off(fields, id, value, state, record, bytes, top)
   if busy == 0 then call('SADD', active, tenant) end
   call('HSET', prefix .. 'queues', queue, pack('<dd', clock, weight) .. sub(state, 17, 28) .. pack('<I', running + 1)
     .. sub(state, 33, TAIL_AT - 8) .. pack('<d', 0) .. counted(state))
-  call('HSET', prefix .. 'meta', 'numbers', packed_numbers())
-  call('HSET', prefix .. 'answers', ARGV[2], ARGV[3] .. '\31enqueue\31a3\29' .. id, name, number .. '\31take\31h' .. token .. '\30' .. id)
-  call('ZADD', prefix .. 'idle', now + KEPT, ARGV[2])
+  call('HSET', prefix .. 'meta', 'numbers', packed_few())
+  straight.keep_answer(ARGV[3] .. '\31enqueue\31a3\29' .. id, till)
+  call('HSET', prefix .. 'answers', name, number .. '\31take\31h' .. token .. '\30' .. id)
   call('ZADD', prefix .. 'handed', exact(now), name)
   call('RPUSH', place, number .. SEP .. token .. SEP .. id .. SEP .. value)
   return true
