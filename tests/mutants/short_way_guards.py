@@ -46,6 +46,14 @@ GUARDS: tuple[Guard, ...] = (
         ("elif not shares_head(message, like):", "elif not head:"),
     ),
     _guard(
+        "packed: other thread",
+        "a task is sent with its own head, whatever other threads send meanwhile",
+        "tests/broker/redis/test_packed_submissions.py::"
+        "test_a_head_that_another_thread_remembers_meanwhile_is_not_taken",
+        "broker/redis/packed_submissions.py",
+        ("head = last[1] if fields == last[0]", "head = _last[1] if fields == last[0]"),
+    ),
+    _guard(
         "tasks of one moment",
         "tasks for one moment run in the order in which they were enqueued",
         "tests/client/test_submit_path.py::"
