@@ -103,6 +103,13 @@ GUARDS: tuple[Guard, ...] = (
         ("if session.is_closed or self._is_lost():", "if session.is_closed:"),
     ),
     _guard(
+        "lines: silence",
+        "where a thread's connection was silent, the idle one beside it is not waited for",
+        _LINES + "test_where_a_line_is_silent_no_other_connection_is_waited_for",
+        "broker/redis/blocking_line.py",
+        ("and seconds >= _SILENCE:", "and False:"),
+    ),
+    _guard(
         "lines: fork",
         "a forked child has lines, and incarnations, of its own",
         _LINES + "test_a_forked_child_has_lines_of_its_own",

@@ -115,7 +115,7 @@ class Session:
         is_odd = self.address.tls is not None or self.test_clock or self._set is not None
         if wire is None or self.is_closed or is_odd or not BlockingLine.is_possible:
             return None
-        return BlockingLine(self, self.address, wire.place)
+        return BlockingLine(self, self.address, wire)
 
     # -- calls ---------------------------------------------------------------------------------
 
