@@ -180,6 +180,7 @@ class Pool:
             raise LedgerUnreachable(f"the connections to the ledger at {self._where} are closed")
         from psycopg_pool import PoolClosed, PoolTimeout
 
+        cancelled = _cancellations()
         try:
             # The pool limits its own waiting, but not that for a sign of life of a connection.
             async with asyncio.timeout(self._connect_in + _CHECK_IN):
@@ -191,8 +192,10 @@ class Pool:
                 f"the ledger at {self._where} gave no connection within {self._connect_in:g} s"
             ) from error
         except PoolClosed as error:
+            _check_cancelled(cancelled)
             raise LedgerUnreachable(f"the connections to {self._where} are closed") from error
         try:
+            _check_cancelled(cancelled)
             yield connection
         finally:
             # A connection that was left in the middle of something is closed there, not used again.
@@ -224,6 +227,21 @@ class Pool:
         return (
             LedgerAmbiguous(f"{what}; it may have been done") if writes else LedgerUnreachable(what)
         )
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def _check_cancelled(before: int) -> None:
+    """Raise the cancellation of this task that came meanwhile, and was lost.
+
+    The pool loses one that comes together with a connection, or with its end. A task that goes on
+    after an error would never end, nor would ``asyncio.run``, which cancels each only once.
+    """
+    if _cancellations() > before:
+        raise asyncio.CancelledError
 
 
 async def _keep(pool: AsyncConnectionPool[Any]) -> None:
