@@ -34,7 +34,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 _LEDGER + "pool.py",
-                (("    if _cancellations() > before:\n", "    if False:\n"),),
+                (("if _cancellations() > cancelled:\n", "if False:\n"),),
             ),
         ),
     ),

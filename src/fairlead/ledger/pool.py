@@ -175,12 +175,27 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
+        """Borrow a connection, and raise a cancellation of this task that was lost meanwhile.
+
+        On Python 3.11 the pool and psycopg lose one that comes together with what they wait for. A
+        task that goes on after errors would never end, nor would those who wait for its end.
+        """
+        cancelled = _cancellations()
+        try:
+            async with self._borrowed() as connection:
+                if _cancellations() <= cancelled:
+                    yield connection
+        finally:
+            if _cancellations() > cancelled:
+                raise asyncio.CancelledError
+
+    @contextlib.asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
         pool = self._pool  # whoever closes it meanwhile still gets the connection back
         if pool is None:
             raise LedgerUnreachable(f"the connections to the ledger at {self._where} are closed")
         from psycopg_pool import PoolClosed, PoolTimeout
 
-        cancelled = _cancellations()
         try:
             # The pool limits its own waiting, but not that for a sign of life of a connection.
             async with asyncio.timeout(self._connect_in + _CHECK_IN):
@@ -192,10 +207,8 @@ class Pool:
                 f"the ledger at {self._where} gave no connection within {self._connect_in:g} s"
             ) from error
         except PoolClosed as error:
-            _check_cancelled(cancelled)
             raise LedgerUnreachable(f"the connections to {self._where} are closed") from error
         try:
-            _check_cancelled(cancelled)
             yield connection
         finally:
             # A connection that was left in the middle of something is closed there, not used again.
@@ -232,16 +245,6 @@ class Pool:
 def _cancellations() -> int:
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
-
-
-def _check_cancelled(before: int) -> None:
-    """Raise the cancellation of this task that came meanwhile, and was lost.
-
-    The pool loses one that comes together with a connection, or with its end. A task that goes on
-    after an error would never end, nor would ``asyncio.run``, which cancels each only once.
-    """
-    if _cancellations() > before:
-        raise asyncio.CancelledError
 
 
 async def _keep(pool: AsyncConnectionPool[Any]) -> None:
