@@ -60,19 +60,21 @@ def test_a_head_that_another_thread_remembers_meanwhile_is_not_taken(
 ) -> None:
     """Else a task would be stored as one of another tenant."""
     mine, others = one("x", tenant="mine"), one("y", tenant="others")
+    interruptions = [others]
 
     class Interrupted(tuple[Any, ...]):
         def __eq__(self, other: object) -> bool:
             is_equal = tuple(self) == other
-            monkeypatch.undo()
-            PackedSubmissions([others])
+            while interruptions:
+                PackedSubmissions([interruptions.pop()])
             return is_equal
 
         __hash__ = tuple.__hash__
 
+    module = PackedSubmissions.__module__
+    monkeypatch.setattr(f"{module}._last", ((), b""))  # what it remembers is forgotten after this
     PackedSubmissions([mine])
-    name = f"{PackedSubmissions.__module__}.head_fields"
-    monkeypatch.setattr(name, lambda message: Interrupted(head_fields(message)))
+    monkeypatch.setattr(f"{module}.head_fields", lambda message: Interrupted(head_fields(message)))
     packed = PackedSubmissions([mine])
     assert beginning(packed.length, "f", "key", HEAD) + packed.tail == pack(
         ("FCALL", "f", 1, "key", *HEAD, *packed.args)
