@@ -76,6 +76,22 @@ GUARDS: tuple[Guard, ...] = (
         ("if not self._least <= len(args) <= self._most:", "if False:"),
     ),
     _guard(
+        "waiters: closed",
+        "who waits for a result hears that the client was closed",
+        "tests/client/test_waiters.py::"
+        "test_who_waits_hears_that_the_client_was_closed_while_no_reply_came",
+        "client/waiter.py",
+        ("        if self._is_closed:\n", "        if False:\n"),
+    ),
+    _guard(
+        "waiters: read",
+        "a lost reply to a read does not make it wait for ever",
+        "tests/client/test_waiters.py::"
+        "test_who_waits_hears_that_the_client_was_closed_while_no_reply_came",
+        "client/handle.py",
+        ("            raise Unreachable(str(error)) from error\n", "            raise\n"),
+    ),
+    _guard(
         "lines: doubt",
         "what a thread sent and got no reply to stays in doubt",
         _LINES + "test_what_may_have_been_done_stays_in_doubt",
