@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead import Ambiguous, Fairlead, Handle, InvalidInput, QueueFull, Refused, Unreachable
+from fairlead.broker.redis import blocking_line
 from tests.runtime.programs import run
 from tests.support.proxy import proxy
 from tests.support.servers import Running, server
@@ -256,6 +257,19 @@ async def test_a_silent_server_costs_no_more_than_the_time_limit(running: Runnin
         assert str(await app.handle(id).astate()) == "queued"
         assert not (await once(MANY)).duplicate
         assert (await app.asnapshot()).ready == MANY + 2
+
+
+async def test_where_a_line_is_silent_no_other_connection_is_waited_for(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway forgot all connections, or the server is another one: a new connection answers."""
+    monkeypatch.setattr(blocking_line, "_SILENCE", 0.3)  # that of other connections is 5 seconds
+    async with behind(running) as (between, app, once):
+        between.forget()
+        assert not (await once(MANY, hurried(app, 4.0))).duplicate
+        assert not (await once(MANY + 1)).duplicate
+        assert (await app.asnapshot()).ready == MANY + 2
+        assert lines(app) == 1
 
 
 async def test_connections_that_are_reset_are_opened_anew(running: Running) -> None:

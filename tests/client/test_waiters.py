@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
-from fairlead import Fairlead, Handle
+from fairlead import Ambiguous, Fairlead, Handle, Refused
+from fairlead.broker.memory import MemoryBroker
 from tests.support.servers import Running, server
 from tests.worker.harness import until
 
@@ -67,3 +69,24 @@ async def test_a_thousand_waiters_are_woken_at_once_over_the_same_connections(
     assert found == [n % tasks for n in range(WAITERS)]
     # A waiter that had to be asked again would have taken ten seconds.
     assert took < 5.0
+
+
+async def test_who_waits_hears_that_the_client_was_closed_while_no_reply_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def lost(*args: Any, **options: Any) -> Any:
+        raise Ambiguous("the reply was lost")
+
+    monkeypatch.setattr(MemoryBroker, "watch", lost)
+    app = Fairlead("memory://")
+
+    @app.task
+    def never() -> None: ...
+
+    handle = await never.aenqueue()
+    waiting = asyncio.ensure_future(handle.aresult(timeout=5))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()  # it asks again
+    await app.aclose()
+    with pytest.raises(Refused, match="the client was closed while waiting for a task"):
+        await waiting

@@ -27,6 +27,18 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "cancelled for a connection",
+        "a task that is cancelled while it waits for a connection to the ledger ends",
+        _TESTS + "test_pool.py::"
+        "test_a_cancellation_that_comes_together_with_something_else_is_not_lost",
+        (
+            Mutant(
+                _LEDGER + "pool.py",
+                (("if _cancellations() > cancelled:\n", "if False:\n"),),
+            ),
+        ),
+    ),
+    Guard(
         "share of a batch",
         "nobody waits in the ledger behind the flood of another",
         _TESTS + "test_outbox.py::test_a_flood_of_one_tenant_does_not_hold_up_the_others",

@@ -46,6 +46,14 @@ GUARDS: tuple[Guard, ...] = (
         ("elif not shares_head(message, like):", "elif not head:"),
     ),
     _guard(
+        "packed: other thread",
+        "a task is sent with its own head, whatever other threads send meanwhile",
+        "tests/broker/redis/test_packed_submissions.py::"
+        "test_a_head_that_another_thread_remembers_meanwhile_is_not_taken",
+        "broker/redis/packed_submissions.py",
+        ("head = last[1] if fields == last[0]", "head = _last[1] if fields == last[0]"),
+    ),
+    _guard(
         "tasks of one moment",
         "tasks for one moment run in the order in which they were enqueued",
         "tests/client/test_submit_path.py::"
@@ -66,6 +74,22 @@ GUARDS: tuple[Guard, ...] = (
         _TEMPLATE + "test_calls_that_no_handler_takes_are_refused_also_behind_good_ones",
         "client/template.py",
         ("if not self._least <= len(args) <= self._most:", "if False:"),
+    ),
+    _guard(
+        "waiters: closed",
+        "who waits for a result hears that the client was closed",
+        "tests/client/test_waiters.py::"
+        "test_who_waits_hears_that_the_client_was_closed_while_no_reply_came",
+        "client/waiter.py",
+        ("        if self._is_closed:\n", "        if False:\n"),
+    ),
+    _guard(
+        "waiters: read",
+        "a lost reply to a read does not make it wait for ever",
+        "tests/client/test_waiters.py::"
+        "test_who_waits_hears_that_the_client_was_closed_while_no_reply_came",
+        "client/handle.py",
+        ("            raise Unreachable(str(error)) from error\n", "            raise\n"),
     ),
     _guard(
         "lines: doubt",
@@ -93,6 +117,13 @@ GUARDS: tuple[Guard, ...] = (
         _LINES + "test_of_a_server_that_is_gone_it_is_sure_that_nothing_was_done",
         "broker/redis/blocking_line.py",
         ("if session.is_closed or self._is_lost():", "if session.is_closed:"),
+    ),
+    _guard(
+        "lines: silence",
+        "where a thread's connection was silent, the idle one beside it is not waited for",
+        _LINES + "test_where_a_line_is_silent_no_other_connection_is_waited_for",
+        "broker/redis/blocking_line.py",
+        ("and seconds >= _SILENCE:", "and False:"),
     ),
     _guard(
         "lines: fork",

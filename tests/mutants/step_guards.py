@@ -67,6 +67,17 @@ GUARDS: tuple[Guard, ...] = (
         "expire",
         ("local unset = done < STEP and configure.apply_on()", "local unset = false"),
     ),
+    Guard(
+        "steps: tenant everywhere, in doubt",
+        "what was set for a tenant is not said to be undone if the server goes away meanwhile",
+        _TESTS + "test_tidy_gives_a_tenant_what_a_caller_did_not_stay_for",
+        (
+            Mutant(
+                "fairlead/broker/redis/broker.py",
+                (('raise Ambiguous(f"it is set', 'raise type(error)(f"it is set'),),
+            ),
+        ),
+    ),
     _lua(
         "steps: tenant everywhere, elsewhere",
         "on a server that was started again a tenant is given its settings from the first queue on",

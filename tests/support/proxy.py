@@ -65,6 +65,11 @@ class Proxy:
         if down:
             self._down.clear()
 
+    def forget(self) -> None:
+        """Let nothing through on the connections there are, as a gateway that forgot them does."""
+        for pair in self._pairs:
+            pair.is_forgotten = True
+
     def heal(self) -> None:
         self._up.set()
         self._down.set()
@@ -124,7 +129,8 @@ class Proxy:
                 self.seen += 1
                 fault = next((f for f in self._faults if f.number == self.seen), None)
             pair.asked.append(fault)
-            await self._pass(command, self._up, server)
+            if not pair.is_forgotten:
+                await self._pass(command, self._up, server)
 
     async def _downward(self, reader: asyncio.StreamReader, pair: _Pair) -> None:
         async for reply in _frames(reader):
@@ -165,6 +171,7 @@ class _Pair:
         self.client = client
         self.server: asyncio.StreamWriter | None = None  # until it has been reached
         self.asked: deque[Fault | None] = deque()
+        self.is_forgotten = False  # what comes from now on is lost
 
     def reset(self) -> None:
         for writer in filter(None, (self.client, self.server)):

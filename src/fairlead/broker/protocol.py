@@ -315,7 +315,8 @@ class Broker(
         """Set limits, weights and pauses; they hold for the existing backlog from now on.
 
         What is set for a tenant in all queues comes to them a part at a time, and to all of them
-        before this returns; if the caller goes away, ``tidy`` goes on with it.
+        before this returns; if the caller goes away, ``tidy`` goes on with it. Raises ``Ambiguous``
+        if it is set, and the broker goes away before all have it.
 
         A ``Declaration`` is made unless the last one about the same queue, tenant or limiter was
         the same: so what is set at run time outlives it until it is changed, and an emptied broker

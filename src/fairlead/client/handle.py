@@ -27,12 +27,14 @@ from fairlead.client.errors import HANDLE, no_attribute
 from fairlead.client.task_info import TaskInfo, info_of
 from fairlead.model.argument_packing import unpack_as
 from fairlead.model.errors import (
+    Ambiguous,
     BrokerError,
     InvalidInput,
     ResultGone,
     ResultTimeout,
     TaskCancelled,
     TaskFailed,
+    Unreachable,
 )
 from fairlead.model.lifecycle import FINAL, State
 from fairlead.model.log_lines import LogLines, read_log
@@ -340,13 +342,19 @@ def refuse_to_block(limit: float | None, what: str) -> None:
     )
 
 
-async def until_answered(id: str, limit: float | None, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask, and again after whatever passes by itself: only for what may be repeated.
+async def until_answered(id: str, limit: float | None, read: Callable[[], Awaitable[T]]) -> T:
+    """Read, and again after whatever passes by itself.
 
     The time is the caller's: an outage, a server that loads its data or has no replica ends it no
     sooner than a task that takes long.
     """
     lost: BrokerError | None = None
+
+    async def ask() -> T:
+        try:
+            return await read()
+        except Ambiguous as error:  # a read is in no doubt, in which it would be repeated for ever
+            raise Unreachable(str(error)) from error
 
     def failed(error: BrokerError) -> None:
         nonlocal lost

@@ -36,9 +36,12 @@ class Waiter:
         self._waiting: dict[str, list[asyncio.Future[_Ended]]] = {}
         self._collector: asyncio.Task[None] | None = None
         self._last = 0  # number of the last mail that was read
+        self._is_closed = False
 
     async def wait(self, id: str) -> State | None:
         """The final state, or None if the task is unknown."""
+        if self._is_closed:
+            raise _closed()
         future: asyncio.Future[_Ended] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(id, []).append(future)
         try:
@@ -56,7 +59,8 @@ class Waiter:
 
     async def close(self) -> None:
         """Tell those who still wait that the client is closed."""
-        self._fail(Refused("closed", "the client was closed while waiting for a task"))
+        self._is_closed = True
+        self._fail(_closed())
         if self._collector is not None:
             self._collector.cancel()
             await asyncio.wait([self._collector])
@@ -119,3 +123,7 @@ class Waiter:
     def _fail(self, error: Exception) -> None:
         for id in self._waiting:
             self._tell(id, error)
+
+
+def _closed() -> Refused:
+    return Refused("closed", "the client was closed while waiting for a task")

@@ -175,6 +175,22 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
+        """Borrow a connection, and raise a cancellation of this task that was lost meanwhile.
+
+        On Python 3.11 the pool and psycopg lose one that comes together with what they wait for. A
+        task that goes on after errors would never end, nor would those who wait for its end.
+        """
+        cancelled = _cancellations()
+        try:
+            async with self._borrowed() as connection:
+                if _cancellations() <= cancelled:
+                    yield connection
+        finally:
+            if _cancellations() > cancelled:
+                raise asyncio.CancelledError
+
+    @contextlib.asynccontextmanager
+    async def _borrowed(self) -> AsyncIterator[AsyncConnection[tuple[Any, ...]]]:
         pool = self._pool  # whoever closes it meanwhile still gets the connection back
         if pool is None:
             raise LedgerUnreachable(f"the connections to the ledger at {self._where} are closed")
@@ -224,6 +240,11 @@ class Pool:
         return (
             LedgerAmbiguous(f"{what}; it may have been done") if writes else LedgerUnreachable(what)
         )
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def _keep(pool: AsyncConnectionPool[Any]) -> None:

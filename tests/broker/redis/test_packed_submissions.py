@@ -11,7 +11,7 @@ from fairlead.broker.redis.packed_submissions import PackedSubmissions, beginnin
 from fairlead.broker.redis.wire import pack
 from fairlead.broker.requests import LeaseRef, Submission
 from fairlead.model.lifecycle import Settlement, State
-from fairlead.model.message import Message
+from fairlead.model.message import Message, head_fields
 from fairlead.model.options import Dependency, Unique
 
 HEAD = ("t1.5", "ärger", 12_345)
@@ -53,6 +53,32 @@ def test_the_command_is_the_same(batch: list[Submission]) -> None:
         assert (packed, packed.args) == (batch, args)
         command = beginning(packed.length, "f", "key", HEAD) + packed.tail
         assert command == pack(("FCALL", "f", 1, "key", *HEAD, *args))
+
+
+def test_a_head_that_another_thread_remembers_meanwhile_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a task would be stored as one of another tenant."""
+    mine, others = one("x", tenant="mine"), one("y", tenant="others")
+    interruptions = [others]
+
+    class Interrupted(tuple[Any, ...]):
+        def __eq__(self, other: object) -> bool:
+            is_equal = tuple(self) == other
+            while interruptions:
+                PackedSubmissions([interruptions.pop()])
+            return is_equal
+
+        __hash__ = tuple.__hash__
+
+    module = PackedSubmissions.__module__
+    monkeypatch.setattr(f"{module}._last", ((), b""))  # what it remembers is forgotten after this
+    PackedSubmissions([mine])
+    monkeypatch.setattr(f"{module}.head_fields", lambda message: Interrupted(head_fields(message)))
+    packed = PackedSubmissions([mine])
+    assert beginning(packed.length, "f", "key", HEAD) + packed.tail == pack(
+        ("FCALL", "f", 1, "key", *HEAD, *packed.args)
+    )
 
 
 def test_what_is_no_text_is_refused() -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from fairlead.broker.redis import RedisBroker
 from fairlead.broker.redis.keys import Keys
-from fairlead.broker.requests import Alter, Fetch, QueueChange, TenantChange
+from fairlead.broker.requests import Alter, Call, Fetch, QueueChange, TenantChange
 from fairlead.client.client import Client as AppClient
-from fairlead.model.errors import Unreachable
+from fairlead.model.errors import Ambiguous, Unreachable
 from fairlead.model.lifecycle import State
 from tests.support.fair import LiveClient
 from tests.support.long_way import clockless_lua, slow_lua
@@ -199,16 +199,40 @@ async def test_tidy_gives_a_tenant_what_a_caller_did_not_stay_for(
 ) -> None:
     await known_everywhere(broker)
 
-    async def away(*args: Any) -> Any:
+    async def away(*args: Any, **options: Any) -> Any:
         raise Unreachable("the server went away")
 
     monkeypatch.setattr(broker, "own", away)
-    with pytest.raises(Unreachable):
+    with pytest.raises(Ambiguous, match="it is set, but not every queue has it yet: the server"):
         await broker.configure(LiveClient(broker).call(), [TenantChange(tenant="a", paused=True)])
     monkeypatch.undo()
     while (await broker.tidy()).more:
         pass
     assert await runnable(broker) == {"b"}
+
+
+async def test_who_sets_something_everywhere_waits_no_longer_than_there_is_time(
+    broker: Counted, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server stands still once it is set: what a later call says of that is not all."""
+    await known_everywhere(broker)
+    run = broker.run
+
+    async def frozen(verb: str, *args: Any, **options: Any) -> Any:
+        if verb == "apply_settings":
+            running.pause()
+        return await run(verb, *args, **options)
+
+    monkeypatch.setattr(broker, "run", frozen)
+    until = asyncio.get_running_loop().time() + 1.0
+    try:
+        with pytest.raises(Ambiguous, match="it is set"):
+            await asyncio.wait_for(  # without a limit of its own it has ten seconds
+                broker.configure(Call("setter", 1, until), [TenantChange(tenant="a", paused=True)]),
+                8.0,
+            )
+    finally:
+        running.resume()
 
 
 async def test_a_tenant_is_given_it_everywhere_although_the_server_is_started_again(

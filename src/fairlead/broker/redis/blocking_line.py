@@ -22,7 +22,7 @@ from fairlead.broker.redis.login import check_login, commands, why_not
 from fairlead.broker.redis.packed_submissions import PackedSubmissions, beginning
 from fairlead.broker.redis.scripts import load
 from fairlead.broker.redis.session import Session, not_text
-from fairlead.broker.redis.wire import ReplyError, pack
+from fairlead.broker.redis.wire import ReplyError, Wire, pack
 from fairlead.broker.requests import Call, Receipt, Submission
 from fairlead.broker.submission_checks import check_submissions
 from fairlead.model.errors import Ambiguous
@@ -37,9 +37,10 @@ class BlockingLine:
 
     is_possible = hasattr(select, "poll")  # not on Windows
 
-    def __init__(self, session: Session, address: Address, place: Place) -> None:
+    def __init__(self, session: Session, address: Address, beside: Wire) -> None:
+        """``beside`` is the connection of the event loop: what this one loses goes on over it."""
         self._session = session
-        self._address, self._place = address, place
+        self._address, self._place, self._beside = address, beside.place, beside
         self._socket: socket.socket | None = None
         self._reader = hiredis.Reader(notEnoughData=_NOTHING_YET)
         self._news: select.poll
@@ -109,6 +110,8 @@ class BlockingLine:
             return self._read(connection, seconds, until)
         except BaseException as error:
             self.close()  # what comes later must not be taken for the answer to another call
+            if isinstance(error, TimeoutError) and seconds >= _SILENCE:
+                self._beside.doubt_soon(_SILENCE)
             if isinstance(error, (OSError, hiredis.ProtocolError)):
                 raise Ambiguous(
                     f"the connection to {self._place} was lost during a call: {error}"

@@ -51,6 +51,7 @@ from fairlead.broker.requests import (
 )
 from fairlead.broker.submission_checks import check_submissions
 from fairlead.broker.transfers import Transferred
+from fairlead.model.errors import Ambiguous, BrokerError
 from fairlead.model.lifecycle import Settlement
 
 _ZERO = ord("0")
@@ -243,7 +244,11 @@ class RedisBroker(Session):
         reply: bytes = await self.numbered("configure", call, now, encode.change_args(changes))
         more = reply == b"1"
         while more:
-            more = answers.moved(await self.own("apply_settings", now)).more
+            try:
+                reply = await self.own("apply_settings", now, until=call.until)
+            except BrokerError as error:
+                raise Ambiguous(f"it is set, but not every queue has it yet: {error}") from error
+            more = answers.moved(reply).more
 
     async def purge(
         self, call: Call, queue: str, tenant: str | None = None, *, now: float | None = None

@@ -35,10 +35,10 @@ class LoopSession:
         """Held by the one call of a verb that is in flight: numbers must arrive in order."""
         return self._lines.setdefault(verb, asyncio.Lock())
 
-    def next(self, verb: str) -> Call:
+    def next(self, verb: str, until: float | None = None) -> Call:
         """The next number of this loop's own calls of a verb."""
         number = self._numbers[verb] = self._numbers.get(verb, 0) + 1
-        return Call(f"{self._name}:{verb}", number)
+        return Call(f"{self._name}:{verb}", number, until)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do something beside the verbs; ``close`` waits for it."""

@@ -98,8 +98,8 @@ def _add_plain(parts: list[bytes], submissions: Sequence[Submission]) -> int:
             return 0
         if like is None:
             # Equal will do, unlike where they are checked: what passed and is equal is sent alike.
-            fields = head_fields(message)
-            head = _last[1] if fields == _last[0] else head_of(message)
+            fields, last = head_fields(message), _last  # read once: other threads write it
+            head = last[1] if fields == last[0] else head_of(message)
             _last = fields, head
         elif not shares_head(message, like):
             head = head_of(message)

@@ -115,7 +115,7 @@ class Session:
         is_odd = self.address.tls is not None or self.test_clock or self._set is not None
         if wire is None or self.is_closed or is_odd or not BlockingLine.is_possible:
             return None
-        return BlockingLine(self, self.address, wire.place)
+        return BlockingLine(self, self.address, wire)
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -226,12 +226,14 @@ class Session:
         head = (self.clock(now), name, call.number)
         return await self.run(verb, args, call, head=head, tail=tail)
 
-    async def own(self, verb: str, now: float | None, *args: Value) -> Any:
+    async def own(
+        self, verb: str, now: float | None, *args: Value, until: float | None = None
+    ) -> Any:
         """The same for a verb whose caller has no numbers, so that it can be repeated as well."""
         clock = self.clock(now)
         session = await self.here()
         async with session.line(verb):
-            call = session.next(verb)
+            call = session.next(verb, until)
             return await self.run(verb, [clock, call.incarnation, call.number, *args], call)
 
     def clock(self, now: float | None) -> str:

@@ -159,6 +159,20 @@ class Wire(asyncio.Protocol):
                 with suppress(RuntimeError):  # the loop was closed before the connection
                     transport.abort()
 
+    def doubt_soon(self, silence: float) -> None:
+        """Give up a connection over which nothing came for so long; from any thread.
+
+        For whoever has waited for so long on another connection to the same place: this one may be
+        idle, and the next call over it would have to find out by itself.
+        """
+
+        def doubt() -> None:
+            if self._loop.time() - self._heard >= silence:
+                self.drop(f"another connection to it was silent for {silence:g} s")
+
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(doubt)
+
     def abandon(self) -> None:
         """Forget a connection that belongs to the parent of this process; sends nothing.
 

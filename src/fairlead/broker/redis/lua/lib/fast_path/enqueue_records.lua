@@ -5,7 +5,7 @@
 -- among them.
 -- fast_path/enqueue.enter has found that the call is new and that nothing is to be told or delivered. This must equal what the
 -- engine, fast_path/records.enter_recorded and conclude do for such a call, byte for byte in every key and in the answer:
--- tests/broker/redis/test_straight_way.py compares them. It decides before its first write; whatever is unusual it leaves to them,
+-- tests/broker/redis/test_straight_entry.py compares them. It decides before its first write; whatever is unusual it leaves to them,
 -- with nothing written: what enter_recorded leaves to the engine, a key that is held, a parent with more dependents than stand with it.
 -- EDGES: so many a child may have, as in dependencies.edges.
 -- @const EDGES=16
