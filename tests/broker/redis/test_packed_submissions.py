@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.broker.redis import answers
 from fairlead.broker.redis.encode import submission_args
 from fairlead.broker.redis.packed_submissions import PackedSubmissions, beginning
 from fairlead.broker.redis.wire import pack
@@ -50,7 +51,7 @@ def test_the_command_is_the_same(batch: list[Submission]) -> None:
     args = submission_args(batch)
     for _ in range(2):  # the second time the head is remembered
         packed = PackedSubmissions(batch)
-        assert (packed, packed.args) == (batch, args)
+        assert (list(packed), packed.args) == (batch, args)
         command = beginning(packed.length, "f", "key", HEAD) + packed.tail
         assert command == pack(("FCALL", "f", 1, "key", *HEAD, *args))
 
@@ -60,3 +61,15 @@ def test_what_is_no_text_is_refused() -> None:
         PackedSubmissions([one("x", special={"unique": Unique(key="\ud800")})])
     with pytest.raises(UnicodeEncodeError):
         beginning(1, "f", "key", ("", "\ud800", 1))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_one_answer_among_many_that_is_another_is_read(place: int) -> None:
+    said, ids = [b"a3"] * 3, ["x", "y", "z"]
+    assert [r.code for r in answers.receipts(b"\x1e".join(said), ids)] == ["accepted"] * 3
+    said[place] = b"c3"
+    found = answers.receipts(b"\x1e".join(said), ids)
+    assert [r.code for r in found].index("conflict") == place
+    assert [r.id for r in found] == ids
+    again = answers.receipts(b"\x1e".join([b"a3"] * 2) + b"\x1dv\x1fw", ids)
+    assert [r.id for r in again] == ["v", "w"]  # those that the number was used for first
