@@ -122,16 +122,17 @@ class Client:
         try:
             if self._fallback is None and not self._around and self.codecs is None:
                 return await self._path.submit(row, until)
+            submission = filled(row)
+            path = self._path.choose(durability, (submission,))
 
             async def send(submissions: Sequence[Submission]) -> list[Receipt]:
-                path = self._path.choose(durability, submissions)
                 if isinstance(path, SubmitPath):
                     receipts = [await path.submit(row_of(submissions[0]), until)]
                 else:
                     receipts = [await path.submit(submissions[0], until)]
                 return await self.recognized(submissions, receipts)
 
-            return (await through(self._around, [filled(row)], send))[0]
+            return (await through(self._around, [submission], send))[0]
         except BrokerError as error:
             about(error, filled(row))
             raise
