@@ -13,7 +13,6 @@ from fairlead.broker.requests import MAX_TENANTS, Submission
 from fairlead.broker.submission_checks import (
     MAX_ENVELOPE,
     MAX_TRACE,
-    check_message,
     check_submissions,
 )
 from fairlead.model.argument_packing import MAX_BODY, pack_arguments
@@ -40,6 +39,11 @@ class Text(str):
 def message(**changes: Any) -> Message:
     fields: dict[str, Any] = {"id": MADE, "queue": "mail", "tenant": "acme", "body": b"b"}
     return Message(**fields | changes)
+
+
+def check(made: Message, like: Message | None = None) -> None:
+    """Check a message, alone or behind one that passed."""
+    check_submissions([Submission(message=each) for each in (like, made) if each is not None])
 
 
 @pytest.mark.parametrize(
@@ -72,8 +76,8 @@ def message(**changes: Any) -> Message:
 )
 def test_a_message_within_bounds_passes_and_can_be_read_again(changes: dict[str, Any]) -> None:
     given_message = message(**changes)
-    check_message(given_message)
-    check_message(given_message)  # from memory, this time
+    check(given_message)
+    check(given_message)  # from memory, this time
     assert Message.decode(given_message.encode()) == given_message
 
 
@@ -143,7 +147,7 @@ def test_what_is_wrong_is_refused_by_name(field: str, like: Message | None) -> N
     error, values = WRONG[field]
     for value in values:
         with pytest.raises(InvalidInput) as caught:
-            check_message(message(**{field: value}), like)
+            check(message(**{field: value}), like)
         assert type(caught.value) is error
         assert str(caught.value).startswith("task id" if field == "id" else field)
         assert len(str(caught.value).splitlines()) == 1
@@ -170,7 +174,7 @@ def test_what_is_wrong_is_refused_by_name(field: str, like: Message | None) -> N
 def test_limiters_are_a_tuple_of_different_names(limiters: Any, error: type[InvalidInput]) -> None:
     for like in (None, message()):
         with pytest.raises(InvalidInput, match="limiter") as caught:
-            check_message(message(limiters=limiters), like)
+            check(message(limiters=limiters), like)
         assert type(caught.value) is error
 
 
@@ -179,7 +183,7 @@ def test_limiters_are_a_tuple_of_different_names(limiters: Any, error: type[Inva
 )
 def test_bodies_and_traces_are_bounded(field: str, limit: int) -> None:
     with pytest.raises(TooLarge, match=f"the {field} is {limit + 1} bytes") as caught:
-        check_message(message(**{field: bytes(limit + 1)}), message())
+        check(message(**{field: bytes(limit + 1)}), message())
     assert (caught.value.size, caught.value.limit) == (limit + 1, limit)
 
 
@@ -188,7 +192,7 @@ def test_the_largest_arguments_fit_with_their_envelope() -> None:
     arguments = pack_arguments([bytes(MAX_BODY - overhead)], {})
     assert len(arguments) == MAX_BODY
     body = Body(task="x" * 200, arguments=arguments, timeout=1.5, retention=1.5, max_retries=1_000)
-    check_message(message(body=body.encode()))
+    check(message(body=body.encode()))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_whatever_options_allow_passes(tenant: str, id: str, cost: float, limite
     options = Options(tenant=tenant, id=id, cost=cost, limiters=limiters)
     found = resolved(options, Priorities())
     assert found.id is not None
-    check_message(
+    check(
         Message(
             id=found.id,
             queue=found.queue,
@@ -245,4 +249,4 @@ fields = st.sampled_from(Message.__struct_fields__[:10])
 @given(st.dictionaries(fields, anything | st.lists(st.text()) | st.lists(st.text()).map(tuple)))
 def test_a_message_passes_or_is_refused_by_a_typed_error(changes: dict[str, Any]) -> None:
     with contextlib.suppress(InvalidName, InvalidOption, TooLarge):
-        check_message(message(**changes))
+        check(message(**changes))

@@ -139,7 +139,7 @@ async def test_packed_submissions_are_the_same_call(running: Running) -> None:
     store = connect(running.url)
     made = [submission(tenant=f"t{n % 3}") for n in range(10)]
     packed = packed_for(store, made)
-    assert packed == made
+    assert list(packed) == made
     assert packed is not made
     first = await store.enqueue(Call("c", 1), packed)  # there is no connection yet
     assert {receipt.code for receipt in first} == {"accepted"}

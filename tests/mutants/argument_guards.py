@@ -15,7 +15,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/client/template.py",
-                (("elif tuple(map(type, args)) not in self._plain_types:", "elif False:"),),
+                (("known = known[type(value)]", "known = next(iter(known.values()))"),),
             ),
         ),
     ),

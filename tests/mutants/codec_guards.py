@@ -16,7 +16,7 @@ GUARDS: tuple[Guard, ...] = (
         (
             Mutant(
                 "fairlead/client/template.py",
-                (("if self._codecs is not None:", "if False:"),),
+                (("if self._codecs is None:", "if True:"),),
             ),
             Mutant(
                 "fairlead/worker/run/light_attempt.py",

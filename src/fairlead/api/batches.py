@@ -118,7 +118,7 @@ class Piece:
         return [self._lines[index] for index in sorted(self._lines)]
 
     async def _send(
-        self, chunk: list[Submission], indices: list[int], durability: Durability
+        self, chunk: Sequence[Submission], indices: list[int], durability: Durability
     ) -> None:
         try:
             receipts = await self._request.client.submit_many(chunk, None, durability)
@@ -162,7 +162,7 @@ class _At(Problem):
 
 
 def _answers(
-    indices: list[int], chunk: list[Submission], receipts: list[Receipt]
+    indices: list[int], chunk: Sequence[Submission], receipts: list[Receipt]
 ) -> Iterator[Line]:
     for index, submission, receipt in zip(indices, chunk, receipts, strict=True):
         if receipt.code == "accepted" or receipt.code == "duplicate":

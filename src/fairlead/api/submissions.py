@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from fairlead.api.http.problems import Forbidden, Invalid, Spooled
 from fairlead.api.http.route import Request
 from fairlead.broker.requests import Durability, Receipt, Submission
-from fairlead.client import CallOptions, TaskCall, error_of
+from fairlead.client import CallOptions, TaskCall, call_of, error_of
 from fairlead.model.errors import InvalidName, UnknownDependency
 from fairlead.model.lifecycle import State
 
@@ -98,7 +98,7 @@ async def submission_of(request: Request, new: NewTask, *, id: str | None = None
             strict=None if new.strict is UNSET else new.strict,
             patience=request.service.catalog_patience,
         )
-        call: TaskCall[Any] = TaskCall(kind, tuple(new.args), new.kwargs)
+        call: TaskCall[Any] = call_of(kind, tuple(new.args), new.kwargs)
         if request.large:  # a megabyte of small values takes a second; others have requests too
             return await asyncio.to_thread(call.submission)
         return call.submission()

@@ -9,10 +9,11 @@ import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import get_args
+from typing import Any, get_args
 
 from fairlead.broker.checks import check_settlement
 from fairlead.broker.requests import MAX_ENQUEUE, MAX_TENANTS, Submission
+from fairlead.broker.submissions import Submissions
 from fairlead.model.argument_packing import MAX_BODY
 from fairlead.model.errors import InvalidInput, InvalidName, InvalidOption, TooLarge
 from fairlead.model.lifecycle import DependencyPolicy, Settlement, State
@@ -39,23 +40,57 @@ _check_tenant = lru_cache(maxsize=8_192)(check_tenant)
 _check_limiter = lru_cache(maxsize=1_024)(check_limiter)
 
 
+#: The last pattern that passed.
+_passed = Submission(message=Message(id="", queue="default", tenant="default", body=b""))
+
+
 def check_submissions(submissions: Sequence[Submission]) -> None:
     """Refuse a batch that breaks the rules of the verb."""
+    global _passed  # noqa: PLW0603 - calls of one task come again and again
     if len(submissions) > MAX_ENQUEUE:
         raise TooLarge("the batch", len(submissions), MAX_ENQUEUE, "tasks")
-    like: Message | None = None
-    for submission in submissions:
-        check_submission(submission, like)
-        like = submission.message
-    if len(submissions) > MAX_TENANTS:
-        tenants = {submission.message.tenant for submission in submissions}
+    found = submissions if isinstance(submissions, Submissions) else Submissions.of(submissions)
+    last = _passed
+    for like in found.likes:
+        if like is not last:
+            _check_kind(like, last.message)
+            last = like
+    if not last.message.id:
+        _passed = last
+    if not _are_plain(found.ids, found.bodies):
+        for like, id, body in zip(found.likes, found.ids, found.bodies, strict=True):
+            _check_contents(id, body, like.message)
+    if len(found.likes) > MAX_TENANTS:
+        tenants = {like.message.tenant for like in found.likes}
         if len(tenants) > MAX_TENANTS:
             raise TooLarge("the batch", len(tenants), MAX_TENANTS, "tenants")
 
 
-def check_submission(submission: Submission, like: Message | None = None) -> None:
-    """Refuse one that no broker takes, whatever comes with it; ``like`` is for its message."""
-    check_message(submission.message, like)
+def _are_plain(ids: Sequence[Any], bodies: Sequence[object]) -> bool:
+    """Whether all are right at a glance."""
+    for id in ids:
+        if type(id) is not str or not 0 < len(id) <= _LONGEST_ID:
+            return False
+    for body in bodies:
+        if type(body) is not bytes or len(body) > _LARGEST_BODY:
+            return False
+    text = "".join(ids)
+    return text.isascii() and text.encode().isalnum()
+
+
+def check_submission(submission: Submission) -> None:
+    """Refuse one that no broker takes, whatever comes with it."""
+    _check_kind(submission)
+    _check_contents(submission.message.id, submission.message.body, submission.message)
+
+
+def _check_kind(submission: Submission, last: Message | None = None) -> None:
+    """Look at all but id and body; ``last`` is the message of one that passed."""
+    message = submission.message
+    if last is None or not shares_head(message, last):
+        _check_head(message)
+    if type(message.trace) is not bytes or len(message.trace) > MAX_TRACE:
+        _check_bytes("trace", message.trace, MAX_TRACE)
     if submission.delay != 0.0 or submission.deadline is not None or submission.unique is not None:
         _check_times(submission)
     if submission.depends_on and len(submission.depends_on) > MAX_DEPENDENCIES:
@@ -96,26 +131,11 @@ def _check_ended(submission: Submission, ended: Settlement) -> None:
     check_settlement(ended)
 
 
-def check_message(message: Message, like: Message | None = None) -> None:
-    """Raise InvalidName, InvalidOption or TooLarge for what may not be stored.
-
-    Only plain types pass: what is equal to one (True to 1, a member of an enum to its value) need
-    not be stored or printed like it. ``like`` is a message that passed: of the same objects as
-    there, which calls of one task share, nothing more is asked.
-    """
-    id, body, trace = message.id, message.body, message.trace
-    if like is None or not shares_head(message, like):
-        _check_head(message)
-    if type(id) is not str or not (
-        (len(id) <= _LONGEST_ID and id.isascii() and id.encode().isalnum())  # quicker, for most
-        or _ID(id)
-        or _is_scoped(id, message.tenant)
-    ):
+def _check_contents(id: object, body: object, message: Message) -> None:
+    if type(id) is not str or not (_ID(id) or _is_scoped(id, message.tenant)):
         raise InvalidName("task id", id, _ID_RULE)
     if type(body) is not bytes or len(body) > _LARGEST_BODY:
         _check_bytes("body", body, _LARGEST_BODY)
-    if type(trace) is not bytes or len(trace) > MAX_TRACE:
-        _check_bytes("trace", trace, MAX_TRACE)
 
 
 def _check_head(message: Message) -> None:

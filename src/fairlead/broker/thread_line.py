@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.broker.requests import Call, Receipt, Submission
+from fairlead.broker.requests import Call, Receipt
+from fairlead.broker.submissions import Row
 
 if TYPE_CHECKING:
     from fairlead.broker import Store
@@ -21,7 +22,7 @@ class ThreadLine(Protocol):
         """Connect in that time. Raises ``BrokerError`` if that fails."""
         ...
 
-    def enqueue(self, call: Call, submission: Submission, seconds: float) -> Receipt | None:
+    def enqueue(self, call: Call, row: Row, seconds: float) -> Receipt | None:
         """Enqueue one task, and wait for the answer for no longer than that.
 
         None if there is no plain answer: ask ``enqueue`` of the broker, under the same number.

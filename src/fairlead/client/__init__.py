@@ -9,7 +9,7 @@ from fairlead.broker.records import Snapshot, TaskRecord, WorkerRecord
 from fairlead.broker.requests import Receipt
 from fairlead.broker.stats import Histogram, QueueStats, Stats, TenantStats
 from fairlead.client.batch import FencedEnqueuer, aenqueue_calls, enqueue_calls
-from fairlead.client.call import BoundTask, CallOptions, TaskCall
+from fairlead.client.call import BoundTask, CallOptions, TaskCall, call_of
 from fairlead.client.catalog import KnownTask, check_arguments, known_tasks
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
@@ -67,6 +67,7 @@ __all__ = (
     "TenantStats",
     "WorkerRecord",
     "aenqueue_calls",
+    "call_of",
     "check_arguments",
     "declared",
     "enqueue_calls",

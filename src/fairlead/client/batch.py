@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import UNSET
 
 from fairlead.broker import call_limit
 from fairlead.broker.requests import Durability, LeaseRef, Receipt, Submission
-from fairlead.client.call import BoundTask, CallOptions, TaskCall, bounds_of
+from fairlead.broker.submissions import Submissions, likes_of
+from fairlead.client.call import BoundTask, CallOptions, TaskCall, bounds_of, call_of
 from fairlead.client.clients import Clients
 from fairlead.client.errors import error_of, raise_for
-from fairlead.client.handle import Handle
+from fairlead.client.handle import Handle, handle_for
 from fairlead.client.ledger_handle import LedgerHandle
 from fairlead.client.named_call import look_up, look_up_now
 from fairlead.client.outbox import awrite_tasks, write_tasks
+from fairlead.client.template import Template
 from fairlead.client.transactions import Connection, Transaction, transaction_of
 from fairlead.model.durations import Duration
 from fairlead.model.errors import InvalidInput
@@ -29,32 +32,50 @@ __all__ = (
 
 R = TypeVar("R")
 
+_TAKEN = frozenset(("accepted", "duplicate"))
+_code = attrgetter("code")
+
 
 def submissions_of(
     calls: Iterable[TaskCall[R]], registry: Registry, fence: LeaseRef | None = None
-) -> tuple[list[TaskCall[R]], list[Submission]]:
+) -> tuple[list[TaskCall[R]], Submissions]:
     """Check all calls before any is written. Errors name the call."""
     made = list(calls)
-    submissions = []
-    spec: TaskSpec | None = None  # of the call before, which is registered
+    likes: list[Submission] = []
+    ids: list[str] = []
+    bodies: list[bytes] = []
+    # Of the call before, which was right: its kind, and what the short way to others is.
+    last: BoundTask | None = None
+    template: Template | None = None
     for index, call in enumerate(made):
-        if spec is not None and type(call) is TaskCall and fence is None:
-            plain = call.plain(spec)
-            if plain is not None:
-                submissions.append(plain)
+        if type(call) is TaskCall and fence is None:
+            bound = call._bound
+            if bound is not last:
+                call.check_registered(registry)
+                last, template = bound, bound.ready
+                if template is not None and not template.is_usual():
+                    template = None
+            body = None if template is None or call.kwargs else template.body(call.args)
+            if template is not None and body is not None:
+                likes.append(template.like)
+                ids.append(call.id)
+                bodies.append(body)
                 continue
         if not isinstance(call, TaskCall):
             raise InvalidInput(
                 f"item {index} is {type(call).__name__}, not a call; use task.call(...)"
             )
         call.check_registered(registry)
-        spec = call.spec
         try:
-            submissions.append(call.submission(fence))
+            submission = call.submission(fence)
         except InvalidInput as error:
             error.add_note(f"in call {index}, of task {call.spec.name!r}; none was enqueued")
             raise
-    return made, submissions
+        last = None
+        likes.append(submission)
+        ids.append(submission.message.id)
+        bodies.append(submission.message.body)
+    return made, Submissions(likes, ids, bodies)
 
 
 async def prepared(
@@ -62,14 +83,14 @@ async def prepared(
     calls: Iterable[TaskCall[R]],
     registry: Registry,
     fence: LeaseRef | None = None,
-) -> tuple[list[TaskCall[R]], list[Submission]]:
+) -> tuple[list[TaskCall[R]], Submissions]:
     """``submissions_of`` calls, once workers were asked about those that are by name only."""
     return submissions_of(await look_up(clients.current(), calls), registry, fence)
 
 
 def prepared_now(
     clients: Clients, calls: Iterable[TaskCall[R]], registry: Registry
-) -> tuple[list[TaskCall[R]], list[Submission]]:
+) -> tuple[list[TaskCall[R]], Submissions]:
     """``prepared`` from sync code."""
     return submissions_of(look_up_now(clients, calls), registry)
 
@@ -188,7 +209,7 @@ def handles_of(
     kind: Callable[..., Handle[Any]] = Handle,
 ) -> list[Handle[R]]:
     """A handle for each call of a batch; if some were refused, the first refusal is raised."""
-    if any(receipt.code != "accepted" and receipt.code != "duplicate" for receipt in receipts):
+    if not _TAKEN.issuperset(map(_code, receipts)):
         errors = list(map(error_of, receipts, submissions))
         refused = next(error for error in errors if error is not None)
         stand = errors.count(None)
@@ -198,8 +219,8 @@ def handles_of(
         )
         raise refused
     return [
-        call.accepted(clients, receipt, submission, kind)
-        for call, receipt, submission in zip(calls, receipts, submissions, strict=True)
+        handle_for(clients, call.spec, receipt, like, kind)
+        for call, receipt, like in zip(calls, receipts, likes_of(submissions), strict=True)
     ]
 
 
@@ -226,7 +247,7 @@ def upstream_calls(registry: Registry, last: BoundTask) -> list[TaskCall[Any]]:
         seen.add(spec.name)
         if spec.positions[0] == 0 and spec.positions[1] >= 0:
             bound = BoundTask(spec, last.priorities, codecs=last.codecs)
-            calls.append(TaskCall(bound.using(said), (), {}))
+            calls.append(call_of(bound.using(said), (), {}))
             todo += _declared(spec)
     return calls
 

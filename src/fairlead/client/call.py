@@ -17,6 +17,7 @@ from typing import (
 from msgspec import UNSET, UnsetType
 
 from fairlead.broker.requests import Durability, LeaseRef, Receipt, Submission
+from fairlead.broker.submissions import filled
 from fairlead.client.clients import Clients
 from fairlead.client.errors import check_options
 from fairlead.client.flow import Part
@@ -45,7 +46,7 @@ from fairlead.model.registry import Registry, TaskSpec
 from fairlead.model.result_refs import Output
 from fairlead.runtime.ids import new_id
 
-__all__ = ("CallOptions", "BoundTask", "TaskCall", "bounds_of")
+__all__ = ("CallOptions", "BoundTask", "TaskCall", "bounds_of", "call_of")
 
 R = TypeVar("R", covariant=True)
 
@@ -193,18 +194,17 @@ class TaskCall(Part[R]):
     The same call enqueued twice is one task.
     """
 
-    __slots__ = ("_bound", "args", "id", "kwargs")
+    __slots__ = ("_bound", "args", "id", "kwargs", "spec")
 
-    def __init__(self, bound: BoundTask, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.args, self.kwargs = args, kwargs
-        self.id = _chosen_id(bound.options) if bound.is_named else new_id()
-        """The id that the task will have."""
-        self._bound = bound
-
-    @property
-    def spec(self) -> TaskSpec:
-        """The task to be called."""
-        return self._bound.spec
+    id: str
+    """The id that the task will have."""
+    args: tuple[Any, ...]
+    """The arguments by position."""
+    kwargs: dict[str, Any]
+    """The arguments by keyword."""
+    _bound: BoundTask
+    spec: TaskSpec
+    """The task to be called."""
 
     def check_registered(self, registry: Registry) -> None:
         """Refuse a task of another app; UnknownTask names the closest that this one has."""
@@ -239,17 +239,7 @@ class TaskCall(Part[R]):
 
     def using(self, **options: Unpack[CallOptions]) -> TaskCall[R]:
         """Return another call, with an id of its own, to which these options apply as well."""
-        return TaskCall(self._bound.using(options).for_call(), self.args, self.kwargs)
-
-    def plain(self, spec: TaskSpec) -> Submission | None:
-        """Return what the broker gets, if this is plainly a right call of that task.
-
-        None: ask ``submission``.
-        """
-        bound = self._bound
-        if bound.ready is None or bound.spec is not spec:
-            return None
-        return bound.ready.plain(self.id, self.args, self.kwargs)
+        return call_of(self._bound.using(options).for_call(), self.args, self.kwargs)
 
     def submission(
         self, fence: LeaseRef | None = None, after: Sequence[TaskCall[Any]] = ()
@@ -266,7 +256,7 @@ class TaskCall(Part[R]):
         if bound.ready is not None and fence is None and not after:
             plain = bound.ready.plain(self.id, self.args, self.kwargs)
             if plain is not None:
-                return plain
+                return filled(plain)
         spec = bound.spec
         spec.check_call(self.args, self.kwargs)
         template = bound.template(self.args, self.kwargs)
@@ -308,6 +298,20 @@ class TaskCall(Part[R]):
 
     def __repr__(self) -> str:
         return f"<TaskCall {self.spec.name} {self.id}>"
+
+
+def call_of(
+    bound: BoundTask,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    kind: type[TaskCall[Any]] = TaskCall,
+) -> TaskCall[Any]:
+    """Return a call with these arguments. An ``__init__`` would take twice as long."""
+    made = kind()
+    made.args, made.kwargs, made._bound = args, kwargs, bound
+    made.spec = bound.spec
+    made.id = _chosen_id(bound.options) if bound.is_named else new_id()
+    return made
 
 
 def bounds_of(calls: Iterable[TaskCall[Any]]) -> set[BoundTask]:

@@ -32,6 +32,7 @@ from fairlead.broker.requests import (
     WorkerOrder,
 )
 from fairlead.broker.schedules import Scheduled, ScheduleOrder
+from fairlead.broker.submissions import Row, Submissions, filled, row_of
 from fairlead.broker.thread_line import ThreadLine, thread_line_of
 from fairlead.client.catalog import Catalogs
 from fairlead.client.errors import about
@@ -49,7 +50,6 @@ from fairlead.telemetry.counters import Counters
 
 if TYPE_CHECKING:
     from fairlead.fallback.fallback import Fallback
-    from fairlead.fallback.submitter import Submitter
 
 
 class Client:
@@ -108,7 +108,7 @@ class Client:
 
     async def submit(
         self,
-        submission: Submission,
+        item: Submission | Row,
         limit: float | None = None,
         durability: Durability = "spooled",
     ) -> Receipt:
@@ -118,37 +118,40 @@ class Client:
         fallback the receipt says where the task is; ``committed`` raises instead of spooling it.
         """
         until = asyncio.get_running_loop().time() + (self.limit if limit is None else limit)
+        row = item if isinstance(item, tuple) else row_of(item)
         try:
-            path: SubmitPath | Submitter = self._path
-            if self._fallback is not None:
-                path = self._path.choose(durability, (submission,))
-            if not self._around and self.codecs is None:
-                return await path.submit(submission, until)
+            if self._fallback is None and not self._around and self.codecs is None:
+                return await self._path.submit(row, until)
+            submission = filled(row)
+            path = self._path.choose(durability, (submission,))
 
             async def send(submissions: Sequence[Submission]) -> list[Receipt]:
-                receipts = [await path.submit(submissions[0], until)]
+                if isinstance(path, SubmitPath):
+                    receipts = [await path.submit(row_of(submissions[0]), until)]
+                else:
+                    receipts = [await path.submit(submissions[0], until)]
                 return await self.recognized(submissions, receipts)
 
             return (await through(self._around, [submission], send))[0]
         except BrokerError as error:
-            about(error, submission)
+            about(error, filled(row))
             raise
 
     async def submit_again(
-        self, call: Call, submission: Submission, limit: float, after: Ambiguous | None
+        self, call: Call, row: Row, limit: float, after: Ambiguous | None
     ) -> Receipt:
         """Go on with a call that a thread began over a line of its own, under its number.
 
         ``limit`` is how many seconds are left of it, ``after`` what came of it so far.
         """
         caller, within = Caller(call.incarnation, first=call.number), Limit(self._until(limit))
-        enqueue = partial(self.store.enqueue, submissions=[submission])
+        enqueue = partial(self.store.enqueue, submissions=Submissions.of([row]))
         try:
             if after is None:
                 return (await caller.call(enqueue, within))[0]
             return (await caller.ask_again(enqueue, call, within, after))[0]
         except BrokerError as error:
-            about(error, submission)
+            about(error, filled(row))
             raise
 
     def thread_line(self) -> ThreadLine | None:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from fairlead.broker import Store
 from fairlead.broker.repeats import LIMIT
 from fairlead.broker.requests import Durability, Receipt, Submission
+from fairlead.broker.submissions import Row, filled
 from fairlead.client.client import Client
 from fairlead.client.middleware import AroundEnqueue
 from fairlead.client.submit_path import count_accepted
@@ -158,20 +159,18 @@ class Clients:
             )
         return portal.run(lambda: action(self.current()))
 
-    def submit(
-        self, submission: Submission, limit: float | None, durability: Durability
-    ) -> Receipt:
+    def submit(self, row: Row, limit: float | None, durability: Durability) -> Receipt:
         """Enqueue one task from sync code: over a line of this thread, or over the portal."""
         # On the thread of a loop the portal's way warns; middleware and a fallback need a loop.
         if _running_loop() is None and not self.around and self.fallback is None:
-            receipt = self._lines.submit(submission, self.limit if limit is None else limit)
+            receipt = self._lines.submit(row, self.limit if limit is None else limit)
             if receipt is not None:
                 if receipt.code == "conflict" and self.codecs is not None:
-                    return self._recognized(submission, receipt)
+                    return self._recognized(filled(row), receipt)
                 if self.counters.on:
-                    count_accepted(self.counters, (submission,), (receipt,))
+                    count_accepted(self.counters, (filled(row),), (receipt,))
                 return receipt
-        return self.sync(lambda client: client.submit(submission, limit, durability))
+        return self.sync(lambda client: client.submit(row, limit, durability))
 
     def _recognized(self, submission: Submission, receipt: Receipt) -> Receipt:
         async def look(client: Client) -> list[Receipt]:

@@ -47,6 +47,8 @@ from fairlead.model.result_refs import Output
 R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 
+_new = object.__new__
+
 
 class Handle(Generic[R]):
     """Stands for one task. Holds its id, not its content; may be made anew from the id."""
@@ -284,11 +286,12 @@ def handle_for(
         from fairlead.client.spooled_handle import SpooledHandle
 
         kind = SpooledHandle
-    elif kind is Handle:  # the same as below, which takes twice as long
-        made: Handle[Any] = Handle.__new__(Handle)
+    elif kind is Handle:
+        made: Handle[Any] = _new(Handle)  # the same as below, which takes twice as long
         made.id, made.tenant, made.task = receipt.id, submission.message.tenant, spec.name
-        made.duplicate, made.durability = receipt.code == "duplicate", receipt.durability
         made._clients, made._returns = clients, _returned(spec.handler)
+        made.durability = "committed"
+        made.duplicate = receipt.code == "duplicate"
         return made
     return kind(
         clients,

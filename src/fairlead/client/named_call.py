@@ -7,13 +7,13 @@ import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec import UNSET
 
 from fairlead.broker.repeats import late
 from fairlead.broker.requests import LeaseRef, Submission
-from fairlead.client.call import BoundTask, CallOptions, TaskCall
+from fairlead.client.call import BoundTask, CallOptions, TaskCall, call_of
 from fairlead.client.catalog import (
     DOUBTED,
     KnownTask,
@@ -56,25 +56,16 @@ class NamedCall(TaskCall[Any]):
 
     __slots__ = ("_found", "_strict")
 
-    def __init__(
-        self, bound: BoundTask, args: tuple[Any, ...], kwargs: dict[str, Any], strict: bool | None
-    ) -> None:
-        super().__init__(bound, args, kwargs)
-        self._strict = strict
-        self._found: BoundTask | None = None  # with what workers tell
+    _strict: bool | None
+    _found: BoundTask | None  # with what workers tell
 
     def using(self, **options: Unpack[CallOptions]) -> NamedCall:
         """Return another call, with an id of its own, to which these options apply as well."""
         bound = self._bound.using(options).for_call()
-        return NamedCall(bound, self.args, self.kwargs, self._strict)
+        return named_call(bound, self.args, self.kwargs, self._strict)
 
     def check_registered(self, registry: Registry) -> None:
         """Nothing to check: workers have it, not this app."""
-
-    @property
-    def spec(self) -> TaskSpec:
-        """The task to be called, as far as it is known."""
-        return (self._found or self._bound).spec
 
     def submission(
         self, fence: LeaseRef | None = None, after: Sequence[TaskCall[Any]] = ()
@@ -155,8 +146,17 @@ class NamedCall(TaskCall[Any]):
             raise InvalidOption(
                 "id", said.id, f"given with tenant=: calls of {entry.name!r} have one of their own"
             )
-        spec = client.catalogs.spec_of(entry, spec_of)
-        return self._bound.on(spec)
+        self.spec = client.catalogs.spec_of(entry, spec_of)
+        return self._bound.on(self.spec)
+
+
+def named_call(
+    bound: BoundTask, args: tuple[Any, ...], kwargs: dict[str, Any], strict: bool | None
+) -> NamedCall:
+    """Return a call with these arguments, of which nothing was asked yet."""
+    made = cast(NamedCall, call_of(bound, args, kwargs, NamedCall))
+    made._strict, made._found = strict, None
+    return made
 
 
 async def look_up(client: Client, calls: Iterable[T]) -> list[T]:

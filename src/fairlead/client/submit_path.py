@@ -16,6 +16,7 @@ from fairlead.broker.call_sizes import Room, chunks, packed_for
 from fairlead.broker.dependency_order import ordered, redirected
 from fairlead.broker.repeats import Limit, late, undone
 from fairlead.broker.requests import MAX_ENQUEUE, Durability, Receipt, Submission
+from fairlead.broker.submissions import Row, Submissions, likes_of
 from fairlead.model.errors import BrokerError
 from fairlead.model.message import task_name
 from fairlead.runtime.batcher import Batcher
@@ -47,8 +48,8 @@ class SubmitPath:
             )
         # The line remembers what the broker has accepted, in case that it loses it.
         self._line = None if self._submitter is None else self._submitter.line()
-        self._batcher: Batcher[Submission, Receipt] = Batcher(
-            self._flush, limit=MAX_ENQUEUE, fits=Room().takes, again=undone, late=late
+        self._batcher: Batcher[Row, Receipt] = Batcher(
+            self._flush, limit=MAX_ENQUEUE, fits=Room().takes_row, again=undone, late=late
         )
         self.submit = self._batcher.submit  # one task, until a moment of the loop's clock
 
@@ -89,7 +90,7 @@ class SubmitPath:
     ) -> list[Receipt]:
         """Enqueue tasks that may depend on each other; return their receipts in the order given."""
         submissions = dated(submissions)  # all at once: so none goes before one ahead of it
-        if not any(map(_depends_on, submissions)):
+        if not any(map(_depends_on, likes_of(submissions))):
             return await self._submit(submissions, limit, durability)
         todo = ordered(submissions)
         receipts: dict[str, list[Receipt]] = {}
@@ -110,6 +111,8 @@ class SubmitPath:
     ) -> list[Receipt]:
         """Enqueue tasks in their order: a call is made ready while the one before is under way."""
         receipts: list[Receipt] = []
+        if self._submitter is not None:  # which looks at each of them again and again
+            submissions = list(submissions)
         todo = list(chunks(submissions))
         ready: Sequence[Submission] = todo[0] if todo else ()
         for place, chunk in enumerate(todo, 1):
@@ -143,11 +146,11 @@ class SubmitPath:
         if self._submitter is not None:
             await self._submitter.close()
 
-    async def _flush(self, submissions: list[Submission]) -> list[Receipt]:
+    async def _flush(self, rows: list[Row]) -> list[Receipt]:
         # As long as nothing was done, those whose time is over are told so, and the others go into
         # the next call. Once something may have been, they all have to wait for the same reply.
         limit = Limit(self._batcher.earliest, self._batcher.latest)
-        return await self.enqueue(dated(submissions), limit)
+        return await self.enqueue(dated(Submissions.of(rows)), limit)
 
     @staticmethod
     def _failed(
@@ -174,7 +177,7 @@ def dated(submissions: Sequence[Submission]) -> Sequence[Submission]:
     last one with the shortest delay, and would run first. Each was checked then: a clock that was
     set since must not make others of the call fail.
     """
-    if not any(map(_at, submissions)):
+    if not any(map(_at, likes_of(submissions))):
         return submissions
     now = time.time()
     return [

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Un
 
 from msgspec import UNSET
 
+from fairlead.broker.submissions import filled, row_of
 from fairlead.client.batch import asend_pipeline, awritten, send_pipeline, written
-from fairlead.client.call import BoundTask, CallOptions, TaskCall
+from fairlead.client.call import BoundTask, CallOptions, TaskCall, call_of
 from fairlead.client.client import Client
 from fairlead.client.clients import Clients
 from fairlead.client.errors import TASK, no_attribute, raise_for
 from fairlead.client.handle import Handle, handle_for
-from fairlead.client.named_call import NamedCall, look_up, look_up_now, placeholder
+from fairlead.client.named_call import look_up, look_up_now, named_call, placeholder
 from fairlead.model.errors import InvalidOption
 from fairlead.model.names import check_task_name
 from fairlead.model.priorities import Priorities
@@ -50,12 +51,8 @@ class Sender(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """Return a call to be enqueued later, with others: ``app.enqueue_many``."""
-        if self._bound.tx is not None:
-            self._bound.for_call()
-        return self._made(args, kwargs)
-
-    def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall[R]:
-        return TaskCall(self._bound, args, kwargs)
+        bound = self._bound
+        return call_of(bound if bound.tx is None else bound.for_call(), args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task from sync code and return once the broker has accepted it.
@@ -65,18 +62,19 @@ class Sender(Generic[P, R]):
         bound = self._bound
         # The short way: a call that is plainly right. None: look closer.
         quick = bound.quick
-        submission = None if quick is None else quick.plain(new_id(), args, kwargs)
-        if submission is None:
-            call = self._made(args, kwargs)
+        row = None if quick is None else quick.plain(new_id(), args, kwargs)
+        if row is None:
+            call: TaskCall[R] = call_of(bound, args, kwargs)
             if self._registry is not None and bound.declares_dependencies:
                 return send_pipeline(self._clients, self._registry, call, bound)
             submission = call.submission()
             if bound.tx is not None:
                 return written(self._clients, bound.tx, call, submission)
-        receipt = self._clients.submit(submission, bound.enqueue_timeout, bound.durability)
+            row = row_of(submission)
+        receipt = self._clients.submit(row, bound.enqueue_timeout, bound.durability)
         if receipt.code != "accepted":
-            raise_for(receipt, submission)
-        return handle_for(self._clients, bound.spec, receipt, submission)
+            raise_for(receipt, filled(row))
+        return handle_for(self._clients, bound.spec, receipt, row[0])
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue the task and return once the broker has accepted it.
@@ -87,19 +85,20 @@ class Sender(Generic[P, R]):
         bound = self._bound
         # The short way: a call that is plainly right. None: look closer.
         quick = bound.quick
-        submission = None if quick is None else quick.plain(new_id(), args, kwargs)
-        if submission is None:
-            call = self._made(args, kwargs)
+        row = None if quick is None else quick.plain(new_id(), args, kwargs)
+        if row is None:
+            call: TaskCall[R] = call_of(bound, args, kwargs)
             if self._registry is not None and bound.declares_dependencies:
                 return await asend_pipeline(self._clients, self._registry, call, bound)
             submission = call.submission()
             if bound.tx is not None:
                 return await awritten(self._clients, bound.tx, call, submission)
+            row = row_of(submission)
         client = self._clients.current()
-        receipt = await client.submit(submission, bound.enqueue_timeout, bound.durability)
+        receipt = await client.submit(row, bound.enqueue_timeout, bound.durability)
         if receipt.code != "accepted":
-            raise_for(receipt, submission)
-        return handle_for(self._clients, bound.spec, receipt, submission)
+            raise_for(receipt, filled(row))
+        return handle_for(self._clients, bound.spec, receipt, row[0])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -202,14 +201,19 @@ class NamedSender(Sender[..., Any]):
         bound = self._bound.using(options)
         return NamedSender(bound, self._clients, self._tasks, strict=self._strict)
 
+    def call(self, *args: Any, **kwargs: Any) -> TaskCall[Any]:
+        """Return a call to be enqueued later, with others: ``app.enqueue_many``."""
+        self._bound.for_call()
+        return self._made(args, kwargs)
+
     def _made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskCall[Any]:
         """A call that is looked up when it is enqueued."""
         bound = self._bound
         if self.name in self._tasks:
             spec = self._tasks.get(self.name)
             known = bound.on(spec)
-            return TaskCall(known, args, kwargs)
-        return NamedCall(bound, args, kwargs, self._strict)
+            return call_of(known, args, kwargs)
+        return named_call(bound, args, kwargs, self._strict)
 
     def enqueue(self, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Enqueue the task from sync code and return once the broker has accepted it."""

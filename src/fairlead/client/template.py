@@ -13,7 +13,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from fairlead.broker.requests import LeaseRef, Submission
-from fairlead.model.argument_packing import MAX_BODY, pack_simple
+from fairlead.broker.submissions import Row
+from fairlead.model.argument_packing import MAX_BODY
 from fairlead.model.codecs import Codecs
 from fairlead.model.message import Body, BodyFrame, Message, Trace, encode, run_flags
 from fairlead.model.moments import delay_until
@@ -24,15 +25,38 @@ from fairlead.runtime.correlation import correlation_id
 
 __all__ = ("Template",)
 
-_MOST_TYPES = 256  # combinations that are remembered; others go the long way
+_MOST_TYPES = 512  # remembered in all combinations; others go the long way
+_STORED_AS_THEY_ARE = frozenset((str, int, bool, type(None)))
+_MOST_FRONTS = 4_096
+
+_FIELDS = b"\x92"  # arguments by position, and by keyword
+
+_Types = dict[type | None, "_Types"]  # None: this may be all
+
+
+class _Fronts(dict[int, bytes]):
+    """What goes in front of so many bytes of positional arguments; behind them are no keywords."""
+
+    def __init__(self, before: bytes) -> None:
+        self._before = before
+
+    def __missing__(self, given: int) -> bytes:
+        size = len(_FIELDS) + given + 1
+        if size > MAX_BODY:
+            raise KeyError(given)
+        width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4  # of the length, in MessagePack
+        found = b"%b%c%b%b" % (self._before, 0xC4 + width // 2, size.to_bytes(width), _FIELDS)
+        if size < _MOST_FRONTS:
+            self[given] = found
+        return found
 
 
 class Template:
     """Makes the submissions of calls that have the same options."""
 
     __slots__ = (
-        "_after", "_before", "_body", "_codecs", "_flags", "_is_free", "_least", "_most",
-        "_plain_types", "found",
+        "_after", "_body", "_codecs", "_flags", "_fronts", "_is_free", "_known", "_room", "found",
+        "like",
     )  # fmt: skip
 
     def __init__(
@@ -51,42 +75,57 @@ class Template:
             retention=None if said.retention is UNSET else found.retention,
         )
         frame = BodyFrame(self._body)
-        self._before, self._after = frame.before, frame.after
-        self._least, self._most = spec.positions
-        # The types of arguments by position that are known to fit; None: the handler does not say.
-        self._plain_types: set[tuple[type, ...]] | None = None
-        if any(kinds is not None for kinds in spec.plain_kinds):
-            self._plain_types = set()
+        self._fronts, self._after = _Fronts(frame.before), b"\x80" + frame.after
+        # The types of arguments by position that are known to fit, and to be stored as they are:
+        # those of the first, with those of the second that may follow each, and so on.
+        self._known: _Types = {}
+        self._room = _MOST_TYPES
         # Nothing but the arguments tells its submissions apart, and where they come from.
         self._is_free = not found.depends_on and found.correlation_id is None and found.at is None
         retries = spec.policy.max_retries if found.max_retries is None else found.max_retries
         self._flags = run_flags(retries, spec.max_crashes)
+        #: What those are like that are made of a body only: a pattern for ``Submissions``.
+        self.like = self._filled("", b"")
 
-    def plain(self, id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission | None:
-        """Return what the broker gets of a call that is plainly right; None: look closer.
+    def is_usual(self) -> bool:
+        """Whether calls that are made here and now are like it, and differ in their bodies only."""
+        return self._is_free and not correlation_id.get()
 
-        The short way of ``TaskCall.submission``.
+    def body(self, args: tuple[Any, ...]) -> bytes | None:
+        """Return the body of a call with plainly right arguments; None: look closer.
+
+        The short way of ``TaskCall.submission``, for what is usual.
         """
-        if kwargs or not self._is_free:
+        known = self._known
+        try:
+            for value in args:
+                known = known[type(value)]
+            known[None]
+            packed = encode(args)
+            if self._codecs is None:
+                return self._fronts[len(packed)] + packed + self._after
+        except (KeyError, ValueError, OverflowError):  # no text, or too much of it or of a number
             return None
-        if self._plain_types is None:
-            if not self._least <= len(args) <= self._most:
-                return None
-        elif tuple(map(type, args)) not in self._plain_types:
-            return None
-        arguments = pack_simple(args)
-        if arguments is None or correlation_id.get():
-            return None
-        if self._codecs is not None:
-            arguments = self._codecs.encode(arguments, "the arguments", MAX_BODY)
-        body = self._before + encode(arguments) + self._after
-        return self._filled(id, body)
+        arguments = self._codecs.encode(b"%b%b\x80" % (_FIELDS, packed), "the arguments", MAX_BODY)
+        return BodyFrame(self._body).around(arguments)
+
+    def plain(self, id: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Row | None:
+        """Return what the broker gets of a call that is plainly right; None: look closer."""
+        body = None if kwargs or not self.is_usual() else self.body(args)
+        return None if body is None else (self.like, id, body)
 
     def note_types(self, args: tuple[Any, ...]) -> None:
         """Remember that arguments of these types, by position only, fit as they are."""
-        known = self._plain_types
-        if known is not None and len(known) < _MOST_TYPES:
-            known.add(tuple(map(type, args)))
+        if not _STORED_AS_THEY_ARE.issuperset(map(type, args)):
+            return
+        known = self._known
+        for kind in (*map(type, args), None):
+            if kind not in known:
+                if not self._room:
+                    return
+                self._room -= 1
+                known[kind] = {}
+            known = known[kind]
 
     def submission(
         self,

@@ -14,7 +14,8 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from fairlead.broker.requests import Call, Receipt, Submission
+from fairlead.broker.requests import Call, Receipt
+from fairlead.broker.submissions import Row
 from fairlead.broker.thread_line import ThreadLine
 from fairlead.model.errors import Ambiguous, BrokerError
 from fairlead.runtime.ids import new_id
@@ -46,7 +47,7 @@ class ThreadLines:
         self.is_closed = False
         _all.add(self)
 
-    def submit(self, submission: Submission, seconds: float) -> Receipt | None:
+    def submit(self, row: Row, seconds: float) -> Receipt | None:
         """Enqueue a task over the line of this thread; None if it has none: nothing was done."""
         if self.is_closed:
             return None
@@ -60,7 +61,7 @@ class ThreadLines:
                 self._own.calls = 0
                 return None
             self._own.line = line
-        return line.submit(submission, seconds)
+        return line.submit(row, seconds)
 
     def _new(self) -> _Line | None:
         with self._lock:
@@ -104,7 +105,7 @@ class _Line:
         self._line: ThreadLine | None = None
         self._not_before = 0.0  # when it may be opened again
 
-    def submit(self, submission: Submission, seconds: float) -> Receipt | None:
+    def submit(self, row: Row, seconds: float) -> Receipt | None:
         """Enqueue a task; None if there is no connection: nothing was done."""
         until = time.monotonic() + seconds
         line = self._line
@@ -119,14 +120,12 @@ class _Line:
         self.busy = True
         try:
             try:
-                receipt = line.enqueue(call, submission, seconds)
+                receipt = line.enqueue(call, row, seconds)
             except Ambiguous as error:
                 lost, receipt = error, None
             if receipt is None:
                 left = max(until - time.monotonic(), 0.0)
-                receipt = self._lines.run(
-                    lambda client: client.submit_again(call, submission, left, lost)
-                )
+                receipt = self._lines.run(lambda client: client.submit_again(call, row, left, lost))
             return receipt
         finally:
             self.busy = False

@@ -106,8 +106,6 @@ def pack_arguments(
 
     It is the stored form, where there is no codec.
     """
-    if not kwargs and (data := pack_simple(args)) is not None:
-        return data
     budget = _Budget("the arguments", limit, outputs)
     plain_args = [
         _reduce(value, f"argument {index}", 1, budget) for index, value in enumerate(args)
@@ -122,25 +120,6 @@ def pack_arguments(
     if len(data) > limit:
         raise TooLarge("the arguments", len(data), limit)
     return data
-
-
-def pack_simple(args: Sequence[Any]) -> bytes | None:
-    """What ``pack_arguments`` makes of these, if they are stored as they are; most arguments are.
-
-    None if it takes a closer look.
-    """
-    for value in args:
-        kind = type(value)
-        if kind is str:
-            if not value.isascii():
-                return None
-        elif kind is int:
-            if not _INT_MIN <= value <= _INT_MAX:
-                return None
-        elif kind not in _SCALARS:
-            return None
-    data = _encode((args, {}))
-    return data if len(data) <= MAX_BODY else None
 
 
 def _output(code: int, data: memoryview) -> Output:

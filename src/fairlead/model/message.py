@@ -7,8 +7,6 @@ know, and hands a message of a newer version back as unroutable instead of guess
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -99,12 +97,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
             and self.limiters == other.limiters
             and self.version == other.version
         )
-
-
-#: All but the id and the contents.
-head_fields: Callable[[Message], tuple[Any, ...]] = attrgetter(
-    "queue", "tenant", "level", "cost", "limiters", "flags", "version"
-)
 
 
 def shares_head(message: Message, like: Message) -> bool:

@@ -84,11 +84,6 @@ class TaskSpec:
         """How many arguments by position are plainly right, at least and at most."""
         return self._shape.least, self._shape.most
 
-    @property
-    def plain_kinds(self) -> tuple[frozenset[type] | None, ...]:
-        """The types of values that plainly fit, by position; None: any does."""
-        return self._shape.plain_kinds
-
     def fits_plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return whether each value is of a type that fits as it is; else ask ``misfits``."""
         for slot, value in self._shape.placed(args, kwargs):
@@ -223,9 +218,6 @@ class _Shape:
             if slot.type not in _SCALARS:
                 break
             self.scalars.append(slot.type)
-        self.plain_kinds = tuple(
-            None if slot.check is None else slot.check.kinds for slot in self.positional
-        )
         # For the quick check: calls by position only, of handlers without required keywords.
         required = [p for p in parameters if p.default is p.empty]
         self.least = sum(p.kind in _POSITIONAL for p in required)

@@ -7,6 +7,7 @@ as the work itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice, repeat
 from typing import Any, Literal, cast
 
@@ -49,8 +50,9 @@ _ACCEPTED = {b"a%d" % digit: state for digit, state in enumerate(STATES) if stat
 def receipts(reply: bytes, ids: Sequence[str]) -> list[Receipt]:
     """One receipt for each id that was sent, or was sent when the number was used first."""
     accepted = _ACCEPTED.get
-    if len(ids) == 1 and (state := accepted(reply)) is not None:
-        return [Receipt(id=ids[0], code="accepted", state=state)]
+    text = reply[:2]
+    if (state := accepted(text)) is not None and reply == _each(text, len(ids)):  # as a rule
+        return [Receipt(id=id, code="accepted", state=state) for id in ids]
     texts, ids = _answers(reply, ids)
     return [
         Receipt(id=id, code="accepted", state=state)
@@ -58,6 +60,11 @@ def receipts(reply: bytes, ids: Sequence[str]) -> list[Receipt]:
         else _receipt(id, text)
         for id, text in zip(ids, texts, strict=True)
     ]
+
+
+@lru_cache(maxsize=1024)
+def _each(text: bytes, count: int) -> bytes:
+    return RS.join([text] * count)
 
 
 def _answers(reply: bytes, ids: Sequence[str]) -> tuple[list[bytes], Sequence[str]]:

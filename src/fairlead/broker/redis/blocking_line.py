@@ -23,8 +23,9 @@ from fairlead.broker.redis.packed_submissions import PackedSubmissions, beginnin
 from fairlead.broker.redis.scripts import load
 from fairlead.broker.redis.session import Session, not_text
 from fairlead.broker.redis.wire import ReplyError, Wire, pack
-from fairlead.broker.requests import Call, Receipt, Submission
+from fairlead.broker.requests import Call, Receipt
 from fairlead.broker.submission_checks import check_submissions
+from fairlead.broker.submissions import Row, Submissions
 from fairlead.model.errors import Ambiguous
 
 _SILENCE = 5.0  # seconds without a byte after which the connection is given up
@@ -69,14 +70,16 @@ class BlockingLine:
                 raise why_not(place, error, seconds) from error
             raise
 
-    def enqueue(self, call: Call, submission: Submission, seconds: float) -> Receipt | None:
+    def enqueue(self, call: Call, row: Row, seconds: float) -> Receipt | None:
         session = self._session
         if session.is_closed or self._is_lost():
             return None
-        check_submissions((submission,))
+        like, id, body = row
+        submissions = Submissions([like], [id], [body])
+        check_submissions(submissions)
         script, head = self._script, ("", call.incarnation, call.number)
         try:
-            rest = PackedSubmissions((submission,))
+            rest = PackedSubmissions(submissions)
             first = beginning(rest.length, script.function, session.keys.prefix, head)
         except UnicodeEncodeError:
             raise not_text() from None
@@ -87,7 +90,7 @@ class BlockingLine:
             return None
         if script.writes_time:
             session.wrote = began
-        return answers.receipts(reply, (submission.message.id,))[0]
+        return answers.receipts(reply, submissions.ids)[0]
 
     def close(self) -> None:
         found, self._socket = self._socket, None

@@ -50,6 +50,7 @@ from fairlead.broker.requests import (
     Write,
 )
 from fairlead.broker.submission_checks import check_submissions
+from fairlead.broker.submissions import Submissions
 from fairlead.broker.transfers import Transferred
 from fairlead.model.errors import Ambiguous, BrokerError
 from fairlead.model.lifecycle import Settlement
@@ -82,8 +83,10 @@ class RedisBroker(Session):
     async def enqueue(
         self, call: Call, submissions: Sequence[Submission], *, now: float | None = None
     ) -> list[Receipt]:
-        ids = [submission.message.id for submission in submissions]
-        packed = submissions if isinstance(submissions, PackedSubmissions) else None
+        if not isinstance(submissions, Submissions):
+            submissions = Submissions.of(submissions)
+        ids = submissions.ids
+        packed = submissions if type(submissions) is PackedSubmissions else None
         if packed is None:
             check_submissions(submissions)
         if self.is_closed:

@@ -98,16 +98,7 @@ def submission_args(
         else:
             body, trace = message.body, message.trace
             packed = b"%b%b%b" % (sizes(len(body), len(trace)), body, trace)
-        if (
-            message.extra
-            or item.delay
-            or item.at is not None
-            or item.depends_on
-            or item.deadline is not None
-            or item.unique is not None
-            or item.fence is not None
-            or item.ended is not None
-        ):
+        if wants_more(item):
             ended = item.ended
             kind = "G" if ended is None else "E"
             if run != kind:
@@ -125,6 +116,20 @@ def submission_args(
             add((message.id, packed))
         args[place] += 1  # type: ignore[operator]
     return args
+
+
+def wants_more(item: Submission) -> bool:
+    """Whether it wants more than to be run, and so cannot share a run with others."""
+    return bool(
+        item.message.extra
+        or item.delay
+        or item.at is not None
+        or item.depends_on
+        or item.deadline is not None
+        or item.unique is not None
+        or item.fence is not None
+        or item.ended is not None
+    )
 
 
 def options(item: Submission, elsewhere: Mapping[str, str] = _NOWHERE) -> str:

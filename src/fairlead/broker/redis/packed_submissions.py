@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from fairlead.broker.redis.encode import head_of, submission_args
+from fairlead.broker.redis.encode import head_of, submission_args, wants_more
 from fairlead.broker.redis.layout import SIZES
 from fairlead.broker.redis.wire import Value, pack
 from fairlead.broker.requests import Submission
-from fairlead.model.message import Message, head_fields, shares_head
+from fairlead.broker.submissions import Submissions
+from fairlead.model.message import shares_head
 
 _MOST_SIZES = 4_096  # remembered
 
@@ -28,11 +29,21 @@ class _Sizes(dict[int, bytes]):
         return found
 
 
-_sizes = _Sizes()
-_last: tuple[tuple[object, ...], bytes] = (), b""  # the head of the last message of all calls
+class _Fronts(dict[int, bytes]):
+    """What goes in front of a body of so many bytes that has no trace behind it."""
+
+    def __missing__(self, size: int) -> bytes:
+        found = _sizes[size + SIZES.size] + SIZES.pack(size, 0)
+        if size < _MOST_SIZES:
+            self[size] = found
+        return found
 
 
-class PackedSubmissions(list[Submission]):
+_sizes, _fronts = _Sizes(), _Fronts()
+_last: tuple[Submission | None, bytes] = None, b""  # the last pattern of all calls, and its head
+
+
+class PackedSubmissions(Submissions):
     """Submissions that were checked and packed, for a call that is to be made soon.
 
     Raises UnicodeEncodeError for a text that is none.
@@ -41,9 +52,12 @@ class PackedSubmissions(list[Submission]):
     __slots__ = ("length", "tail")
 
     def __init__(self, submissions: Sequence[Submission]) -> None:
-        super().__init__(submissions)
+        found = submissions
+        if not isinstance(found, Submissions):
+            found = Submissions.of(found)
+        self.likes, self.ids, self.bodies = found.likes, found.ids, found.bodies
         parts: list[bytes] = []
-        self.length = _add_plain(parts, submissions)
+        self.length = _add_plain(parts, found)
         if self.length:
             parts.append(b"\r\n")
             self.tail = b"".join(parts)
@@ -75,48 +89,38 @@ def _beginning(count: int, function: str, key: str, clock: str, incarnation: str
     return b"*%d\r\n%b" % (count + 7, packed.removesuffix(b"\r\n"))
 
 
-def _add_plain(parts: list[bytes], submissions: Sequence[Submission]) -> int:
+def _add_plain(parts: list[bytes], submissions: Submissions) -> int:
     """Add the arguments of tasks that want nothing special; how many there are, 0: some do."""
     global _last  # noqa: PLW0603 - calls of one task come again and again
-    pack_sizes, sizes = SIZES.pack, _sizes
-    count = in_run = place = 0
-    run = b""  # the head of the run that is being written
-    head = b""
-    like: Message | None = None  # the message before
-    for item in submissions:
-        message = item.message
-        if (
-            message.extra
-            or item.delay
-            or item.at is not None
-            or item.depends_on
-            or item.deadline is not None
-            or item.unique is not None
-            or item.fence is not None
-            or item.ended is not None
-        ):
-            return 0
-        if like is None:
-            # Equal will do, unlike where they are checked: what passed and is equal is sent alike.
-            fields, last = head_fields(message), _last  # read once: other threads write it
-            head = last[1] if fields == last[0] else head_of(message)
-            _last = fields, head
-        elif not shares_head(message, like):
-            head = head_of(message)
-        like = message
+    sizes, fronts = _sizes, _fronts
+    last, head = _last
+    run: bytes | None = None  # the head of the run that is being written
+    count = place = in_run = 0
+    for like, id, body in zip(submissions.likes, submissions.ids, submissions.bodies, strict=True):
+        if like is not last:
+            if wants_more(like):
+                return 0
+            if last is None or not shares_head(like.message, last.message):
+                head = head_of(like.message)
+            last = like
         if head is not run:
-            if in_run:
+            if run is not None:
                 parts[place] = _run_count(in_run)
             parts += (b"\r\n$1\r\nP", sizes[len(head)], head, b"")
             run, place, count, in_run = head, len(parts) - 1, count + 3, 0
-        id, body, trace = message.id.encode(), message.body, message.trace
-        size, more = len(body), len(trace)
-        parts += (sizes[len(id)], id, sizes[size + more + 8], pack_sizes(size, more), body, trace)
+        trace = like.message.trace
+        if trace:
+            size, more = len(body), len(trace)
+            front = sizes[size + more + SIZES.size] + SIZES.pack(size, more)
+            parts += (sizes[len(id)], id.encode(), front, body, trace)
+        else:
+            parts += (sizes[len(id)], id.encode(), fronts[len(body)], body)
         in_run += 1
-        count += 2
-    if in_run:
+    if run is not None:
         parts[place] = _run_count(in_run)
-    return count
+        if last is not None and not last.message.id:
+            _last = last, head
+    return count + 2 * len(submissions.ids)
 
 
 @lru_cache(maxsize=512)

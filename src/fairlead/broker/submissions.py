@@ -1,0 +1,71 @@
+"""Submissions by columns: those of one call differ in little else than ids and bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+from msgspec.structs import replace
+
+from fairlead.broker.requests import Submission
+
+#: What a submission is like, its id and its body.
+Row = tuple[Submission, str, bytes]
+
+
+class Submissions(Sequence[Submission]):
+    """What each is like, its id and its body. One without an id is a pattern for many.
+
+    Whoever looks at them one by one gets submissions, which are made then.
+    """
+
+    __slots__ = ("bodies", "ids", "likes")
+
+    def __init__(self, likes: list[Submission], ids: list[str], bodies: list[bytes]) -> None:
+        self.likes, self.ids, self.bodies = likes, ids, bodies
+
+    @classmethod
+    def of(cls, submissions: Iterable[Submission | Row]) -> Submissions:
+        """Return the columns of these."""
+        likes: list[Submission] = []
+        ids: list[str] = []
+        bodies: list[bytes] = []
+        for each in submissions:
+            like, id, body = each if isinstance(each, tuple) else row_of(each)
+            likes.append(like)
+            ids.append(id)
+            bodies.append(body)
+        return Submissions(likes, ids, bodies)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Submission]:
+        return map(filled, zip(self.likes, self.ids, self.bodies, strict=True))
+
+    @overload
+    def __getitem__(self, place: int) -> Submission: ...
+    @overload
+    def __getitem__(self, place: slice) -> Submissions: ...
+    def __getitem__(self, place: int | slice) -> Submission | Submissions:
+        if isinstance(place, slice):
+            return Submissions(self.likes[place], self.ids[place], self.bodies[place])
+        return filled((self.likes[place], self.ids[place], self.bodies[place]))
+
+
+def row_of(submission: Submission) -> Row:
+    """Return a submission as what is like itself."""
+    return submission, submission.message.id, submission.message.body
+
+
+def filled(row: Row) -> Submission:
+    """Return the submission of a row; one that is no pattern is it already."""
+    like, id, body = row
+    if like.message.id:
+        return like
+    return replace(like, message=replace(like.message, id=id, body=body))
+
+
+def likes_of(submissions: Sequence[Submission]) -> Sequence[Submission]:
+    """Return what submissions are like, and do not make those of patterns."""
+    return submissions.likes if isinstance(submissions, Submissions) else submissions
