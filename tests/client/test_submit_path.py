@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead import Ambiguous, Fairlead, InvalidInput, QueueFull
 from fairlead.broker import connect
 from fairlead.broker.call_sizes import packed_for
 from fairlead.broker.requests import Call, Fetch
+from fairlead.client.submit_path import dated
 from tests.client.stores import submission
 from tests.support.proxy import Proxy, proxy
 from tests.support.servers import Running, shared
@@ -178,3 +180,13 @@ async def test_tasks_for_one_moment_are_due_at_once_and_run_in_their_order(
     async with app.worker(concurrency=1):
         await asyncio.gather(*(handle.aresult(timeout=30) for handle in handles))
     assert ran == numbers
+
+
+def test_what_is_for_one_moment_has_one_delay_where_moments_are_not_kept() -> None:
+    """A ledger and a spool keep the delay; each call was made at a time of its own."""
+    at = time.time() + 100
+    made = [replace(submission(), at=at, delay=delay) for delay in (100.5, 100.2)]
+    found = {each.delay for each in dated([*made, submission()])}
+    assert len(found) == 2
+    assert 0.0 in found
+    assert max(found) == pytest.approx(100, abs=1)

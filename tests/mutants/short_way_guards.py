@@ -82,7 +82,7 @@ GUARDS: tuple[Guard, ...] = (
         "tasks of one moment",
         "tasks for one moment run in the order in which they were enqueued",
         "tests/client/test_submit_path.py::"
-        "test_tasks_for_one_moment_are_due_at_once_and_run_in_their_order[memory-batch]",
+        "test_what_is_for_one_moment_has_one_delay_where_moments_are_not_kept",
         "client/submit_path.py",
         ("if not any(map(_at, likes_of(submissions))):", "if True:"),
     ),
