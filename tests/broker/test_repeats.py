@@ -12,7 +12,14 @@ import pytest
 from fairlead.broker import Caller
 from fairlead.broker.repeats import Insistence, Limit, Rounds
 from fairlead.broker.requests import Call
-from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
+from fairlead.model.errors import (
+    Ambiguous,
+    BrokerError,
+    Conflict,
+    OutOfOrder,
+    Refused,
+    Unreachable,
+)
 
 PASSING = ("loading", "noreplicas", "clusterdown", "busy", "moving", "misconf")
 LATER = [Unreachable("connection refused"), *(Refused(cause, "x") for cause in PASSING)]
@@ -22,8 +29,8 @@ LATER += [Refused("oom", "x"), Refused("auth", "x"), Refused("server", "x")]
 class Verb:
     """Fails with errors from a list, then answers; notes what it was called with."""
 
-    def __init__(self, errors: Iterable[BrokerError] = ()) -> None:
-        self._errors: Iterator[BrokerError] = iter(errors)
+    def __init__(self, errors: Iterable[Exception] = ()) -> None:
+        self._errors: Iterator[Exception] = iter(errors)
         self.calls: list[Call] = []
 
     async def __call__(self, call: Call) -> str:
@@ -61,6 +68,29 @@ async def test_a_call_in_doubt_is_repeated_under_its_number_until_there_is_a_rep
     verb = Verb([Ambiguous("lost"), later, later])
     assert await Caller("c").call(verb) == "done"
     assert verb.numbers == [1, 1, 1, 1]
+
+
+async def test_a_defect_does_not_say_what_became_of_a_call_in_doubt() -> None:
+    verb = Verb([Ambiguous("lost"), ZeroDivisionError("x"), ZeroDivisionError("x")])
+    assert await Caller("c").call(verb) == "done"
+    assert verb.numbers == [1, 1, 1, 1]
+
+    verb = Verb(itertools.chain([Ambiguous("lost")], itertools.repeat(ZeroDivisionError("x"))))
+    with pytest.raises(Ambiguous, match="ZeroDivisionError") as caught:
+        await Caller("c").call(verb, within(0.2))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+    verb = Verb([Unreachable("not sent"), ZeroDivisionError("x")])
+    with pytest.raises(ZeroDivisionError):  # nothing is in doubt: it comes out at once
+        await Caller("c").call(verb)
+    assert verb.numbers == [1, 1]
+
+
+async def test_an_answer_to_a_call_in_doubt_that_is_an_error_comes_out() -> None:
+    verb = Verb([Ambiguous("lost"), Conflict("t")])
+    with pytest.raises(Conflict):
+        await Caller("c").call(verb)
+    assert verb.numbers == [1, 1]
 
 
 @pytest.mark.parametrize("error", LATER[:7], ids=lambda e: getattr(e, "cause", "unreachable"))

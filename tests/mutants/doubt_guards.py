@@ -7,7 +7,12 @@ from tests.mutants.mutant import Guard, Mutant
 __all__ = ("GUARDS",)
 
 _REPEATS = "fairlead/broker/repeats.py"
+_SYNCER = "fairlead/worker/syncer.py"
+_NO_ANSWERS = "if not self.doubtful:"
+_ANY_SPLIT = "if not batch.settlements:"
 _POLICY = "tests/broker/test_repeats.py::"
+_CONNECTION = "tests/broker/redis/test_connection.py::"
+_LOGIN = "tests/broker/redis/test_login.py::"
 _CLIENT = "tests/client/test_doubt.py::"
 _WORKER = "tests/worker/test_doubt.py::"
 _FAILURES = "tests/worker/run/test_broker_failures.py::"
@@ -61,6 +66,55 @@ GUARDS: tuple[Guard, ...] = (
                 ),
             ),
         ),
+    ),
+    Guard(
+        "defects in doubt",
+        "a defect does not say what became of a call in doubt",
+        _POLICY + "test_a_defect_does_not_say_what_became_of_a_call_in_doubt",
+        (
+            Mutant(
+                _REPEATS,
+                (("if not self.doubtful or isinstance(error, FairleadError):", "if True:"),),
+            ),
+            Mutant(
+                _REPEATS,
+                (("if not self.doubtful or isinstance(error, FairleadError):", "if False:"),),
+            ),
+            Mutant(
+                _REPEATS,
+                (("if not self.doubtful or isinstance(error, FairleadError):", _NO_ANSWERS),),
+                test=_POLICY + "test_an_answer_to_a_call_in_doubt_that_is_an_error_comes_out",
+            ),
+            Mutant(
+                "fairlead/broker/redis/connection.py",
+                (("except Exception as raised:", "except BrokerError as raised:"),),
+                test=_CONNECTION + "test_a_defect_while_connecting_leaves_a_call_in_doubt",
+            ),
+        ),
+    ),
+    Guard(
+        "outcomes in doubt",
+        "an outcome that may have been applied goes under its number until there is a reply",
+        _WORKER + "test_an_outcome_in_doubt_is_never_counted_as_refused[defect]",
+        (
+            Mutant(_SYNCER, (("if not batch.settlements or batch.in_doubt:", _ANY_SPLIT),)),
+            Mutant(
+                _SYNCER,
+                (("except (Ambiguous, asyncio.CancelledError):", "except Ambiguous:"),),
+                test=_WORKER + "test_an_outcome_in_doubt_is_never_counted_as_refused[cancelled]",
+            ),
+            Mutant(
+                _SYNCER,
+                (("except OutOfOrder:", "except BrokerError:"),),
+                test=_WORKER + "test_an_outcome_in_doubt_is_never_counted_as_refused[refused]",
+            ),
+        ),
+    ),
+    Guard(
+        "closed as it is made",
+        "a server that closes a new connection at once is away; nothing crashes",
+        _LOGIN + "test_a_connection_that_is_closed_in_the_moment_it_is_made_is_unreachable[run1]",
+        (Mutant("fairlead/broker/redis/wire.py", (("if sock is not None:  #", "if True:  #"),)),),
     ),
     Guard(
         "what passes",

@@ -14,9 +14,9 @@ import pytest
 
 from fairlead import Context, Fairlead
 from fairlead.broker.memory import MemoryBroker
-from fairlead.broker.requests import Call, Settled
+from fairlead.broker.requests import Call, Fetch, Settled
 from fairlead.model.errors import Ambiguous, BrokerError, Fenced, Refused, Unreachable
-from fairlead.model.lifecycle import State
+from fairlead.model.lifecycle import Settlement, State
 from tests.support.proxy import proxy
 from tests.support.servers import Running, server
 from tests.worker.harness import Rig, until
@@ -44,6 +44,42 @@ async def test_a_refusal_after_a_lost_reply_leaves_no_lease_behind(cause: str) -
     assert broker.numbers[:5] == [1] * 5
     record = await rig.find(id)
     assert (record.state, record.attempts) == (State.COMPLETED, 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        pytest.param(Ambiguous("x"), Refused("loading", "x"), id="refused"),
+        pytest.param(Ambiguous("x"), Unreachable("x"), id="away"),
+        pytest.param(Ambiguous("x"), ZeroDivisionError(), id="defect"),
+        pytest.param(asyncio.CancelledError(), ZeroDivisionError(), id="cancelled"),
+    ],
+)
+async def test_an_outcome_in_doubt_is_never_counted_as_refused(
+    first: BaseException, later: Exception
+) -> None:
+    """A call that got no reply ends with its time; the next one does not know of it."""
+    broker = Flaky()
+    rig = Rig(broker)
+
+    @rig.task()
+    async def nothing() -> None: ...
+
+    id = await rig.enqueue("nothing")
+    syncer = rig.worker().syncer
+    reply = await syncer.sync(Fetch(queues=("default",), max=1))
+    assert reply is not None
+    syncer.add(Settlement(id=id, token=reply.leased[0].token, to=State.COMPLETED))
+    syncer.insist_until(0.0)
+    for error in (first, later):  # the first one comes when the exchange was carried out
+        broker.errors = [error]
+        with pytest.raises(type(error)):
+            await syncer.sync()
+    assert syncer.unsettled == 1
+    await syncer.sync()
+    assert (syncer.settled, syncer.fenced, syncer.unsettled) == (1, 0, 0)
+    assert len(set(broker.numbers[1:])) == 1
+    assert await rig.state(id) is State.COMPLETED
 
 
 async def test_after_a_cut_reply_and_a_server_without_replicas_nothing_is_left_running(

@@ -27,7 +27,7 @@ class Flaky(MemoryBroker):
 
     def __init__(self) -> None:
         super().__init__()
-        self.errors: list[Exception | None] = []
+        self.errors: list[BaseException | None] = []
         self.numbers: list[int] = []
 
     async def exchange(self, call: Any, *args: Any, **kwargs: Any) -> Any:

@@ -6,8 +6,8 @@ exchanges and whoever waits for a result all count their rounds here:
 * What passes by itself (``BrokerError.passes``) is worth another round, with growing pauses.
   Anything else is raised at once.
 * Once a round was ``Ambiguous`` the call stays so, whatever the later rounds come to: only a reply
-  says what became of it. So it is repeated after every error, and if its time ends first, it is
-  ``Ambiguous`` that is raised.
+  says what became of it. So it is repeated after every error, also one that is a defect of ours,
+  and if its time ends first, it is ``Ambiguous`` that is raised.
 * The time is that of the whole call, from its begin: rounds inside of rounds share it.
 """
 
@@ -18,7 +18,14 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, TypeVar
 
-from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder, Refused, Unreachable
+from fairlead.model.errors import (
+    Ambiguous,
+    BrokerError,
+    FairleadError,
+    OutOfOrder,
+    Refused,
+    Unreachable,
+)
 from fairlead.runtime.component import within
 from fairlead.runtime.randomness import generator
 
@@ -89,6 +96,19 @@ class Rounds:
     def until(self) -> float:
         """When the time is over."""
         return self._limit.in_doubt if self.doubtful else self._limit.until
+
+    def meaning(self, error: Exception) -> BrokerError:
+        """Return what an error of a round says about the call; raise it if it is none of a round.
+
+        An error that nobody foresaw does not say what became of a call in doubt.
+        """
+        if isinstance(error, BrokerError):
+            return error
+        if not self.doubtful or isinstance(error, FairleadError):  # it is an answer
+            raise error
+        doubt = Ambiguous(f"the call may have been executed; then: {type(error).__name__}")
+        doubt.__cause__ = error
+        return doubt
 
     def failed(self, error: BrokerError, now: float, wait: float | None = None) -> float:
         """Take in how a round failed; the seconds to wait before the next.
@@ -168,8 +188,8 @@ async def repeated(
             if after is not None:
                 raise after
             return await ask(rounds)
-        except BrokerError as error:
-            after = None
+        except Exception as raised:  # noqa: BLE001 - what it means is decided there
+            error, after = rounds.meaning(raised), None
             if failed is not None:
                 failed(error)
             wait = rounds.failed(error, clock())

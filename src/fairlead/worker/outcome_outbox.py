@@ -34,12 +34,13 @@ _Key = tuple[str, int]  # id and token
 class Batch:
     """What one exchange carries, and under which number."""
 
-    __slots__ = ("answers", "is_kept", "number", "settlements")
+    __slots__ = ("answers", "in_doubt", "is_kept", "number", "settlements")
 
     def __init__(self, number: int, settlements: list[Settlement]) -> None:
         self.number = number
         self.settlements = settlements
         self.is_kept = False  # in the spool
+        self.in_doubt = False  # a call with it got no reply: it keeps its number
         self.answers: Sequence[Settled] | None = None  # of the broker
 
 

@@ -12,7 +12,7 @@ from fairlead.broker import Broker, Caller
 from fairlead.broker.repeats import Insistence
 from fairlead.broker.requests import MAX_EXCHANGE, Call, ExchangeReply, Fetch, LeaseRef, Settled
 from fairlead.fallback.outcomes import Outcomes
-from fairlead.model.errors import BrokerError, OutOfOrder, Refused
+from fairlead.model.errors import Ambiguous, BrokerError, OutOfOrder
 from fairlead.model.lifecycle import Settlement, State
 from fairlead.runtime.component import Outage
 from fairlead.worker.inflight import Inflight
@@ -180,7 +180,7 @@ class Syncer:
             except BrokerError:
                 raise
             except Exception:
-                if not batch.settlements:
+                if not batch.settlements or batch.in_doubt:
                     raise
             # One of them cannot be digested, and would come back with each exchange to come.
             for single in self._outbox.split(batch):
@@ -211,7 +211,10 @@ class Syncer:
         began = asyncio.get_running_loop().time()
         try:
             reply = await self._caller.call(verb, limit, number=batch.number, failed=self._failed)
-        except (OutOfOrder, Refused):  # not in doubt: this number will never be answered
+        except (Ambiguous, asyncio.CancelledError):
+            batch.in_doubt = True
+            raise
+        except OutOfOrder:  # this number will never be answered
             self._outbox.renumber()
             raise
         self.outage.over()

@@ -162,6 +162,29 @@ async def test_one_doubtful_attempt_makes_the_call_doubtful(
         await broker.run(COUNT, KEY, [], patience=0.2)
 
 
+async def test_a_defect_while_connecting_leaves_a_call_in_doubt(
+    valkey: Running, between: Proxy, connect: Opener
+) -> None:
+    defects = 0
+
+    async def on_connect(_: Ask) -> None:
+        nonlocal defects
+        if between.connections > 1:
+            defects += 1
+            raise ZeroDivisionError
+
+    broker = connect(between.url, on_connect=on_connect)
+    await broker.run(COUNT, KEY, [])
+    between.drop_reply()
+
+    with pytest.raises(Ambiguous, match="may have been executed"):
+        await broker.run(COUNT, KEY, [], patience=0.5)
+    assert ran(valkey) == 2
+    assert defects > 1
+    with pytest.raises(ZeroDivisionError):
+        await broker.run(COUNT, KEY, [], patience=0.5)
+
+
 async def test_a_name_that_does_not_resolve_is_unreachable(connect: Opener) -> None:
     with pytest.raises(Unreachable, match="could not connect to"):
         await connect("redis://fairlead.invalid:1").command("PING", patience=0)

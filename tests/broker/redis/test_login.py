@@ -7,9 +7,11 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis.crc
+import uvloop
 from hiredis import ReplyError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,6 +148,28 @@ async def test_a_caller_that_gives_up_leaves_no_connection_behind() -> None:
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_connection_that_is_closed_in_the_moment_it_is_made_is_unreachable(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then uvloop knows of no socket any more."""
+
+    class Closed(Wire):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self._transport.abort()
+
+    monkeypatch.setattr("fairlead.broker.redis.wire.Wire", Closed)
+
+    async def use() -> None:
+        serving = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        async with serving:
+            with pytest.raises(Unreachable, match="could not connect to 127"):
+                await opened(Place("127.0.0.1", serving.sockets[0].getsockname()[1]))
+
+    run(use())
 
 
 async def test_a_file_for_tls_that_is_not_there_is_said() -> None:

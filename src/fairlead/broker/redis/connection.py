@@ -185,13 +185,12 @@ class Server:
     ) -> Any:
         """Go on with a call whose first try had no outcome, or not a good one."""
         rounds = Rounds(limit)
-        hasty = limit.tries is not None
         while True:
             try:
                 if isinstance(outcome, BrokerError):
                     raise outcome
                 if wire is None or outcome is None:
-                    wire = await connected_by(link, waits, rounds, hasty=hasty)
+                    wire = await connected_by(link, waits, rounds, hasty=limit.tries is not None)
                     if owner is not None:
                         self._bind(owner, wire)
                     outcome = await wire.send(packed, link.loop.time(), waits)
@@ -199,7 +198,8 @@ class Server:
                     outcome = await remedied(
                         self._functions, link, wire, packed, script, outcome, waits
                     )
-            except BrokerError as error:
+            except Exception as raised:  # noqa: BLE001 - what it means is decided there
+                error = rounds.meaning(raised)
                 self.doubts += isinstance(error, Ambiguous)
                 # A lost connection is opened anew with a pause that all callers share.
                 shared = None if isinstance(error, Refused) else 0.0

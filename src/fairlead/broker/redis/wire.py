@@ -293,4 +293,6 @@ async def _connect(wire: Wire, place: Place, tls: Tls | None) -> None:
         return
     secure = None if tls is None else ssl_context(tls)
     transport, _ = await loop.create_connection(lambda: wire, place.host, place.port, ssl=secure)
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock = transport.get_extra_info("socket")
+    if sock is not None:  # None, says uvloop, if the server has closed it already: welcome() fails
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
