@@ -132,6 +132,13 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "threads that are left",
+        "a process is not taken for gone while a thread of it holds its spool",
+        "tests/runtime/test_identity.py::"
+        "test_a_process_of_which_a_thread_is_left_has_not_ended",
+        (_at("fairlead/runtime/identity.py", "and threads < 2 else", "else"),),
+    ),
+    Guard(
         "others' outcomes",
         "a supervisor gives others time to settle what they adopted",
         "tests/worker/process/test_crash_recovery.py::"
