@@ -16,20 +16,32 @@ from tests.acceptance.harness import Site
 from tests.acceptance.test_deploy import TROUBLE, quiet, send
 from tests.support.worker_process import WorkerProcess, is_alive, until
 
+TASKS = """
+@app.task(name="gated")
+async def gated(ctx: Context, gate: str) -> None:
+    record("begin", ctx)
+    while not os.path.exists(gate):
+        await asyncio.sleep(0.02)
+"""
+
 # -- TSTP and CONT ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 async def test_a_quiet_worker_fetches_again_after_cont(site: Site) -> None:
+    # One child alone has no room for all of them, and none ends before the other one has begun.
+    gate = site.folder / "gate"
     worker = site.worker("-c", "10", "-p", "2")
     children = await worker.ready()
     await send(worker, signal.SIGTSTP)
     await worker.logged("worker is quiet: it fetches no more")
     await quiet(site, 2)
-    ids = await site.enqueue("nap", 20, 0.1)
+    ids = await site.enqueue("gated", 20, str(gate))
 
     assert {record.state for record in await site.found(ids)} == {State.QUEUED}
     await send(worker, signal.SIGCONT)
+    await site.recorded("begin", 20)
+    gate.touch()
     await site.stream.ended(ids)
 
     assert worker.children() == children

@@ -40,10 +40,10 @@ def rejected_in(root: Path) -> int:
     return sum(folder.rejected for folder in folders(root))
 
 
-def spooling(site: Site, *arguments: str, host: str = "here") -> WorkerProcess:
-    """A worker of one child that keeps outcomes."""
+def spooling(site: Site, *arguments: str, host: str = "here", children: int = 1) -> WorkerProcess:
+    """A worker that keeps outcomes."""
     return site.worker(
-        *("-c", "8", "-p", "1", "--lease", LEASE, *arguments),
+        *("-c", "8", "-p", str(children), "--lease", LEASE, *arguments),
         host=host,
         FAIRLEAD_FALLBACK="spool",
         FAIRLEAD_SPOOL=str(site.folder / "spool"),
@@ -99,8 +99,9 @@ async def test_the_outcomes_of_a_child_that_was_killed_in_an_outage_count(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("children", [1, 4])  # which all look for outcomes at once
 async def test_the_outcomes_of_a_worker_that_was_killed_as_a_whole_in_an_outage_count(
-    durable: Running, tmp_path: Path
+    durable: Running, tmp_path: Path, children: int
 ) -> None:
     async with opened(durable.url, tmp_path) as site:
         worker = spooling(site, "--lease", LONG)
@@ -108,7 +109,7 @@ async def test_the_outcomes_of_a_worker_that_was_killed_as_a_whole_in_an_outage_
         ids = await ended_in_an_outage(site, durable)
         worker.kill_tree()
         durable.start()
-        fresh = spooling(site, "--lease", LONG)
+        fresh = spooling(site, "--lease", LONG, children=children)
         await site.stream.ended(ids)
         await fresh.ready()
         assert set(begun(site).values()) == {1}

@@ -110,6 +110,34 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "outcomes on their way",
+        "what was being written to the spool when its worker died is settled as well",
+        _OUTBOX + "test_a_supervisor_knows_of_an_outcome_in_the_spool_before_it_is_written",
+        (
+            _at(
+                "fairlead/worker/outcome_outbox.py",
+                "            self._spooling(*_key(outcome.settlement))\n        try:\n"
+                "            sequences = await self._outcomes.keep(fresh)\n",
+                "            pass\n        try:\n"
+                "            sequences = await self._outcomes.keep(fresh)\n"
+                "            for outcome in fresh:\n"
+                "                self._spooling(*_key(outcome.settlement))\n",
+            ),
+            _at(
+                "fairlead/worker/outcome_outbox.py",
+                "if isinstance(error, SpoolFull):",
+                "if False:",
+                test=_OUTBOX + "test_a_spool_that_is_full_leaves_outcomes_in_memory",
+            ),
+        ),
+    ),
+    Guard(
+        "threads that are left",
+        "a process is not taken for gone while a thread of it holds its spool",
+        "tests/runtime/test_identity.py::test_a_process_of_which_a_thread_is_left_has_not_ended",
+        (_at("fairlead/runtime/identity.py", "and threads < 2 else", "else"),),
+    ),
+    Guard(
         "others' outcomes",
         "a supervisor gives others time to settle what they adopted",
         "tests/worker/process/test_crash_recovery.py::"
@@ -119,6 +147,33 @@ GUARDS: tuple[Guard, ...] = (
                 "fairlead/worker/process/crash_recovery.py",
                 "    while time.monotonic() < until:\n",
                 "    while False:\n",
+            ),
+        ),
+    ),
+    Guard(
+        "others' outcomes at the start",
+        "a worker that starts gives those that start with it time to settle what they adopted",
+        "tests/fallback/test_await_others.py::"
+        "test_it_is_waited_for_who_adopted_outcomes_and_has_not_sent_them",
+        (
+            _at(
+                "fairlead/fallback/outcomes.py",
+                "        while looks < 2 and time.monotonic() < until:\n",
+                "        while False:\n",
+            ),
+            _at(
+                "fairlead/fallback/outcomes.py",
+                "                await self.adopt(store)  # the other one may have died, too\n",
+                "",
+                test="tests/fallback/test_await_others.py::"
+                "test_if_that_one_dies_too_its_outcomes_are_settled_here",
+            ),
+            _at(
+                "fairlead/worker/recoverer.py",
+                "if gone and self._outcomes is not None:",
+                "if False:",
+                test="tests/fallback/test_await_others.py::"
+                "test_leases_of_a_dead_worker_are_ended_after_that",
             ),
         ),
     ),

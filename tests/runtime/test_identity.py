@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +56,27 @@ def test_nothing_is_said_of_a_process_that_did_not_say_who_it_is(told: dict[str,
 def test_the_host_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "pod-7")
     assert host() == "pod-7"
+
+
+def test_a_process_of_which_a_thread_is_left_has_not_ended() -> None:
+    """It holds its files and locks: what is in its spool cannot be adopted yet."""
+    code = "import ctypes, threading; threading.Thread(target=input).start(); print(flush=True);"
+    code += " ctypes.CDLL(None).pthread_exit(None)"  # of the first thread alone
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    told = identity(process.pid)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.readline()
+    stat = Path(f"/proc/{process.pid}/stat")
+    until = time.monotonic() + 30.0
+    while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert not is_gone(host(), process.pid, told)
+    process.kill()
+    process.wait()
+    assert is_gone(host(), process.pid, told)
+    process.stdin.close()
+    process.stdout.close()

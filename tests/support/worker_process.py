@@ -202,8 +202,11 @@ class WorkerProcess:
         would do so if it lived a moment longer.
         """
         deadline = time.monotonic() + PATIENCE
-        while found := self.tree():
-            assert time.monotonic() < deadline, f"{self.name} cannot be killed: {found}"
+        killed: set[int] = set()
+        # One that ends loses its mark before it lets go of its files, and of the locks on them.
+        while (found := self.tree()) or killed & _table().keys():
+            assert time.monotonic() < deadline, f"{self.name} cannot be killed: {found or killed}"
+            killed.update(found)
             _send(found, signal.SIGSTOP)
             _send(found, signal.SIGKILL)
             if self._process is not None:
@@ -322,12 +325,13 @@ def _guard() -> None:
 
 
 def _table() -> dict[int, tuple[int, str]]:
-    """Parent and state of each process that is alive."""
+    """Parent and state of each process that is alive, if only with one of its threads."""
     found = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - this runs a hundred times a second
         if name.isdecimal() and (line := _read(f"/proc/{name}/stat")):
-            state, parent = line.rpartition(b")")[2].split(None, 2)[:2]
-            if state not in b"ZXx":
+            fields = line.rpartition(b")")[2].split()
+            state, parent, threads = fields[0], fields[1], int(fields[17])
+            if state not in b"ZXx" or threads > 1:
                 found[int(name)] = (int(parent), state.decode())
     return found
 

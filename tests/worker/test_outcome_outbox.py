@@ -17,8 +17,9 @@ from fairlead.broker.requests import BeatReply, Call, ExchangeReply, Fetch, Move
 from fairlead.fallback.outcomes import KeptOutcome, Outcomes
 from fairlead.model.errors import Ambiguous, OutOfOrder, Unreachable
 from fairlead.model.lifecycle import Settlement, State
-from fairlead.spool import Entry, Spool, SpoolLimits
+from fairlead.spool import Entry, Spool, SpoolLimits, files
 from fairlead.worker.app_services import AppServices
+from fairlead.worker.process.shared_state import SharedState
 from tests.worker.harness import Rig, until
 
 
@@ -107,6 +108,13 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     made.spool.close()
 
 
+def shown(worker: Any) -> SharedState:
+    """What the supervisor of this worker would see."""
+    shared_state = SharedState.made(8)
+    worker.inflight._shared_state = shared_state
+    return shared_state
+
+
 def is_kept(scene: Scene, *ids: str) -> Callable[[], bool]:
     return lambda: {each.settlement.id for each in scene.kept()} == set(ids)
 
@@ -136,6 +144,35 @@ async def test_an_outcome_is_in_the_spool_while_the_broker_is_away_and_not_a_mom
     assert scene.runs == ["a"]
     assert (worker.syncer.settled, worker.syncer.fenced) == (1, 0)
     assert await scene.broker.audit() == []
+
+
+async def test_a_supervisor_knows_of_an_outcome_in_the_spool_before_it_is_written(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in between, the outcome would outlive its process unknown, and its task run again."""
+    worker = scene.worker()
+    shared_state = shown(worker)
+    seen: list[list[bool]] = []
+
+    def write(fd: int, data: bytes) -> None:
+        seen.append([row.spooled for row in shared_state.lent()])
+        really_write(fd, data)
+
+    really_write = files.write
+    monkeypatch.setattr("fairlead.spool.files.write", write)
+    id = await scene.rig.enqueue("works", "a")
+    async with worker:
+        await until(lambda: scene.runs == ["a"])
+        assert [row.spooled for row in shared_state.lent()] == [False]
+        scene.broker.away = True
+        scene.go.set()
+        await until(is_kept(scene, id))
+        assert seen
+        assert all(each == [True] for each in seen)
+        scene.broker.away = False
+        await until(lambda: scene.spool.depth == 0)
+    assert shared_state.lent() == []
+    shared_state.close()
 
 
 async def test_each_outcome_is_kept_under_the_number_that_it_is_then_sent_with(
@@ -189,7 +226,9 @@ async def test_a_spool_that_is_full_leaves_outcomes_in_memory(
     scene = Scene(tmp_path / "spool", SpoolLimits(max_count=1))
     rig = scene.rig
     ids = [await rig.enqueue("works", name) for name in "ab"]
-    async with scene.worker() as worker:
+    worker = scene.worker()
+    shared_state = shown(worker)
+    async with worker:
         await until(lambda: len(scene.runs) == 2)
         scene.broker.away = True
         scene.go.set()
@@ -198,11 +237,13 @@ async def test_a_spool_that_is_full_leaves_outcomes_in_memory(
         await asyncio.sleep(0.5)  # several rounds
         assert len([line for line in caplog.messages if said in line]) == 1
         assert worker.syncer.unsettled == 2
+        assert not all(row.spooled for row in shared_state.lent())
         scene.broker.away = False
         await until(in_state(rig, State.COMPLETED, *ids))
         await until(lambda: scene.spool.depth == 0)
     assert (worker.syncer.settled, worker.syncer.fenced) == (2, 0)
     scene.spool.close()
+    shared_state.close()
 
 
 async def test_what_a_worker_that_stops_in_an_outage_leaves_is_settled_by_others(

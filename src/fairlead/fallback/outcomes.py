@@ -12,12 +12,13 @@ exchange: decision 0039 says why.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,8 @@ log = logging.getLogger("fairlead.fallback")
 _VERSION = 1
 _SETTLED = "outcome of a worker that is gone settled"
 _DISK = 10.0  # seconds that it has to take outcomes
+_OTHERS = 10.0  # seconds that another process has to settle what it has adopted
+_PAUSE = 0.1  # seconds between two looks whether it has
 _LOOK = 0.01  # seconds between two looks whether another thread is still settling
 
 
@@ -159,6 +162,30 @@ class Outcomes:
         except SpoolFailed as error:
             log.error("nothing adopted: %s", error)  # noqa: TRY400 - no trace needed
         await self.settle(store)
+
+    async def await_others(self, store: Broker, incarnations: Collection[str]) -> None:
+        """Wait until no other process has an outcome of these workers, which are gone.
+
+        Call it before their leases are ended: who adopted their outcomes may not have sent them
+        yet. Returns after ten seconds in any case. Raises ``BrokerError`` as ``settle`` does.
+        """
+        until = time.monotonic() + _OTHERS
+        looks = 0  # a first one misses what is adopted while it reads
+        while looks < 2 and time.monotonic() < until:
+            if await in_thread(partial(self._others_have, incarnations)):
+                looks = 0
+                await asyncio.sleep(_PAUSE)
+                await self.adopt(store)  # the other one may have died, too
+            else:
+                looks += 1
+
+    def _others_have(self, incarnations: Collection[str]) -> bool:
+        for record in self.spool.pending_of_others():
+            if record.kind is Kind.OUTCOME:
+                with contextlib.suppress(LaterVersion, msgspec.DecodeError):
+                    if KeptOutcome.decode(record.payload).incarnation in incarnations:
+                        return True
+        return False
 
     async def settle(self, store: Broker) -> int:
         """Settle all outcomes in the spool whose workers are gone; return how many are left.

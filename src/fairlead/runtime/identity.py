@@ -88,9 +88,11 @@ def _born(pid: int) -> str:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # The name, in parentheses, may hold anything. A zombie has ended; nobody has asked how yet.
+    # The name, in parentheses, may hold anything. A zombie has ended; nobody has asked how yet. One
+    # of which threads are left, perhaps in a call to a slow disk, still holds its files and locks.
     fields = text.rpartition(")")[2].split()
-    return _ENDED if fields[0] in "ZX" else fields[19]
+    threads = int(fields[17])
+    return _ENDED if fields[0] in "ZX" and threads < 2 else fields[19]
 
 
 def is_stopped(pid: int) -> bool:

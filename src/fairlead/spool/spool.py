@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fairlead.model.errors import InvalidOption, TooLarge
@@ -18,6 +18,7 @@ from fairlead.spool import files
 from fairlead.spool.adoption import adopt
 from fairlead.spool.clock import Clock, since_boot
 from fairlead.spool.committer import Committer, Request
+from fairlead.spool.inspection import stored
 from fairlead.spool.journal import Journal
 from fairlead.spool.process_folder import ProcessFolder
 from fairlead.spool.record_reader import Stored
@@ -296,6 +297,14 @@ class Spool:
             )
             self._adopted += count
             return count
+
+    def pending_of_others(self) -> Iterator[Record]:
+        """Iterate over what is not confirmed in the folders of other processes, dead or alive.
+
+        What is adopted meanwhile may be missed. Reads all of it from the disk, so it blocks.
+        """
+        for name in self._home.others():
+            yield from stored(self._root, name)
 
     @property
     def root(self) -> Path:

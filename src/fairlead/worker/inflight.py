@@ -133,11 +133,17 @@ class Inflight:
         if row is not None and self._shared_state is not None:
             self._shared_state.drop(row)
 
-    def spooled(self, id: str, token: int) -> None:
-        """Its outcome is on the disk: if this process dies, others settle it."""
+    def spool(self, id: str, token: int) -> None:
+        """Its outcome goes to the disk: if this process dies from now on, others settle it."""
         row = self.row(id, token)
         if row is not None and self._shared_state is not None:
             self._shared_state.spool(row)
+
+    def unspool(self, id: str, token: int) -> None:
+        """The spool was too full for its outcome, which ends with this process."""
+        row = self.row(id, token)
+        if row is not None and self._shared_state is not None:
+            self._shared_state.unspool(row)
 
     def leave(self, lease: Leased, *, late: bool) -> None:
         """Its handler goes on. When it ends, or this process does, the task is given back."""

@@ -53,17 +53,19 @@ class OutcomeOutbox:
         outcomes: Outcomes | None,
         *,
         is_away: Callable[[], bool],
-        kept: Callable[[str, int], None],
+        spooling: Callable[[str, int], None],
+        refused: Callable[[str, int], None],
         woken: Callable[[], None],
     ) -> None:
-        """``kept`` is called with id and token of each outcome that is on the disk.
+        """``spooling`` is called with id and token of each outcome before it goes to the disk.
 
-        ``woken`` is called when there is something to send again.
+        ``refused`` is called with them if the spool was too full for it; ``woken`` when there is
+        something to send again.
         """
         self._caller = caller
         self._outcomes = outcomes
         self._is_away = is_away
-        self._told = kept
+        self._spooling, self._refused = spooling, refused
         self._planned: deque[Batch] = deque()
         self._waiting: deque[Settlement] = deque()  # behind all that is planned
         self._off: list[Settlement] = []  # to be sent again when the timer goes off
@@ -248,16 +250,21 @@ class OutcomeOutbox:
         batch.is_kept = True  # or cannot be
         if not fresh or not _is_sound(batch.settlements):
             return
+        # Not afterwards: what a process has written outlives it, synced or not.
+        for outcome in fresh:
+            self._spooling(*_key(outcome.settlement))
         try:
             sequences = await self._outcomes.keep(fresh)
-        except BaseException:
+        except BaseException as error:
             batch.is_kept = False
+            if isinstance(error, SpoolFull):  # a disk that failed may have them all the same
+                for outcome in fresh:
+                    self._refused(*_key(outcome.settlement))
             raise
         over: list[tuple[int, Settled]] = []  # answered meanwhile
         for outcome, sequence in zip(fresh, sequences, strict=True):
             if self._is_open(batch, outcome.place):
                 self._sequences[_key(outcome.settlement)] = sequence
-                self._told(*_key(outcome.settlement))
             elif batch.answers is not None:
                 over.append((sequence, batch.answers[outcome.place]))
         if over:

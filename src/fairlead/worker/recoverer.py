@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from fairlead.broker import Store
+from fairlead.fallback.outcomes import Outcomes
 from fairlead.model.errors import BrokerError
 from fairlead.runtime.component import every
 from fairlead.runtime.identity import is_gone
@@ -26,9 +27,13 @@ class Recoverer:
 
     name = "recoverer"
 
-    def __init__(self, store: Store, dice: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, dice: Callable[[], float], outcomes: Outcomes | None = None
+    ) -> None:
+        """``outcomes``: the spool in which there may be some of workers that are gone."""
         self._store = store
         self._dice = dice
+        self._outcomes = outcomes
 
     async def run(self) -> None:
         """Sweep every five seconds, a quarter more or less: workers drift apart."""
@@ -48,13 +53,16 @@ class Recoverer:
 
         Nobody has to wait for the lease of a process of which we know that it is gone.
         """
+        found = await self._store.workers(silent=True)
+        gone = [each for each in found if is_gone(each.host, each.pid, each.details)]
+        if gone and self._outcomes is not None:
+            await self._outcomes.await_others(self._store, {each.incarnation for each in gone})
         count = 0
-        for worker in await self._store.workers(silent=True):
-            if is_gone(worker.host, worker.pid, worker.details):
-                returned = await give_back(self._store, worker.incarnation)
-                fields = {"incarnation": worker.incarnation, "pid": worker.pid, "tasks": returned}
-                log.warning("gave back what a dead worker held", extra=fields)
-                count += returned
+        for worker in gone:
+            returned = await give_back(self._store, worker.incarnation)
+            fields = {"incarnation": worker.incarnation, "pid": worker.pid, "tasks": returned}
+            log.warning("gave back what a dead worker held", extra=fields)
+            count += returned
         return count
 
 

@@ -62,7 +62,8 @@ class Syncer:
             caller,
             outcomes,
             is_away=lambda: self.outage.since is not None,
-            kept=inflight.spooled,
+            spooling=inflight.spool,
+            refused=inflight.unspool,
             woken=woken,
         )
         self.add = self._outbox.add  # a decided outcome; the next exchange carries it

@@ -183,7 +183,7 @@ class Worker:
         # Upkeep, for all workers.
         self._hooks = HookRunner(store, services.hooks, dice=dice)
         self.declarer = Declarer(services.declare)
-        self.recoverer = Recoverer(store, dice)
+        self.recoverer = Recoverer(store, dice, services.outcomes)
         self.janitor = Janitor(store, dice)
         self.healthchecker = Healthchecker(store, self.syncer, self.declarer.declare)
         self.queue_watch = QueueWatch(

@@ -45,7 +45,7 @@ class Row(NamedTuple):
     task: int  # the place of its name in the list that the child introduced itself with
     started: bool
     charged: bool = False  # also if another one ended the process
-    spooled: bool = False  # its outcome is in the spool
+    spooled: bool = False  # its outcome is in the spool, or was on its way there
 
 
 class SharedState:
@@ -98,8 +98,12 @@ class SharedState:
         self._memory[_HEADER + row * _SIZE] = CHARGED
 
     def spool(self, row: int) -> None:
-        """Its outcome is in the spool: whoever ends its lease should see to that first."""
+        """Its outcome goes to the spool: whoever ends its lease should look there first."""
         self._memory[_HEADER + row * _SIZE + 1] = 1
+
+    def unspool(self, row: int) -> None:
+        """The spool has not got its outcome."""
+        self._memory[_HEADER + row * _SIZE + 1] = 0
 
     def drop(self, row: int) -> None:
         """It is not ours any more."""
