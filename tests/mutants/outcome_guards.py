@@ -22,7 +22,11 @@ GUARDS: tuple[Guard, ...] = (
         _OUTBOX + "test_an_outcome_is_in_the_spool_while_the_broker_is_away_and_not_a_moment"
         "_longer",
         (
-            _at("fairlead/worker/syncer.py", "        self._outbox.keep_soon()\n", ""),
+            _at(
+                "fairlead/worker/syncer.py",
+                "        self.outage.failed(error)\n        self._outbox.keep_soon()\n",
+                "        self.outage.failed(error)\n",
+            ),
             _at(
                 "fairlead/worker/outcome_outbox.py",
                 "                await self._outcomes.answered(done)\n",
@@ -106,6 +110,23 @@ GUARDS: tuple[Guard, ...] = (
                 "if not self.inflight.left:",
                 test=_OUTBOX + "test_leases_whose_outcomes_are_kept_are_not_given_back_when_the"
                 "_worker_stops",
+            ),
+        ),
+    ),
+    Guard(
+        "outcomes without an answer",
+        "outcomes are kept before a call that has no answer fails",
+        _OUTBOX + "test_outcomes_are_in_the_spool_before_a_call_without_an_answer_has_failed",
+        (
+            _at(
+                "fairlead/worker/syncer.py",
+                "        self._is_silent = True\n        self._outbox.keep_soon()\n",
+                "        self._is_silent = True\n",
+            ),
+            _at(
+                "fairlead/worker/syncer.py",
+                "        self._is_silent = True\n        self._outbox.keep_soon()\n",
+                "        self._outbox.keep_soon()\n",
             ),
         ),
     ),

@@ -31,6 +31,7 @@ class Cut(MemoryBroker):
         self.away = False
         self.loses_replies = False
         self.calls: list[tuple[int, list[str]]] = []  # numbers and outcomes that arrived
+        self.goes_on: asyncio.Event | None = None  # what answers to outcomes wait for
         self.puts_off = 0  # answers that are "later"
         self.errors: list[Exception] = []
 
@@ -38,6 +39,8 @@ class Cut(MemoryBroker):
         self, call: Call, settlements: Any = (), *args: Any, **kwargs: Any
     ) -> ExchangeReply:
         self._check()
+        if self.goes_on is not None and settlements:
+            await self.goes_on.wait()
         if self.errors:
             raise self.errors.pop(0)
         if self.puts_off and settlements:
@@ -124,6 +127,37 @@ def in_state(rig: Rig, state: State, *ids: str) -> Callable[[], Awaitable[bool]]
         return all([await rig.state(id) is state for id in ids])
 
     return look
+
+
+async def test_outcomes_are_in_the_spool_before_a_call_without_an_answer_has_failed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call goes on for ten seconds before it fails, and a worker may be killed meanwhile."""
+    monkeypatch.setattr("fairlead.worker.syncer._SILENCE", 0.05)
+    later = asyncio.Event()
+
+    @scene.rig.task()
+    async def ends_later() -> None:
+        scene.runs.append("b")
+        await later.wait()
+
+    first, second = await scene.rig.enqueue("works", "a"), await scene.rig.enqueue("ends_later")
+    scene.broker.goes_on = asyncio.Event()
+    async with scene.worker() as worker:
+        await until(lambda: len(scene.runs) == 2)
+        scene.go.set()
+        try:
+            await until(is_kept(scene, first))
+            later.set()
+            await until(is_kept(scene, first, second))
+            assert worker.syncer.outage.since is None
+            assert scene.broker.calls[-1][1] == []  # none has arrived
+        finally:
+            later.set()
+            scene.broker.goes_on.set()
+        await until(is_kept(scene))
+        await until(in_state(scene.rig, State.COMPLETED, first, second))
+        assert worker.syncer.fenced == 0
 
 
 async def test_an_outcome_is_in_the_spool_while_the_broker_is_away_and_not_a_moment_longer(

@@ -23,6 +23,7 @@ from fairlead.worker.run.error_text import describe
 log = logging.getLogger("fairlead.worker")
 
 _LAST_ANSWER = 2.0  # seconds that the broker has to answer a worker that stops
+_SILENCE = 1.0  # seconds without an answer after which outcomes go to the disk, away or not
 
 
 class Syncer:
@@ -61,7 +62,7 @@ class Syncer:
         self._outbox = OutcomeOutbox(
             caller,
             outcomes,
-            is_away=lambda: self.outage.since is not None,
+            is_away=lambda: self.outage.since is not None or self._is_silent,
             spooling=inflight.spool,
             refused=inflight.unspool,
             woken=woken,
@@ -76,6 +77,7 @@ class Syncer:
         )  # exchanges with outcomes, without
         self._gives_up_at = math.inf  # when an exchange under way is left without its answer
         self._under_way: asyncio.Timeout | None = None
+        self._is_silent = False  # an exchange under way should have been answered by now
         self.answered_at = -math.inf  # when the broker last answered, by the loop's clock
         self.lent_at = 0.0  # when the last fetch began that was answered: it keeps all leases
         self.settled = 0  # outcomes that were applied
@@ -247,6 +249,9 @@ class Syncer:
         """Exchange a batch; ``Ambiguous`` if whoever stops does not wait for the answer."""
         limit = self._outcomes if batch.settlements else self._fetches
         over = asyncio.timeout_at(_when(self._gives_up_at))
+        silence = None
+        if self._spooled is not None:
+            silence = asyncio.get_running_loop().call_later(_SILENCE, self._not_answered)
         try:
             async with over:
                 self._under_way = over
@@ -259,6 +264,13 @@ class Syncer:
             raise late(in_flight=True) from None
         finally:
             self._under_way = None
+            if silence is not None:
+                silence.cancel()
+                self._is_silent = False
+
+    def _not_answered(self) -> None:
+        self._is_silent = True
+        self._outbox.keep_soon()
 
     def _failed(self, error: BrokerError) -> None:
         self.outage.failed(error)
