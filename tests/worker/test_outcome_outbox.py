@@ -106,6 +106,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr("fairlead.worker.processor._LAST_WORDS", 0.3)  # that nobody hears
+    monkeypatch.setattr("fairlead.worker.syncer._SILENCE", 1_000.0)  # calls fail before
     made = Scene(tmp_path / "spool")
     yield made
     made.spool.close()
