@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.harness import Site
-from tests.acceptance.outage_harness import DURABLE, judged, runs, spooling_site
+from tests.acceptance.outage_harness import DURABLE, judged, runs, spooling_site, written
 from tests.support.proxy import proxy
 from tests.support.servers import Running, server
 from tests.support.worker_process import WorkerProcess, moment, until
@@ -47,9 +47,8 @@ async def test_the_outcome_of_a_worker_that_was_killed_in_the_outage_is_not_lost
         await site.recorded("begin", 10)
         running.kill()
         await site.recorded("end", 10)
-        written = tmp_path / "worker-spool"
         await until(
-            lambda: sum(file.stat().st_size for file in written.rglob("*")) > 10 * 60,
+            lambda: len(written(tmp_path / "worker-spool")) > 10 * 60,
             "ten outcomes to be written down",
         )
         print(f"written {time.time() - max(r.at for r in site.records('end')):.2f} s after the end")

@@ -180,8 +180,9 @@ async def test_nobody_waits_for_a_server_that_is_silent_but_the_first(
     await sent(handles)
     assert await program.app.drain() == 22  # the first, too, ran once: whatever the server did
     assert len(set(program.order)) == 22
-    for file in (tmp_path / "spool").rglob("*"):
-        assert file.stat().st_mode & 0o077 == 0, file
+    for file in list((tmp_path / "spool").rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # it was drained
+            assert file.stat().st_mode & 0o077 == 0, file
 
 
 @pytest.mark.parametrize(

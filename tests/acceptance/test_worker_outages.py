@@ -19,6 +19,7 @@ import pytest
 from fairlead.spool import Kind, Rejection, Spool
 from fairlead.spool.inspection import folders
 from tests.acceptance.harness import Site, opened
+from tests.acceptance.outage_harness import written
 from tests.acceptance.test_crash import judged
 from tests.support.servers import Running, server
 from tests.support.worker_process import WorkerProcess, until
@@ -67,10 +68,7 @@ def told(worker: WorkerProcess, event: str) -> int:
 
 
 def kept(site: Site, ids: Sequence[str]) -> bool:
-    data = b""
-    for file in (site.folder / "spool").rglob("*"):
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # its folder was renamed
-            data += file.read_bytes()
+    data = written(site.folder / "spool")
     return all(id.encode() in data for id in ids)
 
 
