@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,19 @@ async def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     assert await scene.states() == [State.RUNNING, None, None]
     mine.close()
     sibling.close()
+
+
+async def test_a_disk_that_cannot_be_read_ends_no_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(self: Spool) -> Any:
+        raise OSError(errno.EIO, "x")
+
+    scene = Scene(MemoryBroker(), tmp_path)
+    monkeypatch.setattr(Spool, "pending_of_others", fails)
+    await asyncio.wait_for(Outcomes(scene.spool).await_others(scene.store, {WORKER}), 5.0)
+    assert "spools of other processes not read" in caplog.text
+    scene.spool.close()
 
 
 async def test_leases_of_a_dead_worker_are_ended_after_that(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.embedded.directory import LockFile
-from fairlead.spool import Spool, SpoolLimits, folders, journal
+from fairlead.spool import Spool, SpoolLimits, folders, inspection, journal
 from fairlead.spool.process_folder import ProcessFolder
 from tests.runtime.programs import ROOT, run
 from tests.spool.folders import left_behind, payloads, segments, submissions
@@ -398,3 +398,22 @@ def test_what_is_for_another_broker_is_left_alone(
 
 def test_the_limit_of_a_segment_is_that_of_the_documents() -> None:
     assert journal._SEGMENT == 16 * 1024 * 1024
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_has_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who adopts it renames and removes it; a worker that begins looks there at that moment."""
+    other, spool = Spool.open(tmp_path), Spool.open(tmp_path)
+    other.append(submissions(b"a"))
+    [record] = spool.pending_of_others()
+    assert record.payload == b"a"
+
+    def gone(folder: Path, stream: str) -> list[Path]:
+        raise FileNotFoundError(folder)
+
+    monkeypatch.setattr(inspection, "segments", gone)
+    assert list(spool.pending_of_others()) == []
+    assert {each.depth for each in folders(tmp_path)} == {0}
+    other.close()
+    spool.close()

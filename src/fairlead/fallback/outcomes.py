@@ -180,11 +180,14 @@ class Outcomes:
                 looks += 1
 
     def _others_have(self, incarnations: Collection[str]) -> bool:
-        for record in self.spool.pending_of_others():
-            if record.kind is Kind.OUTCOME:
-                with contextlib.suppress(LaterVersion, msgspec.DecodeError):
-                    if KeptOutcome.decode(record.payload).incarnation in incarnations:
-                        return True
+        try:
+            for record in self.spool.pending_of_others():
+                if record.kind is Kind.OUTCOME:
+                    with contextlib.suppress(LaterVersion, msgspec.DecodeError):
+                        if KeptOutcome.decode(record.payload).incarnation in incarnations:
+                            return True
+        except OSError as error:
+            log.error("spools of other processes not read: %s", error)  # noqa: TRY400 - no trace needed
         return False
 
     async def settle(self, store: Broker) -> int:

@@ -115,7 +115,7 @@ def _waiting(folder: Path) -> Iterator[tuple[_Seen, bool]]:
 
 def _seen(folder: Path, stream: str) -> Iterator[_Seen]:
     """Iterate over the records of a stream that are not marked as confirmed."""
-    for path in segments(folder, stream):
+    for path in _segments(folder, stream):
         try:
             data = files.read(path)
             header = read_header(data)
@@ -129,6 +129,14 @@ def _seen(folder: Path, stream: str) -> Iterator[_Seen]:
             if frame.sequence not in marked:
                 own = Reference(header.owner, frame.sequence)
                 yield _Seen(data, frame, base + frame.sequence, own)
+
+
+def _segments(folder: Path, stream: str) -> list[Path]:
+    """Return the segments of a stream in a folder that may go at any moment."""
+    try:
+        return segments(folder, stream)
+    except OSError:  # its owner has removed it, or another one has taken it
+        return []
 
 
 def _lives(folder: Path) -> bool:
@@ -146,7 +154,7 @@ def _lives(folder: Path) -> bool:
 
 def _bytes(folder: Path) -> int:
     found = 0
-    for path in folder.glob("*.segment"):
+    for path in _segments(folder, "*"):
         with contextlib.suppress(OSError):
             found += path.stat().st_size
     return found
