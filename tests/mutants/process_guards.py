@@ -52,6 +52,21 @@ GUARDS: tuple[Guard, ...] = (
         ),
     ),
     Guard(
+        "end of a process",
+        "a loop in a daemon thread does not crash the end of its process",
+        "tests/runtime/test_daemon_loops.py",
+        (
+            Mutant(
+                "fairlead/runtime/daemon_loops.py",
+                (("            stand_still(loop)", "            pass"),),
+            ),
+            Mutant(
+                "fairlead/worker/local_handlers.py",
+                (("            stand_still_at_the_end(self._loop)", "            pass"),),
+            ),
+        ),
+    ),
+    Guard(
         "own chance",
         "children of one process do not all wait the same pauses",
         "tests/runtime/test_randomness.py::test_forked_children_draw_each_their_own",

@@ -2,8 +2,8 @@
 
 Calls of all threads meet on one loop, so they share its group commits. The thread is a daemon and
 starts with the first call. A forked child starts its own; at exit the process waits for writes of
-daemon threads that are still under way. Where gevent has patched the threads, the loop gets a real
-one all the same, and callers wait as greenlets.
+daemon threads that are still under way, and at the very end the loop stands still. Where gevent has
+patched the threads, the loop gets a real one all the same, and callers wait as greenlets.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from fairlead.runtime.daemon_loops import stand_still, stand_still_at_the_end
 from fairlead.runtime.event_loop import new_loop
 from fairlead.runtime.native_threads import (
     are_threads_patched,
     get_ident,
-    new_lock,
     start_thread,
     wait_as_greenlet,
 )
-from fairlead.runtime.process_hooks import at_exit, at_fork
+from fairlead.runtime.process_hooks import at_exit, at_fork, at_the_end
 
 T = TypeVar("T")
 
 _AT_EXIT = 5.0  # seconds that the process waits for outstanding calls
 _SLICE = 1.0  # seconds after which a caller looks up from waiting
-_AT_FORK = 1.0  # seconds that a fork waits for the loop to stand still
 
 
 class Portal:
@@ -41,6 +40,7 @@ class Portal:
         self._lock = threading.Lock()
         self._go_on: Any = None  # a lock that the loop waits for, while a fork is under way
         self._inherited: list[object] = []
+        self._has_ended = False
 
     def run(self, factory: Callable[[], Awaitable[T]], *, flushed: bool = True) -> T:
         """Await ``factory()`` on the portal's loop and return its value or raise its error.
@@ -90,7 +90,7 @@ class Portal:
     def _start(self) -> asyncio.AbstractEventLoop | None:
         """The loop, in a thread of its own; None if no thread can be had any more."""
         with self._lock:
-            if self._loop is None:
+            if self._loop is None and not self._has_ended:
                 loop = new_loop()
                 try:
                     _start(lambda: self._serve(loop))
@@ -103,7 +103,13 @@ class Portal:
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = get_ident()
         asyncio.set_event_loop(loop)
+        stand_still_at_the_end(loop)
         loop.run_forever()
+
+    def _end(self) -> None:
+        """Leave the loop, which stands still from now on; later exit handlers get one each."""
+        with self._lock:
+            self._loop, self._has_ended = None, True
 
     def _renew(self) -> None:
         """After a fork, in the child, where the loop's thread does not exist: begin anew."""
@@ -119,17 +125,7 @@ class Portal:
         self._lock.acquire()
         if self._loop is None or self._thread == get_ident():
             return
-        stopped, go_on = new_lock(), new_lock()
-        stopped.acquire()
-        go_on.acquire()
-
-        def hold() -> None:
-            stopped.release()
-            go_on.acquire()
-
-        self._go_on = go_on
-        self._loop.call_soon_threadsafe(hold)
-        stopped.acquire(timeout=_AT_FORK)
+        self._go_on = stand_still(self._loop)
 
     def _move_on(self) -> None:
         """After a fork, in the parent."""
@@ -181,3 +177,4 @@ at_fork(
     after_in_child=portal._renew,
 )
 at_exit(portal.flush, _AT_EXIT)
+at_the_end(portal._end)

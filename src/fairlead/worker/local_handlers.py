@@ -20,6 +20,7 @@ from fairlead.model.errors import Unreachable
 from fairlead.model.lifecycle import Settlement
 from fairlead.model.message import Leased, Message
 from fairlead.model.registry import Registry
+from fairlead.runtime.daemon_loops import stand_still_at_the_end
 from fairlead.runtime.event_loop import new_runner
 from fairlead.runtime.randomness import generator
 from fairlead.worker.app_services import AppServices, Enqueueable, H
@@ -136,6 +137,7 @@ class LocalHandlers:
     async def _serve(self) -> None:
         async with self._lifespan:
             self._loop = asyncio.get_running_loop()
+            stand_still_at_the_end(self._loop)
             self._runner.attach(self._loop)
             try:
                 while not self._is_closing:
