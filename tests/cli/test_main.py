@@ -114,6 +114,8 @@ LIGHT = {
     "fairlead.model.ledger_errors", "fairlead.model.names",
     "fairlead.model.rates", "fairlead.model.setting_names", "fairlead.model.safe_repr",
     "fairlead.model.sizes", "fairlead.model.states",
+    "atexit", "signal",
+    "fairlead.runtime", "fairlead.runtime.process_hooks", "fairlead.runtime.terminals",
 }  # fmt: skip
 NOUNS = sorted(name for rows in SECTIONS.values() for name in rows)
 

@@ -54,7 +54,8 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         "end of a process",
         "a loop in a daemon thread does not crash the end of its process",
-        "tests/runtime/test_daemon_loops.py",
+        "tests/runtime/test_daemon_loops.py::"
+        "test_a_loop_with_timers_does_not_crash_the_end_of_the_process",
         (
             Mutant(
                 "fairlead/runtime/daemon_loops.py",
@@ -63,6 +64,18 @@ GUARDS: tuple[Guard, ...] = (
             Mutant(
                 "fairlead/worker/local_handlers.py",
                 (("            stand_still_at_the_end(self._loop)", "            pass"),),
+            ),
+        ),
+    ),
+    Guard(
+        "end without outputs",
+        "a process whose terminal is gone ends with its own exit code",
+        "tests/runtime/test_terminals.py::"
+        "test_a_process_ends_with_its_own_exit_code_without_its_outputs",
+        (
+            Mutant(
+                "fairlead/runtime/terminals.py",
+                (("                _lead_nowhere(stream.fileno())", "                pass"),),
             ),
         ),
     ),

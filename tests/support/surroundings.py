@@ -21,3 +21,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(Path(sys.prefix, ".bytecode"))
     sys.dont_write_bytecode = False
+
+# Containers often set it for their logs. Programs that the tests start write as they do elsewhere:
+# what is left in a buffer when a terminal or a pipe is gone matters at their end.
+os.environ.pop("PYTHONUNBUFFERED", None)

@@ -26,6 +26,7 @@ from fairlead.model.errors import (
     Unreachable,
 )
 from fairlead.model.ledger_errors import LedgerAmbiguous, LedgerRefused, LedgerUnreachable
+from fairlead.runtime.terminals import end_without_outputs
 
 _NEXT: tuple[tuple[type[FairleadError], str], ...] = (
     (Unreachable, "check the address and that the server runs"),
@@ -149,6 +150,7 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command that the arguments of this process name, and exit with its code."""
+    end_without_outputs()
     sys.exit(run(cli, sys.argv[1:]))
 
 

@@ -21,6 +21,7 @@ from fairlead.model.errors import BrokerError, FairleadError, InvalidInput, Refu
 from fairlead.runtime.component import Outage, serving, within
 from fairlead.runtime.event_loop import new_runner
 from fairlead.runtime.garbage import collect_less
+from fairlead.runtime.terminals import end_without_outputs
 from fairlead.settings import FILE, VARIABLE
 from fairlead.telemetry.log import configure
 from fairlead.worker.emptiness import until_empty
@@ -49,6 +50,7 @@ _SILENCE = 1.0  # seconds after which it says that it waits for the broker
 
 def main(fd: int) -> int:
     """Serve as the supervisor says; the exit code."""
+    end_without_outputs()
     end = socket.socket(fileno=fd)
     plan = receive_now(end)
     if not isinstance(plan, Plan):

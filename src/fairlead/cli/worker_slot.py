@@ -13,6 +13,7 @@ from fairlead.app import Fairlead
 from fairlead.cli.common.app_loader import load_app
 from fairlead.model.errors import FairleadError
 from fairlead.runtime.ids import new_id
+from fairlead.runtime.terminals import end_without_outputs
 from fairlead.telemetry.log import configure
 from fairlead.worker.process.ipc import Channel, Refusal, SlotPlan, framed, receive_now
 from fairlead.worker.process.subprocess_reaper import die_with_parent, when_alone
@@ -21,6 +22,7 @@ from fairlead.worker.run.isolated_process import serve_attempts
 
 def main(fd: int) -> int:
     """Run attempts as the worker says; the exit code."""
+    end_without_outputs()
     os.setpgrp()  # killed as a whole, with all that a handler starts
     die_with_parent()
     faulthandler.enable()
