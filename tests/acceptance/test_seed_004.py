@@ -507,8 +507,14 @@ async def over_tls(running: Running, folder: Path) -> AsyncIterator[str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
 
+    ends: list[asyncio.StreamWriter] = []
+    served: list[asyncio.Task[Any] | None] = []
+
     async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(asyncio.current_task())
+        ends.append(writer)
         back, forth = await asyncio.open_connection("127.0.0.1", running.port)
+        ends.append(forth)
         await asyncio.gather(passed(reader, forth), passed(back, writer))
 
     async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -521,6 +527,9 @@ async def over_tls(running: Running, folder: Path) -> AsyncIterator[str]:
     async with await asyncio.start_server(met, "127.0.0.1", 0, ssl=context) as listener:
         port = listener.sockets[0].getsockname()[1]
         yield f"127.0.0.1:{port}/0?ca={folder / 'cert.pem'}"
+    for end in ends:
+        end.transport.abort()
+    await asyncio.gather(*filter(None, served), return_exceptions=True)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
@@ -537,7 +546,9 @@ async def test_redis_is_reached_with_a_password_over_tls(
                 ("wrong", f"rediss://:hunter3@{place}"),
                 ("stranger", f"rediss://:hunter2@{place.partition('?')[0]}"),
             ):
-                settings = QueueSettings(use_redis=True, redis_url=url)
+                settings = QueueSettings(
+                    use_redis=True, redis_url=url, redis_health_check_timeout=5.0
+                )
                 async with await asyncio.to_thread(queue_of, settings) as app:
                     app.task(name="job")(ran.append)
                     await app.registered("job").aenqueue(len(ran))

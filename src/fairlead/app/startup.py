@@ -16,7 +16,7 @@ from fairlead.runtime.portal import portal
 from fairlead.settings import configured
 from fairlead.settings.queue_choice import QueueChoice, queue_choice
 
-_MORE = 0.5  # seconds
+_MORE = 2.0  # seconds; on a busy machine what keeps us from the server is told late
 
 _log = logging.getLogger("fairlead")
 
